@@ -1,0 +1,70 @@
+# `make setup` needs Python 3.10 or newer with venv, and network to the package registries; everything after it needs no
+# network. Works with the make 3.81 of macOS.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTHON ?= $(shell .ci/find-python)
+# Whole files go to one process, so that the tests of a file share their Spark session.
+PARALLEL ?= -n 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo ui test lint bench soak lock clean
+
+help: ## this list
+	@awk -F ':[^#]*## ' '/^[a-z]+:.*## /{printf "  make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.installed ## make .venv from the lock and fetch Spark's jars
+	@$(BIN)/python -m cdc_assets.jars >/dev/null
+	@echo "ready: $(BIN)/cdc-assets"
+
+demo: setup ## load a small recorded changefeed with Dagster and show the tables
+	@$(BIN)/cdc-assets demo
+
+ui: setup ## open Dagster's UI on the demo's instance
+	@$(BIN)/cdc-assets ui
+
+test: lint ## lint, types and the fast suite
+	@$(BIN)/python -m pytest -q $(PARALLEL)
+
+lint: setup ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: setup ## measure decoding and applying
+	@$(BIN)/python -m cdc_assets_tests.bench
+
+soak: setup ## every test, the long ones too
+	@$(BIN)/python -m pytest -q -m ""
+
+lock: $(VENV)/.made ## write the lock files anew from pyproject.toml (uses uv from PyPI)
+	@$(BIN)/python -m pip install --quiet "uv>=0.9"
+	@$(BIN)/uv pip compile --quiet --upgrade --all-extras pyproject.toml --output-file requirements.lock
+	@printf 'pip\nsetuptools\n' | $(BIN)/uv pip compile --quiet --upgrade - --output-file requirements-build.lock
+	@echo "wrote requirements.lock and requirements-build.lock; run make test before committing them"
+
+clean: ## remove .venv and everything that tools leave behind
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find cdc_assets cdc_assets_tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is written after its step succeeded, so an interrupted setup goes on where it was.
+
+$(VENV)/.made:
+	@$(if $(PYTHON),,echo "cdc-assets: no Python 3.10 or newer found on PATH. Install one, or run: make setup PYTHON=/path/to/python3" >&2; exit 2)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "cdc-assets: $(PYTHON) is no Python 3.10 or newer. Choose another: make setup PYTHON=/path/to/python3" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "cdc-assets: $(PYTHON) cannot make a virtual environment; Debian and Ubuntu have it in the package python3-venv." >&2; exit 2; }
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made requirements-build.lock requirements.lock pyproject.toml
+	@echo "installing from requirements.lock: the first time 500 MB are downloaded, 400 of them Spark"
+	@$(PIP) --require-hashes -r requirements-build.lock || { $(NO_NETWORK); }
+	@$(PIP) --require-hashes --no-build-isolation -r requirements.lock || { $(NO_NETWORK); }
+	@said=$$($(PIP) --no-deps --no-build-isolation --editable . 2>&1) || { echo "$$said" >&2; exit 2; }
+	@touch $@
+
+# pip tells its progress to a person and nothing to a log.
+PIP        := $(BIN)/python -m pip --disable-pip-version-check $(shell test -t 2 || echo --quiet) install
+NO_NETWORK := echo "cdc-assets: pip could not install (its reason stands above). It needs the network, or the package index that pip's own settings name; run the same command again to go on." >&2; exit 2

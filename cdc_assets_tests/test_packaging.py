@@ -1,0 +1,142 @@
+"""What is declared, what is locked, and what is in the wheel agree with what the code needs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from cdc_assets_tests.test_house import MODULES, PACKAGE, ROOT, imports
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NOT_IMPORTED = {
+    "dagster-webserver": "the UI of `dagster dev`",
+    "pandas": "Spark and pandera import it; here only to hold its version",
+    "s3fs": "fsspec loads it by the scheme s3",
+}
+"""Dependencies that no module imports, with what they are for."""
+
+
+@cache
+def project() -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def declared() -> dict[str, Requirement]:
+    return {canonicalize_name(one.name): one for one in map(Requirement, project()["dependencies"])}
+
+
+def locked(name: str) -> list[tuple[Requirement, list[str]]]:
+    """Return the entries of a lock file, each with its hashes."""
+    text = (ROOT / name).read_text().replace("\\\n", " ")
+    entries = []
+    for line in filter(None, text.splitlines()):
+        requirement, *hashes = line.split("--hash=")
+        entries.append((Requirement(requirement.strip()), [one.strip() for one in hashes]))
+    return entries
+
+
+def third_party() -> set[str]:
+    """Return the distributions whose modules the package imports."""
+    own_or_standard = set(sys.stdlib_module_names) | {"cdc_assets", "tomllib"}
+    modules = {module for path in MODULES for module in imports(ast.parse(path.read_text()))}
+    names = {module.split(".")[0] for module in modules} - own_or_standard
+    distributions = packages_distributions()
+    # Python 3.10 does not know the modules of a distribution without top_level.txt; they are called alike then.
+    return {canonicalize_name(distributions.get(name, [name])[0]) for name in names}
+
+
+def test_every_import_is_declared() -> None:
+    optional = {canonicalize_name(Requirement(one).name) for one in project()["optional-dependencies"]["java"]}
+    with_pyspark = {"py4j"}
+    assert third_party() - set(declared()) - optional - with_pyspark == set()
+
+
+def test_every_dependency_is_used() -> None:
+    unused = set(declared()) - third_party() - set(NOT_IMPORTED)
+    if sys.version_info >= (3, 11):
+        unused.discard("tomli")
+    assert unused == set()
+
+
+def test_every_dependency_has_its_reason_on_its_line() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    lines = text[text.index("dependencies = [") : text.index("[project.scripts]")].splitlines()
+    dependencies = [line for line in lines if line.startswith('    "')]
+    assert len(dependencies) >= len(declared())
+    assert [line for line in dependencies if not re.search(r"[\",] +# \w+", line)] == []
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
+def test_a_lock_has_exact_versions_with_hashes(name: str) -> None:
+    for requirement, hashes in locked(name):
+        assert re.fullmatch(r"==[^*]+", str(requirement.specifier)), requirement
+        assert hashes, requirement
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", one) for one in hashes)
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
+def test_a_lock_names_no_index(name: str) -> None:
+    assert not re.search(r"://|index-url|find-links", (ROOT / name).read_text())
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_the_lock_holds_what_is_declared(python: str, system: str) -> None:
+    place = {"python_version": python, "python_full_version": f"{python}.1", "sys_platform": system}
+    versions: dict[str, str] = {}
+    for requirement, _ in locked("requirements.lock"):
+        if requirement.marker is None or requirement.marker.evaluate(place):
+            name = canonicalize_name(requirement.name)
+            assert name not in versions, f"two versions of {name}"
+            versions[name] = str(requirement.specifier).removeprefix("==")
+    extras = [Requirement(one) for group in project()["optional-dependencies"].values() for one in group]
+    for needed in [*declared().values(), *extras]:
+        if needed.marker is None or needed.marker.evaluate(place):
+            assert needed.specifier.contains(versions[canonicalize_name(needed.name)]), needed
+
+
+def test_the_wheel_holds_all_that_runs(tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(PACKAGE, tmp_path / "cdc_assets", ignore=shutil.ignore_patterns("__pycache__"))
+    build = "from setuptools import build_meta; build_meta.build_wheel('dist')"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", build], cwd=tmp_path, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    ours = {path.relative_to(ROOT) for path in PACKAGE.rglob("*") if path.is_file()}
+    shipped = {path.as_posix() for path in ours if not re.search(r"__pycache__|/\.", path.as_posix())}
+    assert shipped <= set(zipfile.ZipFile(wheel).namelist())
+
+
+def test_every_make_target_is_in_the_help() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    phony = set(re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[1].split())  # type: ignore[index]
+    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r"^  make (\w+)", said, re.MULTILINE)) == phony
+
+
+def test_setup_says_which_python_it_needs(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    old = tmp_path / "python3.9"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    done = subprocess.run(["make", "setup", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no Python 3.10 or newer" in done.stderr

@@ -1,0 +1,77 @@
+"""One run per table at a time, whoever asked for it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance, DagsterRunStatus
+from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.run_coordinator import SubmitRunContext
+from dagster._core.test_utils import create_run_for_test
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+
+from cdc_assets.run_coordinator import TABLE_TAG, TableSerializingRunCoordinator, table_of
+
+ROOT = Path(__file__).parent.parent
+VERSION = "00462381905237639173"
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
+    """An instance as `dagster.yaml` of the project makes it."""
+    shutil.copy(ROOT / "dagster.yaml", tmp_path)
+    with DagsterInstance.from_config(str(tmp_path)) as instance:
+        yield instance
+
+
+def queued(instance: DagsterInstance, tags: dict[str, str]) -> dict[str, str]:
+    """Queue a run with these tags and return the tags that it has in the queue."""
+    location = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="cdc_assets.definitions"))
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), "job")
+    run = create_run_for_test(instance, job_name="job", tags=tags, remote_job_origin=origin)
+    # The queue never looks at the workspace; only coordinators that launch at once do.
+    submitted = instance.run_coordinator.submit_run(SubmitRunContext(run, workspace=None))  # type: ignore[arg-type]
+    assert submitted.status == DagsterRunStatus.QUEUED
+    return dict(submitted.tags)
+
+
+def test_a_run_of_a_partition_is_tagged_with_its_table(instance: DagsterInstance) -> None:
+    assert queued(instance, {"dagster/partition": f"shop.orders@{VERSION}"})[TABLE_TAG] == "shop.orders"
+
+
+def test_a_tag_that_the_sensor_gave_stays(instance: DagsterInstance) -> None:
+    assert queued(instance, {"dagster/partition": f"shop.orders@{VERSION}", TABLE_TAG: "x"})[TABLE_TAG] == "x"
+
+
+@pytest.mark.parametrize("tags", [{}, {"dagster/partition": "2026-03-30"}])
+def test_other_runs_are_queued_as_they_are(instance: DagsterInstance, tags: dict[str, str]) -> None:
+    assert TABLE_TAG not in queued(instance, tags)
+
+
+def test_the_instance_limits_each_table_to_one_run(instance: DagsterInstance) -> None:
+    coordinator = instance.run_coordinator
+    assert isinstance(coordinator, TableSerializingRunCoordinator)
+    limits = {limit["key"]: limit for limit in coordinator.get_run_queue_config().tag_concurrency_limits}
+    assert limits[TABLE_TAG] == {"key": TABLE_TAG, "value": {"applyLimitPerUniqueValue": True}, "limit": 1}
+
+
+def test_the_instance_sends_nothing_home(instance: DagsterInstance) -> None:
+    assert not instance.telemetry_enabled
+    assert not instance.nux_enabled
+
+
+@pytest.mark.parametrize(
+    ("key", "table"),
+    [
+        (f"shop.orders@{VERSION}", "shop.orders"),
+        (f"a%2Eb.c%40d@{VERSION}", "a%2Eb.c%40d"),
+        (f"shop@{VERSION}", "shop"),
+        ("shop.orders@12", None),
+        ("", None),
+    ],
+)
+def test_the_table_is_what_stands_before_the_version(key: str, table: str | None) -> None:
+    assert table_of(key) == table
