@@ -1,0 +1,352 @@
+"""The changefeed's files: metadata, schema files, listing. Nothing is ever written below the prefix.
+
+    Changefeed.listing() = metadata ─▶ one recursive listing ─▶ paths ─▶ schema files (cached) ─▶ Listing
+    Opener.read(path)    = the bytes of one file; a small value that Spark executors get
+
+`metadata` is read before listing: what is listed afterwards holds everything at or below its checkpoint.
+
+    sink.py         sink URI and changefeed TOML: how rows and paths are written, and where
+    storage.py      bytes from any storage, with patience
+    paths.py        path grammar, both ways
+    schema_file.py  schema files and their checksum
+
+This folder and the stage writer are the only users of fsspec.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from cdc_assets.changefeed.paths import (
+    DataPath,
+    SchemaPath,
+    format_data_path,
+    format_index_path,
+    format_schema_path,
+    parse_data_name,
+    parse_data_path,
+    parse_index_path,
+    parse_schema_path,
+    split_directory,
+)
+from cdc_assets.changefeed.schema_file import checksum_matches, parse_schema_file, schema_checksum
+from cdc_assets.changefeed.storage import Opener, etag_of, local_entries
+from cdc_assets.errors import (
+    BadSettings,
+    BucketMissing,
+    MalformedSchemaFile,
+    MetadataMissing,
+)
+from cdc_assets.formats import FORMATS
+from cdc_assets.model import DataFile, IndexFile, Listing, SchemaFile, SinkOptions, Tso
+
+if TYPE_CHECKING:
+    from cdc_assets.config import ChangefeedSettings
+
+__all__ = [
+    "Changefeed",
+    "DataPath",
+    "Opener",
+    "SchemaPath",
+    "format_data_path",
+    "format_index_path",
+    "format_schema_path",
+    "missing_numbers",
+    "parse_data_path",
+    "parse_index_path",
+    "parse_schema_file",
+    "parse_schema_path",
+    "root_of",
+    "schema_checksum",
+]
+
+_DATA_EXTENSIONS = (".csv", ".json", ".craft", ".canal", ".unknown")  # TiCDC's GetFileExtension
+
+
+class Changefeed:
+    """Reads one changefeed's bucket. Parsed schema files are kept, so that a second listing only opens new ones."""
+
+    def __init__(self, settings: ChangefeedSettings) -> None:
+        protocol, prefix = settings.location
+        self.options: SinkOptions = settings.sink_options
+        self.opener = Opener(protocol, prefix.rstrip("/"), settings.uri.rstrip("/"), settings.storage())
+        self._parsed: dict[tuple[str, int, str], tuple[SchemaFile, bool] | MalformedSchemaFile] = {}
+
+    def read_checkpoint(self) -> Tso:
+        """Return the checkpoint-ts of `metadata`, through which every change is in the files.
+
+        Read it before listing. Raises MetadataMissing when the changefeed has not reached its first checkpoint,
+        BucketMissing when the sink URI names nothing, StorageUnavailable when the storage does not answer.
+        """
+        opener = self.opener
+        for pause in (*opener.pauses[:2], None):
+            try:
+                data = opener.attempt(
+                    lambda: bytes(opener.file_system.cat_file(f"{opener.prefix}/metadata")), "metadata"
+                )
+            except FileNotFoundError:
+                raise self._without_metadata() from None
+            checkpoint = _checkpoint(data)
+            if checkpoint is not None:
+                return checkpoint
+            if pause is not None:
+                # Some file systems show the file while it is written anew.
+                time.sleep(pause)
+        raise MetadataMissing(
+            f'{opener.uri}/metadata holds {data[:60]!r}; expected {{"checkpoint-ts": N}}. '
+            "Check that the sink URI names the changefeed's own prefix.",
+            file="metadata",
+        )
+
+    def listing(self) -> Listing:
+        """Return all that lies below the prefix, as of the checkpoint that is read first.
+
+        Costs one small read, one recursive listing, and one read for every schema file not seen before. Files that
+        should be readable and are not are in `problems`; names that are no changefeed's are counted in `ignored`.
+        Raises what read_checkpoint raises, and BadSettings when all data files are of another protocol.
+        """
+        checkpoint = self.read_checkpoint()
+        extension: str = import_module(FORMATS[self.options.protocol]).EXTENSION
+        sorted_out = _SortedOut(self._entries(), extension)
+        problems: dict[str, str] = {}
+        schema_files, warnings = self._schema_files(sorted_out.schema_entries, problems)
+        data_files = tuple(_data_files(sorted_out.data_entries, self.options, schema_files, problems))
+        warnings += sorted_out.warnings(self.options.protocol, self.opener.uri, bool(data_files))
+        return Listing(
+            checkpoint=checkpoint,
+            schema_files=tuple(schema_files),
+            data_files=data_files,
+            index_files=tuple(sorted_out.index_files),
+            ignored=dict(sorted_out.ignored),
+            problems=problems,
+            warnings=(*warnings, *_twins(schema_files)),
+        )
+
+    def read(self, file: DataFile) -> bytes:
+        """Return the bytes of a data file. Raises what Opener.read raises."""
+        return self.opener.read(file.path)
+
+    def read_index(self, index: IndexFile) -> str:
+        """Return the newest data file's name that an index tells; a hint, written before the file by old versions."""
+        return self.opener.read(index.path).decode("utf-8", "replace").strip()
+
+    def _without_metadata(self) -> Exception:
+        opener, file_system = self.opener, self.opener.file_system
+        place = opener.prefix if opener.protocol in ("file", "memory") else opener.prefix.partition("/")[0]
+        if not opener.attempt(lambda: bool(file_system.exists(place))):
+            return BucketMissing(
+                f"{opener.uri} does not exist; expected the prefix that TiCDC writes to. "
+                "Give the sink URI exactly as TiCDC has it.",
+                file=opener.uri,
+            )
+        return MetadataMissing(
+            f"{opener.uri} has no `metadata`; expected it since the changefeed's first checkpoint. "
+            "Wait for that, or check that the sink URI names the changefeed's own prefix.",
+            file="metadata",
+        )
+
+    def _entries(self) -> Iterator[tuple[str, int, str]]:
+        """Return (path below the prefix, bytes, etag) of every object."""
+        opener = self.opener
+        if opener.protocol == "file":
+            return iter(opener.attempt(lambda: list(local_entries(opener.prefix))))
+        file_system = opener.file_system
+        file_system.invalidate_cache()
+        found = opener.attempt(lambda: file_system.find(opener.prefix, detail=True))
+        start = len(opener.prefix) + 1
+        return ((name[start:], int(info.get("size") or 0), etag_of(info)) for name, info in found.items())
+
+    def _schema_files(
+        self, entries: list[tuple[str, int, str]], problems: dict[str, str]
+    ) -> tuple[list[SchemaFile], list[str]]:
+        """Return the parsed schema files by path, and warnings about checksums."""
+        fresh = [entry for entry in entries if entry not in self._parsed]
+        if fresh:
+            workers = 1 if self.opener.protocol in ("file", "memory") else 16
+            with ThreadPoolExecutor(workers) as pool:
+                read = pool.map(self._schema_file, (path for path, _, _ in fresh))
+                self._parsed = {
+                    **{entry: self._parsed[entry] for entry in entries if entry in self._parsed},
+                    **{entry: result for entry, result in zip(fresh, read, strict=True) if result is not None},
+                }
+        files, warnings = [], []
+        for entry in entries:
+            result = self._parsed.get(entry)
+            if result is None:
+                problems[entry[0]] = f"{entry[0]} was listed and is gone; expected that schema files stay. List again."
+            elif isinstance(result, MalformedSchemaFile):
+                problems[entry[0]] = result.message
+            else:
+                files.append(result[0])
+                if not result[1]:
+                    warnings.append(
+                        f"{entry[0]}: the checksum in its name is not that of its contents; it is used as it is."
+                    )
+        return files, warnings
+
+    def _schema_file(self, path: str) -> tuple[SchemaFile, bool] | MalformedSchemaFile | None:
+        opener = self.opener
+        try:
+            data = opener.attempt(lambda: bytes(opener.file_system.cat_file(f"{opener.prefix}/{path}")), path)
+            return parse_schema_file(path, data), checksum_matches(path, data)
+        except FileNotFoundError:
+            return None
+        except MalformedSchemaFile as error:
+            return error
+
+
+def missing_numbers(listing: Listing) -> dict[tuple[str, str], tuple[range, ...]]:
+    """Return the gaps in the numbers of each (directory, dispatcher), where something comes before and after.
+
+    A directory may begin above 1 (files were cleaned up), and the file that an index names may still be to come.
+    """
+    numbers: dict[tuple[str, str], set[int]] = {}
+    for file in listing.data_files:
+        numbers.setdefault((file.directory, file.dispatcher), set()).add(file.number)
+    gaps = {}
+    for place, seen in numbers.items():
+        if max(seen) - min(seen) + 1 > len(seen):
+            ordered = sorted(seen)
+            gaps[place] = tuple(range(a + 1, b) for a, b in pairwise(ordered) if b > a + 1)
+    return gaps
+
+
+def root_of(path: str) -> str | None:
+    """Return the root that a schema, data or index file's path most likely belongs to; None for a foreign name."""
+    schema = parse_schema_path(path)
+    if schema is not None:
+        return schema.root
+    index = parse_index_path(path)
+    where = split_directory(index.directory) if index else parse_data_path(path)
+    return where.root if where else None
+
+
+# --- from names to files ----------------------------------------------------------------------------------------------
+
+
+class _SortedOut:
+    """The names below a prefix by kind, before schema files tell which directory belongs to whom."""
+
+    def __init__(self, entries: Iterable[tuple[str, int, str]], extension: str) -> None:
+        self.schema_entries: list[tuple[str, int, str]] = []
+        self.data_entries: dict[str, list[tuple[str, int, str, str, int]]] = {}
+        self.index_files: list[IndexFile] = []
+        self.ignored: Counter[str] = Counter()
+        self.extension = extension
+        self.others: Counter[str] = Counter()
+        for path, size, etag in entries:
+            reason = self._place(path, size, etag)
+            if reason:
+                self.ignored[reason] += 1
+        self.schema_entries.sort()
+        self.index_files.sort(key=lambda index: index.path)
+
+    def _place(self, path: str, size: int, etag: str) -> str:
+        """Keep what belongs to a changefeed; return the reason for ignoring the rest."""
+        directory, _, name = path.rpartition("/")
+        if name.endswith(".tmp") or ".tmp." in name:
+            return "unfinished upload (.tmp)"
+        if path == "metadata":
+            return ""
+        if index := parse_index_path(path):
+            self.index_files.append(index)
+            return ""
+        if not size:
+            return "empty object"
+        if parse_schema_path(path):
+            self.schema_entries.append((path, size, etag))
+            return ""
+        file = parse_data_name(name) if directory else None
+        if file is None or file[2] not in _DATA_EXTENSIONS:
+            return "foreign name"
+        if file[2] != self.extension:
+            self.others[file[2]] += 1
+            return f"data file of another protocol ({file[2]})"
+        self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1]))
+        return ""
+
+    def warnings(self, protocol: str, uri: str, any_data: bool) -> list[str]:
+        """Return what to say about data files of other protocols. Raises BadSettings when there are no others."""
+        if not self.others:
+            return []
+        found = ", ".join(f"{count} {extension}" for extension, count in sorted(self.others.items()))
+        sentence = f"{uri} holds data files that protocol {protocol} does not write: {found}; expected {self.extension}"
+        if not any_data:
+            raise BadSettings(f"{sentence}. Give the sink URI and changefeed TOML exactly as TiCDC has them.")
+        return [f"{sentence}. They are left out; if the changefeed's protocol was changed, read each part on its own."]
+
+
+def _data_files(
+    entries: Mapping[str, list[tuple[str, int, str, str, int]]],
+    options: SinkOptions,
+    schema_files: Iterable[SchemaFile],
+    problems: dict[str, str],
+) -> Iterator[DataFile]:
+    """Yield data files by path, each with the schema file that decodes it; those without go to the problems."""
+    known = {(file.root, file.version) for file in schema_files if file.table.table}
+    broken = {
+        (schema.root, schema.version): path for path in problems if (schema := parse_schema_path(path)) is not None
+    }
+    for directory in sorted(entries):
+        where = split_directory(directory, options, known)
+        if where is None:
+            problems.update(
+                (path, _no_schema_file(path, directory, options, broken)) for path, *_ in entries[directory]
+            )
+            continue
+        for path, size, etag, dispatcher, number in sorted(entries[directory]):
+            yield DataFile(
+                path=path,
+                root=where.root,
+                version=where.version,
+                directory=directory,
+                number=number,
+                size=size,
+                etag=etag,
+                partition=where.partition,
+                date=where.date,
+                dispatcher=dispatcher,
+            )
+
+
+def _no_schema_file(path: str, directory: str, options: SinkOptions, broken: Mapping[tuple[str, Tso], str]) -> str:
+    unread = split_directory(directory, options, broken)
+    if unread is not None:
+        schema_path = broken[unread.root, unread.version]
+        return f"{path} cannot be decoded: its schema file {schema_path} cannot be read. Restore that file."
+    guess = split_directory(directory, options)
+    if guess is None:
+        return (
+            f"{path} looks like a data file, but no version is in its path; expected "
+            "{schema}/{table}/{version}/…/CDC{number}. Move it away, or restore the directory that it came from."
+        )
+    return (
+        f"{path} has no schema file of its version; expected {guess.root}/meta/schema_{guess.version}_*.json. "
+        "Restore that file, or check that the sink URI names the changefeed's own prefix."
+    )
+
+
+def _twins(schema_files: Iterable[SchemaFile]) -> Iterator[str]:
+    seen: dict[tuple[str, Tso, object], SchemaFile] = {}
+    for file in schema_files:
+        other = seen.setdefault((file.root, file.version, file.table), file)
+        if other.checksum != file.checksum and other.columns != file.columns:
+            yield (
+                f"{other.path} and {file.path} describe one version of {file.table} with different columns; "
+                "expected one schema file a version. Remove the one that TiCDC did not write."
+            )
+
+
+def _checkpoint(data: bytes) -> Tso | None:
+    try:
+        checkpoint = json.loads(data)["checkpoint-ts"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return checkpoint if isinstance(checkpoint, int) and not isinstance(checkpoint, bool) else None

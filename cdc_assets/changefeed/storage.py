@@ -1,0 +1,154 @@
+"""Bytes from the storage: fsspec's file systems, tried again when they fail for a passing reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import fsspec
+
+from cdc_assets.errors import BadSettings, BucketMissing, InputError, StorageUnavailable
+
+__all__ = ["PAUSES_SECONDS", "Opener", "etag_of", "local_entries"]
+
+_T = TypeVar("_T")
+PAUSES_SECONDS = (0.2, 1.0, 4.0)
+"""Between attempts; after the last the storage counts as unavailable."""
+
+_SECRET_NAME = re.compile("key|secret|token|password|credential|sas|connection_string", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Reads files below one prefix. Picklable, so that executors read the bucket themselves.
+
+    `protocol` and `options` are fsspec's; `prefix` is the path of the prefix in it, `uri` what messages call it;
+    `pauses` are the seconds between attempts, one less than there are attempts.
+    """
+
+    protocol: str
+    prefix: str
+    uri: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    pauses: tuple[float, ...] = field(default_factory=lambda: PAUSES_SECONDS)
+
+    @property
+    def file_system(self) -> Any:
+        """The fsspec file system, one a process. Raises BadSettings when its driver is not installed."""
+        try:
+            return fsspec.filesystem(self.protocol, **self.options)
+        except ImportError as error:
+            raise BadSettings(f"{self.uri}: no driver for its storage is installed ({error}). Install it.") from None
+        except (TypeError, ValueError) as error:
+            raise BadSettings(
+                f"{self.uri}: storage options do not fit: {self.redacted(error)}. Correct them."
+            ) from None
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes of a file; `path` is relative to the prefix.
+
+        Tries again on transient errors. Raises InputError when the file is gone, StorageUnavailable, BucketMissing.
+        """
+        try:
+            return self.attempt(lambda: bytes(self.file_system.cat_file(f"{self.prefix}/{path}")), path)
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.uri}/{path} was listed and is gone; expected that files stay until they are applied. "
+                "Stop what removes them (file-expiration-days, lifecycle rules); restore it or rebuild the table.",
+                file=path,
+                gone=True,
+            ) from None
+
+    def attempt(self, action: Callable[[], _T], path: str = "") -> _T:
+        """Do something with the storage, again after pauses when it fails for a passing reason.
+
+        Lets FileNotFoundError through; raises BucketMissing where access is refused, StorageUnavailable in the end.
+        """
+        where = f"{self.uri}/{path}" if path else self.uri
+        for pause in (*self.pauses, None):
+            try:
+                return action()
+            except (FileNotFoundError, BadSettings):
+                raise
+            except Exception as error:
+                if isinstance(error, (PermissionError, NotADirectoryError)) or _is_refusal(error):
+                    raise BucketMissing(
+                        f"{where} may not be read: {self.redacted(error)}. Give credentials in storage_options "
+                        "or in the environment, and check that they may list and get objects there.",
+                        file=where,
+                    ) from None
+                if not _is_passing(error):
+                    raise
+                if pause is None:
+                    raise StorageUnavailable(
+                        f"{where} did not answer in {len(self.pauses) + 1} attempts: {self.redacted(error)}. "
+                        "Try again later.",
+                        file=where,
+                    ) from None
+                time.sleep(pause)
+        raise AssertionError("unreachable")
+
+    def redacted(self, error: Exception) -> str:
+        """Return an error's text without any secret of the storage options."""
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        for secret in _secrets(self.options):
+            text = text.replace(secret, "***")
+        return text
+
+
+def local_entries(prefix: str) -> Iterator[tuple[str, int, str]]:
+    """Yield (path below the prefix, bytes, etag) of every file of a local directory."""
+    # fsspec's own walk asks for every file's status twice.
+    pending = [(prefix, "")]
+    while pending:
+        directory, below = pending.pop()
+        try:
+            children = list(os.scandir(directory))
+        except FileNotFoundError:
+            continue
+        for child in children:
+            if child.is_dir():
+                pending.append((child.path, f"{below}{child.name}/"))
+                continue
+            try:
+                status = child.stat()
+            except FileNotFoundError:
+                continue
+            yield f"{below}{child.name}", status.st_size, f"{status.st_mtime_ns}-{status.st_size}"
+
+
+def etag_of(info: Mapping[str, Any]) -> str:
+    """Return what tells one content of an object from another: the tag in fsspec's `info`, or its time and size."""
+    tag = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("content_md5")
+    if tag:
+        return str(tag).strip('"')
+    moment = next(
+        (info[name] for name in ("mtime", "LastModified", "last_modified", "updated", "created") if name in info), ""
+    )
+    return f"{moment}-{info.get('size')}"
+
+
+def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _secrets(value)
+        elif isinstance(value, str) and len(value) > 3 and _SECRET_NAME.search(name):
+            yield value
+
+
+def _is_refusal(error: Exception) -> bool:
+    # Cloud drivers have no common class for a missing credential; their names are what they share.
+    return type(error).__name__ in (
+        "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError",
+        "DefaultCredentialsError", "ClientAuthenticationError",
+    )  # fmt: skip
+
+
+def _is_passing(error: Exception) -> bool:
+    family = type(error).__module__.partition(".")[0]
+    clouds = ("aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "requests", "s3fs", "urllib3")
+    return isinstance(error, (OSError, TimeoutError, EOFError)) or family in clouds

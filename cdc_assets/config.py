@@ -1,0 +1,483 @@
+"""Settings: which changefeeds are read, how TiCDC was told to write them, and into which lake they go.
+
+    changefeeds.yaml ──load──▶ Settings(lake, changefeeds) ◀──from_flags── command line
+                                             │
+          sink URI + changefeed TOML ──▶ SinkOptions        (TiCDC's own names and precedence)
+          sink URI + storage_options ──▶ fsspec protocol, path, options
+
+The user gives what TiCDC got: its sink URI and its changefeed TOML; nothing in a bucket says how it was written.
+Secrets may be given as `{env: NAME}`; those in clear text never appear in a repr, a dump or an error message.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zoneinfo
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from cdc_assets.changefeed import sink
+from cdc_assets.errors import BadSettings
+from cdc_assets.model import SinkOptions, TableId
+
+__all__ = [
+    "CONFIG_VARIABLE",
+    "POLICY_KINDS",
+    "ChangefeedSettings",
+    "LakeSettings",
+    "Settings",
+    "from_flags",
+    "load",
+]
+
+CONFIG_VARIABLE = "CDC_ASSETS_CONFIG"
+
+Policy = Literal["apply", "hold", "skip", "keep"]
+
+POLICY_KINDS = (
+    "create schema", "drop schema", "create table", "drop table", "truncate table", "rename table", "recover table",
+    "add column", "drop column", "modify column", "set default value", "add primary key", "drop primary key",
+    "add partition", "drop partition", "truncate partition", "reorganize partition", "exchange partition",
+    "alter table partition by", "remove partitioning", "multi-schema change", "columns changed without ddl", "unknown",
+)  # fmt: skip
+"""Kinds of DDL that a policy can name: TiDB's names of its action types, and two for what has no known type."""
+
+_KEEPABLE = ("drop table", "drop column")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise _bad_settings(error, type(self)) from None
+
+
+class LakeSettings(_Model):
+    """Where the Iceberg tables live: one catalog in a neutral spelling, from which PyIceberg's and Spark's follow.
+
+    `catalog` holds `type` (jdbc, rest, glue or hive), `uri`, and further Iceberg properties that both sides understand
+    (`s3.endpoint`, `credential`, …); values may be `{env: NAME}`. A JDBC `uri` may be written for Java or SQLAlchemy.
+    """
+
+    catalog: dict[str, Any] = Field(repr=False)
+    warehouse: str
+    name: str = "lake"
+    ledger: str | None = Field(default=None, repr=False)
+
+    @field_validator("catalog")
+    @classmethod
+    def _known_type(cls, catalog: dict[str, Any]) -> dict[str, Any]:
+        kinds = ("glue", "hive", "jdbc", "rest")
+        if catalog.get("type") not in kinds:
+            raise BadSettings(
+                f"lake.catalog has type {catalog.get('type')!r}; known are {', '.join(kinds)}. "
+                "Give the type of your Iceberg catalog, or only a warehouse directory for a catalog on SQLite."
+            )
+        if catalog["type"] != "glue" and not catalog.get("uri"):
+            raise BadSettings(f"lake.catalog of type {catalog['type']} has no uri. Add the address of the catalog.")
+        return catalog
+
+    @field_serializer("catalog")
+    def _masked(self, catalog: dict[str, Any]) -> dict[str, Any]:
+        return {key: value if key == "type" else "***" for key, value in catalog.items()}
+
+    @classmethod
+    def from_warehouse(cls, directory: str | os.PathLike[str]) -> LakeSettings:
+        """Return the lake of a plain local directory: tables under it, catalog `catalog.db` (SQLite) in it."""
+        text = os.fspath(directory)
+        if re.match(r"[a-z0-9+]+://", text) and not text.startswith("file://"):
+            raise BadSettings(
+                f"warehouse {text} is not a local directory, so its catalog cannot be a SQLite file in it. "
+                "Name the catalog in changefeeds.yaml: lake: {catalog: {type: rest, uri: …}, warehouse: …}."
+            )
+        path = str(Path(unquote(text[len("file://") :]) if text.startswith("file://") else text).expanduser().resolve())
+        return cls(catalog={"type": "jdbc", "uri": f"jdbc:sqlite:{path}/catalog.db"}, warehouse=path)
+
+    @property
+    def local_directory(self) -> Path | None:
+        """The warehouse as a directory of this machine, None when it is elsewhere."""
+        if self.warehouse.startswith("file:"):
+            return Path(unquote(urlsplit(self.warehouse).path))
+        return None if "://" in self.warehouse else Path(self.warehouse)
+
+    def pyiceberg_properties(self) -> dict[str, str]:
+        """Return what `pyiceberg.catalog.load_catalog(name, **properties)` takes."""
+        catalog = _resolved(self.catalog, "lake.catalog")
+        kind = catalog.pop("type")
+        properties = {"type": "sql" if kind == "jdbc" else kind}
+        if kind == "jdbc":
+            user, password = catalog.pop("jdbc.user", None), catalog.pop("jdbc.password", None)
+            properties["uri"] = _sqlalchemy_uri(catalog.pop("uri"), user, password)
+            catalog = {key: value for key, value in catalog.items() if not key.startswith("jdbc.")}
+        directory = self.local_directory
+        properties["warehouse"] = f"file://{directory}" if directory else self.warehouse
+        return {**properties, **catalog}
+
+    def spark_properties(self) -> dict[str, str]:
+        """Return Spark's configuration of the catalog, with full keys (`spark.sql.catalog.NAME…`).
+
+        The cache is off: with it, commits of other processes are not seen for half a minute.
+        """
+        catalog = _resolved(self.catalog, "lake.catalog")
+        if catalog["type"] == "jdbc":
+            catalog.setdefault("jdbc.schema-version", "V1")
+            catalog["uri"], login = _jdbc_uri(catalog["uri"])
+            catalog = {**login, **catalog}
+        directory = self.local_directory
+        catalog["warehouse"] = str(directory) if directory else self.warehouse
+        catalog.setdefault("cache-enabled", "false")
+        prefix = f"spark.sql.catalog.{self.name}"
+        return {
+            prefix: "org.apache.iceberg.spark.SparkCatalog",
+            **{f"{prefix}.{key}": value for key, value in catalog.items()},
+        }
+
+
+class ChangefeedSettings(_Model):
+    """One changefeed: where it writes, how it was told to write, and what its reader has to know besides.
+
+    `sink_uri` is exactly TiCDC's; `changefeed_config` is the path of its TOML; `tz` the `--tz` of the TiCDC server, in
+    whose zone TIMESTAMP values are written. `keys` names key columns of tables (`schema.table`) whose key the files do
+    not tell; `policies` says per kind of DDL: apply, hold, skip, or keep (the lake keeps what the source drops).
+    """
+
+    name: str = "default"
+    sink_uri: SecretStr = Field(repr=False)
+    changefeed_config: Path | None = None
+    tz: str = "UTC"
+    storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    accept_unordered: bool = False
+    namespace: str = "{schema}"
+    policies: dict[str, Policy] = Field(default_factory=dict)
+    quarantine: bool = False
+    sensor_running: bool = False
+    sensor_interval_seconds: int = Field(default=30, ge=1)
+    _options: SinkOptions = PrivateAttr()
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+            raise ValueError("a changefeed's name is made of letters, digits, '_', '.' and '-'")
+        return name
+
+    @field_validator("tz")
+    @classmethod
+    def _known_zone(cls, tz: str) -> str:
+        try:
+            zoneinfo.ZoneInfo(tz)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError("no time zone of that name; expected one like UTC or Asia/Shanghai") from None
+        return tz
+
+    @field_validator("namespace")
+    @classmethod
+    def _namespace_pattern(cls, namespace: str) -> str:
+        try:
+            if namespace.format(schema="a") == namespace.format(schema="b"):
+                raise ValueError("it has to contain {schema}, or tables of two databases would meet")
+        except (KeyError, IndexError):
+            raise ValueError("it may contain {schema} and nothing else in braces") from None
+        return namespace
+
+    @field_validator("policies", mode="before")
+    @classmethod
+    def _kinds(cls, policies: Any) -> Any:
+        if not isinstance(policies, Mapping):
+            return policies
+        spelled = {re.sub(r"[_ ]+", " ", str(kind).strip().lower()): policy for kind, policy in policies.items()}
+        unknown = sorted(set(spelled) - set(POLICY_KINDS))
+        if unknown:
+            raise ValueError(f'no kind of DDL is called "{unknown[0]}"; known are {", ".join(POLICY_KINDS)}')
+        if misplaced := [kind for kind, policy in spelled.items() if policy == "keep" and kind not in _KEEPABLE]:
+            raise ValueError(f'"keep" is for {" and ".join(_KEEPABLE)}, not for {misplaced[0]}')
+        return spelled
+
+    @field_serializer("storage_options")
+    def _masked(self, options: dict[str, Any]) -> dict[str, str]:
+        return dict.fromkeys(options, "***")
+
+    @model_validator(mode="after")
+    def _parse(self) -> ChangefeedSettings:
+        sink.location(self.sink_uri.get_secret_value())
+        self._options = sink.sink_options(self.sink_uri.get_secret_value(), self.changefeed_config, self.tz)
+        return self
+
+    @property
+    def sink_options(self) -> SinkOptions:
+        """How the changefeed writes, from the sink URI's parameters and the changefeed TOML."""
+        return self._options
+
+    @property
+    def uri(self) -> str:
+        """The sink URI without its parameters, for messages."""
+        return sink.display(self.sink_uri.get_secret_value())
+
+    @property
+    def location(self) -> tuple[str, str]:
+        """Protocol and path of the prefix as fsspec has them, without a slash at the end: `("s3", "bucket/prefix")`."""
+        return sink.location(self.sink_uri.get_secret_value())
+
+    def storage(self) -> dict[str, Any]:
+        """Return the options of the fsspec file system, in clear text: from the sink URI, then `storage_options`."""
+        given = _resolved(self.storage_options, "storage_options")
+        return _merged(sink.storage(self.sink_uri.get_secret_value()), given)
+
+    def key_of(self, table: TableId) -> tuple[str, ...] | None:
+        """Return the key columns that the settings name for a table, None when they name none."""
+        return self.keys.get(str(table))
+
+    def policy(self, kind: str) -> str:
+        """Return what to do with a kind of DDL (one of POLICY_KINDS): apply, hold, skip or keep."""
+        return self.policies.get(kind, "apply")
+
+    def namespace_of(self, schema: str) -> str:
+        """Return the lake's namespace for a source database."""
+        return self.namespace.format(schema=schema)
+
+
+class Settings(_Model):
+    """All of `changefeeds.yaml`. `lake` may be missing where nothing is written (inspect)."""
+
+    lake: LakeSettings | None = None
+    changefeeds: tuple[ChangefeedSettings, ...]
+
+    @field_validator("changefeeds")
+    @classmethod
+    def _names_differ(cls, changefeeds: tuple[ChangefeedSettings, ...]) -> tuple[ChangefeedSettings, ...]:
+        names = [changefeed.name for changefeed in changefeeds]
+        if not names:
+            raise ValueError("the list is empty; name at least one changefeed with its sink_uri")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f'two changefeeds are called "{twice}"; the name tells their tables apart in the lake')
+        return changefeeds
+
+    def changefeed(self, name: str | None = None) -> ChangefeedSettings:
+        """Return the changefeed of that name, or the only one. Raises BadSettings that lists the known names."""
+        known = {changefeed.name: changefeed for changefeed in self.changefeeds}
+        if name is None and len(known) == 1:
+            return self.changefeeds[0]
+        if name is None or name not in known:
+            asked = "no changefeed was named" if name is None else f'no changefeed is called "{name}"'
+            raise BadSettings(f"{asked}; known are {', '.join(sorted(known))}. Give one of them as --name.")
+        return known[name]
+
+    def needed_lake(self) -> LakeSettings:
+        """Return the lake. Raises BadSettings where the settings name none."""
+        if self.lake is None:
+            raise BadSettings("no lake is named. Give --warehouse DIR, or `lake:` in changefeeds.yaml.")
+        return self.lake
+
+
+def load(path: str | os.PathLike[str] | None = None) -> Settings:
+    """Return the settings of a `changefeeds.yaml`; without a path, of the one that CDC_ASSETS_CONFIG names.
+
+    Paths in it are relative to it. Raises BadSettings.
+    """
+    file = Path(path or os.environ.get(CONFIG_VARIABLE) or "changefeeds.yaml").expanduser().resolve()
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadSettings(
+            f"{file} cannot be read ({error.strerror}). "
+            f"Write your settings there, or name another file in the environment variable {CONFIG_VARIABLE}."
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{file} is not YAML: {_yaml_place(error)}. Correct that place.", file=str(file)) from None
+    if not isinstance(document, dict):
+        raise BadSettings(f"{file} has no `lake` and `changefeeds` at its top level. See the README for an example.")
+    try:
+        return _built(file.parent, document)
+    except BadSettings as error:
+        raise BadSettings(f"{file}: {error.message}", file=str(file), **error.where) from None
+
+
+def from_flags(
+    *,
+    sink_uri: str,
+    config: str | os.PathLike[str] | None = None,
+    tz: str | None = None,
+    name: str = "default",
+    accept_unordered: bool = False,
+    warehouse: str | os.PathLike[str] | None = None,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    namespace: str = "{schema}",
+    policies: Mapping[str, str] | None = None,
+    quarantine: bool = False,
+) -> Settings:
+    """Return the settings that the command line's flags describe: one changefeed and, with `warehouse`, its lake."""
+    given: dict[str, Any] = {
+        "name": name,
+        "sink_uri": sink_uri,
+        "changefeed_config": Path(config).expanduser().resolve() if config else None,
+        "accept_unordered": accept_unordered,
+        "keys": dict(keys or {}),
+        "storage_options": dict(storage_options or {}),
+        "namespace": namespace,
+        "policies": dict(policies or {}),
+        "quarantine": quarantine,
+        **({"tz": tz} if tz else {}),
+    }
+    lake = LakeSettings.from_warehouse(warehouse) if warehouse else None
+    return Settings(lake=lake, changefeeds=(ChangefeedSettings(**given),))
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for name, value in over.items():
+        old = result.get(name)
+        result[name] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def _resolved(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the mapping with every `{env: NAME}` replaced by that variable; raises BadSettings for an unset one."""
+    return {name: _resolve(value, f"{where}.{name}") for name, value in given.items()}
+
+
+def _resolve(value: Any, where: str) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    if set(value) != {"env"}:
+        return _resolved(value, where)
+    variable = str(value["env"])
+    if variable not in os.environ:
+        raise BadSettings(f"{where} is to come from the environment variable {variable}, which is not set. Set it.")
+    return os.environ[variable]
+
+
+# --- spellings of a catalog address -----------------------------------------------------------------------------------
+
+
+def _sqlalchemy_uri(uri: str, user: str | None, password: str | None) -> str:
+    if not uri.startswith("jdbc:"):
+        return uri
+    kind, _, rest = uri[len("jdbc:") :].partition(":")
+    if kind == "sqlite":
+        return f"sqlite:///{rest}"
+    driver = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql"}.get(kind, kind)
+    address, _, query = rest.removeprefix("//").partition("?")
+    settings = dict(parse_qsl(query))
+    user, password = user or settings.get("user"), password or settings.get("password")
+    login = f"{_quoted(user)}:{_quoted(password)}@" if user and password else f"{_quoted(user)}@" if user else ""
+    return f"{driver}://{login}{address}"
+
+
+def _quoted(text: str | None) -> str:
+    return "".join(c if c.isalnum() or c in "-._~" else "".join(f"%{b:02X}" for b in c.encode()) for c in text or "")
+
+
+def _jdbc_uri(uri: str) -> tuple[str, dict[str, str]]:
+    """Return a Java spelling of a JDBC catalog's address, and the login that SQLAlchemy's spelling had in it."""
+    if uri.startswith("jdbc:"):
+        return uri, {}
+    scheme, _, rest = uri.partition("://")
+    kind = scheme.partition("+")[0]
+    if kind == "sqlite":
+        return f"jdbc:sqlite:{rest[1:]}", {}
+    login, at, address = rest.rpartition("@")
+    user, colon, password = login.partition(":")
+    found = {"jdbc.user": unquote(user)} if at else {}
+    return f"jdbc:{kind}://{address}", {**found, "jdbc.password": unquote(password)} if colon else found
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def _built(directory: Path, document: dict[str, Any]) -> Settings:
+    """Return the settings of a parsed file: paths made absolute, errors with the entry that they are in."""
+    lake, changefeeds = document.get("lake"), document.get("changefeeds")
+    entries: dict[str, Any] = dict(document)
+    if isinstance(lake, dict):
+        with _inside("lake"):
+            entries["lake"] = LakeSettings(**_with_catalog(directory, lake))
+    if isinstance(changefeeds, list):
+        entries["changefeeds"] = []
+        for number, changefeed in enumerate(changefeeds, 1):
+            with _inside(f"changefeed {number}"):
+                if not isinstance(changefeed, dict):
+                    raise BadSettings(f"it is {changefeed!r}; expected name, sink_uri and the like.")
+                entries["changefeeds"].append(ChangefeedSettings(**_with_paths(directory, changefeed)))
+    return Settings(**entries)
+
+
+@contextmanager
+def _inside(entry: str) -> Iterator[None]:
+    try:
+        yield
+    except BadSettings as error:
+        raise BadSettings(f"{entry}: {error.message}", **error.where) from None
+
+
+def _with_catalog(directory: Path, lake: dict[str, Any]) -> dict[str, Any]:
+    # A bare local warehouse means a SQLite catalog in it, as --warehouse does.
+    warehouse = lake.get("warehouse")
+    if not isinstance(warehouse, str):
+        return lake
+    if "://" not in warehouse:
+        warehouse = str((directory / Path(warehouse).expanduser()).resolve())
+    if lake.get("catalog"):
+        return {**lake, "warehouse": warehouse}
+    plain = LakeSettings.from_warehouse(warehouse)
+    return {**lake, "warehouse": plain.warehouse, "catalog": plain.catalog}
+
+
+def _with_paths(directory: Path, changefeed: dict[str, Any]) -> dict[str, Any]:
+    result = dict(changefeed)
+    if isinstance(config := result.get("changefeed_config"), str):
+        result["changefeed_config"] = directory / Path(config).expanduser()
+    if isinstance(uri := result.get("sink_uri"), str) and "://" not in uri:
+        result["sink_uri"] = str(directory / Path(uri).expanduser())
+    return result
+
+
+def _yaml_place(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    what = getattr(error, "problem", None) or type(error).__name__
+    return f"{what}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(what)
+
+
+_SECRET_FIELDS = {"sink_uri", "storage_options", "catalog"}
+
+
+def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:
+    """Return one message for all that is wrong. Values of fields that may hold secrets are not repeated."""
+    sentences = []
+    for one in error.errors(include_url=False):
+        place = [part for part in one["loc"] if isinstance(part, (str, int))]
+        where = ".".join(str(part) for part in place) or "settings"
+        if one["type"] == "extra_forbidden":
+            sentences.append(f'unknown setting "{where}"; known are {", ".join(sorted(kind.model_fields))}')
+        elif one["type"] == "missing":
+            sentences.append(f'setting "{where}" is missing')
+        else:
+            secret = _SECRET_FIELDS & {str(part) for part in place} or isinstance(one["input"], Mapping)
+            came = "" if secret else f" is {one['input']!r}"
+            sentences.append(f'setting "{where}"{came}: {one["msg"].removeprefix("Value error, ")}')
+    return BadSettings(". ".join(sentences) + ". Correct the settings.")

@@ -1,0 +1,112 @@
+"""Errors, by what the operator does about them.
+
+    CdcError
+    ├── Retryable            try again later, nothing is wrong with input or setup
+    │   ├── StorageUnavailable   the bucket or the catalog did not answer
+    │   └── TableMoved           another writer committed first: read progress and plan again
+    ├── InputError           the files are not what the changefeed should have written
+    │   ├── MetadataMissing      no checkpoint yet
+    │   ├── MalformedSchemaFile  a schema file that cannot be read
+    │   ├── SchemaFileMissing    rows without the schema file of their version
+    │   ├── MalformedData        rows that cannot be decoded or that fail a check
+    │   └── TableHeld            a change that cannot be carried out faithfully
+    └── SetupError           a setting, a URI or an installation to be corrected
+        ├── BadSettings          settings that contradict each other or the data
+        ├── BucketMissing        the sink URI names nothing that can be read
+        └── JavaMissing          Spark needs Java 17 or 21
+
+A message says what came, what was expected and what to do. Errors carry where they happened as attributes and
+survive pickling, because most of them are raised on a Spark executor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "BadSettings",
+    "BucketMissing",
+    "CdcError",
+    "InputError",
+    "JavaMissing",
+    "MalformedData",
+    "MalformedSchemaFile",
+    "MetadataMissing",
+    "Retryable",
+    "SchemaFileMissing",
+    "SetupError",
+    "StorageUnavailable",
+    "TableHeld",
+    "TableMoved",
+]
+
+
+class CdcError(Exception):
+    """Root of every error that a user can cause or repair; `where` holds file, line, table, column as known."""
+
+    def __init__(self, message: str, **where: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = {name: value for name, value in where.items() if value is not None}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.where)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _rebuild(kind: type[CdcError], message: str, where: dict[str, Any]) -> CdcError:
+    return kind(message, **where)
+
+
+class Retryable(CdcError):
+    """Nothing is wrong with input or setup: the same call may succeed later."""
+
+
+class StorageUnavailable(Retryable):
+    """The bucket or the catalog did not answer."""
+
+
+class TableMoved(Retryable):
+    """Another writer committed to the table after its progress was read."""
+
+
+class InputError(CdcError):
+    """The files under the changefeed's prefix are not what was expected."""
+
+
+class MetadataMissing(InputError):
+    """The changefeed has not published its first checkpoint."""
+
+
+class MalformedSchemaFile(InputError):
+    """A schema file that is no JSON, lacks a member, or disagrees with its own name."""
+
+
+class SchemaFileMissing(InputError):
+    """A data directory whose version has no schema file: its rows cannot be decoded."""
+
+
+class MalformedData(InputError):
+    """A data file that cannot be decoded, or rows that do not fit the types of their schema file."""
+
+
+class TableHeld(InputError):
+    """A change that cannot be carried out faithfully keeps its table where it is."""
+
+
+class SetupError(CdcError):
+    """A setting, a URI or an installation has to be corrected."""
+
+
+class BadSettings(SetupError):
+    """Settings that are unknown, contradict each other, or contradict the data."""
+
+
+class BucketMissing(SetupError):
+    """The sink URI names nothing that exists or that may be read."""
+
+
+class JavaMissing(SetupError):
+    """No Java that Spark 4.1 runs on was found."""
