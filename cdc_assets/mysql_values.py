@@ -1,0 +1,331 @@
+"""The text of a MySQL value -> Arrow, a column at a time. `mysql_types` says which reader a type has.
+
+A reader has two halves: `parse_*` makes of texts what Arrow's own parsers can make of them (the wire type), `finish_*`
+settles what they cannot: zones, bit widths, infinite floats. The CSV decoder lets pyarrow do the first half while it
+reads and calls the second alone.
+
+One bad value marks its record and nothing else: a column that Arrow cannot convert as a whole is halved until the bad
+values are found, so the slow way is walked only around them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.errors import BadSettings
+
+__all__ = [
+    "AMBIGUOUS_TIME",
+    "BAD_UTF8",
+    "LOSSY",
+    "NO_SUCH_DATE",
+    "SKIPPED_TIME",
+    "ZERO_DATE",
+    "Binary",
+    "Reading",
+    "Values",
+    "either",
+    "finish_bit",
+    "finish_float",
+    "finish_instant",
+    "finish_nothing",
+    "parse_binary",
+    "parse_number",
+    "parse_text",
+    "parse_time",
+    "parse_time_point",
+    "parse_vector",
+    "parse_wide_decimal",
+]
+
+ZERO_DATE = "zero or partial date became null"
+NO_SUCH_DATE = "date that no calendar has became null"
+AMBIGUOUS_TIME = "time in the repeated hour read as the earlier instant"
+SKIPPED_TIME = "time in the skipped hour moved to its end"
+BAD_UTF8 = "invalid UTF-8 replaced by U+FFFD"
+LOSSY = frozenset({ZERO_DATE, NO_SUCH_DATE, SKIPPED_TIME, BAD_UTF8})
+"""Rules after which two source values may look alike: a key column must not be changed by them."""
+
+Binary = Literal["raw", "base64", "hex", "latin-1"]
+"""How binary types stand in a text: CSV's two methods, Canal-JSON's code point for a byte, or the bytes themselves."""
+
+
+class Values(NamedTuple):
+    """Converted values; `bad` marks those that do not fit (null in `array`), None when all fit.
+
+    `notes` holds a mask for each rule of the type table that changed values. All have the length of `array`.
+    """
+
+    array: pa.Array
+    bad: pa.BooleanArray | None = None
+    notes: Mapping[str, pa.BooleanArray] = MappingProxyType({})
+
+    def for_key(self) -> Values:
+        """Return the same for a key column, where a value changed by a lossy rule is a bad one."""
+        bad, notes = self.bad, dict(self.notes)
+        for rule in LOSSY & notes.keys():
+            bad = either(bad, notes.pop(rule))
+        return Values(self.array, bad, notes)
+
+
+class Reading(NamedTuple):
+    """What decides how texts are read: the types to reach, digits or length, and what the changefeed was told."""
+
+    wire: pa.DataType
+    lake: pa.DataType
+    precision: int
+    scale: int
+    timezone: str
+    binary: Binary
+
+
+def either(one: pa.BooleanArray | None, other: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    """Return the union of two masks, None standing for an empty one."""
+    if one is None or other is None:
+        return other if one is None else one
+    return pc.or_(one, other)
+
+
+def _some(mask: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    return mask if mask is not None and mask.true_count else None
+
+
+def _true(mask: pa.BooleanArray) -> pa.BooleanArray:
+    return mask.fill_null(False)
+
+
+def _without(array: pa.Array, mask: pa.BooleanArray) -> pa.Array:
+    return pc.if_else(mask, pa.scalar(None, array.type), array)
+
+
+def _as_utf8(texts: pa.Array) -> pa.Array:
+    return texts if pa.types.is_string(texts.type) else texts.cast(pa.string())
+
+
+def _fitting(texts: pa.Array, parse: Callable[[pa.Array], pa.Array]) -> Values:
+    try:
+        return Values(parse(texts))
+    except pa.ArrowInvalid:
+        bad = _misfits(texts, parse)
+        return Values(parse(_without(texts, bad)), bad)
+
+
+def _misfits(texts: pa.Array, parse: Callable[[pa.Array], pa.Array]) -> pa.BooleanArray:
+    """Return a mask of the values that `parse` refuses, found by halving."""
+    bad = [False] * len(texts)
+    pending = [(0, len(texts))]
+    while pending:
+        start, size = pending.pop()
+        try:
+            parse(texts.slice(start, size))
+        except pa.ArrowInvalid:
+            if size == 1:
+                bad[start] = True
+            else:
+                pending += [(start, size // 2), (start + size // 2, size - size // 2)]
+    return pa.array(bad, pa.bool_())
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def parse_number(texts: pa.Array, how: Reading) -> Values:
+    """Read integers, decimals of up to 38 digits and floats; a lost digit or a value out of range is bad."""
+    return _fitting(texts, lambda some: _as_utf8(some).cast(how.wire))
+
+
+def parse_wide_decimal(texts: pa.Array, how: Reading) -> Values:
+    """Keep decimals of more than 38 digits as MySQL prints them: all digits of the scale, no zeros in front."""
+    whole, scale = how.precision - how.scale, how.scale
+    tail = rf"\.\d{{{scale}}}" if scale else ""
+    form = rf"^(?:0|-?[1-9]\d{{0,{max(whole, 1) - 1}}}){tail}$"
+    return _formed(texts, form, lambda text: _canonical_decimal(text, whole, scale))
+
+
+def _canonical_decimal(text: str, whole: int, scale: int) -> str | None:
+    if re.fullmatch(r"-?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][-+]?\d{1,3})?", text, re.ASCII) is None:
+        return None
+    sign, digits, exponent = Decimal(text).as_tuple()
+    shift = int(exponent) + scale
+    unscaled, lost = int("".join(map(str, digits))), 0
+    if shift < 0:
+        unscaled, lost = divmod(unscaled, 10**-shift)
+    else:
+        unscaled *= 10**shift
+    body = str(unscaled).rjust(scale + 1, "0")
+    if lost or len(body) > max(whole, 1) + scale or (whole == 0 and body[0] != "0"):
+        return None
+    body = f"{body[:-scale]}.{body[-scale:]}" if scale else body
+    return f"-{body}" if sign and unscaled else body
+
+
+def finish_nothing(array: pa.Array, how: Reading) -> Values:
+    """The wire type is the lake type."""
+    return Values(array)
+
+
+def finish_float(array: pa.Array, how: Reading) -> Values:
+    """Refuse what is not finite: TiDB stores no NaN or infinity, and a text beyond the range reads as infinity."""
+    bad = _some(_true(pc.invert(pc.is_finite(array))))
+    return Values(array) if bad is None else Values(_without(array, bad), bad)
+
+
+def finish_bit(array: pa.Array, how: Reading) -> Values:
+    """Turn the number (uint64) of BIT(n) into the lake's type; a number of more than n bits is bad."""
+    limit = pa.scalar((1 << how.precision) - 1, pa.uint64())
+    bad = _some(_true(pc.greater(array, limit)))
+    array = array if bad is None else _without(array, bad)
+    return Values(array.cast(how.lake), bad)
+
+
+# --- text and bytes ---------------------------------------------------------------------------------------------------
+
+
+def parse_text(texts: pa.Array, how: Reading) -> Values:
+    """Keep texts; bytes that are no UTF-8 become U+FFFD, because a lake's strings must be valid."""
+    try:
+        return Values(_as_utf8(texts))
+    except pa.ArrowInvalid:
+        torn = _misfits(texts, _as_utf8)
+    replaced = [value.as_py().decode("utf-8", "replace") for value in texts.filter(torn)]
+    sound = _as_utf8(_without(texts, torn))
+    return Values(pc.replace_with_mask(sound, torn, pa.array(replaced, pa.string())), None, {BAD_UTF8: torn})
+
+
+def parse_time(texts: pa.Array, how: Reading) -> Values:
+    """Keep TIME as MySQL prints it, with exactly the declared fraction digits."""
+    clock = r"-?(?:\d\d|[1-7]\d\d|8[0-2]\d|83[0-8]):[0-5]\d:[0-5]\d"
+    fraction = rf"\.\d{{{how.scale}}}" if how.scale else ""
+
+    def rewrite(text: str) -> str | None:
+        match = re.fullmatch(rf"({clock})(?:\.(\d{{1,6}}))?", text, re.ASCII)
+        if match is None or (match[2] or "")[how.scale :].strip("0"):
+            return None
+        return f"{match[1]}.{(match[2] or '')[: how.scale].ljust(how.scale, '0')}" if how.scale else match[1]
+
+    return _formed(texts, f"^{clock}{fraction}$", rewrite)
+
+
+def _formed(texts: pa.Array, form: str, rewrite: Callable[[str], str | None]) -> Values:
+    """Keep texts of a form; rewrite the others one by one, None from `rewrite` marks a bad one."""
+    written = _fitting(texts, _as_utf8)
+    odd = _true(pc.invert(pc.match_substring_regex(written.array, form)))
+    if not odd.true_count:
+        return written
+    rewritten = pa.array([rewrite(value.as_py()) for value in written.array.filter(odd)], pa.string())
+    array = pc.replace_with_mask(written.array, odd, rewritten)
+    return Values(array, _some(either(written.bad, pc.and_(odd, pc.is_null(array)))))
+
+
+def parse_binary(texts: pa.Array, how: Reading) -> Values:
+    """Read bytes from their text form."""
+    if how.binary == "raw":
+        return Values(texts.cast(pa.binary()))
+    if how.binary == "latin-1":
+        return _fitting(texts, _from_latin_1)
+    import polars as pl  # loads in 100 ms, and most tables have no binary column
+
+    written = _fitting(texts, _as_utf8)
+    decoded = pl.Series("", written.array, dtype=pl.String).str.decode(how.binary, strict=False)
+    array = decoded.to_arrow().cast(pa.binary())
+    return Values(array, _some(either(written.bad, pc.and_(pc.is_null(array), pc.is_valid(texts)))))
+
+
+def _from_latin_1(texts: pa.Array) -> pa.Array:
+    """Turn each code point into one byte, over the whole buffer at once."""
+    filled = pa.concat_arrays([_as_utf8(texts).fill_null(""), pa.array([""])])[: len(texts)]
+    ends = pc.cumulative_sum(pc.utf8_length(filled)).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    bounds = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, filled.buffers()[1]], offset=filled.offset)
+    text = filled.buffers()[2][bounds[0].as_py() : bounds[len(texts)].as_py()].to_pybytes().decode()
+    try:
+        raw = pa.py_buffer(text.encode("latin-1"))
+    except UnicodeEncodeError as error:
+        raise pa.ArrowInvalid("a code point above 255 is no byte") from error
+    whole = pa.Array.from_buffers(pa.binary(), len(texts), [None, offsets.buffers()[1], raw])
+    return _without(whole, pc.is_null(texts)) if texts.null_count else whole
+
+
+def parse_vector(texts: pa.Array, how: Reading) -> Values:
+    """Read `[1,2,3]` into lists of float32."""
+    return _fitting(texts, _vectors)
+
+
+def _vectors(texts: pa.Array) -> pa.Array:
+    texts = _as_utf8(texts)
+    if not pc.all(pc.match_substring_regex(texts, r"^\[[^\[\]]*\]$"), min_count=0).as_py():
+        raise pa.ArrowInvalid("a vector stands in brackets")
+    inner = pc.utf8_trim_whitespace(pc.utf8_slice_codeunits(texts, 1, -1)).fill_null("")
+    some = pc.not_equal(inner, "")
+    lists = pc.split_pattern(inner, ",")
+    numbers = pc.utf8_trim_whitespace(pc.list_flatten(lists.filter(some))).cast(pa.float32())
+    if not pc.all(pc.is_finite(numbers), min_count=0).as_py():
+        raise pa.ArrowInvalid("a vector's numbers are finite")
+    ends = pc.cumulative_sum(pc.if_else(some, pc.list_value_length(lists), 0)).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.ListArray.from_arrays(offsets, numbers, mask=pc.is_null(texts))
+
+
+# --- dates and instants -----------------------------------------------------------------------------------------------
+
+_CLOCK = r"(?: (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?)?"
+_ZERO = rf"^\d{{4}}-(?:00-(?:[0-2]\d|3[01])|(?:0\d|1[0-2])-00){_CLOCK}$"
+_DATED = rf"^\d{{4}}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]){_CLOCK}$"
+
+
+def parse_time_point(texts: pa.Array, how: Reading) -> Values:
+    """Read DATE, DATETIME and TIMESTAMP, years 0000 to 9999; dates that no calendar has become null with a note."""
+    try:
+        return Values(_as_utf8(texts).cast(how.wire))
+    except pa.ArrowInvalid:
+        written = _fitting(texts, _as_utf8)
+    zero = _like(written.array, pc.match_substring(written.array, "-00"), _ZERO)
+    rest = _fitting(_without(written.array, zero), lambda some: some.cast(how.wire))
+    bad, notes = rest.bad, {ZERO_DATE: zero}
+    if bad is not None:
+        form = _DATED.replace(_CLOCK, "") if pa.types.is_date(how.wire) else _DATED
+        notes[NO_SUCH_DATE] = _like(written.array, bad, form)
+        bad = pc.and_not(bad, notes[NO_SUCH_DATE])
+    kept = {rule: mask for rule, mask in notes.items() if mask.true_count}
+    return Values(rest.array, _some(either(written.bad, bad)), kept)
+
+
+def _like(texts: pa.StringArray, among: pa.BooleanArray, form: str) -> pa.BooleanArray:
+    """Return a mask of the texts that have a form, of which only a few are looked at."""
+    among = _true(among)
+    matches = _true(pc.match_substring_regex(texts.filter(among), form))
+    return pc.replace_with_mask(among, among, matches)
+
+
+def finish_instant(array: pa.Array, how: Reading) -> Values:
+    """Turn local time of the TiCDC server's zone into UTC: the earlier instant of two, the end of a skipped hour.
+
+    Raises BadSettings for a zone that the zone database does not have.
+    """
+    zone, utc = how.timezone, pa.timestamp("us", "UTC")
+    if zone == "UTC":
+        return Values(array.cast(utc))
+    try:
+        return Values(pc.assume_timezone(array, zone).cast(utc))
+    except pa.ArrowInvalid:
+        pass
+    try:
+        early = pc.assume_timezone(array, zone, ambiguous="earliest", nonexistent="earliest").cast(utc)
+    except pa.ArrowInvalid as error:
+        raise BadSettings(
+            f'the time zone "{zone}" is not in the zone database. Give the --tz of the TiCDC server as a name such as '
+            '"Asia/Shanghai" or an offset such as "+08:00"; a machine without zone files needs the tzdata package.'
+        ) from error
+    late = pc.assume_timezone(array, zone, ambiguous="latest", nonexistent="latest").cast(utc)
+    # In the skipped hour Arrow's answers are the last instant before the jump and the jump itself, 1 µs apart.
+    apart = pc.subtract(late.cast(pa.int64()), early.cast(pa.int64()))
+    notes = {AMBIGUOUS_TIME: _true(pc.greater(apart, 1)), SKIPPED_TIME: _true(pc.equal(apart, 1))}
+    instants = pc.if_else(notes[SKIPPED_TIME], late, early)
+    return Values(instants, None, {rule: mask for rule, mask in notes.items() if mask.true_count})
