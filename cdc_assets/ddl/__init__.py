@@ -1,0 +1,60 @@
+"""DDL texts and schema files -> what they mean. Pure: no I/O, no clock. sqlglot is used here only, for its tokenizer.
+
+    SchemaFile ──▶ statement   which kind of DDL
+               ──▶ create      TableSchema of a new table (text: members, collations, virtual, keys, partitions)
+               ──▶ evolve      TableSchema before + file -> after, SchemaChanges in an executable order
+    Partitioning ─▶ partition_predicate ─▶ spark_sql | polars_expr
+
+The columns of the schema file are the truth; texts break ties and tell what columns cannot.
+"""
+
+from __future__ import annotations
+
+from cdc_assets.ddl.evolve import evolve
+from cdc_assets.ddl.partitions import exchange_predicate, partition_predicate
+from cdc_assets.ddl.predicate import polars_expr, spark_sql
+from cdc_assets.ddl.schema import create, key_of
+from cdc_assets.ddl.statement import (
+    Alter,
+    AlterDatabase,
+    CreateDatabase,
+    CreateTable,
+    DropDatabase,
+    DropTable,
+    Exchange,
+    Recover,
+    Rename,
+    Snapshot,
+    Statement,
+    Truncate,
+    Unknown,
+    View,
+    statement,
+)
+from cdc_assets.model import Predicate
+
+__all__ = [
+    "Alter",
+    "AlterDatabase",
+    "CreateDatabase",
+    "CreateTable",
+    "DropDatabase",
+    "DropTable",
+    "Exchange",
+    "Predicate",
+    "Recover",
+    "Rename",
+    "Snapshot",
+    "Statement",
+    "Truncate",
+    "Unknown",
+    "View",
+    "create",
+    "evolve",
+    "exchange_predicate",
+    "key_of",
+    "partition_predicate",
+    "polars_expr",
+    "spark_sql",
+    "statement",
+]

@@ -1,0 +1,400 @@
+"""ALTER TABLE (and CREATE/DROP INDEX) as a list of specs, in the order of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdc_assets.ddl.clauses import (
+    CHARSET_COLLATIONS,
+    ColumnText,
+    Default,
+    column,
+    default,
+    index,
+    is_index,
+    key_parts,
+    options,
+    partitioning,
+)
+from cdc_assets.ddl.statement import alter_head
+from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split, tokens
+from cdc_assets.model import Index, Partitioning
+
+__all__ = [
+    "AddColumnSpec",
+    "AddIndexSpec",
+    "AddPartitionsSpec",
+    "AlterDefaultSpec",
+    "ChangeColumnSpec",
+    "CharsetSpec",
+    "CoalesceSpec",
+    "DropColumnSpec",
+    "DropIndexSpec",
+    "ExchangeSpec",
+    "NeutralSpec",
+    "PartitionBySpec",
+    "PartitionRowsSpec",
+    "RenameIndexSpec",
+    "ReorganizeSpec",
+    "Spec",
+    "StrangeSpec",
+    "specs",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumnSpec:
+    """ADD COLUMN."""
+
+    text: ColumnText
+    if_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumnSpec:
+    """DROP COLUMN."""
+
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeColumnSpec:
+    """CHANGE and MODIFY; RENAME COLUMN when `text` is None."""
+
+    old: str
+    new: str
+    text: ColumnText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterDefaultSpec:
+    """ALTER COLUMN … SET DEFAULT; DROP DEFAULT when `default` is None."""
+
+    name: str
+    default: Default | None
+
+
+@dataclass(frozen=True, slots=True)
+class AddIndexSpec:
+    """ADD INDEX, KEY, UNIQUE or PRIMARY KEY."""
+
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndexSpec:
+    """`name` is PRIMARY for the primary key."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameIndexSpec:
+    """RENAME INDEX."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class CharsetSpec:
+    """The table's default collation; `convert` changes its text columns too."""
+
+    collation: str
+    convert: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsSpec:
+    """`inside` are definitions to be read with the table's kind, or `count` more HASH or KEY partitions."""
+
+    inside: tuple[Token, ...] = ()
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRowsSpec:
+    """DROP or TRUNCATE PARTITION; no names stand for ALL."""
+
+    names: tuple[str, ...]
+    drop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReorganizeSpec:
+    """REORGANIZE PARTITION names INTO definitions."""
+
+    names: tuple[str, ...]
+    inside: tuple[Token, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CoalesceSpec:
+    """COALESCE PARTITION: `count` HASH or KEY partitions less."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBySpec:
+    """PARTITION BY; REMOVE PARTITIONING when None."""
+
+    partitioning: Partitioning | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeSpec:
+    """EXCHANGE PARTITION."""
+
+    validated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NeutralSpec:
+    """Touches neither rows nor what is known of the columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class StrangeSpec:
+    """A clause that is not known."""
+
+    text: str
+
+
+Spec = (
+    AddColumnSpec
+    | DropColumnSpec
+    | ChangeColumnSpec
+    | AlterDefaultSpec
+    | AddIndexSpec
+    | DropIndexSpec
+    | RenameIndexSpec
+    | CharsetSpec
+    | AddPartitionsSpec
+    | PartitionRowsSpec
+    | ReorganizeSpec
+    | CoalesceSpec
+    | PartitionBySpec
+    | ExchangeSpec
+    | NeutralSpec
+    | StrangeSpec
+)
+
+_PARTITION_VERBS = (
+    "ADD|DROP|TRUNCATE|REORGANIZE|COALESCE|EXCHANGE|REMOVE|REBUILD|CHECK|ANALYZE|OPTIMIZE|REPAIR|DISCARD|IMPORT"
+)
+_NEUTRAL = frozenset(
+    """ALGORITHM LOCK COMMENT ENGINE AUTO_INCREMENT AUTO_RANDOM_BASE AUTO_ID_CACHE SHARD_ROW_ID_BITS PRE_SPLIT_REGIONS
+    ROW_FORMAT KEY_BLOCK_SIZE COMPRESSION CONNECTION CHECKSUM DELAY_KEY_WRITE MAX_ROWS MIN_ROWS AVG_ROW_LENGTH PACK_KEYS
+    STATS_PERSISTENT STATS_AUTO_RECALC STATS_SAMPLE_PAGES STATS_BUCKETS STATS_TOPN STATS_COL_CHOICE STATS_COL_LIST
+    STATS_SAMPLE_RATE INSERT_METHOD SECONDARY_ENGINE SECONDARY_LOAD SECONDARY_UNLOAD ENCRYPTION TTL TTL_ENABLE
+    TTL_JOB_INTERVAL PLACEMENT ATTRIBUTES CACHE NOCACHE FORCE WITH WITHOUT VALIDATION DISABLE ENABLE SPLIT SET AFFINITY
+    REMOVE_TTL AUTOEXTEND_SIZE NODEGROUP UNION DATA INDEX_DIRECTORY TABLESPACE STORAGE ENGINE_ATTRIBUTE
+    SECONDARY_ENGINE_ATTRIBUTE COMPACT READ REBUILD CHECK ANALYZE OPTIMIZE REPAIR""".split()
+)
+
+
+def specs(sql: str) -> tuple[Spec, ...]:
+    """Return what the statement says; clauses that are not known are `StrangeSpec`. Raises Unreadable for no ALTER."""
+    at = Cursor(tokens(sql))
+    if at.sees("CREATE"):
+        return (_create_index(at),)
+    if at.accept("DROP", "INDEX"):
+        at.accept("IF", "EXISTS")
+        return (DropIndexSpec(at.name()),)
+    if not at.sees("ALTER"):
+        return ()
+    alter_head(at)
+    return tuple(spec for piece in _pieces(at.rest()) for spec in _specs(piece))
+
+
+def _create_index(at: Cursor) -> Spec:
+    at.expect("CREATE")
+    unique = at.accept("UNIQUE")
+    while not at.accept("INDEX"):
+        at.word()
+    at.accept("IF", "NOT", "EXISTS")
+    name = at.name()
+    while not at.accept("ON"):
+        at.take()
+    at.qualified()
+    columns, prefix = key_parts(at.group())
+    return AddIndexSpec(Index(name, columns, unique, False, prefix))
+
+
+def _pieces(parts: Sequence[Token]) -> list[tuple[Token, ...]]:
+    """Split at commas, but lists of partition names belong to their verb."""
+    pieces: list[tuple[Token, ...]] = []
+    split_parts = split(parts)
+    for place, piece in enumerate(split_parts):
+        if Cursor(piece).sees(_PARTITION_VERBS, "PARTITION"):
+            rest = split_parts[place:]
+            joined: list[Token] = []
+            for one in rest:
+                joined += [Token("sign", ",", ","), *one] if joined else one
+            pieces.append(tuple(joined))
+            break
+        pieces.append(piece)
+    return pieces
+
+
+def _specs(piece: tuple[Token, ...]) -> list[Spec]:
+    at = Cursor(piece)
+    try:
+        found = _partition_spec(at) or _column_spec(at) or _index_spec(at)
+        if found is not None:
+            return found
+        return _option_spec(Cursor(piece))
+    except Unreadable:
+        return [StrangeSpec(render(piece))]
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _column_spec(at: Cursor) -> list[Spec] | None:
+    start = at.at
+    if at.accept("ADD"):
+        explicit = at.accept("COLUMN")
+        if not explicit and is_index(at):
+            at.at = start
+            return None
+        missing = at.accept("IF", "NOT", "EXISTS")
+        if at.sees("("):
+            return [_added(one, missing) for one in split(at.group())]
+        return [AddColumnSpec(column(at.rest()), missing)]
+    if at.accept("MODIFY"):
+        at.accept("COLUMN")
+        at.accept("IF", "EXISTS")
+        text = column(at.rest())
+        return [ChangeColumnSpec(text.name, text.name, text)]
+    if at.accept("CHANGE"):
+        at.accept("COLUMN")
+        at.accept("IF", "EXISTS")
+        old = at.column()
+        text = column(at.rest())
+        return [ChangeColumnSpec(old, text.name, text)]
+    if at.accept("RENAME", "COLUMN"):
+        old = at.column()
+        at.expect("TO")
+        return [ChangeColumnSpec(old, at.column())]
+    if at.accept("ALTER") and not at.sees("INDEX|CHECK|CONSTRAINT"):
+        at.accept("COLUMN")
+        name = at.column()
+        return [AlterDefaultSpec(name, default(at) if at.accept("SET", "DEFAULT") else None)]
+    at.at = start
+    return _dropped_column(at)
+
+
+def _added(piece: tuple[Token, ...], missing: bool) -> Spec:
+    if is_index(Cursor(piece)):
+        found = index(piece)
+        return AddIndexSpec(found) if found is not None else NeutralSpec()
+    return AddColumnSpec(column(piece), missing)
+
+
+def _dropped_column(at: Cursor) -> list[Spec] | None:
+    start = at.at
+    if not at.accept("DROP"):
+        return None
+    explicit = at.accept("COLUMN")
+    if not explicit and at.sees("PRIMARY|INDEX|KEY|FOREIGN|CHECK|CONSTRAINT"):
+        at.at = start
+        return None
+    exists = at.accept("IF", "EXISTS")
+    return [DropColumnSpec(at.column(), exists)]
+
+
+# --- indexes ----------------------------------------------------------------------------------------------------------
+
+
+def _index_spec(at: Cursor) -> list[Spec] | None:
+    if at.accept("ADD"):
+        found = index(at.rest())
+        return [AddIndexSpec(found) if found is not None else NeutralSpec()]
+    if at.accept("DROP", "PRIMARY", "KEY"):
+        return [DropIndexSpec("PRIMARY")]
+    if at.accept("DROP", "FOREIGN|CHECK|CONSTRAINT"):
+        return [NeutralSpec()]
+    if at.accept("DROP", "INDEX|KEY"):
+        at.accept("IF", "EXISTS")
+        return [DropIndexSpec(at.name())]
+    if at.accept("RENAME", "INDEX|KEY"):
+        old = at.name()
+        at.expect("TO")
+        return [RenameIndexSpec(old, at.name())]
+    if at.accept("RENAME") or at.accept("ALTER"):
+        return [NeutralSpec()]
+    return None
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def _partition_spec(at: Cursor) -> list[Spec] | None:
+    if at.sees("PARTITION", "BY"):
+        return [PartitionBySpec(partitioning(at.rest()))]
+    if at.accept("REMOVE", "PARTITIONING"):
+        return [PartitionBySpec(None)]
+    if at.sees("PARTITION"):
+        return [NeutralSpec()]
+    if at.accept("ADD", "PARTITION"):
+        at.accept("IF", "NOT", "EXISTS")
+        if at.accept("PARTITIONS"):
+            return [AddPartitionsSpec(count=at.number())]
+        return [AddPartitionsSpec(at.group())]
+    if at.sees("DROP|TRUNCATE", "PARTITION"):
+        drop = at.take().text == "DROP"
+        at.take()
+        at.accept("IF", "EXISTS")
+        return [PartitionRowsSpec(_names(at), drop)]
+    if at.accept("REORGANIZE", "PARTITION"):
+        if not at:
+            return [NeutralSpec()]
+        names = _names(at)
+        at.expect("INTO")
+        return [ReorganizeSpec(names, at.group())]
+    if at.accept("COALESCE", "PARTITION"):
+        return [CoalesceSpec(at.number())]
+    if at.accept("EXCHANGE", "PARTITION"):
+        return [ExchangeSpec(not any(part.is_word("WITHOUT") for part in at.rest()))]
+    return None
+
+
+def _names(at: Cursor) -> tuple[str, ...]:
+    if at.accept("ALL"):
+        return ()
+    names = [at.name()]
+    while at.accept(","):
+        names.append(at.name())
+    return tuple(names)
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def _option_spec(at: Cursor) -> list[Spec]:
+    whole = render(at.parts)
+    convert = at.accept("CONVERT", "TO")
+    if convert or at.accept("DEFAULT") or at.sees("CHARACTER|CHAR|CHARSET|COLLATE"):
+        charset, collation = options(at)
+        found: list[Spec] = []
+        if charset or collation:
+            found.append(CharsetSpec(collation or CHARSET_COLLATIONS.get(charset, ""), convert))
+        return found + ([PartitionBySpec(partitioning(at.rest()))] if at else [])
+    if at.accept("REMOVE", "TTL") or at.accept("SET", "TIFLASH|HYPO") or at.next.text in _NEUTRAL:
+        return _with_charset(at)
+    if at.accept("ORDER", "BY"):
+        return [NeutralSpec()]
+    return [StrangeSpec(whole)]
+
+
+def _with_charset(at: Cursor) -> list[Spec]:
+    """Table options may stand in a row without commas: `COMMENT = 'x' COLLATE = y`."""
+    charset, collation = options(at)
+    found: list[Spec] = [NeutralSpec()]
+    if charset or collation:
+        found.append(CharsetSpec(collation or CHARSET_COLLATIONS.get(charset, ""), False))
+    return found + ([PartitionBySpec(partitioning(at.rest()))] if at else [])

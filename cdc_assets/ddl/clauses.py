@@ -1,0 +1,362 @@
+"""Clauses of CREATE and ALTER TABLE: column and index definitions, table options, partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split
+from cdc_assets.model import Index, Partition, Partitioning
+
+__all__ = [
+    "CHARSET_COLLATIONS",
+    "UNKNOWN_PARTITIONS",
+    "ColumnText",
+    "Default",
+    "TableText",
+    "charset_of",
+    "column",
+    "default",
+    "index",
+    "inline_indexes",
+    "is_index",
+    "key_parts",
+    "named",
+    "options",
+    "partition_definitions",
+    "partitioning",
+    "table",
+]
+
+CHARSET_COLLATIONS = {
+    "utf8mb4": "utf8mb4_bin",
+    "utf8mb3": "utf8_bin",
+    "utf8": "utf8_bin",
+    "latin1": "latin1_bin",
+    "ascii": "ascii_bin",
+    "binary": "binary",
+    "gbk": "gbk_chinese_ci",
+    "gb18030": "gb18030_chinese_ci",
+}
+"""TiDB's default collation of each of its charsets, which is not MySQL's."""
+
+UNKNOWN_PARTITIONS = "UNKNOWN"
+"""`Partitioning.kind` of partitions that cannot be read; `expressions` holds the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """The value after DEFAULT: `kind` is null, string, number, bits, hex, now or expression."""
+
+    kind: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnText:
+    """What a column's definition says beyond the schema file. `generated` is "", VIRTUAL or STORED."""
+
+    name: str
+    type: str
+    elems: tuple[str, ...] | None = None
+    charset: str = ""
+    collation: str = ""
+    binary: bool = False
+    default: Default | None = None
+    generated: str = ""
+    expression: str = ""
+    nullable: bool = True
+    numbered: bool = False
+    primary: bool = False
+    unique: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableText:
+    """The body of a CREATE TABLE."""
+
+    columns: tuple[ColumnText, ...]
+    indexes: tuple[Index, ...]
+    charset: str = ""
+    collation: str = ""
+    partitioning: Partitioning | None = None
+
+
+_TYPE_WORDS = {"PRECISION", "VARYING", "VARCHAR", "VARBINARY", "CHAR", "CHARACTER", "UNSIGNED", "SIGNED", "ZEROFILL"}
+_NOW = {"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP", "CURRENT_DATE", "CURDATE", "CURRENT_TIME"}
+_INDEX_WORDS = ("PRIMARY", "UNIQUE", "INDEX", "KEY", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
+
+
+def charset_of(collation: str) -> str:
+    """Return the charset that a collation belongs to."""
+    charset = collation.split("_", 1)[0]
+    return "utf8" if charset == "utf8mb3" else charset
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def column(parts: Sequence[Token]) -> ColumnText:
+    """Read `name type option…`; options without meaning here are stepped over."""
+    at = Cursor(parts)
+    name = at.name()
+    kind = at.word()
+    while at.next.kind == "word" and at.next.text in _TYPE_WORDS:
+        at.take()
+    inside = at.group() if at.sees("(") else ()
+    # MySQL keeps members without trailing spaces
+    members = tuple(part.text.rstrip(" ") for part in inside if part.kind == "string")
+    elems = members if kind in ("ENUM", "SET") else None
+    found = ColumnText(name, kind, elems)
+    if kind == "SERIAL":
+        found = replace(found, nullable=False, numbered=True, unique=True)
+    while at:
+        found = _option(at, found)
+    return found
+
+
+def _option(at: Cursor, found: ColumnText) -> ColumnText:
+    if at.accept("CHARACTER|CHAR", "SET") or at.accept("CHARSET"):
+        return replace(found, charset=at.string().lower())
+    if at.accept("COLLATE"):
+        return replace(found, collation=at.string().lower())
+    if at.accept("NOT", "NULL"):
+        return replace(found, nullable=False)
+    if at.accept("ON", "UPDATE|DELETE"):
+        if not at.accept("SET", "NULL|DEFAULT"):
+            at.take()
+        if at.sees("("):
+            at.group()
+        return found
+    if at.accept("DEFAULT"):
+        return replace(found, default=default(at))
+    if at.accept("AS") or at.accept("GENERATED", "ALWAYS", "AS"):
+        text = render(at.group())
+        stored = at.accept("STORED|PERSISTENT")
+        return replace(found, generated="STORED" if stored else "VIRTUAL", expression=text)
+    if at.accept("PRIMARY", "KEY") or at.accept("PRIMARY") or at.accept("KEY"):
+        return replace(found, primary=True, nullable=False)
+    if at.accept("UNIQUE"):
+        at.accept("KEY|INDEX")
+        return replace(found, unique=True)
+    if at.accept("AUTO_INCREMENT|AUTO_RANDOM"):
+        return replace(found, numbered=True)
+    if at.accept("BINARY"):
+        return replace(found, binary=True)
+    if at.accept("COMMENT"):
+        at.string()
+    elif at.sees("("):
+        at.group()
+    else:
+        at.take()
+    return found
+
+
+def default(at: Cursor) -> Default:
+    """Take what follows DEFAULT."""
+    if at.sees("("):
+        inside = at.group()
+        try:
+            inner = Cursor(inside)
+            found = default(inner)
+            return found if not inner and found.kind != "now" else Default("expression", render(inside))
+        except Unreadable:
+            return Default("expression", render(inside))
+    sign = "-" if at.accept("-") else ""
+    if not sign:
+        at.accept("+")
+    token = at.take()
+    if token.kind in ("string", "bits", "hex", "number"):
+        text = token.text
+        while token.kind == "string" and at.next.kind == "string":
+            text += at.take().text
+        if token.kind == "number" and at.accept("."):
+            text += "." + at.take().text
+        return Default(token.kind, sign + text)
+    if token.is_word(".") and at.next.kind == "number":
+        return Default("number", f"{sign}0.{at.take().text}")
+    if token.kind != "word":
+        raise Unreadable(f'expected a default, found "{token.raw}"')
+    if token.text in ("NULL", "TRUE", "FALSE"):
+        return Default("null") if token.text == "NULL" else Default("number", "1" if token.text == "TRUE" else "0")
+    inside = at.group() if at.sees("(") else ()
+    if token.text in _NOW:
+        return Default("now", render(inside))
+    return Default("expression", f"{token.raw}({render(inside)})")
+
+
+# --- indexes ----------------------------------------------------------------------------------------------------------
+
+
+def is_index(at: Cursor) -> bool:
+    """Tell whether an index or a constraint comes next, not a column."""
+    return at.next.kind == "word" and at.next.text in (*_INDEX_WORDS, "CONSTRAINT", "FOREIGN", "CHECK")
+
+
+def index(parts: Sequence[Token], number: int = 0) -> Index | None:
+    """Read an index definition; None for foreign keys and checks. An index over an expression counts as a prefix."""
+    at = Cursor(parts)
+    name = ""
+    if at.accept("CONSTRAINT") and not at.sees("PRIMARY|UNIQUE|FOREIGN|CHECK"):
+        name = at.name()
+    if at.sees("FOREIGN|CHECK"):
+        return None
+    primary = at.accept("PRIMARY")
+    unique = primary or at.accept("UNIQUE")
+    while at.next.kind == "word" and at.next.text in _INDEX_WORDS:
+        at.take()
+    at.accept("IF", "NOT", "EXISTS")
+    if not at.sees("(") and not at.sees("USING|TYPE"):
+        name = at.name()
+    if at.accept("USING|TYPE"):
+        at.take()
+    columns, prefix = key_parts(at.group())
+    return Index("PRIMARY" if primary else name, columns, unique, primary, prefix)
+
+
+def key_parts(inside: Sequence[Token]) -> tuple[tuple[str, ...], bool]:
+    """Return the columns of an index and whether any part is less than a whole column."""
+    columns: list[str] = []
+    prefix = False
+    for piece in split(inside):
+        at = Cursor(piece)
+        if at.sees("("):
+            prefix = True
+            continue
+        columns.append(at.column())
+        if at.sees("("):
+            prefix = True
+    return tuple(columns), prefix
+
+
+# --- table options ----------------------------------------------------------------------------------------------------
+
+
+def options(at: Cursor) -> tuple[str, str]:
+    """Take table or database options up to PARTITION BY; return charset and collation, "" where not given."""
+    charset = collation = ""
+    while at and not at.sees("PARTITION", "BY"):
+        if at.accept("CHARACTER|CHAR", "SET") or at.accept("CHARSET"):
+            at.accept("=")
+            charset = at.string().lower()
+        elif at.accept("COLLATE"):
+            at.accept("=")
+            collation = at.string().lower()
+        elif at.accept("COMMENT"):
+            at.accept("=")
+            at.string()
+        elif at.sees("("):
+            at.group()
+        else:
+            at.take()
+    return charset, collation
+
+
+def table(at: Cursor) -> TableText:
+    """Read a CREATE TABLE from its opening parenthesis on."""
+    columns: list[ColumnText] = []
+    indexes: list[Index] = []
+    for piece in split(at.group()):
+        if is_index(Cursor(piece)):
+            found = index(piece)
+            if found is not None:
+                indexes.append(found)
+        else:
+            columns.append(column(piece))
+    charset, collation = options(at)
+    parts = partitioning(at.rest()) if at else None
+    inline = [own for text in columns for own in inline_indexes(text)]
+    return TableText(tuple(columns), named([*inline, *indexes]), charset, collation, parts)
+
+
+def inline_indexes(text: ColumnText) -> list[Index]:
+    """The indexes that a column definition makes."""
+    found = [Index("PRIMARY", (text.name,), True, True)] if text.primary else []
+    return found + ([Index("", (text.name,), True)] if text.unique else [])
+
+
+def named(indexes: Sequence[Index]) -> tuple[Index, ...]:
+    """Give nameless indexes the name MySQL gives them: that of their first column, then with _2, _3."""
+    taken = {one.name.lower() for one in indexes if one.name}
+    done = []
+    for one in indexes:
+        base = one.columns[0] if one.columns else "expression_index"
+        name, number = one.name or base, 2
+        while not one.name and name.lower() in taken:
+            name, number = f"{base}_{number}", number + 1
+        taken.add(name.lower())
+        done.append(replace(one, name=name))
+    return tuple(done)
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def partitioning(parts: Sequence[Token]) -> Partitioning:
+    """Read PARTITION BY …; what cannot be read is of kind UNKNOWN, so that the table lives until it matters."""
+    try:
+        return _partitioning(Cursor(parts))
+    except Unreadable as problem:
+        return Partitioning(UNKNOWN_PARTITIONS, (f"{render(parts)}: {problem}",))
+
+
+def _partitioning(at: Cursor) -> Partitioning:
+    at.expect("PARTITION", "BY")
+    linear = at.accept("LINEAR")
+    kind = at.word()
+    if kind not in ("RANGE", "LIST", "HASH", "KEY"):
+        raise Unreadable(f"partitions by {kind} are not known")
+    if kind in ("RANGE", "LIST") and at.accept("COLUMNS"):
+        kind += " COLUMNS"
+    if kind == "KEY" and at.accept("ALGORITHM"):
+        at.accept("=")
+        at.take()
+    inside = at.group()
+    listed = kind in ("RANGE COLUMNS", "LIST COLUMNS", "KEY")
+    expressions = tuple(Cursor(piece).column() for piece in split(inside)) if listed else (render(inside),)
+    count = at.number() if at.accept("PARTITIONS") else 0
+    if at.sees("SUBPARTITION") or at.sees("INTERVAL") or (linear and kind == "HASH"):
+        raise Unreadable(f"{at.next.raw or 'LINEAR HASH'} is not supported")
+    definitions = partition_definitions(at.group(), kind) if at.sees("(") else ()
+    count = len(definitions) or count or 1
+    if kind in ("HASH", "KEY") and not definitions:
+        definitions = tuple(Partition(f"p{number}") for number in range(count))
+    return Partitioning(kind, expressions, definitions, count)
+
+
+def partition_definitions(inside: Sequence[Token], kind: str) -> tuple[Partition, ...]:
+    """Read `PARTITION p VALUES …, …`; bounds and values stay text."""
+    return tuple(_partition(Cursor(piece), kind) for piece in split(inside))
+
+
+def _partition(at: Cursor, kind: str) -> Partition:
+    at.expect("PARTITION")
+    found = Partition(at.name())
+    if at.accept("VALUES", "LESS", "THAN"):
+        bounds: tuple[str | None, ...]
+        if at.accept("MAXVALUE"):
+            bounds = (None,)
+        else:
+            pieces = split(at.group())
+            bounds = tuple(None if len(p) == 1 and p[0].is_word("MAXVALUE") else render(p) for p in pieces)
+        found = replace(found, less_than=bounds)
+    elif at.accept("VALUES", "IN"):
+        found = replace(found, values=tuple(_list_value(piece) for piece in split(at.group())))
+    elif at.accept("DEFAULT"):
+        found = replace(found, values=(("DEFAULT",),))
+    while at:
+        if at.sees("SUBPARTITION") or at.sees("("):
+            raise Unreadable("subpartitions are not supported")
+        at.take()
+    if kind.startswith("RANGE") and not found.less_than or kind.startswith("LIST") and not found.values:
+        raise Unreadable(f"partition {found.name} has no values")
+    return found
+
+
+def _list_value(piece: Sequence[Token]) -> tuple[str, ...]:
+    at = Cursor(piece)
+    if at.sees("(") and len(piece) > 2:
+        inside = at.group()
+        if not at:
+            return tuple(render(one) for one in split(inside))
+    return (render(piece),)

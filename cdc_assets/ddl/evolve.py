@@ -1,0 +1,434 @@
+"""Old schema + schema file -> new schema and the changes that lead there.
+
+The difference of the columns is the truth. The text decides what it cannot: which drop and add are a rename, which
+column of the same name is a new one, what a partition clause deletes. Column ids decide where there is no text, but not
+beside it: TiDB gives a column a new id when MODIFY rewrites it.
+
+Changes come in an executable order: DropColumn, RenameColumn (all at once, names may swap), AddColumn, RetypeColumn
+(under its new name), MoveColumns, SetDefault, DeleteRows, Rekey. Virtual generated columns are not in the lake and take
+no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cdc_assets.ddl.alter import (
+    AddColumnSpec,
+    AddIndexSpec,
+    AlterDefaultSpec,
+    ChangeColumnSpec,
+    CharsetSpec,
+    DropColumnSpec,
+    DropIndexSpec,
+    PartitionRowsSpec,
+    RenameIndexSpec,
+    Spec,
+    StrangeSpec,
+    specs,
+)
+from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, Default, inline_indexes, named
+from cdc_assets.ddl.defaults import NoDefault, added_default, stored_default
+from cdc_assets.ddl.partitions import partition_predicate, repartition
+from cdc_assets.ddl.retype import changes_values, same_definition
+from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first
+from cdc_assets.ddl.statement import Alter, Exchange, Rename, Statement, Truncate, Unknown, statement
+from cdc_assets.ddl.text import Unreadable
+from cdc_assets.errors import TableHeld
+from cdc_assets.model import (
+    AddColumn,
+    Column,
+    DeleteRows,
+    DropColumn,
+    Index,
+    MoveColumns,
+    Partitioning,
+    Rekey,
+    RenameColumn,
+    RetypeColumn,
+    SchemaChange,
+    SchemaFile,
+    SetDefault,
+    TableSchema,
+)
+
+__all__ = ["evolve"]
+
+_HIDDEN = "the ADD COLUMN is not in the changefeed: ColumnDefault of the first schema file that has the column"
+_REBUILD = "rebuild the table from a state after this DDL"
+_PARTITION_TYPES = (19, 20, 23, 64, 71, 72)
+_GIVE = "apply the change by hand and release the table"
+
+
+@dataclass
+class _Text:
+    """What the statement says about columns, keyed by lower-case names; `read` is False where it could not be read."""
+
+    read: bool = True
+    specs: tuple[Spec, ...] = ()
+    added: dict[str, ColumnText] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+    renamed: dict[str, str] = field(default_factory=dict)
+    defined: dict[str, ColumnText] = field(default_factory=dict)
+    """Definitions of CHANGE and MODIFY by new name."""
+    defaults: dict[str, Default | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """`origin` gives the old column of each column of the file, None for a new one; `dropped` the old ones without."""
+
+    origin: Mapping[str, Column | None]
+    dropped: tuple[Column, ...]
+
+
+def evolve(
+    before: TableSchema, file: SchemaFile, database_collation: str | None
+) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
+    """Return the schema after a schema file, and the changes in an executable order; () for what leaves rows alone.
+
+    `before.columns` may already be the file's columns: a repeated DDL gives (). Raises TableHeld, with the ways out,
+    for what cannot be carried out faithfully, and for columns that contradict the text.
+    """
+    kind = statement(file)
+    if isinstance(kind, Unknown):
+        raise held(file, kind.reason, _REBUILD, _GIVE)
+    text = _text(before, file, kind)
+    pairs = _pair(before, file, text)
+    after = _after(before, file, text, pairs, database_collation)
+    changes: list[SchemaChange] = [DropColumn(column.name) for column in pairs.dropped if not column.virtual]
+    changes += _renames(after, pairs)
+    changes += _adds(file, after, text, pairs)
+    changes += _retypes(file, after, pairs)
+    changes += _moves(before, after, pairs)
+    changes += _set_defaults(after, pairs)
+    changes += _deletes(before, file, kind, text)
+    changes += _rekeys(before, after, pairs)
+    return after, tuple(changes)
+
+
+# --- the text ---------------------------------------------------------------------------------------------------------
+
+
+def _text(before: TableSchema, file: SchemaFile, kind: Statement) -> _Text:
+    if not isinstance(kind, Alter | Rename | Exchange):
+        return _Text()
+    try:
+        found = _Text(specs=specs(file.query))
+    except Unreadable:
+        return _Text(read=False)
+    old = {column.name.lower() for column in before.columns}
+    new = {column.name.lower() for column in file.columns}
+    leaving = {spec.name.lower() for spec in found.specs if isinstance(spec, DropColumnSpec)}
+    leaving |= {
+        s.old.lower() for s in found.specs if isinstance(s, ChangeColumnSpec) and s.old.lower() != s.new.lower()
+    }
+    for spec in found.specs:
+        if isinstance(spec, AddColumnSpec):
+            name = spec.text.name.lower()
+            if name not in old or name in leaving:
+                found.added[name] = spec.text
+        elif isinstance(spec, DropColumnSpec) and spec.name.lower() in old:
+            found.dropped.add(spec.name.lower())
+        elif isinstance(spec, ChangeColumnSpec):
+            _changed(found, spec, old)
+        elif isinstance(spec, AlterDefaultSpec):
+            found.defaults[spec.name.lower()] = spec.default
+    _contradictions(file, found, new)
+    return found
+
+
+def _changed(found: _Text, spec: ChangeColumnSpec, old: set[str]) -> None:
+    if spec.old.lower() in old:
+        found.renamed[spec.old.lower()] = spec.new.lower()
+    if spec.text is not None:
+        found.defined[spec.new.lower()] = spec.text
+
+
+def _contradictions(file: SchemaFile, text: _Text, new: set[str]) -> None:
+    come = {*text.added, *text.renamed.values(), *text.defined}
+    missing = sorted(come - new)
+    kept = sorted((text.dropped & new) - come)
+    if missing or kept:
+        what = f"does not list {', '.join(missing)}" if missing else f"still lists {', '.join(kept)}"
+        raise held(
+            file, f"The schema file {what}, which its DDL text contradicts", "restore the file as TiCDC wrote it"
+        )
+
+
+# --- which column is which --------------------------------------------------------------------------------------------
+
+
+def _pair(before: TableSchema, file: SchemaFile, text: _Text) -> _Pairs:
+    origin: dict[str, Column | None] = {}
+    untouched: set[str] = set()
+    for column in before.columns:
+        name = column.name.lower()
+        if name in text.dropped:
+            continue
+        origin[text.renamed.get(name, name)] = column
+        if name not in text.renamed:
+            untouched.add(name)
+    listed = {column.name.lower(): column for column in file.columns}
+    extra = [column for name, column in listed.items() if name not in origin and name not in text.added]
+    gone = [column for name, column in origin.items() if name not in listed and column is not None]
+    replaced = _replaced(file, text, origin, listed, untouched)
+    for name in replaced:
+        gone.append(origin[name])  # type: ignore[arg-type]
+        extra.append(listed[name])
+    hidden = _hidden(file, text, gone, extra)
+    result = {name: hidden.get(name, origin.get(name)) for name in listed}
+    for name in (*replaced, *text.added):
+        result[name] = hidden.get(name)
+    used = {id(column) for column in result.values() if column is not None}
+    return _Pairs(result, tuple(column for column in before.columns if id(column) not in used))
+
+
+def _replaced(
+    file: SchemaFile,
+    text: _Text,
+    origin: Mapping[str, Column | None],
+    listed: Mapping[str, Column],
+    untouched: set[str],
+) -> list[str]:
+    """Columns of the same name whose id is another, without a text that says why."""
+    found = []
+    for name in untouched & set(listed):
+        old, new = origin[name], listed[name]
+        if old is None or old.id is None or new.id is None or old.id == new.id:
+            continue
+        if not same_definition(old, new):
+            raise held(
+                file,
+                f'Column "{new.name}" has another id and another type, and no text tells whether it was changed or '
+                "dropped and added anew",
+                _REBUILD,
+                _GIVE,
+                column=new.name,
+            )
+        found.append(name)
+    return found
+
+
+def _hidden(file: SchemaFile, text: _Text, gone: Sequence[Column], extra: Sequence[Column]) -> dict[str, Column]:
+    """Pair columns that went and came without a text, by id; hold when that leaves a rename possible."""
+    by_id = {column.id: column for column in gone if column.id is not None}
+    pairs = {column.name.lower(): by_id[column.id] for column in extra if column.id in by_id}
+    left = [column for column in gone if id(column) not in {id(one) for one in pairs.values()}]
+    new = [column for column in extra if column.name.lower() not in pairs]
+    if new and not text.read:
+        raise held(file, f"The text cannot be read, and the file has new columns: {_names(new)}", _REBUILD, _GIVE)
+    told = all(column.id is not None for column in (*left, *new))
+    if left and new and not told:
+        raise held(
+            file,
+            f"The columns {_names(left)} are gone and {_names(new)} new, and no text tells whether that is a rename",
+            _REBUILD,
+            _GIVE,
+            "set output-column-id = true in the changefeed for the future",
+        )
+    return pairs
+
+
+def _names(columns: Sequence[Column]) -> str:
+    return ", ".join(f'"{column.name}"' for column in columns)
+
+
+# --- the schema afterwards --------------------------------------------------------------------------------------------
+
+
+def _after(
+    before: TableSchema, file: SchemaFile, text: _Text, pairs: _Pairs, database_collation: str | None
+) -> TableSchema:
+    collation, convert = before.collation, ""
+    for spec in text.specs:
+        if isinstance(spec, CharsetSpec) and spec.collation:
+            collation = spec.collation
+            convert = spec.collation if spec.convert else convert
+    table_collation = collation or database_collation
+    columns = []
+    for column in file.columns:
+        name = column.name.lower()
+        told = text.defined.get(name) or text.added.get(name)
+        old = pairs.origin[name]
+        found = facts(column, told, table_collation) if told else _carried(column, old, table_collation)
+        if name in text.defaults:
+            found = replace(found, default=stored_default(column, text.defaults[name]))
+        if told and told.generated and old is None and told.generated == "STORED":
+            raise held(
+                file,
+                f'Column "{column.name}" is generated from the others ({told.expression}) and stored: '
+                "old rows would have to be computed as TiDB does",
+                _REBUILD,
+                column=column.name,
+            )
+        if old is not None and old.virtual != found.virtual:
+            raise held(file, f'Column "{column.name}" changes between virtual and stored', _REBUILD, column=column.name)
+        columns.append(replace(found, collation=convert) if convert and is_text(found) else found)
+    moved = {old.name.lower(): new for new, old in _by_new_name(file, pairs) if old is not None}
+    indexes = primary_first(_indexes(before, text, moved), tuple(columns))
+    parts = repartition(before.partitioning, text.specs, moved)
+    if not text.read and file.type in _PARTITION_TYPES:
+        parts = Partitioning(
+            UNKNOWN_PARTITIONS, (f"the text of the DDL at {file.version} cannot be read: {file.query}",)
+        )
+    schema = TableSchema(tuple(columns), (), indexes, parts, collation)
+    return replace(schema, key=_key(before, schema, moved))
+
+
+def _by_new_name(file: SchemaFile, pairs: _Pairs) -> list[tuple[str, Column | None]]:
+    return [(column.name, pairs.origin[column.name.lower()]) for column in file.columns]
+
+
+def _carried(column: Column, old: Column | None, table_collation: str | None) -> Column:
+    if old is None:
+        return replace(column, collation=table_collation if is_text(column) else None)
+    collation = old.collation if is_text(old) else table_collation
+    return replace(
+        column,
+        elems=column.elems if column.elems is not None else old.elems,
+        collation=collation if is_text(column) else None,
+        virtual=old.virtual,
+        default=old.default if _torn(column) and column.type == old.type else column.default,
+    )
+
+
+def _torn(column: Column) -> bool:
+    """Tell whether `ColumnDefault` is one of those that only a text gives right."""
+    return column.default is not None and (column.type == "BIT" or "\ufffd" in str(column.default))
+
+
+def _indexes(before: TableSchema, text: _Text, moved: Mapping[str, str]) -> tuple[Index, ...]:
+    found = list(before.indexes)
+    for spec in text.specs:
+        if isinstance(spec, DropIndexSpec):
+            primary = spec.name.upper() == "PRIMARY"
+            found = [i for i in found if not (i.primary if primary else i.name.lower() == spec.name.lower())]
+        elif isinstance(spec, RenameIndexSpec):
+            found = [replace(i, name=spec.new) if i.name.lower() == spec.old.lower() else i for i in found]
+    kept = [replace(i, columns=tuple(moved[c.lower()] for c in i.columns if c.lower() in moved)) for i in found]
+    kept = [index for index in kept if index.columns]
+    for spec in text.specs:
+        if isinstance(spec, AddIndexSpec):
+            kept = [i for i in kept if not (spec.index.name and i.name.lower() == spec.index.name.lower())]
+            kept.append(spec.index)
+        elif isinstance(spec, AddColumnSpec) and spec.text.name.lower() in text.added:
+            kept += inline_indexes(spec.text)
+        elif isinstance(spec, ChangeColumnSpec) and spec.text is not None:
+            kept += [index for index in inline_indexes(spec.text) if not index.primary]
+    return named(kept)
+
+
+def _key(before: TableSchema, after: TableSchema, moved: Mapping[str, str]) -> tuple[str, ...]:
+    """A key that the setting gave stays, under its new names; otherwise the rule is asked again."""
+    if before.key and before.key != key_of(before, None):
+        renamed = tuple(moved.get(name.lower(), "") for name in before.key)
+        if all(renamed):
+            return renamed
+    return key_of(after, None)
+
+
+# --- the changes ------------------------------------------------------------------------------------------------------
+
+
+def _renames(after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
+    found: list[SchemaChange] = []
+    for column in after.stored:
+        old = pairs.origin[column.name.lower()]
+        if old is not None and old.name != column.name:
+            found.append(RenameColumn(old.name, column.name))
+    return found
+
+
+def _adds(file: SchemaFile, after: TableSchema, text: _Text, pairs: _Pairs) -> list[SchemaChange]:
+    found: list[SchemaChange] = []
+    for column in after.stored:
+        name = column.name.lower()
+        if pairs.origin[name] is not None:
+            continue
+        told = text.added.get(name)
+        try:
+            value, guess = added_default(
+                column, told.default if told else None, bool(told and told.numbered), file.version
+            )
+        except NoDefault as problem:
+            raise held(
+                file,
+                f'Column "{column.name}": {problem}',
+                _REBUILD,
+                "add the column by hand and release the table",
+                column=column.name,
+            ) from problem
+        hidden = "" if told else _HIDDEN
+        found.append(AddColumn(column, value, "; ".join(part for part in (guess, hidden) if part)))
+    return found
+
+
+def _retypes(file: SchemaFile, after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
+    found: list[SchemaChange] = []
+    for column in after.stored:
+        old = pairs.origin[column.name.lower()]
+        if old is None:
+            continue
+        try:
+            changed = changes_values(old, column)
+        except ValueError as problem:
+            raise held(file, f'Column "{column.name}": {problem}', _REBUILD, column=column.name) from problem
+        if changed:
+            found.append(RetypeColumn(replace(old, name=column.name), column))
+    return found
+
+
+def _moves(before: TableSchema, after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
+    """Compare the file's order with what Iceberg leaves: old columns in their order, new ones at the end."""
+    new_name = {id(old): name for name, old in pairs.origin.items() if old is not None}
+    left = [new_name[id(column)] for column in before.stored if id(column) in new_name]
+    left += [column.name.lower() for column in after.stored if pairs.origin[column.name.lower()] is None]
+    order = tuple(column.name for column in after.stored)
+    return [] if [name.lower() for name in order] == left else [MoveColumns(order)]
+
+
+def _set_defaults(after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
+    found: list[SchemaChange] = []
+    for column in after.stored:
+        old = pairs.origin[column.name.lower()]
+        if old is not None and old.default != column.default:
+            found.append(SetDefault(column.name, column.default))
+    return found
+
+
+def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: _Text) -> list[SchemaChange]:
+    if isinstance(kind, Truncate):
+        return [DeleteRows(None)]
+    if not text.read and file.type in (20, 23):
+        raise held(file, "The text cannot be read, so the partitions whose rows go are not known", _REBUILD, _GIVE)
+    found: list[SchemaChange] = []
+    for spec in text.specs:
+        if isinstance(spec, StrangeSpec):
+            raise held(
+                file,
+                f'The clause "{spec.text}" is not known, so what it does to the rows is not known',
+                _REBUILD,
+                _GIVE,
+            )
+        if not isinstance(spec, PartitionRowsSpec):
+            continue
+        if not spec.names:
+            found.append(DeleteRows(None))
+            continue
+        try:
+            found.append(DeleteRows(partition_predicate(before.partitioning, spec.names, before)))
+        except TableHeld as problem:
+            raise held(file, problem.message, _REBUILD, _GIVE) from problem
+    return found
+
+
+def _rekeys(before: TableSchema, after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
+    """A key is another one when its columns are, or when their values compare in another way."""
+    origin = [pairs.origin[name.lower()] for name in after.key]
+    same = [column.name for column in origin if column is not None] == list(before.key) and None not in origin
+    compared = [(c.type, c.collation) for c in map(after.column, after.key)]
+    if same and compared == [(c.type, c.collation) for c in origin if c is not None]:
+        return []
+    return [Rekey(after.key)]

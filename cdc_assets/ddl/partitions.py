@@ -1,0 +1,232 @@
+"""Partition definitions -> the condition on rows that a partition holds, and what ALTER makes of the definitions.
+
+DROP, TRUNCATE and EXCHANGE PARTITION move rows without row events; what there is to find those rows is the definition.
+A RANGE partition holds what is below its bound and not below the one before it *at that time*: after a DROP PARTITION
+the next one takes the range over. NULL is below everything in RANGE, in partition 0 of HASH (`tidb:pkg/table/tables/
+partition.go`). A zero date is NULL in the lake and lands where MySQL puts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from cdc_assets.ddl.alter import (
+    AddPartitionsSpec,
+    CoalesceSpec,
+    ExchangeSpec,
+    PartitionBySpec,
+    PartitionRowsSpec,
+    ReorganizeSpec,
+    Spec,
+)
+from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, partition_definitions
+from cdc_assets.ddl.expression import (
+    compare,
+    constant,
+    either,
+    expression,
+    field,
+    is_null,
+    literal,
+    negate,
+    number,
+    value_of,
+)
+from cdc_assets.ddl.text import Token, Unreadable, quote, render, tokens
+from cdc_assets.errors import TableHeld
+from cdc_assets.model import Partition, Partitioning, Predicate, TableSchema
+
+__all__ = ["exchange_predicate", "partition_predicate", "repartition"]
+
+_WAYS = ("rebuild the table from a later state", "change the rows by hand and release the table")
+
+
+def partition_predicate(partitioning: Partitioning | None, names: tuple[str, ...], schema: TableSchema) -> Predicate:
+    """Return the condition that holds for exactly the rows of the named partitions; never NULL.
+
+    `schema` gives the types of the columns that the definition uses. Raises TableHeld where the definition is not known
+    (no CREATE TABLE in the feed) or cannot be evaluated outside TiDB (KEY, time zones, case-insensitive texts).
+    """
+    try:
+        if partitioning is None:
+            raise Unreadable("the table's partition definition is not in the changefeed")
+        rule = _RULES.get(partitioning.kind)
+        if rule is None:
+            raise Unreadable(
+                partitioning.expressions[0]
+                if partitioning.kind == UNKNOWN_PARTITIONS
+                else f"{partitioning.kind} partitions depend on a hash function of TiDB's own"
+            )
+        return either(*(rule(partitioning, _place(partitioning, name), schema) for name in names))
+    except (Unreadable, ValueError, IndexError) as problem:  # a number or a tuple that is none
+        raise TableHeld(
+            f"The rows of partition {', '.join(names)} cannot be told from the others: {problem}. "
+            f"Ways out: {'; '.join(_WAYS)}.",
+            ways=_WAYS,
+        ) from problem
+
+
+def exchange_predicate(partitioning: Partitioning | None, name: str, schema: TableSchema) -> Predicate:
+    """Return the condition for the rows of the partition that EXCHANGE PARTITION names; see `partition_predicate`."""
+    return partition_predicate(partitioning, (name,), schema)
+
+
+def _place(partitioning: Partitioning, name: str) -> int:
+    for place, partition in enumerate(partitioning.partitions):
+        if partition.name.lower() == name.lower():
+            return place
+    known = ", ".join(partition.name for partition in partitioning.partitions)
+    raise Unreadable(f"it is not among the known partitions {known}")
+
+
+# --- conditions -------------------------------------------------------------------------------------------------------
+
+
+def _range(partitioning: Partitioning, place: int, schema: TableSchema) -> Predicate:
+    value = expression(partitioning.expressions[0], schema)
+    bounds = [one.less_than[0] for one in partitioning.partitions]
+    parts = []
+    if place:
+        before = bounds[place - 1]
+        if before is None:
+            raise Unreadable("no partition can follow MAXVALUE")
+        parts.append(compare(">=", value, literal("int", str(constant(before)))))
+    bound = bounds[place]
+    if bound is not None:
+        below = compare("<", value, literal("int", str(constant(bound))))
+        parts.append(below if place else either(is_null(value), below))
+    return _all(parts)
+
+
+def _range_columns(partitioning: Partitioning, place: int, schema: TableSchema) -> Predicate:
+    below = _tuple_below(partitioning, place, schema)
+    return _all([below, negate(_tuple_below(partitioning, place - 1, schema))]) if place else below
+
+
+def _tuple_below(partitioning: Partitioning, place: int, schema: TableSchema) -> Predicate:
+    """Compare column by column: equal in all before, below in this one. Everything is below MAXVALUE."""
+    found: list[Predicate] = []
+    equal: list[Predicate] = []
+    for name, bound in zip(partitioning.expressions, partitioning.partitions[place].less_than, strict=True):
+        value = field(name, schema)
+        if bound is None:
+            found.append(_all(equal))
+            break
+        limit = value_of(bound, value)
+        below = either(is_null(value), compare("<", value, limit))
+        found.append(_all([*equal, below]))
+        equal.append(compare("=", value, limit))
+    return either(*found)
+
+
+def _list(partitioning: Partitioning, place: int, schema: TableSchema) -> Predicate:
+    value = expression(partitioning.expressions[0], schema)
+
+    def holds(row: tuple[str, ...]) -> Predicate:
+        return is_null(value) if _is_null(row[0]) else compare("=", value, literal("int", str(constant(row[0]))))
+
+    return _listed(partitioning, place, holds)
+
+
+def _list_columns(partitioning: Partitioning, place: int, schema: TableSchema) -> Predicate:
+    values = [field(name, schema) for name in partitioning.expressions]
+
+    def holds(row: tuple[str, ...]) -> Predicate:
+        pairs = zip(values, row, strict=True)
+        return _all([is_null(v) if _is_null(text) else compare("=", v, value_of(text, v)) for v, text in pairs])
+
+    return _listed(partitioning, place, holds)
+
+
+def _listed(partitioning: Partitioning, place: int, holds: Callable[[tuple[str, ...]], Predicate]) -> Predicate:
+    """The values of a partition; DEFAULT takes what no other one has."""
+    own = partitioning.partitions[place].values
+    wanted = [holds(row) for row in own if row != ("DEFAULT",)]
+    if ("DEFAULT",) in own:
+        others = [row for n, one in enumerate(partitioning.partitions) if n != place for row in one.values]
+        wanted.append(negate(either(*map(holds, others))))
+    return either(*wanted)
+
+
+def _hash(partitioning: Partitioning, place: int, schema: TableSchema) -> Predicate:
+    value = expression(partitioning.expressions[0], schema)
+    signed = number("signed64", value) if value.type == "unsigned" else value
+    remainder = number("abs", number("mod", signed, literal("int", str(partitioning.count))))
+    equal = compare("=", remainder, literal("int", str(place)))
+    return equal if place else either(is_null(value), equal)
+
+
+def _is_null(text: str) -> bool:
+    return text.upper() == "NULL"
+
+
+def _all(parts: Sequence[Predicate]) -> Predicate:
+    return parts[0] if len(parts) == 1 else Predicate("and", tuple(parts))
+
+
+_RULES: Mapping[str, Callable[[Partitioning, int, TableSchema], Predicate]] = {
+    "RANGE": _range,
+    "RANGE COLUMNS": _range_columns,
+    "LIST": _list,
+    "LIST COLUMNS": _list_columns,
+    "HASH": _hash,
+}
+
+
+# --- what ALTER makes of it -------------------------------------------------------------------------------------------
+
+
+def repartition(before: Partitioning | None, specs: Sequence[Spec], moved: Mapping[str, str]) -> Partitioning | None:
+    """Return the partitioning after the specs; `moved` gives each column's new name by its old one in lower case."""
+    found = before
+    for spec in specs:
+        if isinstance(spec, PartitionBySpec):
+            found = spec.partitioning
+        elif found is not None and found.kind != UNKNOWN_PARTITIONS:
+            try:
+                found = _changed(found, spec)
+            except Unreadable as problem:
+                found = Partitioning(UNKNOWN_PARTITIONS, (str(problem),))
+    if found is None or found is not before and found.kind == UNKNOWN_PARTITIONS:
+        return found
+    return replace(found, expressions=tuple(_renamed(text, found.kind, moved) for text in found.expressions))
+
+
+def _changed(found: Partitioning, spec: Spec) -> Partitioning:
+    parts = found.partitions
+    if isinstance(spec, AddPartitionsSpec):
+        new = partition_definitions(spec.inside, found.kind) if spec.inside else ()
+        new = new or tuple(Partition(f"p{found.count + number}") for number in range(spec.count))
+        return _with(found, (*parts, *new))
+    if isinstance(spec, PartitionRowsSpec) and spec.drop:
+        gone = {name.lower() for name in spec.names}
+        return _with(found, tuple(one for one in parts if one.name.lower() not in gone))
+    if isinstance(spec, ReorganizeSpec):
+        places = [_place(found, name) for name in spec.names]
+        first = min(places)
+        kept = [one for place, one in enumerate(parts) if place not in places]
+        kept[first:first] = partition_definitions(spec.inside, found.kind)
+        return _with(found, tuple(kept))
+    if isinstance(spec, CoalesceSpec):
+        return _with(found, parts[: len(parts) - spec.count])
+    if isinstance(spec, ExchangeSpec) and not spec.validated:
+        raise Unreadable("rows came in by EXCHANGE PARTITION … WITHOUT VALIDATION, and may be in any partition")
+    return found
+
+
+def _with(found: Partitioning, parts: tuple[Partition, ...]) -> Partitioning:
+    return replace(found, partitions=parts, count=len(parts))
+
+
+def _renamed(text: str, kind: str, moved: Mapping[str, str]) -> str:
+    if kind in ("RANGE COLUMNS", "LIST COLUMNS", "KEY"):
+        return moved.get(text.lower(), text)
+    if kind == UNKNOWN_PARTITIONS:
+        return text
+    return render([_renamed_token(token, moved) for token in tokens(text)])
+
+
+def _renamed_token(token: Token, moved: Mapping[str, str]) -> Token:
+    new = moved.get(token.text.lower()) if token.kind in ("name", "word") else None
+    return token if new is None or new == token.text else Token("name", new, quote(new))

@@ -1,0 +1,175 @@
+"""A row predicate -> Spark SQL, and -> a polars expression, which select the same rows.
+
+Integers are computed wide enough for every intermediate result that MySQL accepts; DIV and MOD cut towards zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+from cdc_assets.model import Predicate
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["polars_expr", "spark_sql"]
+
+_DAY_0 = 719528
+_COMPARISONS = ("<", ">=", "=")
+
+
+# --- Spark ------------------------------------------------------------------------------------------------------------
+
+
+def spark_sql(predicate: Predicate) -> str:
+    """Return the condition as Spark SQL over backquoted column names, the same in ANSI mode and without."""
+    op, args = predicate.op, predicate.args
+    if op == "column":
+        return "`" + predicate.value.replace("`", "``") + "`"
+    if op == "literal":
+        return _spark_literal(predicate)
+    if op in ("and", "or"):
+        joined = f" {op.upper()} ".join(spark_sql(arg) for arg in args)
+        return f"({joined})" if args else str(op == "and").lower()
+    if op in _COMPARISONS:
+        left, right = (spark_sql(arg) for arg in args)
+        return f"({left} {op} {right})" if not predicate.nullable else f"coalesce({left} {op} {right}, false)"
+    if op == "not":
+        return f"(NOT {spark_sql(args[0])})"
+    if op == "is_null":
+        return f"({spark_sql(args[0])} IS NULL)"
+    return _SPARK[op](*(_spark_wide(arg) for arg in args))
+
+
+def _spark_wide(node: Predicate) -> str:
+    """An INT column would overflow where MySQL computes with 64 bits."""
+    text = spark_sql(node)
+    return f"CAST({text} AS BIGINT)" if node.type == "int" and node.op in ("column", "literal") else text
+
+
+def _spark_literal(node: Predicate) -> str:
+    if node.type == "int":
+        return node.value if not node.value.startswith("-") else f"({node.value})"
+    if node.type == "date":
+        return f"DATE'{node.value}'"
+    if node.type == "datetime":
+        return f"TIMESTAMP_NTZ'{node.value}'"
+    if node.type == "binary":
+        return f"X'{node.value}'"
+    # a text as bytes: no quote, no backslash, whatever the parser's settings are
+    return f"CAST(X'{node.value.encode().hex()}' AS STRING)"
+
+
+_SPARK: Mapping[str, Callable[..., str]] = {
+    "+": lambda a, b: f"({a} + {b})",
+    "-": lambda a, b: f"({a} - {b})",
+    "*": lambda a, b: f"({a} * {b})",
+    "div": lambda a, b: f"({a} div {b})",
+    "mod": lambda a, b: f"({a} % {b})",
+    "abs": lambda a: f"abs({a})",
+    "signed64": lambda a: f"CAST(CASE WHEN {a} > {2**63 - 1} THEN {a} - {2**64} ELSE {a} END AS BIGINT)",
+    "trim": lambda a: f"rtrim({a})",
+    "year": lambda a: f"year({a})",
+    "quarter": lambda a: f"quarter({a})",
+    "month": lambda a: f"month({a})",
+    "day": lambda a: f"day({a})",
+    "dayofweek": lambda a: f"dayofweek({a})",
+    "dayofyear": lambda a: f"dayofyear({a})",
+    "weekday": lambda a: f"weekday({a})",
+    "to_days": lambda a: f"CAST(datediff({a}, DATE'1970-01-01') + {_DAY_0} AS BIGINT)",
+    "hour": lambda a: f"hour({a})",
+    "minute": lambda a: f"minute({a})",
+    "second": lambda a: f"second({a})",
+    "unix_timestamp": lambda a: f"unix_seconds({a})",
+}
+
+
+# --- polars -----------------------------------------------------------------------------------------------------------
+
+
+def polars_expr(predicate: Predicate) -> pl.Expr:
+    """Return the condition as a polars expression over the Arrow types of `mysql_types`."""
+    import polars as pl
+
+    op, args = predicate.op, predicate.args
+    if op == "column":
+        column = pl.col(predicate.value)
+        return column.cast(pl.Int128) if predicate.type in ("int", "unsigned") else column
+    if op == "literal":
+        return _polars_literal(predicate)
+    if op in ("and", "or"):
+        found = pl.lit(op == "and")
+        for arg in args:
+            found = found & polars_expr(arg) if op == "and" else found | polars_expr(arg)
+        return found
+    values = [polars_expr(arg) for arg in args]
+    if op in _COMPARISONS:
+        left, right = values
+        result = left < right if op == "<" else left >= right if op == ">=" else left == right
+        return result.fill_null(False)
+    if op == "not":
+        return ~values[0]
+    if op == "is_null":
+        return values[0].is_null()
+    return _polars_function(op, values)
+
+
+def _polars_literal(node: Predicate) -> pl.Expr:
+    import polars as pl
+
+    if node.type == "int":
+        return pl.lit(int(node.value), dtype=pl.Int128)
+    if node.type == "date":
+        return pl.lit(date.fromisoformat(node.value))
+    if node.type == "datetime":
+        return pl.lit(datetime.fromisoformat(node.value), dtype=pl.Datetime("us"))
+    if node.type == "binary":
+        return pl.lit(bytes.fromhex(node.value))
+    return pl.lit(node.value)
+
+
+def _polars_function(op: str, values: list[pl.Expr]) -> pl.Expr:
+    import polars as pl
+
+    a = values[0]
+    if op in ("+", "-", "*", "div", "mod"):
+        b = values[1]
+        if op == "+":
+            return a + b
+        if op == "-":
+            return a - b
+        if op == "*":
+            return a * b
+        whole = (a.abs() // b.abs()) * a.sign() * b.sign()
+        return whole if op == "div" else a - whole * b
+    if op == "abs":
+        return a.abs()
+    if op == "signed64":
+        return pl.when(a > 2**63 - 1).then(a - pl.lit(2**64, dtype=pl.Int128)).otherwise(a)
+    if op == "trim":
+        return a.str.strip_chars_end(" ")
+    return _POLARS[op](a).cast(pl.Int128)
+
+
+def _days(a: pl.Expr) -> pl.Expr:
+    import polars as pl
+
+    return a.cast(pl.Date).cast(pl.Int32) + _DAY_0
+
+
+_POLARS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
+    "year": lambda a: a.dt.year(),
+    "quarter": lambda a: a.dt.quarter(),
+    "month": lambda a: a.dt.month(),
+    "day": lambda a: a.dt.day(),
+    "dayofweek": lambda a: a.dt.weekday() % 7 + 1,
+    "dayofyear": lambda a: a.dt.ordinal_day(),
+    "weekday": lambda a: a.dt.weekday() - 1,
+    "to_days": _days,
+    "hour": lambda a: a.dt.hour(),
+    "minute": lambda a: a.dt.minute(),
+    "second": lambda a: a.dt.second(),
+    "unix_timestamp": lambda a: a.dt.epoch("s"),
+}

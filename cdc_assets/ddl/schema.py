@@ -1,0 +1,190 @@
+"""A schema file and its CREATE TABLE text -> TableSchema; and the key that identifies a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, specs
+from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableText, charset_of, table
+from cdc_assets.ddl.defaults import stored_default
+from cdc_assets.ddl.statement import Alter, CreateTable, Rename, Statement, create_head, statement
+from cdc_assets.ddl.text import Cursor, Unreadable, tokens
+from cdc_assets.errors import TableHeld
+from cdc_assets.model import Column, Index, SchemaFile, TableSchema
+
+__all__ = ["create", "facts", "held", "is_text", "key_of", "primary_first"]
+
+_TEXT_TYPES = frozenset("CHAR VARCHAR VAR_STRING TINYTEXT TEXT MEDIUMTEXT LONGTEXT ENUM SET".split())
+_DEFAULT_COLLATION = "utf8mb4_bin"
+
+
+def held(file: SchemaFile, reason: str, *ways: str, column: str | None = None) -> TableHeld:
+    """Return the error that holds the table of a schema file; `ways` are the ways out, told in the message too."""
+    text = f": {file.query}" if file.query else " (no DDL text)"
+    advice = f" Ways out: {'; '.join(ways)}." if ways else ""
+    return TableHeld(
+        f"{file.table} at {file.version}{text}. {reason}.{advice}",
+        file=file.path,
+        table=str(file.table),
+        commit_ts=file.version,
+        column=column,
+        ways=ways or None,
+    )
+
+
+def is_text(column: Column) -> bool:
+    """Tell whether values of the column compare by a collation."""
+    return column.type in _TEXT_TYPES
+
+
+def create(file: SchemaFile, like: TableSchema | None, database_collation: str | None) -> TableSchema:
+    """Return the table's schema: columns of the file, with what only the CREATE TABLE text (or `like`) tells.
+
+    Without text (the table existed before the changefeed) only what the file tells: no collations, no unique keys, no
+    partitions, and virtual columns look like others. Raises TableHeld when the text cannot be read or names other
+    columns than the file.
+    """
+    found = statement(file)
+    if not isinstance(found, CreateTable):
+        return _keyed(TableSchema(_told_by_alter(file, found)))
+    if found.like is not None:
+        return _keyed(_like(file, like))
+    try:
+        at = Cursor(tokens(file.query))
+        create_head(at)
+        text = table(at)
+    except Unreadable as problem:
+        raise held(
+            file,
+            f"The text of CREATE TABLE cannot be read ({problem}), so virtual columns and unique keys are not known",
+            "rebuild the table from a later state",
+        ) from problem
+    _compare(file, text)
+    return _keyed(_merge(file, text, database_collation))
+
+
+def _told_by_alter(file: SchemaFile, found: Statement) -> tuple[Column, ...]:
+    """A table that is first seen by an ALTER: its text tells of the columns that it defines."""
+    if not isinstance(found, Alter | Rename):
+        return file.columns
+    try:
+        told = [spec.text for spec in specs(file.query) if isinstance(spec, AddColumnSpec | ChangeColumnSpec)]
+    except Unreadable:
+        return file.columns
+    texts = {text.name.lower(): text for text in told if text is not None}
+    return tuple(
+        facts(column, texts[column.name.lower()], None) if column.name.lower() in texts else column
+        for column in file.columns
+    )
+
+
+def _compare(file: SchemaFile, text: TableText) -> None:
+    told = {column.name.lower() for column in text.columns}
+    listed = {column.name.lower() for column in file.columns}
+    if told != listed:
+        raise held(
+            file,
+            f"The text has the columns {_names(told - listed) or 'none'} that the file does not list, the file "
+            f"{_names(listed - told) or 'none'} that the text does not have",
+            "restore the schema file as TiCDC wrote it",
+        )
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
+    if like is None:
+        return TableSchema(file.columns)
+    known = {column.name.lower(): column for column in like.columns}
+    columns = tuple(
+        replace(
+            column,
+            elems=column.elems or same.elems,
+            collation=same.collation,
+            virtual=same.virtual,
+            default=same.default if column.type == "BIT" else column.default,
+        )
+        if (same := known.get(column.name.lower())) is not None
+        else column
+        for column in file.columns
+    )
+    return replace(like, columns=columns, key=())
+
+
+def _merge(file: SchemaFile, text: TableText, database_collation: str | None) -> TableSchema:
+    collation = text.collation or CHARSET_COLLATIONS.get(text.charset) or database_collation or _DEFAULT_COLLATION
+    texts = {one.name.lower(): one for one in text.columns}
+    columns = tuple(facts(column, texts[column.name.lower()], collation) for column in file.columns)
+    return TableSchema(columns, (), primary_first(text.indexes, columns), text.partitioning, collation)
+
+
+def facts(column: Column, text: ColumnText, table_collation: str | None) -> Column:
+    """Return the column with what its definition tells: members, collation, virtual, a default that JSON destroyed."""
+    return replace(
+        column,
+        elems=column.elems if column.elems is not None else text.elems,
+        collation=_collation(column, text, table_collation),
+        virtual=text.generated == "VIRTUAL",
+        default=stored_default(column, text.default),
+    )
+
+
+def _collation(column: Column, text: ColumnText, table_collation: str | None) -> str | None:
+    if not is_text(column):
+        return None
+    own = CHARSET_COLLATIONS.get(text.charset) or (text.charset and f"{text.charset}_bin")
+    found = text.collation or own or table_collation or None
+    return f"{charset_of(found)}_bin" if found and text.binary and not text.collation else found
+
+
+def primary_first(indexes: tuple[Index, ...], columns: tuple[Column, ...]) -> tuple[Index, ...]:
+    """Make the primary key agree with `ColumnIsPk`, whose columns are the truth; the text gives their order."""
+    listed = tuple(column.name for column in columns if column.is_pk)
+    spelled: Mapping[str, str] = {column.name.lower(): column.name for column in columns}
+    known = tuple(
+        replace(one, columns=tuple(spelled.get(name.lower(), name) for name in one.columns)) for one in indexes
+    )
+    primary = next((one for one in known if one.primary), None)
+    if primary is None or set(primary.columns) != set(listed):
+        primary = Index("PRIMARY", listed, True, True) if listed else None
+    rest = tuple(one for one in known if not one.primary)
+    return (primary, *rest) if primary else rest
+
+
+def key_of(schema: TableSchema, setting: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the columns that identify a row: those of the setting, the primary key, or a unique index over NOT NULL.
+
+    Of several such indexes TiCDC's handle key is the one with the fewest columns, then the oldest
+    (`tiflow:cdc/model/schema_storage.go`). () means that no key is known and rows are counted, not matched. Raises
+    TableHeld for a setting that names a column the table does not have.
+    """
+    if setting:
+        return tuple(_named(schema, name) for name in setting)
+    primary = next((one.columns for one in schema.indexes if one.primary), ())
+    listed = tuple(column.name for column in schema.columns if column.is_pk)
+    if listed:
+        return primary if set(primary) == set(listed) else listed
+    usable = {column.name for column in schema.columns if not column.nullable and not column.virtual}
+    unique = [one for one in schema.indexes if one.unique and not one.prefix and one.columns]
+    whole = [one.columns for one in unique if usable.issuperset(one.columns)]
+    return min(whole, key=len) if whole else ()
+
+
+def _named(schema: TableSchema, name: str) -> str:
+    for column in schema.columns:
+        if column.name.lower() == name.lower() and not column.virtual:
+            return column.name
+    have = ", ".join(column.name for column in schema.stored)
+    raise TableHeld(
+        f'The key setting names the column "{name}", which the table does not store; it has {have}. '
+        "Correct the setting.",
+        column=name,
+        ways=("correct the setting `keys` of this table",),
+    )
+
+
+def _keyed(schema: TableSchema) -> TableSchema:
+    return replace(schema, key=key_of(schema, None))

@@ -1,0 +1,319 @@
+"""What a schema file's DDL is: by its text where it can be read, by its Type number where not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, options
+from cdc_assets.ddl.text import Cursor, Unreadable, tokens
+from cdc_assets.model import SchemaFile, TableId
+
+__all__ = [
+    "Alter",
+    "AlterDatabase",
+    "CreateDatabase",
+    "CreateTable",
+    "DropDatabase",
+    "DropTable",
+    "Exchange",
+    "Recover",
+    "Rename",
+    "Snapshot",
+    "Statement",
+    "Truncate",
+    "Unknown",
+    "View",
+    "alter_head",
+    "create_head",
+    "statement",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """No DDL: columns as of the first rows after the changefeed's start, or after a DDL that an event filter hides."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    """`collation` is None where the text gives none: then it is utf8mb4_bin."""
+
+    collation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    """Every table of the database is dropped; they have no files of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterDatabase:
+    """The default collation of tables to come; None where it does not change."""
+
+    collation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """`like` is the table whose definition is copied, its schema always given."""
+
+    like: TableId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """The table of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """All rows of the table go without row events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """The table of the file was called `old`. `old.schema` is "" where the text does not say: the session's database.
+
+    `candidates` are the names to look for, likeliest first. The text may change columns too: see `evolve`.
+    """
+
+    old: TableId
+    candidates: tuple[TableId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """A dropped table called `old` comes back with its rows, without row events."""
+
+    old: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view is created or dropped: no table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The rows of `partition` and those of `other` change places without row events."""
+
+    partition: str
+    other: TableId
+    validated: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Alter:
+    """Columns, indexes, comments, partitions: `evolve` tells what it means for the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Neither the text nor the Type is known; `reason` is the sentence for the user."""
+
+    reason: str
+
+
+Statement = (
+    Snapshot
+    | CreateDatabase
+    | DropDatabase
+    | AlterDatabase
+    | CreateTable
+    | DropTable
+    | Truncate
+    | Rename
+    | Recover
+    | View
+    | Exchange
+    | Alter
+    | Unknown
+)
+
+_BY_TYPE: dict[int, type] = {
+    **dict.fromkeys((*range(5, 21), 22, 23, *range(27, 34), *range(37, 42), *range(43, 47), 48, 49, 50, 54), Alter),
+    **dict.fromkeys((*range(56, 60), 61, 64, 65, 67, *range(71, 77), 230, 231), Alter),
+    1: CreateDatabase,
+    2: DropDatabase,
+    3: CreateTable,
+    4: DropTable,
+    11: Truncate,
+    14: Rename,
+    21: View,
+    24: View,
+    25: Recover,
+    26: AlterDatabase,
+    42: Exchange,
+    47: Rename,
+    55: AlterDatabase,
+    60: CreateTable,
+    77: AlterDatabase,
+}
+"""TiDB's DDL action types (`tidb:pkg/meta/model/job.go`); 14, 25 and 42 need their text."""
+
+
+def statement(file: SchemaFile) -> Statement:
+    """Classify the DDL of a schema file. Never raises: what is not known is `Unknown` with the reason."""
+    if not file.query.strip():
+        return _textless(file)
+    try:
+        at = Cursor(tokens(file.query))
+        found = _read(at, file)
+    except Unreadable as problem:
+        return _by_type(file, str(problem))
+    wanted = _BY_TYPE.get(file.type)
+    if found is None or (wanted is not None and not isinstance(found, wanted) and not _may_differ(found, file)):
+        return _by_type(file, "its first words are not known")
+    return found
+
+
+def _may_differ(found: Statement, file: SchemaFile) -> bool:
+    """An ALTER TABLE whose Type says something else is read by its text: a rename or exchange beside other changes."""
+    return isinstance(found, Rename | Exchange | Alter) and file.type in (0, 61)
+
+
+def _textless(file: SchemaFile) -> Statement:
+    return Snapshot() if file.type == 0 else _by_type(file, "there is no text")
+
+
+def _by_type(file: SchemaFile, problem: str) -> Statement:
+    kind = _BY_TYPE.get(file.type)
+    if kind in (None, Rename, Recover, Exchange):
+        return Unknown(
+            f"the DDL of {file.table} at {file.version} cannot be read ({problem}; type {file.type}): "
+            f"{file.query or 'no text'}"
+        )
+    found: Statement = kind()
+    return found
+
+
+def _read(at: Cursor, file: SchemaFile) -> Statement | None:
+    if at.accept("CREATE|ALTER", "DATABASE|SCHEMA"):
+        return _database(at, file)
+    if at.accept("DROP", "DATABASE|SCHEMA"):
+        return DropDatabase()
+    if at.accept("DROP", "TEMPORARY", "TABLE") or at.accept("DROP", "TABLE|TABLES"):
+        return DropTable()
+    if at.sees("CREATE|DROP", "SEQUENCE") or at.sees("ALTER", "SEQUENCE"):
+        return Unknown(f"{file.query}: sequences have no rows")
+    if at.accept("DROP", "VIEW") or _is_view(at):
+        return View()
+    if at.accept("TRUNCATE"):
+        return Truncate()
+    if at.accept("RENAME", "TABLE|TABLES"):
+        return _renamed(at, file)
+    if at.accept("RECOVER|FLASHBACK", "TABLE"):
+        return _recovered(at, file)
+    if at.sees("CREATE|DROP", "INDEX") or at.sees("CREATE", "UNIQUE|FULLTEXT|SPATIAL|VECTOR|COLUMNAR|HYBRID"):
+        return Alter()
+    if at.sees("CREATE"):
+        return _created(at, file)
+    if at.sees("ALTER"):
+        return _altered(at, file)
+    return None
+
+
+def _is_view(at: Cursor) -> bool:
+    words = [part.text for part in at.parts[:24] if part.kind == "word"]
+    if words[:1] not in (["CREATE"], ["ALTER"]) or "VIEW" not in words:
+        return False
+    return "TABLE" not in words[: words.index("VIEW")]
+
+
+def _database(at: Cursor, file: SchemaFile) -> Statement:
+    created = at.parts[0].is_word("CREATE")
+    at.accept("IF", "NOT", "EXISTS")
+    if at.next.kind == "name" or not at.sees("CHARACTER|CHARSET|COLLATE|DEFAULT"):
+        at.name()
+    charset, collation = options(at)
+    found = collation or CHARSET_COLLATIONS.get(charset) or None
+    return CreateDatabase(found) if created else AlterDatabase(found)
+
+
+def create_head(at: Cursor) -> None:
+    """Step over CREATE TABLE and the table's name."""
+    at.expect("CREATE")
+    if at.accept("GLOBAL|LOCAL"):
+        pass
+    at.accept("TEMPORARY")
+    at.expect("TABLE")
+    at.accept("IF", "NOT", "EXISTS")
+    at.qualified()
+
+
+def _created(at: Cursor, file: SchemaFile) -> Statement:
+    create_head(at)
+    inside = Cursor(at.parts[at.at + 1 : at.at + 2]) if at.sees("(") else at
+    if not inside.sees("LIKE"):
+        return CreateTable()
+    at.accept("(")
+    at.expect("LIKE")
+    schema, name = at.qualified()
+    return CreateTable(TableId(schema or file.table.schema, name))
+
+
+def _renamed(at: Cursor, file: SchemaFile) -> Statement:
+    pairs = []
+    while True:
+        old = at.qualified()
+        at.expect("TO")
+        pairs.append((old, at.qualified()))
+        if not at.accept(","):
+            break
+    wanted = (file.table.schema, file.table.table)
+    same = [old for old, new in pairs if (new[0] or file.table.schema, new[1]) == wanted]
+    loose = [old for old, new in pairs if new[1].lower() == file.table.table.lower()]
+    chosen = (same or loose or [pairs[0][0]] if len(pairs) == 1 else same or loose)[:1]
+    if not chosen:
+        raise Unreadable(f"no part of it leads to {file.table}")
+    return _rename(chosen[0], file)
+
+
+def _rename(old: tuple[str, str], file: SchemaFile) -> Rename:
+    found = TableId(*old)
+    return Rename(found, (found if found.schema else TableId(file.table.schema, found.table),))
+
+
+def _recovered(at: Cursor, file: SchemaFile) -> Statement:
+    if at.sees("BY"):
+        return Recover(file.table)
+    schema, name = at.qualified()
+    return Recover(TableId(schema or file.table.schema, name))
+
+
+def alter_head(at: Cursor) -> tuple[str, str]:
+    """Step over ALTER TABLE and return the table's name."""
+    at.expect("ALTER")
+    at.accept("IGNORE")
+    at.expect("TABLE")
+    return at.qualified()
+
+
+def _altered(at: Cursor, file: SchemaFile) -> Statement:
+    if not at.sees("ALTER", "TABLE") and not at.sees("ALTER", "IGNORE"):
+        return (
+            Alter()
+            if isinstance(_BY_TYPE.get(file.type), type) and _BY_TYPE[file.type] is Alter
+            else Unknown(f"{file.query}: this kind of ALTER is not known")
+        )
+    name = alter_head(at)
+    depth = 0
+    for place in range(at.at, len(at.parts)):
+        token = at.parts[place]
+        depth += token.is_word("(") - token.is_word(")")
+        begins = place == at.at or (depth == 0 and at.parts[place - 1].is_word(","))
+        if not begins or depth:
+            continue
+        clause = Cursor(at.parts[place:])
+        if clause.accept("EXCHANGE", "PARTITION"):
+            return _exchanged(clause, file)
+        if clause.accept("RENAME") and not clause.sees("COLUMN|INDEX|KEY"):
+            return _rename(name, file)
+    return Alter()
+
+
+def _exchanged(at: Cursor, file: SchemaFile) -> Statement:
+    partition = at.name()
+    at.expect("WITH", "TABLE")
+    schema, name = at.qualified()
+    return Exchange(partition, TableId(schema or file.table.schema, name), not at.sees("WITHOUT"))

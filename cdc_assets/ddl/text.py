@@ -1,0 +1,221 @@
+"""SQL text -> tokens, and a cursor over them. The only use of sqlglot: its MySQL tokenizer knows quotes and comments.
+
+TiDB's grammar is wider than sqlglot's parser (partitions, AUTO_RANDOM, TTL, CLUSTERED), so clauses are read by hand.
+
+`Query` is text that TiDB restored from its syntax tree: quotes in strings are doubled, backslashes stand for
+themselves. Statements that TiDB could not parse are passed as the user wrote them; those are read again with MySQL's
+escapes when the first reading leaves a quote open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sqlglot import TokenType
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.errors import SqlglotError
+
+__all__ = ["Cursor", "Token", "Unreadable", "quote", "render", "split", "tokens"]
+
+
+class Unreadable(Exception):
+    """A clause that this parser does not know; the caller decides what that means for the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`kind` is word (upper case in `text`), name (quoted), string, number, bits, hex or sign; `raw` is as written."""
+
+    kind: str
+    text: str
+    raw: str
+
+    def is_word(self, word: str) -> bool:
+        return self.kind in ("word", "sign") and self.text == word
+
+
+class _Escaped(MySQL.Tokenizer):
+    """MySQL's tokens; no first word turns the rest of the text into one string."""
+
+    COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+class _Restored(_Escaped):
+    """The same where a backslash in a string is an ordinary character."""
+
+    STRING_ESCAPES: ClassVar[list[str]] = ["'", '"']
+
+
+_KINDS = {
+    TokenType.IDENTIFIER: "name",
+    TokenType.STRING: "string",
+    TokenType.NATIONAL_STRING: "string",
+    TokenType.NUMBER: "number",
+    TokenType.BIT_STRING: "bits",
+    TokenType.HEX_STRING: "hex",
+}
+_FEATURE = re.compile(r"/\*(?:T!(?:\[[^\]]*\])?|!\d*)")
+
+
+def tokens(sql: str) -> tuple[Token, ...]:
+    """Return the tokens of one statement, TiDB's and MySQL's version comments read as text; raises Unreadable."""
+    plain = _uncommented(sql)
+    for tokenizer in (_Restored, _Escaped):
+        try:
+            found = tokenizer().tokenize(plain)
+        except SqlglotError:
+            continue
+        return tuple(part for token in found for part in _parts(token, plain[token.start : token.end + 1]))
+    raise Unreadable("a quote is not closed")
+
+
+def _parts(token: object, raw: str) -> list[Token]:
+    kind = _KINDS.get(token.token_type)  # type: ignore[attr-defined]
+    if kind is not None:
+        return [Token(kind, token.text, raw)]  # type: ignore[attr-defined]
+    if raw.startswith("_") and token.token_type == TokenType.INTRODUCER:  # type: ignore[attr-defined]
+        return []
+    kind = "word" if re.match(r"[^\W\d]|[_$\d]", raw) else "sign"
+    return [Token(kind, word.upper(), word) for word in raw.split()]
+
+
+def _uncommented(sql: str) -> str:
+    """Open `/*T![feature] … */` and `/*!50100 … */`, outside quotes."""
+    out: list[str] = []
+    at, quoted, opened = 0, "", 0
+    while at < len(sql):
+        char = sql[at]
+        if quoted:
+            quoted = "" if char == quoted else quoted
+        elif char in "'\"`":
+            quoted = char
+        elif char == "/" and (comment := _FEATURE.match(sql, at)):
+            out.append(" ")
+            at, opened = comment.end(), opened + 1
+            continue
+        elif opened and sql.startswith("*/", at):
+            out.append(" ")
+            at, opened = at + 2, opened - 1
+            continue
+        out.append(char)
+        at += 1
+    return "".join(out)
+
+
+def quote(name: str) -> str:
+    """Return the name in backquotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def render(parts: Sequence[Token]) -> str:
+    """Return the tokens as text that `tokens` reads back."""
+    return " ".join(part.raw for part in parts)
+
+
+def split(parts: Sequence[Token], sign: str = ",") -> list[tuple[Token, ...]]:
+    """Split at a sign outside parentheses; no tokens give no pieces."""
+    pieces: list[list[Token]] = [[]]
+    depth = 0
+    for part in parts:
+        depth += part.is_word("(") - part.is_word(")")
+        if depth == 0 and part.is_word(sign):
+            pieces.append([])
+        else:
+            pieces[-1].append(part)
+    return [tuple(piece) for piece in pieces] if parts else []
+
+
+class Cursor:
+    """A place in a sequence of tokens. Every method that takes something raises Unreadable when it is not there."""
+
+    def __init__(self, parts: Sequence[Token]) -> None:
+        self.parts = tuple(parts)
+        self.at = 0
+
+    def __bool__(self) -> bool:
+        return self.at < len(self.parts)
+
+    @property
+    def next(self) -> Token:
+        return self.parts[self.at] if self else Token("end", "", "")
+
+    def sees(self, *words: str) -> bool:
+        """Tell whether these words come next; `A|B` stands for either."""
+        ahead = self.parts[self.at : self.at + len(words)]
+        return len(ahead) == len(words) and all(
+            part.kind in ("word", "sign") and part.text in word.split("|")
+            for part, word in zip(ahead, words, strict=True)
+        )
+
+    def accept(self, *words: str) -> bool:
+        """Step over the words if they come next."""
+        found = self.sees(*words)
+        if found:
+            self.at += len(words)
+        return found
+
+    def expect(self, *words: str) -> None:
+        if not self.accept(*words):
+            raise Unreadable(f'expected {" ".join(words)} before "{render(self.parts[self.at : self.at + 4])}"')
+
+    def take(self) -> Token:
+        if not self:
+            raise Unreadable("the text ends too early")
+        self.at += 1
+        return self.parts[self.at - 1]
+
+    def word(self) -> str:
+        token = self.take()
+        if token.kind != "word":
+            raise Unreadable(f'expected a word, found "{token.raw}"')
+        return token.text
+
+    def name(self) -> str:
+        token = self.take()
+        if token.kind not in ("name", "word"):
+            raise Unreadable(f'expected a name, found "{token.raw}"')
+        return token.text if token.kind == "name" else token.raw
+
+    def qualified(self) -> tuple[str, str]:
+        """Take `name` or `schema`.`name`; the schema is "" when it is not written."""
+        first = self.name()
+        return (first, self.name()) if self.accept(".") else ("", first)
+
+    def column(self) -> str:
+        """Take a column name, with whatever table it is qualified by."""
+        name = self.name()
+        while self.accept("."):
+            name = self.name()
+        return name
+
+    def string(self) -> str:
+        """Take a quoted string, or a word where MySQL accepts either (charset names)."""
+        token = self.take()
+        if token.kind == "string":
+            return token.text
+        if token.kind in ("word", "name"):
+            return token.raw if token.kind == "word" else token.text
+        raise Unreadable(f'expected a string, found "{token.raw}"')
+
+    def number(self) -> int:
+        token = self.take()
+        if token.kind != "number" or not token.text.isdecimal():
+            raise Unreadable(f'expected a number, found "{token.raw}"')
+        return int(token.text)
+
+    def group(self) -> tuple[Token, ...]:
+        """Take a balanced pair of parentheses and return what is inside."""
+        self.expect("(")
+        start, depth = self.at, 1
+        while depth:
+            token = self.take()
+            depth += token.is_word("(") - token.is_word(")")
+        return self.parts[start : self.at - 1]
+
+    def rest(self) -> tuple[Token, ...]:
+        left = self.parts[self.at :]
+        self.at = len(self.parts)
+        return left
