@@ -1,0 +1,302 @@
+"""One window of one table: files -> decoded, checked, filtered and reduced changes. Runs on Spark executors.
+
+A record that does not fit makes the window fail, or is handed over for the quarantine. A file that cannot be trusted at
+all, and a record that was cut off, fail the window in any case: what else is missing is not known then.
+
+The same function serves the lake's tasks, which give it a share of the files, and everything that has no Spark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.checks import check
+from cdc_assets.errors import MalformedData
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, decoder, record_reader
+from cdc_assets.model import ApplyRows, DataFile, FileStats, Reject, Report, SinkOptions, Tso
+from cdc_assets.mysql_types import arrow_type
+from cdc_assets.reduce import FILE, SEQUENCE, reduce_changes
+
+__all__ = [
+    "MAX_REJECTS",
+    "Window",
+    "decode_window",
+    "merge_reports",
+    "read_window",
+    "rejected",
+    "sentence",
+    "sequences",
+]
+
+MAX_REJECTS = 20
+"""Rejects that a report carries in full; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Changes of a step, with what reading them told. `rejects` are all records for the quarantine, with raw bytes."""
+
+    changes: pa.Table
+    report: Report
+    rejects: tuple[Reject, ...] = ()
+
+
+def read_window(
+    step: ApplyRows,
+    options: SinkOptions,
+    read: Callable[[str], bytes],
+    share: Iterable[int] | None = None,
+    quarantine: bool = False,
+) -> Window:
+    """Decode the step's files (or the `share` of them, by position) and reduce their changes of (lo, hi].
+
+    `read` returns the bytes of a path below the prefix (`Opener.read`).
+
+    Rows that do not fit are in the report, and with `quarantine` in `rejects`; a file that cannot be trusted at all is
+    one reject. Raises TableHeld for changes that a table without key cannot take.
+    """
+    started = time.monotonic()
+    found = decode_window(step, options, read, share, quarantine)
+    reduced = found.changes
+    if reduced.num_rows:
+        reduced = reduce_changes(reduced, step.schema, step.life.born_as)
+    return replace(found, changes=reduced, report=replace(found.report, seconds=time.monotonic() - started))
+
+
+def decode_window(
+    step: ApplyRows,
+    options: SinkOptions,
+    read: Callable[[str], bytes],
+    share: Iterable[int] | None = None,
+    quarantine: bool = False,
+) -> Window:
+    """Do what `read_window` does, but for the reduction: one row per row image, with FILE and SEQUENCE."""
+    started = time.monotonic()
+    deliveries = _Deliveries(step)
+    tables: list[pa.Table] = [_empty(step)]
+    reports: list[Report] = []
+    rejects: list[Reject] = []
+    for position in range(len(step.files)) if share is None else share:
+        file = step.files[position]
+        changes, report, tail, kept_aside = _read_file(step, position, options, read, quarantine, deliveries)
+        reports.append(report)
+        rejects.extend(kept_aside)
+        if (
+            tail is not None
+            and _due(tail, step, _intervals(step, step.schemas[file.root, file.version][0]))
+            and not _delivered_again(tail, position, step, options, read)
+        ):
+            reports.append(Report(reject_count=1, rejects=(tail,)))
+        if changes.num_rows:
+            tables.append(changes if step.positions is None else _ordered_by_file(changes, position))
+    report = merge_reports(reports, time.monotonic() - started)
+    return Window(pa.concat_tables(tables), report, tuple(rejects))
+
+
+def sequences(files: Sequence[DataFile]) -> tuple[int, ...]:
+    """Number the sequence of each file: the dates of one directory belong together, versions and dispatchers do not."""
+    known: dict[tuple[object, ...], int] = {}
+    return tuple(
+        known.setdefault((f.root, f.version, f.partition, f.dispatcher, len(f.path.rsplit("/", 1)[-1])), len(known))
+        for f in files
+    )
+
+
+def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
+    """Add reports up; the first rejects in file order are kept."""
+    rejects: list[Reject] = []
+    notes: dict[tuple[str, str], int] = {}
+    files: list[FileStats] = []
+    rows = count = quarantined = 0
+    for report in reports:
+        rows += report.rows
+        count += report.reject_count
+        quarantined += report.quarantined
+        rejects.extend(report.rejects[: MAX_REJECTS - len(rejects)])
+        files.extend(report.files)
+        for rule, n in report.notes.items():
+            notes[rule] = notes.get(rule, 0) + n
+    return Report(rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined)
+
+
+class _Deliveries:
+    """Says for each row of a step's files to which run of growing commit-ts it belongs.
+
+    A table with a key needs to know the number sequence only. For one without, a commit-ts that steps back starts a new
+    delivery; rows outside the window tell that too, so they are looked at before they are left out.
+    """
+
+    def __init__(self, step: ApplyRows) -> None:
+        self._sequence_of = sequences(step.files)
+        self._tell_apart = not step.schema.key and step.positions is None
+        self._last: dict[int, tuple[Tso, int]] = {}
+        self._count = 0
+
+    def of(self, position: int, changes: pa.Table) -> pa.Array:
+        """Return the delivery (int32) of each row of the file at `position`; files have to come in their order."""
+        sequence, n = self._sequence_of[position], changes.num_rows
+        if not self._tell_apart or not n:
+            return pa.repeat(pa.scalar(sequence, pa.int32()), n)
+        order = np.argsort(changes.column(LINE).to_numpy(), kind="stable")
+        ts = changes.column(COMMIT_TS).to_numpy()[order]
+        before, current = self._last.get(sequence, (ts[0] + 1, 0))
+        back = np.diff(ts, prepend=before) < 0
+        fresh = np.cumsum(back)
+        numbers = np.where(fresh > 0, fresh + self._count, current)
+        self._count += int(fresh[-1])
+        self._last[sequence] = (int(ts[-1]), int(numbers[-1]))
+        placed = np.empty(n, np.int32)
+        placed[order] = numbers
+        return pa.array(placed)
+
+
+def sentence(reject: Reject) -> str:
+    """Say where a record does not fit and why, unless the reason already does."""
+    if reject.reason.startswith(reject.path):
+        return reject.reason
+    place = f"{reject.path} line {reject.line}" if reject.line else reject.path
+    column = f', column "{reject.column}"' if reject.column else ""
+    return f"{place}{column}: {reject.reason}"
+
+
+def rejected(step: ApplyRows, report: Report) -> MalformedData:
+    """The error of a window that was refused: how many records, and the first of them in full."""
+    first = report.rejects[0] if report.rejects else None
+    more = f" ({report.reject_count:,} such records in this window)" if report.reject_count > 1 else ""
+    text = sentence(first) if first is not None else "records do not fit"
+    return MalformedData(
+        f"{text}{more} Nothing of this window was written; the table stays at {step.lo}.",
+        file=first.path if first else None,
+        line=first.line if first else None,
+        column=first.column if first else None,
+        table=str(step.life.born_as),
+        commit_ts=first.commit_ts if first else None,
+    )
+
+
+def _read_file(
+    step: ApplyRows,
+    position: int,
+    options: SinkOptions,
+    read: Callable[[str], bytes],
+    quarantine: bool,
+    deliveries: _Deliveries,
+) -> tuple[pa.Table, Report, Reject | None, tuple[Reject, ...]]:
+    file = step.files[position]
+    table, schema = step.schemas[file.root, file.version]
+    data = read(file.path)
+    try:
+        decoded = decoder(options.protocol)(data, file.path, table, schema, options)
+        changes, failed, failed_count = check(
+            decoded.changes, schema, file.path, notes=decoded.notes, limit=None if quarantine else MAX_REJECTS
+        )
+    except MalformedData as error:
+        reject = Reject(
+            file.path, int(error.where.get("line", 0)), error.message, column=str(error.where.get("column", ""))
+        )
+        return _empty(step), Report(reject_count=1, rejects=(reject,)), None, ()
+    stats = _stats(file, decoded, len(data))
+    changes = changes.append_column(SEQUENCE, deliveries.of(position, changes))
+    due = changes if step.positions is not None else _in_window(changes, step, _intervals(step, table))
+    rejects = tuple(r for r in (*decoded.rejects, *failed) if _due(r, step, _intervals(step, table)))
+    extra = max(0, failed_count - len(failed))
+    first = rejects[:MAX_REJECTS]
+    kept_aside = _with_raw(rejects, data, options) if quarantine else ()
+    report = Report(stats.rows, len(rejects) + extra, first, decoded.notes, (stats,), quarantined=len(kept_aside))
+    return _mapped(due, step, position), report, decoded.tail, kept_aside
+
+
+def _with_raw(rejects: Iterable[Reject], data: bytes, options: SinkOptions) -> tuple[Reject, ...]:
+    """Give the records that a check refused their bytes: decoding has gone past them."""
+    rejects = tuple(rejects)
+    wanted = {reject.line for reject in rejects if not reject.raw}
+    found = record_reader(options.protocol)(data, wanted, options) if wanted else {}
+    return tuple(reject if reject.raw else replace(reject, raw=found.get(reject.line, b"")) for reject in rejects)
+
+
+def _delivered_again(
+    tail: Reject, position: int, step: ApplyRows, options: SinkOptions, read: Callable[[str], bytes]
+) -> bool:
+    """Tell whether a record that was cut off stands whole in a later file, as it does after the writer's restart."""
+    if tail.commit_ts is None:
+        return True  # no transaction at or below the checkpoint is cut off for good: the writer had not flushed it
+    for other, file in enumerate(step.files):
+        if other == position or file.size == 0:
+            continue
+        data = read(file.path)
+        if options.protocol == "csv":
+            if tail.raw in data and not data.endswith(tail.raw):
+                return True
+        elif f'"es":{tail.commit_ts >> 18},'.encode() in data:
+            return True
+    return False
+
+
+def _intervals(step: ApplyRows, table: object) -> list[tuple[Tso, Tso]]:
+    return [(since, until) for name, since, until in step.names if name == table]
+
+
+def _in_window(changes: pa.Table, step: ApplyRows, intervals: list[tuple[Tso, Tso]]) -> pa.Table:
+    ts = changes.column(COMMIT_TS)
+    held = None
+    for since, until in intervals:
+        lo, hi = max(step.lo, since - 1), min(step.hi, until - 1)
+        inside = pc.and_(pc.greater(ts, pa.scalar(lo, pa.int64())), pc.less_equal(ts, pa.scalar(hi, pa.int64())))
+        held = inside if held is None else pc.or_(held, inside)
+    return changes.slice(0, 0) if held is None else changes.filter(held)
+
+
+def _due(reject: Reject, step: ApplyRows, intervals: Iterable[tuple[Tso, Tso]] = ()) -> bool:
+    """A record of unknown commit-ts is due in every window; one of a name's other holder is not this table's."""
+    ts = reject.commit_ts
+    if ts is None or step.positions is not None:
+        return True
+    return step.lo < ts <= step.hi and any(since <= ts < until for since, until in intervals)
+
+
+def _stats(file: DataFile, decoded: Decoded, read_bytes: int) -> FileStats:
+    """What the file told, under the size that was read: a file that was seen half will not be taken for known."""
+    bounds = pc.min_max(decoded.changes.column(COMMIT_TS)).as_py()
+    seen = [r.commit_ts for r in (*decoded.rejects, decoded.tail) if r is not None and r.commit_ts is not None]
+    lows = [t for t in (bounds["min"], *seen) if t is not None]
+    highs = [t for t in (bounds["max"], *seen) if t is not None]
+    lines = decoded.changes.column(LINE)
+    rows = (pc.count_distinct(lines).as_py() if len(lines) else 0) + len(decoded.rejects)
+    low, high = min(lows) if lows else None, max(highs) if highs else None
+    return FileStats(file.path, read_bytes, file.etag, rows, low, high, decoded.notes)
+
+
+def _mapped(changes: pa.Table, step: ApplyRows, position: int) -> pa.Table:
+    """Columns by name in the order of the step's schema, then the file and delivery; hidden columns become null."""
+    arrays = [changes.column(name) for name in (OP, COMMIT_TS, LINE)]
+    names = [OP, COMMIT_TS, LINE]
+    for column in step.schema.stored:
+        kind = arrow_type(column)
+        if column.name in changes.column_names:
+            array = changes.column(column.name)
+            arrays.append(array if array.type == kind else array.cast(kind))
+        else:
+            arrays.append(pa.chunked_array([pa.nulls(changes.num_rows, kind)]))
+        names.append(column.name)
+    place = pa.chunked_array([pa.repeat(pa.scalar(position, pa.int32()), changes.num_rows)])
+    return pa.table([*arrays, place, changes.column(SEQUENCE)], names=[*names, FILE, SEQUENCE])
+
+
+def _ordered_by_file(changes: pa.Table, position: int) -> pa.Table:
+    """Without commit-ts the place in the files is the order: it stands in for the commit-ts until they are written."""
+    base = pa.scalar(position << 40, pa.int64())
+    ordinal = pc.add(changes.column(LINE), base)
+    return changes.set_column(changes.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), ordinal)
+
+
+def _empty(step: ApplyRows) -> pa.Table:
+    fields = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
+    fields += [pa.field(column.name, arrow_type(column)) for column in step.schema.stored]
+    fields += [pa.field(FILE, pa.int32()), pa.field(SEQUENCE, pa.int32())]
+    return pa.schema(fields).empty_table()

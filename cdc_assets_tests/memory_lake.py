@@ -1,0 +1,226 @@
+"""A lake of Arrow tables that carries out the same steps as the real one: fast, and the oracle for faults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+import pyarrow as pa
+
+from cdc_assets.changefeed import Opener
+from cdc_assets.collation import is_plain, normal_form
+from cdc_assets.conversions import convert, default_array
+from cdc_assets.ddl import Predicate, polars_expr
+from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.formats import COMMIT_TS, OP
+from cdc_assets.model import (
+    AddColumn,
+    Applied,
+    ApplyRows,
+    ChangeTable,
+    CreateTable,
+    DeleteRows,
+    DropColumn,
+    DropTable,
+    ExchangePartition,
+    HoldTable,
+    Life,
+    MoveColumns,
+    Phase,
+    Progress,
+    RecoverTable,
+    RenameColumn,
+    RenameTable,
+    RetypeColumn,
+    SinkOptions,
+    Step,
+    StepResult,
+    TableId,
+    TableSchema,
+    Tso,
+)
+from cdc_assets.mysql_types import arrow_type
+from cdc_assets.reduce import COUNT
+from cdc_assets.window import Window, read_window
+
+
+@dataclass
+class _Table:
+    schema: TableSchema
+    rows: pa.Table
+    progress: Progress
+    ddl: Tso
+    name: TableId | None
+    positions: Mapping[str, int] = field(default_factory=dict)
+    past: list[tuple[Progress, pa.Table]] = field(default_factory=list)
+
+
+class MemoryLake:
+    """Same verbs as the real lake. `tables` is open to look into."""
+
+    def __init__(self) -> None:
+        self.tables: dict[Life, _Table] = {}
+
+    def applied(self) -> Mapping[Life, Applied]:
+        return {
+            life: Applied(table.progress, table.ddl, table.name, positions=table.positions)
+            for life, table in self.tables.items()
+        }
+
+    def run(self, step: Step) -> StepResult:
+        match step:
+            case CreateTable(life, at, name, schema):
+                if life not in self.tables:
+                    self.tables[life] = _Table(schema, _empty(schema), Progress(at, Phase.DDL), at, name)
+            case ChangeTable(life, at, changes, schema, before):
+                table = self.tables[life]
+                rows = _change(table.rows, changes, before, schema)
+                self._commit(table, rows, Progress(at, Phase.DDL), at)
+                table.schema = schema
+            case RenameTable(life, at, to) | RecoverTable(life, at, to):
+                self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)
+                self.tables[life].name = to
+            case DropTable(life, at):
+                self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)
+                self.tables[life].name = None
+            case ExchangePartition(life, other, at, predicate, partitioned, _):
+                mine, theirs = self._as_of(life, at), self._as_of(other, at)
+                if partitioned:
+                    rows = pa.concat_tables([_where_not(mine, predicate), theirs.select(mine.column_names)])
+                else:
+                    rows = _where(theirs, predicate).select(mine.column_names)
+                self._commit(self.tables[life], rows, Progress(at, Phase.DDL), at)
+            case HoldTable():
+                raise TableHeld(step.reason, table=str(step.life))
+            case _:
+                raise TypeError(step)
+        return StepResult()
+
+    def stage(self, step: ApplyRows, options: SinkOptions, opener: Opener) -> Window:
+        return read_window(step, options, opener.read)
+
+    def discard(self, staged: Window) -> None:
+        pass
+
+    def settle_names(self) -> None:
+        pass
+
+    def commit(self, step: ApplyRows, staged: Window) -> StepResult:
+        table = self.tables[step.life]
+        lo = table.progress.tso - (table.progress.phase is Phase.DDL)
+        if step.positions is None and lo != step.lo:
+            raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")
+        rows = _apply(table.rows, staged.changes, step.schema, str(step.life))
+        self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
+        if step.positions is not None:
+            table.positions = step.positions
+        return StepResult(report=staged.report)
+
+    def read(self, name: TableId) -> pa.Table:
+        return next(table.rows for table in self.tables.values() if table.name == name)
+
+    def names(self) -> set[TableId]:
+        return {table.name for table in self.tables.values() if table.name is not None}
+
+    def _commit(self, table: _Table, rows: pa.Table, progress: Progress, ddl: Tso) -> None:
+        table.past.append((table.progress, table.rows))
+        table.rows = rows
+        table.progress = max(table.progress, progress)
+        table.ddl = max(table.ddl, ddl)
+
+    def _as_of(self, life: Life, at: Tso) -> pa.Table:
+        table = self.tables[life]
+        states = [*table.past, (table.progress, table.rows)]
+        return [rows for progress, rows in states if progress < Progress(at, Phase.DDL)][-1]
+
+
+def _empty(schema: TableSchema) -> pa.Table:
+    fields = [pa.field(column.name, arrow_type(column)) for column in schema.stored]
+    return pa.schema([*fields, pa.field(COMMIT_TS, pa.int64())]).empty_table()
+
+
+def _change(rows: pa.Table, changes: tuple[object, ...], before: TableSchema, after: TableSchema) -> pa.Table:
+    renames = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
+    rows = rows.rename_columns([renames.get(name, name) for name in rows.column_names])
+    for change in changes:
+        match change:
+            case AddColumn(column, default, _):
+                if not column.virtual:
+                    rows = rows.append_column(
+                        pa.field(column.name, arrow_type(column)), default_array(column, default, rows.num_rows)
+                    )
+            case DropColumn(name):
+                rows = rows.drop_columns([name]) if name in rows.column_names else rows
+            case RetypeColumn(old, new):
+                name = new.name if new.name in rows.column_names else old.name
+                position = rows.column_names.index(name)
+                values = convert(rows.column(name).combine_chunks(), old, new)[0]
+                rows = rows.set_column(position, pa.field(name, arrow_type(new)), values)
+            case MoveColumns(order):
+                rows = rows.select([*order, COMMIT_TS])
+            case DeleteRows(predicate):
+                rows = rows.slice(0, 0) if predicate is None else _where_not(rows, predicate)
+    return rows.select([*(column.name for column in after.stored), COMMIT_TS])
+
+
+def _frame(rows: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(rows)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _where(rows: pa.Table, predicate: Predicate) -> pa.Table:
+    mask = _frame(rows).select(polars_expr(predicate).fill_null(False).alias("m")).get_column("m")
+    return rows.filter(mask.to_arrow())
+
+
+def _where_not(rows: pa.Table, predicate: Predicate) -> pa.Table:
+    mask = _frame(rows).select((~polars_expr(predicate).fill_null(False)).alias("m")).get_column("m")
+    return rows.filter(mask.to_arrow())
+
+
+def _apply(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
+    if schema.key:
+        return _merge(rows, changes, schema)
+    return _net(rows, changes, table)
+
+
+def _keys(rows: pa.Table, schema: TableSchema) -> list[tuple[object, ...]]:
+    columns = []
+    for name in schema.key:
+        array = rows.column(name).combine_chunks()
+        collation = schema.column(name).collation
+        if collation and not is_plain(collation) and pa.types.is_string(array.type):
+            array = normal_form(array, collation)
+        columns.append(array.to_pylist())
+    return list(zip(*columns, strict=True))
+
+
+def _merge(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> pa.Table:
+    touched = set(_keys(changes, schema))
+    keep = pa.array([key not in touched for key in _keys(rows, schema)], pa.bool_())
+    enters = changes.filter(pa.array([op > 0 for op in changes.column(OP).to_pylist()], pa.bool_()))
+    return pa.concat_tables([rows.filter(keep), enters.select(rows.column_names)])
+
+
+def _net(rows: pa.Table, changes: pa.Table, table: str) -> pa.Table:
+    names = [name for name in rows.column_names if name != COMMIT_TS]
+    if not changes.num_rows:
+        return rows
+    present: dict[str, list[int]] = {}
+    for position, row in enumerate(rows.select(names).to_pylist()):
+        present.setdefault(repr(row), []).append(position)
+    gone: set[int] = set()
+    added: list[int] = []
+    counts = changes.column(COUNT).to_pylist()
+    for position, (row, count) in enumerate(zip(changes.select(names).to_pylist(), counts, strict=True)):
+        if count > 0:
+            added.extend([position] * count)
+            continue
+        equal = present.get(repr(row), [])
+        if len(equal) < -count:
+            raise TableHeld(f"{table}: a delete found no equal row to remove", table=table)
+        gone.update(equal[:-count])
+    left = rows.filter(pa.array([position not in gone for position in range(rows.num_rows)], pa.bool_()))
+    return pa.concat_tables([left, changes.take(pa.array(added, pa.int64())).select(rows.column_names)])

@@ -1,0 +1,69 @@
+"""Recorded changefeeds applied to a lake and compared with the recorded source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cdc_assets.changefeed import Changefeed
+from cdc_assets.config import ChangefeedSettings
+from cdc_assets.ledger import Ledger
+from cdc_assets.model import TableId, Tso
+from cdc_assets.pipeline import Outcome, Pipeline
+from cdc_assets_tests.cases import Checkpoint, Config, differences, expected_tables
+
+__all__ = ["compare", "replay"]
+
+
+class ReadableLake(Protocol):
+    """A lake whose tables a test can read."""
+
+    def read(self, name: TableId) -> pa.Table: ...
+
+    def names(self) -> set[TableId]: ...
+
+
+class _AsOf(Changefeed):
+    """A bucket whose `metadata` is older than its files, as it is whenever rows are ahead of the checkpoint."""
+
+    def __init__(self, settings: ChangefeedSettings, checkpoint: Tso) -> None:
+        super().__init__(settings)
+        self.checkpoint = checkpoint
+
+    def read_checkpoint(self) -> Tso:
+        return self.checkpoint
+
+
+def replay(config: Config, checkpoint: Checkpoint, lake: Any, ledger: Ledger | None = None) -> Outcome:
+    """Apply a bucket through a checkpoint; where no copy was recorded, the final bucket as of then."""
+    settings = config.settings(checkpoint.bucket)
+    feed = _AsOf(settings, checkpoint.ts)
+    return Pipeline(settings, feed, lake, ledger or Ledger("sqlite://")).apply("test")
+
+
+def compare(config: Config, expected: Path, lake: ReadableLake, outcome: Outcome) -> list[str]:
+    """Return what differs from the source, leaving out what allow.json says the files cannot give."""
+    found = [f"{path}: {message}" for path, message in outcome.problems.items()]
+    stopped = {t.name: f"{t.name} is {t.state}: {t.reason}" for t in outcome.tables if t.state in ("held", "failed")}
+    allowed = config.allow
+    found += [reason for name, reason in stopped.items() if name not in allowed.tables]
+    tables = expected_tables(expected)
+    for name, table in tables.items():
+        if name in allowed.tables or name in stopped:
+            continue
+        if name not in lake.names():
+            found.append(f"{name} is not in the lake")
+            continue
+        skip = allowed.columns.get(name, frozenset()) | config.hidden_columns
+        found += differences(table, lake.read(name), skip=skip)
+    return found + _surplus(config, tables, lake, stopped)
+
+
+def _surplus(config: Config, tables: Iterable[TableId], lake: ReadableLake, stopped: Iterable[TableId]) -> list[str]:
+    surplus = lake.names() - set(tables) - set(stopped) - config.allow.tables
+    if config.options.use_table_id_as_path:
+        return []  # DROP DATABASE leaves no file in this layout
+    return [f"{name} is in the lake and not in the source" for name in sorted(surplus)]
