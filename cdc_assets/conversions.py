@@ -25,7 +25,7 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.model import Column
 from cdc_assets.mysql_types import arrow_type, type_text, values
 
-__all__ = ["convert", "default_array", "needs_conversion"]
+__all__ = ["convert", "needs_conversion"]
 
 _INTEGER = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
 _CHARACTER = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
@@ -42,11 +42,9 @@ Notes = Mapping[str, int]
 def needs_conversion(old: Column, new: Column) -> bool:
     """Tell whether some value differs after the change, widening to a larger number type of the lake aside."""
     if old.type in _INTEGER and new.type in _INTEGER:
-        return pa.types.is_decimal(arrow_type(old)) != pa.types.is_decimal(arrow_type(new)) or _narrows(old, new)
+        return _wide(old) != _wide(new) or _narrows(old, new)
     if old.type == new.type == "DECIMAL":
-        return (
-            (old.scale or 0) != (new.scale or 0) or arrow_type(old) != arrow_type(new) and not _both_decimal(old, new)
-        )
+        return (old.scale or 0) != (new.scale or 0) or not _widens(old, new)
     if old.type in ("FLOAT", "DOUBLE") and new.type in ("FLOAT", "DOUBLE"):
         return (old.type, new.type) == ("DOUBLE", "FLOAT") or (new.scale is not None and new.scale != old.scale)
     if old.type in _CHARACTER and new.type in _CHARACTER:
@@ -62,17 +60,25 @@ def needs_conversion(old: Column, new: Column) -> bool:
     if old.type == new.type == "TIME":
         return (new.scale or 0) != (old.scale or 0)
     if old.type == new.type == "BIT":
-        return arrow_type(old) != arrow_type(new)
+        return bool(arrow_type(old) != arrow_type(new))
     return old.type != new.type
 
 
+def _wide(column: Column) -> bool:
+    """Tell whether an integer is kept as a decimal."""
+    return column.type == "BIGINT" and column.unsigned
+
+
 def _narrows(old: Column, new: Column) -> bool:
-    return arrow_type(old) == pa.int64() and arrow_type(new) == pa.int32()
+    return bool(arrow_type(old) == pa.int64() and arrow_type(new) == pa.int32())
 
 
-def _both_decimal(old: Column, new: Column) -> bool:
+def _widens(old: Column, new: Column) -> bool:
+    """Tell whether a decimal of the same scale stays as it is: all of its digits fit, and text stays text."""
     before, after = arrow_type(old), arrow_type(new)
-    return pa.types.is_decimal(before) and pa.types.is_decimal(after) and before.precision <= after.precision
+    if pa.types.is_string(before) or pa.types.is_string(after):
+        return bool(before == after)
+    return bool(before.precision <= after.precision)
 
 
 def _reorders(old: Column, new: Column) -> bool:
@@ -150,8 +156,8 @@ def _turn(old: Column, new: Column, zone: str) -> Callable[[Any], Any]:
 
 def _held(old: Column, new: Column, value: str) -> TableHeld:
     return TableHeld(
-        f'column "{new.name}": {value} cannot become {type_text(new)} from {type_text(old)}, which the source did without '
-        "an error. The lake table does not hold what the source held; rebuild it.",
+        f'column "{new.name}": {value} cannot become {type_text(new)} from {type_text(old)}, which the source did '
+        "without an error. The lake table does not hold what the source held; rebuild it.",
         column=new.name,
     )
 
@@ -260,7 +266,8 @@ def _rounded(moment: datetime, digits: int) -> datetime:
 
 
 _DATED = re.compile(
-    r"(\d{4}|\d\d)[^\d\s](\d{1,2})[^\d\s](\d{1,2})(?:[ T]+(\d{1,2})(?:[^\d\s](\d{1,2})(?:[^\d\s](\d{1,2})(?:\.(\d*))?)?)?)?"
+    r"(\d{4}|\d\d)[^\d\s](\d{1,2})[^\d\s](\d{1,2})"
+    r"(?:[ T]+(\d{1,2})(?:[^\d\s](\d{1,2})(?:[^\d\s](\d{1,2})(?:\.(\d*))?)?)?)?"
 )
 _PACKED = re.compile(r"(\d{4}|\d\d)(\d\d)(\d\d)(?:T?(\d\d)(\d\d)(\d\d)(?:\.(\d*))?)?")
 
@@ -284,14 +291,14 @@ def _point(value: Any, old: Column, zone: str) -> datetime | None:
     if found is None:
         raise ValueError(text)
     year, month, day = (int(part) for part in found.groups()[:3])
-    clock = [int(part or 0) for part in found.groups()[3:6]]
+    hour, minute, second = (int(part or 0) for part in found.groups()[3:6])
     if len(found[1]) == 2:
         year += 2000 if year < 70 else 1900
     if not (month and day):
         return None
     digits = (found[7] or "").ljust(7, "0")
     micro = int(digits[:6]) + (digits[6] >= "5")
-    return datetime(year, month, day, *clock) + timedelta(microseconds=micro)
+    return datetime(year, month, day, hour, minute, second) + timedelta(microseconds=micro)
 
 
 def _widened(text: str) -> str:
@@ -338,7 +345,7 @@ def _into_decimal(value: Any, old: Column, new: Column, zone: str) -> Any:
     rounded = exact.quantize(Decimal(1).scaleb(-(new.scale or 0)), ROUND_HALF_UP, _EXACT)
     if pa.types.is_decimal(arrow_type(new)):
         return rounded
-    return f"{abs(rounded) if not rounded else rounded:f}"
+    return f"{rounded or abs(rounded):f}"
 
 
 def _into_float(value: Any, old: Column, new: Column, zone: str) -> float:
@@ -494,25 +501,3 @@ _TARGETS: Mapping[str, Callable[[Any, Column, Column, str], Any]] = {
     "JSON": _into_json,
     "VECTOR": _into_vector,
 }
-
-
-# --- defaults ---------------------------------------------------------------------------------------------------------
-
-
-def default_array(column: Column, default: object, length: int) -> pa.Array:
-    """Return `length` times a default, given as the text that `mysql_types.values` reads; None is NULL.
-
-    A default that the type table turns into null (a zero date) is null. Raises TableHeld for one that does not fit.
-    """
-    kind = arrow_type(column)
-    if default is None:
-        return pa.nulls(length, kind)
-    text = default if isinstance(default, str | bytes) else str(int(default) if isinstance(default, bool) else default)
-    done = values(pa.array([text]), column, timezone="UTC", binary="raw")
-    if done.bad is not None and done.bad[0].as_py():
-        raise TableHeld(
-            f'the default {default!r} of column "{column.name}" is not {type_text(column)}, so the values of existing '
-            "rows are unknown. Rebuild the table from here.",
-            column=column.name,
-        )
-    return done.array.take(pa.array([0] * length, pa.int64()))

@@ -1,0 +1,134 @@
+"""Names of the lake's tables: written into one word, and which table stands at which name.
+
+A changefeed's table stands at its source name in the namespace of its database. It waits aside while another still
+holds that name, and is kept aside once it is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from cdc_assets.model import Life, TableId
+
+__all__ = [
+    "DROPPED",
+    "MOVING",
+    "OWN",
+    "Identifier",
+    "Move",
+    "aside_name",
+    "format_identity",
+    "format_name",
+    "location",
+    "moves",
+    "parse_identity",
+    "parse_name",
+]
+
+Identifier = tuple[str, str]
+"""Namespace and name of a lake table. A namespace is one level, whatever characters it has."""
+
+OWN, DROPPED, MOVING = "_cdc", "_cdc_dropped", "_cdc_moving"
+"""Namespaces of the lake itself: tombstones, dropped tables, tables on the way to a name that is still taken."""
+
+
+def _encoded(text: str) -> str:
+    return quote(text, safe="").replace(".", "%2E")
+
+
+def format_name(name: TableId | None) -> str:
+    """Write a table's name into one word; "" for none."""
+    return "" if name is None else f"{_encoded(name.schema)}.{_encoded(name.table)}"
+
+
+def parse_name(text: str) -> TableId | None:
+    """Read what `format_name` wrote."""
+    schema, _, table = text.partition(".")
+    return TableId(unquote(schema), unquote(table)) if text else None
+
+
+def format_identity(life: Life) -> str:
+    """Write a life into one word: `schema.table@version`, percent-encoded."""
+    return f"{format_name(life.born_as)}@{life.version}"
+
+
+def parse_identity(text: str) -> Life:
+    """Read what `format_identity` wrote; raises ValueError."""
+    name, _, version = text.rpartition("@")
+    born_as = parse_name(name)
+    if born_as is None:
+        raise ValueError(text)
+    return Life(born_as, int(version))
+
+
+def _short(text: str) -> str:
+    """Keep a path component below 255 bytes: 64 characters of a name may be 576 bytes when encoded."""
+    return text if len(text) <= 200 else f"{text[:150]}~{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def location(warehouse: str, changefeed: str, life: Life) -> str:
+    """Return a table's own directory, which no name can make leave the warehouse."""
+    return f"{warehouse.rstrip('/')}/{_encoded(changefeed)}/{_short(format_identity(life))}"
+
+
+def aside_name(changefeed: str, life: Life) -> str:
+    """Return the name under which a table waits outside its namespace."""
+    return _short(f"{_encoded(changefeed)}.{format_identity(life)}")
+
+
+# --- who goes where ---------------------------------------------------------------------------------------------------
+
+
+class Move(NamedTuple):
+    """A rename that is due."""
+
+    life: Life
+    source: Identifier
+    target: Identifier
+
+
+def moves(
+    now: Mapping[Life, Identifier],
+    wanted: Mapping[Life, Identifier],
+    waiting: Mapping[Life, Identifier],
+    taken: Iterable[Identifier],
+) -> list[Move]:
+    """Return the renames, in order, that bring tables to their wanted names, as far as those get free.
+
+    `taken` are all names in the catalog. Of tables that wait for each other one goes to its `waiting` name first; one
+    whose name is held by a table that is to stay there waits where it is.
+    """
+    place, busy, plan = dict(now), set(taken), []
+
+    def go(life: Life, target: Identifier) -> None:
+        plan.append(Move(life, place[life], target))
+        busy.discard(place[life])
+        busy.add(target)
+        place[life] = target
+
+    pending = sorted(life for life in now if now[life] != wanted[life])
+    while pending:
+        free = [life for life in pending if wanted[life] not in busy]
+        if free:
+            go(free[0], wanted[free[0]])
+            pending.remove(free[0])
+            continue
+        holders = {place[life]: life for life in pending}
+        ring = next((life for life in pending if _leads_back(life, wanted, holders)), None)
+        if ring is None:
+            break
+        go(ring, waiting[ring])
+    return plan
+
+
+def _leads_back(life: Life, wanted: Mapping[Life, Identifier], holders: Mapping[Identifier, Life]) -> bool:
+    """Tell whether the table waits, over others that want to move, for its own name to get free."""
+    seen: set[Life] = set()
+    at: Life | None = life
+    while at is not None and at not in seen:
+        seen.add(at)
+        at = holders.get(wanted[at])
+    return at == life

@@ -1,0 +1,458 @@
+"""What the lake holds, read with PyIceberg: no JVM, milliseconds, and nothing again that has not changed.
+
+Progress has one home: the label of the newest labelled ancestor of main, snapshot properties that a step's own commit
+carries. A table property of the same name counts only where no snapshot has the label any more (maintenance writes it
+before it expires snapshots).
+
+    snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
+    namespace  cdc.release.… of `_cdc`: what people decided about single DDL (see `release`)
+    table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)  cdc.key
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io import load_file_io
+from pyiceberg.serializers import FromInputFile
+
+from cdc_assets.errors import StorageUnavailable, TableHeld, TableMoved
+from cdc_assets.lake.names import (
+    DROPPED,
+    MOVING,
+    OWN,
+    Identifier,
+    aside_name,
+    moves,
+    parse_identity,
+    parse_name,
+)
+from cdc_assets.model import Applied, Life, Phase, Progress, TableId, Tso
+from cdc_assets.release import Release, Releases, format_properties, parse_properties, property_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+    from cdc_assets.config import LakeSettings
+
+__all__ = ["CHANGEFEED", "IDENTITY", "KEY", "NAME", "Held", "Label", "LakeState", "label_of", "lineage"]
+
+CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
+_TS, _PHASE, _DDL, _POSITIONS = "cdc.applied-ts", "cdc.applied-phase", "cdc.ddl-ts", "cdc.positions"
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """How far a snapshot is, and the newest schema version that it took into account."""
+
+    progress: Progress
+    ddl: Tso
+    positions: Mapping[str, int] = field(default_factory=dict)
+
+    def properties(self) -> dict[str, str]:
+        """Return the snapshot properties that say so."""
+        said = {
+            _TS: str(self.progress.tso),
+            _PHASE: self.progress.phase.name.lower(),
+            _DDL: str(self.ddl),
+        }
+        return {**said, _POSITIONS: json.dumps(self.positions, sort_keys=True)} if self.positions else said
+
+    @classmethod
+    def first(cls, at: Tso) -> Label:
+        """Return the label of a table that its CREATE has just made."""
+        return cls(Progress(at, Phase.DDL), at)
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> Label | None:
+        """Return the label among properties, None when there is none."""
+        if _TS not in properties:
+            return None
+        progress = Progress(int(properties[_TS]), Phase[properties.get(_PHASE, "rows").upper()])
+        return cls(progress, int(properties.get(_DDL, progress.tso)), json.loads(properties.get(_POSITIONS, "{}")))
+
+    def through_ddl(self, at: Tso) -> Label:
+        """Return the label after the DDL at that TSO. A DDL that came late leaves rows as far as they were."""
+        return replace(self, progress=max(self.progress, Progress(at, Phase.DDL)), ddl=max(self.ddl, at))
+
+    @property
+    def rows_from(self) -> Tso:
+        """Rows above this commit-ts are still due."""
+        return self.progress.tso - (self.progress.phase is Phase.DDL)
+
+
+def lineage(metadata: TableMetadata, across_rewrites: bool = False) -> Iterator[Snapshot]:
+    """Yield main's snapshot and its ancestors, newest first; before a rewrite, which has no parent, by main's log."""
+    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    seen: set[int] = set()
+    starts = [metadata.current_snapshot_id]
+    if across_rewrites:
+        starts += [entry.snapshot_id for entry in reversed(metadata.snapshot_log)]
+    for start in starts:
+        snapshot = known.get(start) if start is not None else None
+        while snapshot is not None and snapshot.snapshot_id not in seen:
+            seen.add(snapshot.snapshot_id)
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = known.get(parent) if parent is not None else None
+
+
+def label_of(snapshot: Snapshot) -> Label | None:
+    """Return a snapshot's own label, None when it has none (a compaction, a foreign commit)."""
+    return Label.parse(snapshot.summary.additional_properties) if snapshot.summary else None
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A table of this changefeed as the catalog has it now. `rows` is its row count, None when it cannot be told."""
+
+    identifier: Identifier
+    metadata_location: str
+    life: Life
+    name: TableId | None
+    label: Label
+    snapshot_id: int | None
+    rows: int | None
+    location: str = ""
+
+    @property
+    def applied(self) -> Applied:
+        """The part that planning needs."""
+        return Applied(self.label.progress, self.label.ddl, self.name, positions=self.label.positions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What one metadata file says, None for a table that is not a changefeed's."""
+
+    changefeed: str
+    held: Held
+
+
+_cache: dict[str, _Read | None] = {}
+_cache_lock = Lock()
+
+
+class LakeState:
+    """The tables of one changefeed in a catalog. Metadata files never change, so each is read once per process."""
+
+    def __init__(self, settings: LakeSettings, changefeed: str, namespace: str = "{schema}") -> None:
+        self.settings = settings
+        self.changefeed = changefeed
+        self.namespace = namespace
+        self._opened: Catalog | None = None
+
+    @property
+    def catalog(self) -> Catalog:
+        """PyIceberg's catalog, opened when first needed."""
+        if self._opened is None:
+            directory = self.settings.local_directory
+            if directory is not None:
+                directory.mkdir(parents=True, exist_ok=True)
+            self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> Catalog:
+        """Open the catalog; its tables may be being made by somebody else at this moment."""
+        for pause_seconds in (0.2, 1.0):
+            with suppress(StorageUnavailable), _answering():
+                return load_catalog(self.settings.name, **self.settings.pyiceberg_properties())
+            time.sleep(pause_seconds)
+        with _answering():
+            return load_catalog(self.settings.name, **self.settings.pyiceberg_properties())
+
+    def close(self) -> None:
+        """Close the catalog's connections."""
+        engine = getattr(self._opened, "engine", None)
+        if engine is not None:
+            engine.dispose()
+        self._opened = None
+
+    # --- tables ---
+
+    def tables(self) -> dict[Life, Held]:
+        """Return every table that this changefeed made, wherever it is now."""
+        for _ in range(3):
+            entries = list(self.entries())
+            try:
+                unread = [place for _, place in entries if place not in _cache]
+                if len(unread) > 1:
+                    with ThreadPoolExecutor(8) as pool:
+                        list(pool.map(self._interpreted, unread))
+                reads = [self._interpreted(place) for _, place in entries]
+            except FileNotFoundError as error:  # a commit retired it after the catalog had named it
+                gone = error
+                continue
+            return {
+                read.held.life: replace(read.held, identifier=identifier)
+                for (identifier, _), read in zip(entries, reads, strict=True)
+                if read is not None and read.changefeed == self.changefeed
+            }
+        raise StorageUnavailable(
+            f"the lake's catalog names a metadata file that is not there ({gone}). Was the warehouse moved or cleaned?"
+        )
+
+    def entries(self) -> Iterator[tuple[Identifier, str]]:
+        """Yield (identifier, metadata location) of every table in the catalog; one query where it is a SQL database.
+
+        PyIceberg lists no namespace with a dot at its beginning or end, so a SQL catalog is asked directly.
+        """
+        engine = getattr(self.catalog, "engine", None)
+        if engine is not None:
+            yield from self._sql_entries(engine)
+            return
+        for namespace in self.catalog.list_namespaces():
+            for identifier in self.catalog.list_tables(namespace):
+                place = self.catalog.load_table(identifier).metadata_location
+                yield (".".join(identifier[:-1]), identifier[-1]), place
+
+    def _sql_entries(self, engine: Any) -> Iterator[tuple[Identifier, str]]:
+        with _answering(), engine.connect() as connection:
+            rows = connection.exec_driver_sql(
+                "SELECT catalog_name, table_namespace, table_name, metadata_location FROM iceberg_tables"
+            ).fetchall()
+        for catalog, namespace, name, place in rows:
+            if catalog == self.catalog.name and place:
+                yield (namespace, name), place
+
+    def find(self, life: Life) -> Held:
+        """Return one table as it is now; raises TableMoved when it is not there."""
+        held = self.tables().get(life)
+        if held is None:
+            raise TableMoved(
+                f"{life} is not in the lake: it was purged, or dropped by somebody else. Plan again.", table=str(life)
+            )
+        return held
+
+    def named(self, name: TableId) -> Held:
+        """Return the table that should have a source name; raises KeyError."""
+        for held in self.tables().values():
+            if held.name == name:
+                return held
+        raise KeyError(str(name))
+
+    def at(self, place: str, identifier: Identifier) -> Held:
+        """Return a table as a metadata file tells it."""
+        read = self._interpreted(place)
+        if read is None:
+            raise TableMoved(f"{'.'.join(identifier)} has no progress in {place}. Plan again.")
+        return replace(read.held, identifier=identifier)
+
+    def exists(self, identifier: Identifier) -> bool:
+        """Tell whether anything is at a name."""
+        return self.catalog.table_exists(identifier)
+
+    def read(self, name: TableId) -> pa.Table:
+        """Return the rows of a table by its source name; raises KeyError when there is none."""
+        table: Table = self.catalog.load_table(self.named(name).identifier)
+        return table.scan().to_arrow()
+
+    def row_counts(self) -> dict[str, int | None]:
+        """Return the rows of each table that has a name, by the text of its life."""
+        return {str(life): held.rows for life, held in self.tables().items() if held.name is not None}
+
+    def tombstones(self) -> dict[Life, Applied]:
+        """Return the progress of tables that were purged after their drop."""
+        place = next((place for identifier, place in self.entries() if identifier == (OWN, "tombstones")), None)
+        if place is None:
+            return {}
+        if place not in _tombstones:
+            rows = self.catalog.load_table((OWN, "tombstones")).scan().to_arrow().to_pylist()
+            _tombstones.clear()
+            _tombstones[place] = [(row["changefeed"], parse_identity(row["identity"]), row["dropped"]) for row in rows]
+        return {
+            life: Applied(Progress(dropped, Phase.DDL), dropped, None)
+            for changefeed, life, dropped in _tombstones[place]
+            if changefeed == self.changefeed
+        }
+
+    # --- what people decided ---
+
+    def releases(self) -> Releases:
+        """Return the releases of this changefeed: properties of the namespace OWN, one query."""
+        return parse_properties(self._own_properties(), self.changefeed)
+
+    def release(self, release: Release) -> None:
+        """Keep a release in one update, in place of an earlier one about the same DDL."""
+        self.ensure_namespace(OWN)
+        said = format_properties(self.changefeed, release)
+        old = property_names(self._own_properties(), self.changefeed, release.life, release.version)
+        self.catalog.update_namespace_properties((OWN,), removals=old - set(said), updates=said)
+
+    def unrelease(self, life: Life, version: Tso) -> None:
+        """Forget a release."""
+        old = property_names(self._own_properties(), self.changefeed, life, version)
+        if old:
+            self.catalog.update_namespace_properties((OWN,), removals=old)
+
+    def _own_properties(self) -> Mapping[str, str]:
+        try:
+            return self.catalog.load_namespace_properties((OWN,))
+        except NoSuchNamespaceError:
+            return {}
+        except OSError as error:
+            raise StorageUnavailable(f"the lake's catalog did not answer ({error}). Try again.") from error
+
+    # --- snapshots ---
+
+    def has_snapshot(self, life: Life, name: str, value: str) -> bool:
+        """Tell whether some snapshot of a table's history has a property of that value."""
+        held = self.find(life)
+        snapshots = lineage(self._metadata(held.metadata_location), across_rewrites=True)
+        return any(s.summary is not None and s.summary.additional_properties.get(name) == value for s in snapshots)
+
+    def snapshot_below(self, held: Held, progress: Progress) -> int:
+        """Return the newest snapshot labelled below a progress: the state before the DDL at that TSO."""
+        for snapshot in lineage(self._metadata(held.metadata_location), across_rewrites=True):
+            label = label_of(snapshot)
+            if label is not None and label.progress < progress:
+                return snapshot.snapshot_id
+        raise TableHeld(
+            f"{held.life}: no snapshot from before version {progress.tso} is left, so its rows cannot change places. "
+            "Snapshots of a table must not be expired while an exchange is open; rebuild both tables.",
+            table=str(held.life),
+        )
+
+    def summary(self, held: Held) -> Mapping[str, str]:
+        """Return the newest snapshot's summary."""
+        snapshot = self._metadata(held.metadata_location).current_snapshot()
+        return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+
+    def _metadata(self, place: str) -> TableMetadata:
+        io = load_file_io(self.catalog.properties, place)
+        return FromInputFile.table_metadata(io.new_input(place))
+
+    def _interpreted(self, place: str) -> _Read | None:
+        if place in _cache:
+            return _cache[place]
+        read = _interpret(place, self._metadata(place))
+        with _cache_lock:
+            if len(_cache) > 100_000:
+                _cache.clear()
+            _cache[place] = read
+        return read
+
+    # --- names ---
+
+    def home(self, name: TableId) -> Identifier:
+        """Return where a table of that source name stands."""
+        return self.namespace.format(schema=name.schema), name.table
+
+    def aside(self, life: Life) -> Identifier:
+        """Return where a dropped table is kept."""
+        return DROPPED, aside_name(self.changefeed, life)
+
+    def refuse_reserved(self, name: TableId, life: Life) -> None:
+        """Refuse a database that has the name of one of the lake's own namespaces."""
+        if self.home(name)[0] in (OWN, DROPPED, MOVING):
+            raise TableHeld(
+                f"{life}: the namespace {self.home(name)[0]} is kept for the lake itself. "
+                "Give the changefeed another namespace pattern (setting namespace), such as src_{schema}.",
+                table=str(life),
+            )
+
+    def ensure_namespace(self, namespace: str) -> None:
+        """Create a namespace unless it is there; two that do so at once both succeed."""
+        try:
+            self.catalog.create_namespace((namespace,))
+        except NamespaceAlreadyExistsError:
+            return
+        except Exception:
+            try:
+                self.catalog.load_namespace_properties((namespace,))
+            except NoSuchNamespaceError:
+                pass
+            else:
+                return
+            raise
+
+    def settle_names(self) -> None:
+        """Bring every table to the name that it should have; one whose name is still taken waits where it is."""
+        for _ in range(5):
+            tables = self.tables()
+            wanted = {
+                life: self.aside(life) if held.name is None else self.home(held.name) for life, held in tables.items()
+            }
+            now = {life: held.identifier for life, held in tables.items()}
+            if now == wanted:
+                return
+            waiting = {life: (MOVING, aside_name(self.changefeed, life)) for life in tables}
+            due = moves(now, wanted, waiting, [identifier for identifier, _ in self.entries()])
+            for namespace in sorted({move.target[0] for move in due}):
+                self.ensure_namespace(namespace)
+            try:
+                with _answering():
+                    for move in due:
+                        self.catalog.rename_table(move.source, move.target)
+            except (NoSuchTableError, TableAlreadyExistsError, StorageUnavailable):
+                continue  # another run settles too
+            return
+        raise TableMoved("tables are being renamed by somebody else. Plan again.")
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Turn what database drivers and HTTP clients raise into StorageUnavailable."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in ("sqlalchemy", "sqlite3", "requests", "urllib3", "botocore"):
+            raise StorageUnavailable(f"the lake's catalog did not answer ({error}). Try again.") from error
+        raise
+
+
+_tombstones: dict[str, list[tuple[str, Life, Tso]]] = {}
+
+
+def _interpret(place: str, metadata: TableMetadata) -> _Read | None:
+    properties = metadata.properties
+    if IDENTITY not in properties:
+        return None
+    labels = (label_of(snapshot) for snapshot in lineage(metadata))
+    label = next((label for label in labels if label is not None), None) or Label.parse(properties)
+    if label is None:
+        return None
+    snapshot = metadata.current_snapshot()
+    held = Held(
+        identifier=("", ""),
+        metadata_location=place,
+        life=parse_identity(properties[IDENTITY]),
+        name=parse_name(properties.get(NAME, "")),
+        label=label,
+        snapshot_id=snapshot.snapshot_id if snapshot else None,
+        rows=_row_count(snapshot),
+        location=metadata.location,
+    )
+    return _Read(properties.get(CHANGEFEED, ""), held)
+
+
+def _row_count(snapshot: Snapshot | None) -> int | None:
+    if snapshot is None or snapshot.summary is None:
+        return 0
+    told = snapshot.summary.additional_properties
+    if "total-records" not in told or told.get("total-equality-deletes", "0") != "0":
+        return None
+    return int(told["total-records"]) - int(told.get("total-position-deletes", "0"))

@@ -1,0 +1,61 @@
+"""One Spark session for all tests, and lakes that come and go in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from cdc_assets.config import LakeSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdc_assets.lake import Lake
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """PySpark leaves the sockets of `collect` to the garbage collector; a busy machine is no failed property."""
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+    settings.register_profile("busy", deadline=None)
+    settings.load_profile("busy")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark with Iceberg. Every step names its own catalog, so one session serves all lakes."""
+    from cdc_assets.lake import spark_session
+
+    directory = tmp_path_factory.mktemp("spark")
+    session = spark_session(
+        LakeSettings.from_warehouse(directory),
+        **{"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": str(directory / "unused")},
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def open_lake(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Lake]]:
+    """Open lakes in one warehouse: each call is another writer."""
+    from cdc_assets.lake import Lake
+
+    opened: list[Lake] = []
+
+    def open_one(changefeed: str = "default", namespace: str = "{schema}") -> Lake:
+        lake_settings = LakeSettings.from_warehouse(tmp_path / "lake")
+        opened.append(Lake(lake_settings, changefeed, lambda: spark, namespace))
+        return opened[-1]
+
+    yield open_one
+    for lake in opened:
+        lake.close()
+
+
+@pytest.fixture
+def lake(open_lake: Callable[..., Lake]) -> Lake:
+    """A lake in a fresh warehouse."""
+    return open_lake()
