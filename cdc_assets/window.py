@@ -8,6 +8,7 @@ The same function serves the lake's tasks, which give it a share of the files, a
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +19,9 @@ import pyarrow.compute as pc
 
 from cdc_assets.checks import check
 from cdc_assets.errors import MalformedData
+from cdc_assets.evolution import evolve_rows
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, decoder, record_reader
-from cdc_assets.model import ApplyRows, DataFile, FileStats, Reject, Report, SinkOptions, Tso
+from cdc_assets.model import ApplyRows, DataFile, FileStats, Reject, Report, SinkOptions, TableSchema, Tso
 from cdc_assets.mysql_types import arrow_type
 from cdc_assets.reduce import FILE, SEQUENCE, reduce_changes
 
@@ -87,6 +89,10 @@ def decode_window(
         changes, report, tail, kept_aside = _read_file(step, position, options, read, quarantine, deliveries)
         reports.append(report)
         rejects.extend(kept_aside)
+        if tail is not None and tail.commit_ts is None and position == deliveries.newest(position):
+            tail = None  # of the file that is being written now: all through the checkpoint is whole in it
+        if tail is not None:  # what was cut off is no older than the file's last whole record
+            tail = replace(tail, commit_ts=report.files[0].max_commit_ts)
         if (
             tail is not None
             and _due(tail, step, _intervals(step, step.schemas[file.root, file.version][0]))
@@ -138,6 +144,11 @@ class _Deliveries:
         self._last: dict[int, tuple[Tso, int]] = {}
         self._count = 0
 
+    def newest(self, position: int) -> int:
+        """Return the position of the newest file of the sequence that the file at `position` belongs to."""
+        sequence = self._sequence_of[position]
+        return max(at for at, one in enumerate(self._sequence_of) if one == sequence)
+
     def of(self, position: int, changes: pa.Table) -> pa.Array:
         """Return the delivery (int32) of each row of the file at `position`; files have to come in their order."""
         sequence, n = self._sequence_of[position], changes.num_rows
@@ -169,9 +180,14 @@ def rejected(step: ApplyRows, report: Report) -> MalformedData:
     """The error of a window that was refused: how many records, and the first of them in full."""
     first = report.rejects[0] if report.rejects else None
     more = f" ({report.reject_count:,} such records in this window)" if report.reject_count > 1 else ""
-    text = sentence(first) if first is not None else "records do not fit"
+    text = sentence(first).rstrip(".") if first is not None else "records do not fit"
     return MalformedData(
-        f"{text}{more} Nothing of this window was written; the table stays at {step.lo}.",
+        f"{text}{more}. Nothing of this window was written; the table stays at {step.lo}.",
+        ways=(
+            "Restore the file as TiCDC wrote it, or correct the settings that it is read by.",
+            "Let records that do not fit be kept aside and the rest be applied: setting quarantine, or --quarantine. "
+            "A file that was cut off, or that cannot be trusted at all, stops its table even so.",
+        ),
         file=first.path if first else None,
         line=first.line if first else None,
         column=first.column if first else None,
@@ -209,7 +225,10 @@ def _read_file(
     first = rejects[:MAX_REJECTS]
     kept_aside = _with_raw(rejects, data, options) if quarantine else ()
     report = Report(stats.rows, len(rejects) + extra, first, decoded.notes, (stats,), quarantined=len(kept_aside))
-    return _mapped(due, step, position), report, decoded.tail, kept_aside
+    rows, strangers = _evolved(due, schema, step, position, file)
+    if strangers is not None:
+        report = replace(report, reject_count=report.reject_count + 1, rejects=(*first, strangers)[:MAX_REJECTS])
+    return rows, report, decoded.tail, kept_aside
 
 
 def _with_raw(rejects: Iterable[Reject], data: bytes, options: SinkOptions) -> tuple[Reject, ...]:
@@ -223,17 +242,18 @@ def _with_raw(rejects: Iterable[Reject], data: bytes, options: SinkOptions) -> t
 def _delivered_again(
     tail: Reject, position: int, step: ApplyRows, options: SinkOptions, read: Callable[[str], bytes]
 ) -> bool:
-    """Tell whether a record that was cut off stands whole in a later file, as it does after the writer's restart."""
+    """Tell whether a record that was cut off stands whole in another file, as it does after the writer's restart."""
     if tail.commit_ts is None:
         return True  # no transaction at or below the checkpoint is cut off for good: the writer had not flushed it
-    for other, file in enumerate(step.files):
-        if other == position or file.size == 0:
+    mine = step.files[position]
+    moment = re.search(rb'"es":\d+,', tail.raw) if options.protocol == "canal-json" else None
+    wanted = moment[0] if moment else tail.raw  # of a JSON record, what follows `es` differs each time it is written
+    for file in step.files:
+        earlier = (file.directory, file.dispatcher) == (mine.directory, mine.dispatcher) and file.number <= mine.number
+        if file.size == 0 or earlier:
             continue
         data = read(file.path)
-        if options.protocol == "csv":
-            if tail.raw in data and not data.endswith(tail.raw):
-                return True
-        elif f'"es":{tail.commit_ts >> 18},'.encode() in data:
+        if wanted in data and not data.endswith(wanted):
             return True
     return False
 
@@ -272,11 +292,52 @@ def _stats(file: DataFile, decoded: Decoded, read_bytes: int) -> FileStats:
     return FileStats(file.path, read_bytes, file.etag, rows, low, high, decoded.notes)
 
 
-def _mapped(changes: pa.Table, step: ApplyRows, position: int) -> pa.Table:
-    """Columns by name in the order of the step's schema, then the file and delivery; hidden columns become null."""
+def _evolved(
+    changes: pa.Table, schema: TableSchema, step: ApplyRows, position: int, file: DataFile
+) -> tuple[pa.Table, Reject | None]:
+    """Rows in the step's schema: those from before a DDL that the table took ahead go through it."""
+    if not step.evolutions:
+        return _mapped(changes, step.schema, position), None
+    parts: list[pa.Table] = []
+    strangers: Reject | None = None
+    since = step.lo
+    for number, target in enumerate((*(e.before for e in step.evolutions), step.schema)):
+        until = step.evolutions[number].at - 1 if number < len(step.evolutions) else step.hi
+        rows = _between(changes, since, until)
+        since = until
+        if not rows.num_rows:
+            continue
+        if not schema.decodes_like(target):
+            strangers = strangers or _stranger(rows, file)
+            continue
+        rows = _mapped(rows, target, position)
+        for evolution in step.evolutions[number:]:
+            rows = evolve_rows(rows, evolution.changes, evolution.after)
+        parts.append(_mapped(rows, step.schema, position))
+    return pa.concat_tables([_empty(step), *parts]), strangers
+
+
+def _between(changes: pa.Table, lo: Tso, hi: Tso) -> pa.Table:
+    ts = changes.column(COMMIT_TS)
+    return changes.filter(
+        pc.and_(pc.greater(ts, pa.scalar(lo, pa.int64())), pc.less_equal(ts, pa.scalar(hi, pa.int64())))
+    )
+
+
+def _stranger(rows: pa.Table, file: DataFile) -> Reject:
+    ts, line = rows.column(COMMIT_TS)[0].as_py(), rows.column(LINE)[0].as_py()
+    reason = (
+        f"the row of commit-ts {ts} is filed under version {file.version}, whose columns were not in force then. "
+        "Restore the schema file that is missing between them, or rebuild the table."
+    )
+    return Reject(file.path, line, reason, commit_ts=ts)
+
+
+def _mapped(changes: pa.Table, schema: TableSchema, position: int) -> pa.Table:
+    """Columns by name in the order of the schema, then the file and delivery; hidden columns become null."""
     arrays = [changes.column(name) for name in (OP, COMMIT_TS, LINE)]
     names = [OP, COMMIT_TS, LINE]
-    for column in step.schema.stored:
+    for column in schema.stored:
         kind = arrow_type(column)
         if column.name in changes.column_names:
             array = changes.column(column.name)

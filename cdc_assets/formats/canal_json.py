@@ -26,13 +26,12 @@ from cdc_assets.formats.canal_records import Rejects, Rows, find_tail, read_reco
 from cdc_assets.model import Column, SinkOptions, TableId, TableSchema
 from cdc_assets.mysql_types import LOSSY, arrow_schema, misfit, values
 
-__all__ = ["EXTENSION", "REPLACED", "decode", "raw_records"]
+__all__ = ["EXTENSION", "NOT_WRITTEN", "REPLACED", "decode", "members", "raw_records"]
 
 EXTENSION = ".json"
 REPLACED = "U+FFFD, which Canal-JSON also writes for invalid UTF-8"
 NOT_WRITTEN = "in the schema file but not in the rows: a virtual generated column, or one that a selector hides"
 
-_BINARY = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
 _CHARACTER = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
 _MEMBERS = ("ENUM", "SET")
 _TYPES = ("INSERT", "UPDATE", "DELETE")

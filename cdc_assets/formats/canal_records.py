@@ -64,7 +64,13 @@ def find_tail(frame: json_lines.Frame, path: str, terminator: str) -> Reject | N
             line=line,
         )
     reason = "the last record has no terminator after it: the file was cut off, or is still being written"
-    return Reject(path, line, reason, frame.tail, commit_ts=_commit_ts(frame.tail))
+    return Reject(path, line, reason, frame.tail, commit_ts=_commit_ts(frame.tail) or _least_commit_ts(frame.tail))
+
+
+def _least_commit_ts(raw: bytes) -> int | None:
+    """Return the least commit-ts of the record's millisecond: `es` is written before what is cut off as a rule."""
+    found = re.search(rb'"es":(\d{1,14}),', raw)
+    return int(found[1]) << 18 if found else None
 
 
 def read_records(frame: json_lines.Frame, schema: TableSchema, rejects: Rejects) -> tuple[pa.Table, Rows]:

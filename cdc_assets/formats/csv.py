@@ -424,7 +424,20 @@ def _tail(file: _File, total: int) -> Reject | None:
     if not raw:
         return None
     reason = "the last record has no terminator after it: the file was cut off, or is still being written"
-    return Reject(file.path, file.first + total, reason, raw, commit_ts=_commit_ts(raw, file))
+    return Reject(file.path, file.first + total, reason, raw, commit_ts=_least_commit_ts(raw, file))
+
+
+def _least_commit_ts(raw: bytes, file: _File) -> int | None:
+    """Return the commit-ts of a record that was cut off, or the least that it can be where its last digits are gone.
+
+    A TSO of our time has 18 digits.
+    """
+    known = _commit_ts(raw, file)
+    if known is not None or "commit-ts" not in file.columns.meta:
+        return known
+    found, at = leading(raw, file.how, 3)
+    rest = raw[at:]
+    return int(rest.ljust(18, b"0")) if len(found) == 3 and rest.isdigit() and len(rest) < 20 else None
 
 
 def _commit_ts(raw: bytes, file: _File) -> int | None:
