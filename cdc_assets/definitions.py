@@ -1,0 +1,19 @@
+"""The code location: every changefeed of the settings file that CDC_ASSETS_CONFIG names."""
+
+from __future__ import annotations
+
+import os
+
+import dagster as dg
+
+from cdc_assets.config import CONFIG_VARIABLE, load
+from cdc_assets.defs import build_defs
+from cdc_assets.demo import demo_settings
+
+__all__ = ["defs"]
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Without a settings file it is the demo's changefeed, so that a fresh clone has something to show."""
+    return build_defs(load() if os.environ.get(CONFIG_VARIABLE) else demo_settings())

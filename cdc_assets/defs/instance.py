@@ -1,0 +1,82 @@
+"""A Dagster daemon of our own, and what its runs do: for the demo and for tests that want the real thing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import dagster as dg
+
+__all__ = ["RunWatch", "daemon", "stop_group"]
+
+_ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+
+
+@contextmanager
+def daemon(environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a Dagster daemon over this project's code location; it ends with the block, with all that it started."""
+    command = [sys.executable, "-m", "dagster._daemon", "run", "-m", "cdc_assets.definitions", "--log-level", "warning"]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, env=dict(environment), stdout=output, stderr=output, start_new_session=True, cwd=log.parent
+        )
+    try:
+        yield process
+    finally:
+        stop_group(process)
+
+
+def stop_group(process: subprocess.Popen[bytes], patience_seconds: float = 15) -> None:
+    """Ask a process and its group to end, then make them."""
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(patience_seconds)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(patience_seconds)
+
+
+class RunWatch:
+    """Tells what happens to a changefeed's runs on the instance that DAGSTER_HOME names."""
+
+    def __init__(self, changefeed: str) -> None:
+        self._instance = dg.DagsterInstance.get()
+        self._changefeed = changefeed
+        self._told: dict[str, dg.DagsterRunStatus] = {}
+
+    def news(self) -> list[str]:
+        """Return one line for each run whose status changed since the last call."""
+        lines = []
+        for run in reversed(self._runs()):
+            if self._told.get(run.run_id) != run.status:
+                self._told[run.run_id] = run.status
+                lines.append(f"run {run.run_id[:8]} {run.job_name}: {run.status.value.lower()}")
+        return lines
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether any run failed."""
+        return any(status == dg.DagsterRunStatus.FAILURE for status in self._told.values())
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether no run is under way."""
+        return all(status in _ENDED for status in self._told.values())
+
+    def partitions(self) -> int:
+        """Return how many partitions the sensor has added."""
+        return len(self._instance.get_dynamic_partitions(f"cdc_{self._changefeed}"))
+
+    def _runs(self) -> list[dg.DagsterRun]:
+        return list(self._instance.get_runs(dg.RunsFilter(tags={"cdc/changefeed": self._changefeed}), limit=50))
+
+    def close(self) -> None:
+        """Give the instance back."""
+        self._instance.dispose()

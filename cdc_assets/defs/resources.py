@@ -1,0 +1,71 @@
+"""Spark from dagster-pyspark, S3 credentials from dagster-aws, and the pipeline over both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster_aws.s3 import S3Resource
+from dagster_pyspark import LazyPySparkResource
+
+from cdc_assets.config import ChangefeedSettings, LakeSettings
+from cdc_assets.java import prepare_environment
+from cdc_assets.lake import spark_configuration
+from cdc_assets.opening import open_pipeline
+from cdc_assets.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from cdc_assets.model import Step
+
+__all__ = ["Source", "spark_resource"]
+
+
+def spark_resource(lake: LakeSettings) -> LazyPySparkResource:
+    """Spark for a run: nothing starts before the first step that needs it, and one session serves all of a run."""
+    return LazyPySparkResource(spark_config=spark_configuration(lake))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One changefeed and its lake, as the code location was given them."""
+
+    changefeed: ChangefeedSettings
+    lake: LakeSettings
+
+    @contextmanager
+    def pipeline(
+        self,
+        s3: S3Resource,
+        pyspark: LazyPySparkResource | None = None,
+        watch: Callable[[Step, int, int], None] | None = None,
+        fuse: bool = True,
+    ) -> Iterator[Pipeline]:
+        """Open the pipeline; Spark starts at the first step that needs it and stays for the process."""
+
+        def session() -> Any:
+            assert pyspark is not None
+            prepare_environment()
+            return pyspark.spark_session
+
+        settings = _with_s3(self.changefeed, s3)
+        with open_pipeline(settings, self.lake, watch, session, fuse) as pipeline:
+            yield pipeline
+
+
+def _with_s3(settings: ChangefeedSettings, s3: S3Resource) -> ChangefeedSettings:
+    """Credentials of the S3 resource, for what neither the sink URI nor storage_options say."""
+    if settings.location[0] != "s3":
+        return settings
+    client = {"endpoint_url": s3.endpoint_url, "region_name": s3.region_name}
+    given: dict[str, Any] = {
+        "key": s3.aws_access_key_id,
+        "secret": s3.aws_secret_access_key,
+        "token": s3.aws_session_token,
+        "profile": s3.profile_name,
+        "anon": s3.use_unsigned_session or None,
+        "client_kwargs": {name: value for name, value in client.items() if value} or None,
+    }
+    told = {name: value for name, value in given.items() if value is not None}
+    return settings.model_copy(update={"storage_options": {**told, **settings.storage()}})
