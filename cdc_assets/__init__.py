@@ -1,8 +1,8 @@
 """From a TiDB changefeed in object storage to Iceberg tables.
 
-    changefeed.py ──▶ plan.py ──▶ pipeline.py ──▶ lake/ ──▶ Iceberg
-      listing          steps        run each        ▲
-                        ▲                           │ staged Parquet
-                      ddl.py          formats/ ──▶ reduce.py ──▶ checks.py
-                                      on Spark's executors
+changefeed/ ──▶ history ──▶ plan ──▶ pipeline ──▶ lake/ ──▶ Iceberg
+  listing         lives      steps     run each     ▲
+                    ▲                                │ staged Parquet
+                  ddl/      formats/ ──▶ checks ──▶ evolution ──▶ reduce
+                            └──────── window, on Spark's executors ────┘
 """

@@ -1,0 +1,263 @@
+"""Settings -> open parts. What the command line, the demo and Dagster's resources have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cdc_assets.changefeed import Changefeed
+from cdc_assets.config import ChangefeedSettings, LakeSettings
+from cdc_assets.conformance import Finding, conformance, take_sample
+from cdc_assets.describe import TableText, describe_tables, tso_time
+from cdc_assets.errors import BadSettings
+from cdc_assets.fidelity import ColumnFidelity
+from cdc_assets.history import History, read_history
+from cdc_assets.ledger import Ledger
+from cdc_assets.model import Applied, DataFile, Life, Listing, TableId, Tso, wall_clock_ms
+from cdc_assets.release import Release, Releases
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdc_assets.lake import LakeState
+    from cdc_assets.model import Step
+    from cdc_assets.pipeline import Pipeline
+    from cdc_assets.quarantine import QuarantinedRow
+
+__all__ = [
+    "Inspection",
+    "TableStatus",
+    "conformance_report",
+    "inspect_changefeed",
+    "kept_releases",
+    "known_tables",
+    "lake_status",
+    "open_ledger",
+    "open_pipeline",
+    "quarantined_counts",
+    "quarantined_records",
+]
+
+
+@contextmanager
+def open_ledger(lake: LakeSettings) -> Iterator[Ledger]:
+    """Open the lake's ledger: its `ledger` setting, or `ledger.db` in a local warehouse."""
+    ledger = Ledger(ledger_url(lake))
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def ledger_url(lake: LakeSettings) -> str:
+    """Return the SQLAlchemy URL of the ledger; raises BadSettings where none can be derived."""
+    if lake.ledger:
+        return lake.ledger
+    directory = lake.local_directory
+    if directory is None:
+        raise BadSettings(
+            f"the warehouse {lake.warehouse} is not a local directory, so the ledger needs a place of its own. "
+            "Name a database in the settings: lake: {ledger: postgresql+psycopg2://…}."
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{directory}/ledger.db"
+
+
+@contextmanager
+def open_pipeline(
+    settings: ChangefeedSettings,
+    lake: LakeSettings | None,
+    watch: Callable[[Step, int, int], None] | None = None,
+    spark: Callable[[], SparkSession] | None = None,
+    fuse: bool = True,
+) -> Iterator[Pipeline]:
+    """Open a changefeed and a lake. Spark starts when the first step needs it, and is stopped if it was started here.
+
+    Without a lake everything is planned as into an empty one.
+    """
+    from cdc_assets.pipeline import Pipeline
+
+    feed = Changefeed(settings)
+    if lake is None:
+        yield Pipeline(settings, feed, _Nothing(), Ledger("sqlite://"), watch, fuse)  # type: ignore[arg-type]
+        return
+    from cdc_assets.lake import Lake
+
+    with open_ledger(lake) as ledger:
+        opened = Lake(lake, settings.name, spark, settings.namespace)
+        try:
+            yield Pipeline(settings, feed, opened, ledger, watch, fuse)
+        finally:
+            opened.close()
+
+
+class _Nothing:
+    """The lake of somebody who only looks."""
+
+    def applied(self) -> Mapping[Life, Applied]:
+        return {}
+
+    def releases(self) -> Releases:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What lies under a changefeed's prefix, for a person."""
+
+    changefeed: str
+    uri: str
+    checkpoint: Tso
+    checkpoint_time: str
+    tables: tuple[TableText, ...]
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The findings as sentences."""
+        return tuple(finding.text for finding in self.findings)
+
+
+def inspect_changefeed(settings: ChangefeedSettings) -> Inspection:
+    """List a changefeed and describe it; reads `metadata`, schema files and the heads of a few data files."""
+    listing, history, findings = _looked_at(settings)
+    return Inspection(
+        settings.name,
+        settings.uri,
+        listing.checkpoint,
+        tso_time(listing.checkpoint),
+        tuple(describe_tables(listing, history)),
+        listing.ignored,
+        listing.problems,
+        findings,
+    )
+
+
+def conformance_report(settings: ChangefeedSettings) -> tuple[Finding, ...]:
+    """Return what is to be known of a changefeed before it is applied, the gravest first.
+
+    Reads `metadata`, schema files and the heads of a few data files. What stops or holds is severity STOP or HOLD.
+    """
+    return _looked_at(settings)[2]
+
+
+def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Finding, ...]]:
+    feed, options = Changefeed(settings), settings.sink_options
+    listing = feed.listing()
+    history = read_history(listing.schema_files, listing.checkpoint, settings.keys, settings.policies)
+    files: dict[TableId, list[DataFile]] = {}
+    for file in listing.data_files:
+        known = history.decoding.get((file.root, file.version))
+        if known is not None:
+            files.setdefault(known[0], []).append(file)
+    sample = take_sample(feed.opener, files.values())
+    accepted = settings.accept_unordered
+    return listing, history, conformance(listing, history, options, sample, accept_unordered=accepted)
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table of the lake. `lag_seconds` is the time from `through` to the newest checkpoint that was seen.
+
+    `rows` is None for a table that is not there. `check` is passed, failed or `` before anything was applied.
+    `quarantined` counts records that wait in quarantine; `fidelity` is empty before a run has looked at the table.
+    """
+
+    changefeed: str
+    table: str
+    version: Tso
+    rows: int | None
+    through: Tso
+    through_time: str
+    checkpoint: Tso
+    lag_seconds: float
+    state: str
+    check: str
+    reason: str = ""
+    ways: tuple[str, ...] = ()
+    quarantined: int = 0
+    fidelity: tuple[ColumnFidelity, ...] = ()
+
+
+def known_tables(lake: LakeSettings, changefeed: str) -> list[TableId]:
+    """Return the tables of a changefeed that runs have seen and that are not dropped; none where no run was yet."""
+    directory = lake.local_directory
+    if not lake.ledger and (directory is None or not (directory / "ledger.db").exists()):
+        return []
+    with open_ledger(lake) as ledger:
+        states = ledger.states().get(changefeed, ())
+    return sorted({state.name for state in states if state.state != "dropped"})
+
+
+def quarantined_records(lake: LakeSettings, changefeed: str, *, replayed: bool = False) -> tuple[QuarantinedRow, ...]:
+    """Return the records of a changefeed that wait in quarantine, or all that ever were there, with their bytes.
+
+    Reads the lake only, without a JVM.
+    """
+    from cdc_assets.lake import quarantine
+    from cdc_assets.lake.state import LakeState
+
+    state = LakeState(lake, changefeed)
+    try:
+        return quarantine.read(state, raw=True, replayed=replayed)
+    finally:
+        state.close()
+
+
+def kept_releases(lake: LakeSettings, changefeed: str) -> tuple[Release, ...]:
+    """Return what people decided about single DDL of a changefeed, by time. Reads the lake only, without a JVM."""
+    from cdc_assets.lake.state import LakeState
+
+    state = LakeState(lake, changefeed)
+    try:
+        return tuple(sorted(state.releases().values(), key=lambda one: (one.when, one.version)))
+    finally:
+        state.close()
+
+
+def quarantined_counts(state: LakeState) -> dict[str, int]:
+    """Return how many records of each table wait in quarantine, by the text of its life."""
+    from cdc_assets.lake import quarantine
+
+    return {str(life): count for life, count in quarantine.counts(state).items()}
+
+
+def lake_status(lake: LakeSettings) -> list[TableStatus]:
+    """Return every table that a run has looked at, by changefeed and name. Reads metadata only, without a JVM."""
+    from cdc_assets.lake.state import LakeState
+
+    with open_ledger(lake) as ledger:
+        states = ledger.states()
+        kept = {(feed, t.life): ledger.fidelity(feed, t.life) for feed, tables in states.items() for t in tables}
+    rows: list[TableStatus] = []
+    for changefeed, tables in states.items():
+        lake_state = LakeState(lake, changefeed)
+        counts = lake_state.row_counts()
+        waiting = quarantined_counts(lake_state)
+        for table in tables:
+            lag = (
+                max(0, wall_clock_ms(table.checkpoint) - wall_clock_ms(table.through)) / 1000 if table.through else 0.0
+            )
+            rows.append(
+                TableStatus(
+                    changefeed,
+                    str(table.name),
+                    table.version,
+                    counts.get(table.life),
+                    table.through,
+                    tso_time(table.through) if table.through else "",
+                    table.checkpoint,
+                    lag,
+                    table.state,
+                    "failed" if table.state in ("held", "failed") else "passed",
+                    table.reason,
+                    table.ways,
+                    waiting.get(table.life, 0),
+                    kept[changefeed, table.life],
+                )
+            )
+    return rows
