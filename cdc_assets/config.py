@@ -60,6 +60,8 @@ POLICY_KINDS = (
 """Kinds of DDL that a policy can name: TiDB's names of its action types, and two for what has no known type."""
 
 _KEEPABLE = ("drop table", "drop column")
+_SKIPPABLE = tuple(kind for kind in POLICY_KINDS if kind not in ("create schema", "create table", "rename table"))
+_HOLDABLE = tuple(kind for kind in POLICY_KINDS if kind != "create schema")
 
 
 class _Model(BaseModel):
@@ -158,7 +160,8 @@ class ChangefeedSettings(_Model):
 
     `sink_uri` is exactly TiCDC's; `changefeed_config` is the path of its TOML; `tz` the `--tz` of the TiCDC server, in
     whose zone TIMESTAMP values are written. `keys` names key columns of tables (`schema.table`) whose key the files do
-    not tell; `policies` says per kind of DDL: apply, hold, skip, or keep (the lake keeps what the source drops).
+    not tell; `policies` says per kind of DDL: apply, hold (until a person releases it), skip (its effect on existing
+    rows is left out), or keep (the lake keeps what the source drops). Of a DDL of several kinds the strictest counts.
     """
 
     name: str = "default"
@@ -212,6 +215,9 @@ class ChangefeedSettings(_Model):
             raise ValueError(f'no kind of DDL is called "{unknown[0]}"; known are {", ".join(POLICY_KINDS)}')
         if misplaced := [kind for kind, policy in spelled.items() if policy == "keep" and kind not in _KEEPABLE]:
             raise ValueError(f'"keep" is for {" and ".join(_KEEPABLE)}, not for {misplaced[0]}')
+        for policy, fitting in (("skip", _SKIPPABLE), ("hold", _HOLDABLE)):
+            for kind in (kind for kind, given in spelled.items() if given == policy and kind not in fitting):
+                raise ValueError(f'"{policy}" is not for {kind}: rows that come after it would have no place')
         return spelled
 
     @field_serializer("storage_options")

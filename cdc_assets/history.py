@@ -5,18 +5,21 @@ name space: who holds which name when. A life keeps its identity through renames
 whoever held that name at their commit-ts.
 
 The columns of the schema files are the truth; DDL texts decide what columns cannot tell (see `ddl`). What cannot be
-carried out faithfully becomes a hold on its life: the event is kept with its reason, later ones are not applied.
+carried out faithfully becomes a hold on its life: the event is kept with its reason, later ones are not applied. What
+people decided, by kind of DDL or about a single one, takes the place of what the files say (see `policies`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Any
 
 from cdc_assets import ddl
 from cdc_assets.errors import CdcError
 from cdc_assets.model import (
+    DeleteRows,
     Life,
     Rekey,
     SchemaChange,
@@ -26,6 +29,9 @@ from cdc_assets.model import (
     TableSchema,
     Tso,
 )
+from cdc_assets.policies import Decision, Rules, bare, born, by_policy, evolved, with_facts
+from cdc_assets.release import Release, Releases, ways_out
+from cdc_assets.renames import Unresolved, resolve, told_renames
 
 __all__ = ["FOREVER", "Event", "History", "TableHistory", "read_history"]
 
@@ -37,7 +43,8 @@ class Event:
     """What one DDL (or one schema file without DDL) means for one life.
 
     `action` is create, change, rename, drop, recover, exchange or hold. `name` is the life's name afterwards, None when
-    it has none. `other`, `predicate` and `partitioned` belong to an exchange.
+    it has none. `other`, `predicate` and `partitioned` belong to an exchange. `release` is the person's decision
+    that made it so; `kept` tells that the source dropped the table and the lake keeps it under its name.
     """
 
     at: Tso
@@ -52,11 +59,14 @@ class Event:
     partitioned: bool = False
     reason: str = ""
     ways: tuple[str, ...] = ()
+    release: Release | None = None
+    kept: bool = False
 
     @property
     def neutral(self) -> bool:
         """Tell whether rows before and after it can be applied together."""
-        return self.action == "change" and all(isinstance(change, SetDefault) for change in self.changes)
+        quiet = self.action == "change" and all(isinstance(change, SetDefault) for change in self.changes)
+        return quiet and not _renumbered(self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +109,34 @@ class _Open:
 
 
 def read_history(
-    files: Iterable[SchemaFile], until: Tso = FOREVER, keys: Mapping[str, tuple[str, ...]] | None = None
+    files: Iterable[SchemaFile],
+    until: Tso = FOREVER,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
+    policies: Mapping[str, str] | None = None,
+    releases: Releases | None = None,
 ) -> History:
-    """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not."""
-    player = _Player(keys or {})
-    due = sorted((f for f in files if f.version <= until), key=lambda f: (f.version, f.root, f.checksum or 0))
+    """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not.
+
+    `policies` says what to do by kind of DDL, `releases` what a person decided about single ones.
+    """
+    player = _Player(keys or {}, Rules(policies or {}, releases or {}))
+    ordered = sorted(files, key=lambda f: (f.version, f.root, f.checksum or 0))
+    due = [file for file in ordered if file.version <= until]
     for version, group in groupby(due, key=lambda f: f.version):
         player.play(version, list(group))
+    player.read_ahead(due, ordered[len(due) :])
     return player.history()
 
 
 class _Player:
-    def __init__(self, keys: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, keys: Mapping[str, tuple[str, ...]], rules: Rules) -> None:
         self.keys = keys
+        self.rules = rules
         self.lives: dict[Life, _Open] = {}
         self.held: dict[TableId, _Open] = {}
         self.dropped: dict[TableId, list[_Open]] = {}
+        self.kept: dict[TableId, _Open] = {}
+        self.unclear: dict[TableId, str] = {}
         self.collations: dict[str, str] = {}
         self.views: set[TableId] = set()
         self.decoding: dict[tuple[str, Tso], tuple[TableId, TableSchema]] = {}
@@ -130,6 +152,7 @@ class _Player:
 
     def play(self, version: Tso, files: list[SchemaFile]) -> None:
         """Carry out all schema files of one version: databases, drops, renames at once, then the rest."""
+        files = [self._as_told(version, file) for file in files]
         pairs: list[tuple[SchemaFile, ddl.Statement]] = [(file, ddl.statement(file)) for file in files]
         renames = [(f, s) for f, s in pairs if isinstance(s, ddl.Rename)]
         exchanges = [(f, s) for f, s in pairs if isinstance(s, ddl.Exchange)]
@@ -146,13 +169,23 @@ class _Player:
         for file, statement in pairs:
             self._decode_by(file, statement)
 
+    def _as_told(self, version: Tso, file: SchemaFile) -> SchemaFile:
+        """The file with the text that a person gave for it; the renames of known tables are asked for by table."""
+        table = self.held.get(file.table)
+        released = self.rules.release(Life(file.table, version), version)
+        if released is None and table is not None and not isinstance(ddl.statement(file), ddl.Rename):
+            released = self.rules.release(table.life, version)
+        if released is None or released.way != "apply" or not released.text:
+            return file
+        return ddl.given_defaults(replace(file, query=released.text, type=0))
+
     def _decode_by(self, file: SchemaFile, statement: object) -> None:
         """Rows of a directory are read with its own file's columns, and the facts of the table that had them."""
         if not file.table.table or isinstance(statement, ddl.View):
             return
         known = self.decoding.get((file.root, file.version))
         table = self.held.get(file.table)
-        schema = _with_facts(file, table.schema if table is not None else None)
+        schema = with_facts(file, table.schema if table is not None else None)
         better = known is None or (
             known[0] not in self.held
             if known[0] != file.table
@@ -161,12 +194,20 @@ class _Player:
         if better:
             self.decoding[file.root, file.version] = (file.table, schema)
 
+    def read_ahead(self, past: Sequence[SchemaFile], future: Iterable[SchemaFile]) -> None:
+        """A directory of a later version takes older rows too, where its columns have the checksum of an older one."""
+        same = {(f.root, f.checksum): self.decoding.get((f.root, f.version)) for f in past if f.checksum}
+        for file in future:
+            known = same.get((file.root, file.checksum or 0))
+            if known is not None:
+                self.decoding[file.root, file.version] = known
+
     def _one(self, version: Tso, file: SchemaFile, statement: object) -> None:
         match statement:
             case ddl.DropDatabase():
                 self.other_files.append(file)
                 for name in [n for n in self.held if n.schema == file.table.schema]:
-                    self._drop(version, name, file)
+                    self._drop(version, name, file, ddl.kinds(file))
             case ddl.CreateDatabase(collation=collation) | ddl.AlterDatabase(collation=collation):
                 self.other_files.append(file)
                 if collation:
@@ -175,7 +216,7 @@ class _Player:
                 self.other_files.append(file)
                 self.views.add(file.table)
             case ddl.DropTable():
-                self._drop(version, file.table, file)
+                self._drop(version, file.table, file, ddl.kinds(file))
             case ddl.CreateTable(like=like):
                 self._create(version, file, like)
             case ddl.Recover(old=old):
@@ -194,47 +235,94 @@ class _Player:
         model = None
         if like is not None:
             named = like if like.schema else TableId(file.table.schema, like.table)
-            model = self.held[named].schema if named in self.held else None
-        self._born(version, file, model)
+            model = bare(self.held[named].schema) if named in self.held else None
+        self._born(version, file, ddl.kinds(file), like=model)
 
-    def _born(self, version: Tso, file: SchemaFile, like: TableSchema | None = None, reason: str = "") -> None:
+    def _born(
+        self,
+        version: Tso,
+        file: SchemaFile,
+        kinds: Sequence[str] = (),
+        *,
+        like: TableSchema | None = None,
+        reason: str = "",
+        release: Release | None = None,
+    ) -> None:
         life = Life(file.table, version)
-        try:
-            schema = self._keyed(ddl.create(file, like, self.collations.get(file.table.schema)), file.table)
-            ways: tuple[str, ...] = ()
-        except CdcError as error:
-            schema, reason, ways = TableSchema(file.columns), error.message, _ways(error)
-        table = _Open(life, schema, file.table)
+        self._make_room(version, file)
+        decision = Decision("skip", release=release) if release else self.rules.decide(life, version, kinds)
+        found = born(file, like, self.collations.get(file.table.schema), decision, reason)
+        table = _Open(life, self._keyed(found.after, file.table), file.table)
         table.names.append((file.table, version, FOREVER))
-        action = "hold" if reason else "create"
-        table.events.append(Event(version, action, file, schema, schema, file.table, reason=reason, ways=ways))
         self.lives[life] = table
         self.held[file.table] = table
+        action = "hold" if found.reason else "create"
+        self._event(table, version, action, file, reason=found.reason, ways=found.ways, release=decision.release)
 
-    def _drop(self, version: Tso, name: TableId, file: SchemaFile) -> None:
-        table = self.held.pop(name, None)
+    def _event(self, table: _Open, version: Tso, action: str, file: SchemaFile, **more: Any) -> None:
+        """Add an event that leaves the schema as it is; `more` are fields of Event."""
+        table.events.append(Event(version, action, file, table.schema, table.schema, table.name, **more))
+
+    def _drop(self, version: Tso, name: TableId, file: SchemaFile, kinds: Sequence[str] = ()) -> None:
+        """Let a table go; without `kinds` because another takes its name, which no policy prevents."""
+        self.unclear.pop(name, None)
+        table = self.held.get(name)
         if table is None:
             return
+        decision = self.rules.decide(table.life, version, kinds) if kinds else Decision()
+        if decision.way in ("hold", "rebuild"):
+            told = by_policy(file, decision.kind) if decision.kind else f"{file.query}: no rows come after it."
+            ways = ways_out(name, version, ("as written", "skip"))
+            self._event(table, version, "hold", file, reason=told, ways=ways)
+            return
+        del self.held[name]
         _close_name(table, version)
+        if decision.way == "skip" or decision.keep:
+            self.kept[name] = table
+            self._event(table, version, "change", file, release=decision.release, kept=True)
+            return
+        self._move_aside(version, name, table, file, decision.release)
+
+    def _move_aside(
+        self, version: Tso, name: TableId, table: _Open, file: SchemaFile, release: Release | None = None
+    ) -> None:
         table.name = None
-        table.events.append(Event(version, "drop", file, table.schema, table.schema, None))
+        self._event(table, version, "drop", file, release=release)
         self.dropped.setdefault(name, []).append(table)
+
+    def _make_room(self, version: Tso, file: SchemaFile) -> None:
+        """A table takes a name: what the lake kept under it goes aside, as an ordinary drop would have let it."""
+        self.unclear.pop(file.table, None)
+        kept = self.kept.pop(file.table, None)
+        if kept is not None:
+            self._move_aside(version, file.table, kept, file)
 
     def _recover(self, version: Tso, file: SchemaFile, old: TableId) -> None:
         old = old if old.schema else TableId(file.table.schema, old.table)
-        gone = self.dropped.get(old, [])
         if file.table in self.held:
             self._drop(version, file.table, file)
+        gone = [*self.dropped.get(old, []), *([self.kept[old]] if old in self.kept else [])]
+        kinds = ddl.kinds(file)
         if not gone:
-            self._born(
-                version,
-                file,
-                reason=f"{file.query}: the rows of {old} come back without events, and its earlier life is not here",
-            )
+            reason = f"{file.query}: the rows of {old} come back without events, and its earlier life is not here"
+            self._born(version, file, kinds, reason=reason)
             return
-        table = gone.pop()
-        self._take_name(table, version, file.table)
-        table.events.append(Event(version, "recover", file, table.schema, table.schema, file.table))
+        table = gone[-1]
+        decision = self.rules.decide(table.life, version, kinds)
+        if decision.way in ("skip", "rebuild"):
+            self._born(version, file, release=decision.release)
+            return
+        if self.kept.pop(old, None) is None:
+            self.dropped[old].pop()
+        stands = table.name
+        self._take_name(table, version, file)
+        if decision.way == "hold":
+            table.name = stands
+            ways = ways_out(file.table, version, ("as written", "skip"))
+            self._event(table, version, "hold", file, reason=by_policy(file, decision.kind), ways=ways)
+            return
+        action = "recover" if stands is None else "change" if stands == file.table else "rename"
+        self._event(table, version, action, file, release=decision.release)
 
     # --- names ---
 
@@ -242,21 +330,34 @@ class _Player:
         if not renames:
             return
         moves = {file.table: (self._source(file, statement), file) for file, statement in renames}
+        final = told_renames(
+            {name: table.life for name, table in self.held.items()}, version, moves, self.rules.releases
+        )
+        left = {to: source for to, (source, _) in moves.items() if to not in final}
         try:
-            final = _resolve({to: source for to, (source, _) in moves.items()}, set(self.held))
-        except _Unresolved as problem:
-            self._hold_renames(version, moves, str(problem))
-            return
-        leaving = {source: self.held[source] for source in final.values()}
-        for source in leaving:
-            del self.held[source]
-        for to, source in final.items():
-            table, file = leaving[source], moves[to][1]
+            final |= resolve(left, set(self.held) - set(final.values()))
+        except Unresolved as problem:
+            self._hold_renames(version, {to: moves[to] for to in left}, f"{problem}.", ("apply",))
+        for to, source in tuple(final.items()):
+            decision = self.rules.decide(self.held[source].life, version, ("rename table",))
+            if decision.way != "apply":
+                told = (
+                    by_policy(moves[to][1], decision.kind) if decision.kind else "without a new name nothing can go on."
+                )
+                self._hold_renames(version, {to: (source, moves[to][1])}, told, ("as written", "apply"))
+                del final[to]
+        self._carry_out_renames(version, {to: (source, moves[to][1]) for to, source in final.items()})
+
+    def _carry_out_renames(self, version: Tso, moves: Mapping[TableId, tuple[TableId, SchemaFile]]) -> None:
+        """All at once: names may swap."""
+        leaving = {source: self.held.pop(source) for source, _ in moves.values()}
+        for to, (source, file) in moves.items():
+            table = leaving[source]
             if to in self.held:
                 self._drop(version, to, file)
             _close_name(table, version)
-            self._take_name(table, version, to)
-            table.events.append(Event(version, "rename", file, table.schema, table.schema, to))
+            self._take_name(table, version, file)
+            self._event(table, version, "rename", file, release=self.rules.release(table.life, version))
 
     def _source(self, file: SchemaFile, statement: ddl.Rename) -> TableId:
         """The old name; without a schema in the text it is the session's database, which was not recorded."""
@@ -268,46 +369,51 @@ class _Player:
         same = [name for name in self.held if name.table == statement.old.table]
         return same[0] if len(same) == 1 else near
 
-    def _hold_renames(self, version: Tso, moves: Mapping[TableId, tuple[TableId, SchemaFile]], reason: str) -> None:
+    def _hold_renames(
+        self,
+        version: Tso,
+        moves: Mapping[TableId, tuple[TableId, SchemaFile]],
+        reason: str,
+        offered: tuple[str, ...],
+    ) -> None:
+        """Hold the tables, and whatever comes under the new names without a CREATE of its own."""
         for to, (source, file) in moves.items():
-            table = self.held.get(source)
-            if table is not None and table.events[-1].at != version:
-                table.events.append(
-                    Event(
-                        version, "hold", file, table.schema, table.schema, table.name, reason=f"{file.query}: {reason}"
-                    )
-                )
-            elif table is None and to not in self.held:
-                self._born(version, file, reason=f"{file.query}: {reason}")
+            table, told = self.held.get(source), f"{file.query}: {reason}"
+            ways = ways_out(
+                source, version, offered, (f"give the whole rename as the DDL, as in RENAME TABLE {source} TO {to}",)
+            )
+            if table is not None:
+                self.unclear[to] = f"it came to its name by a rename that is held. {told}"
+                if table.events[-1].at != version:
+                    self._event(table, version, "hold", file, reason=told, ways=ways)
+            elif to not in self.held:
+                self._born(version, file, ddl.kinds(file), reason=told)
 
-    def _take_name(self, table: _Open, version: Tso, name: TableId) -> None:
-        table.name = name
-        table.names.append((name, version, FOREVER))
-        self.held[name] = table
+    def _take_name(self, table: _Open, version: Tso, file: SchemaFile) -> None:
+        self._make_room(version, file)
+        table.name = file.table
+        table.names.append((file.table, version, FOREVER))
+        self.held[file.table] = table
 
     # --- changes ---
 
     def _alter(self, version: Tso, file: SchemaFile, statement: object) -> None:
         table = self.held.get(file.table)
         if table is None:
+            unknown = statement.reason if isinstance(statement, ddl.Unknown) else ""
+            reason = self.unclear.get(file.table, unknown)
             if file.table not in self.views:
-                self._born(version, file)
+                self._born(version, file, ("unknown",) if unknown else (), reason=reason)
             return
-        reason = ""
-        ways: tuple[str, ...] = ()
-        try:
-            after, changes = ddl.evolve(table.schema, file, self.collations.get(file.table.schema))
-        except CdcError as error:
-            reason, ways = error.message, _ways(error)
-            after, changes = _with_facts(file, table.schema), ()
+        collation, key = self.collations.get(file.table.schema), self._configured(file.table)
+        found = evolved(table.schema, file, collation, self.rules, (table.life, file.table), key)
+        after, changes = found.after, found.changes
         if file.table != table.life.born_as or self.keys:
             after = self._keyed(after, file.table)
-        if self._configured(file.table):
+        if key:
             changes = tuple(change for change in changes if not isinstance(change, Rekey))
-        action = "hold" if reason else "change"
-        table.events.append(
-            Event(version, action, file, table.schema, after, table.name, tuple(changes), reason=reason, ways=ways)
-        )
+        event = Event(version, "hold" if found.reason else "change", file, table.schema, after, table.name, changes)
+        table.events.append(replace(event, reason=found.reason, ways=found.ways, release=found.release))
         table.schema = after
 
     def _exchange(
@@ -322,33 +428,28 @@ class _Player:
         reason, predicate = "", None
         if table is None or other is None:
             missing = file.table if table is None else other_name
-            reason = f"{file.query}: {missing} is not in the feed, so the rows that change places are not known"
+            reason = f"{file.query}: {missing} is not in the feed, so the rows that change places are not known."
         elif table.schema.partitioning is None:
-            reason = f"{file.query}: the partitions of {file.table} are not known, its CREATE TABLE is not in the feed"
+            reason = f"{file.query}: the partitions of {file.table} are not known, its CREATE TABLE is not in the feed."
+        elif bare(table.schema) != table.schema or bare(other.schema) != other.schema:
+            reason = f"{file.query}: a dropped column is kept in one of the tables, so their rows are not alike."
         else:
             try:
                 predicate = ddl.partition_predicate(table.schema.partitioning, (statement.partition,), table.schema)
             except CdcError as error:
-                reason = error.message
+                reason = f"{file.query}: {error.message}"
+        decision = self._exchange_decision(version, file, [one for one in (table, other) if one is not None])
         for one, two, partitioned in ((table, other, True), (other, table, False)):
-            if one is None:
-                continue
-            action = "hold" if reason else "exchange"
-            one.events.append(
-                Event(
-                    version,
-                    action,
-                    file,
-                    one.schema,
-                    one.schema,
-                    one.name,
-                    other=two.life if two is not None else None,
-                    predicate=predicate,
-                    partitioned=partitioned,
-                    reason=reason,
-                )
-            )
+            if one is not None:
+                event = _exchanged(version, file, one, reason, decision)
+                other_life = two.life if two is not None else None
+                one.events.append(replace(event, other=other_life, predicate=predicate, partitioned=partitioned))
         return companions if other is not None else []
+
+    def _exchange_decision(self, version: Tso, file: SchemaFile, tables: Sequence[_Open]) -> Decision:
+        """One release decides both tables of an exchange."""
+        decisions = [self.rules.decide(table.life, version, ddl.kinds(file)) for table in tables]
+        return next((d for d in decisions if d.release is not None), decisions[0] if decisions else Decision())
 
     def _configured(self, name: TableId) -> tuple[str, ...] | None:
         return self.keys.get(str(name))
@@ -358,18 +459,26 @@ class _Player:
         return replace(schema, key=key) if key else schema
 
 
-def _with_facts(file: SchemaFile, facts: TableSchema | None) -> TableSchema:
-    """The file's own columns in its own order, with what the texts told of columns of the same name and type."""
-    if facts is None:
-        return TableSchema(file.columns)
-    known = {column.name: column for column in facts.columns}
-    columns = tuple(
-        replace(c, elems=c.elems or k.elems, collation=k.collation, virtual=k.virtual)
-        if (k := known.get(c.name)) is not None and k.type == c.type
-        else c
-        for c in file.columns
+def _renumbered(before: TableSchema, after: TableSchema) -> bool:
+    """Tell whether a number stands for another member of an ENUM or SET than before, as it may in Canal-JSON rows."""
+    members = {column.name: column.elems for column in before.columns if column.elems}
+    return any(
+        known is not None and column.elems is not None and column.elems[: len(known)] != known
+        for column in after.columns
+        for known in [members.get(column.name)]
     )
-    return replace(facts, columns=columns)
+
+
+def _exchanged(version: Tso, file: SchemaFile, table: _Open, reason: str, decision: Decision) -> Event:
+    """The event of one table of an exchange."""
+    event = Event(version, "exchange", file, table.schema, table.schema, table.name, release=decision.release)
+    if decision.way in ("skip", "rebuild"):
+        return replace(event, action="change", changes=(DeleteRows(None),) if decision.way == "rebuild" else ())
+    if not reason and decision.way == "apply":
+        return event
+    offered = ("apply" if reason else "as written", "skip", "rebuild")
+    ways = ways_out(table.name or table.life, version, offered)
+    return replace(event, action="hold", reason=reason or by_policy(file, decision.kind), ways=ways)
 
 
 def _rank(statement: object) -> int:
@@ -384,69 +493,3 @@ def _close_name(table: _Open, version: Tso) -> None:
 
 def _told(schema: TableSchema) -> int:
     return sum(column.elems is not None for column in schema.columns)
-
-
-def _ways(error: CdcError) -> tuple[str, ...]:
-    ways = error.where.get("ways", ())
-    return tuple(ways) if isinstance(ways, (tuple, list)) else (str(ways),)
-
-
-# --- several renames at once ------------------------------------------------------------------------------------------
-
-
-class _Unresolved(Exception):
-    """The renames of one statement cannot be told apart."""
-
-
-def _resolve(moves: Mapping[TableId, TableId], held: set[TableId]) -> dict[TableId, TableId]:
-    """Return new name -> name before the statement, for the moves {to: source} of one version.
-
-    The old architecture names every source as of before the statement, so a table that moves in hops is the source of
-    several moves (`a TO tmp, b TO a, tmp TO b` is filed as a→tmp, b→a, a→b); the new one may name hops literally.
-    Every order of the moves that can be executed is tried; raises _Unresolved unless all of them end alike.
-    """
-    unknown = [source for source in moves.values() if source not in held and source not in moves]
-    if unknown:
-        raise _Unresolved(f"{unknown[0]} is not known under that name; its CREATE TABLE or rows are not in the feed")
-    ends = {tuple(sorted(end.items())) for end in _executions(tuple(moves.items()), held)}
-    if not ends:
-        raise _Unresolved("the renames of this statement cannot be carried out in any order")
-    if len(ends) > 1:
-        raise _Unresolved(
-            "the renames of this statement can be carried out in more than one way with different results"
-        )
-    return {to: source for source, to in ends.pop()}
-
-
-def _executions(moves: tuple[tuple[TableId, TableId], ...], held: set[TableId]) -> Iterator[dict[TableId, TableId]]:
-    """Yield {name before: name after} of each executable order; without hops there is one."""
-    if len({source for _, source in moves} & held) == len(moves):
-        yield {source: to for to, source in moves}
-        return
-
-    def go(left: frozenset[tuple[TableId, TableId]], at: dict[TableId, TableId]) -> Iterator[dict[TableId, TableId]]:
-        # `at` maps the present name of each table to its name before the statement.
-        if not left:
-            yield {before: now for now, before in at.items() if before in {_root(s, moves, held) for _, s in moves}}
-            return
-        for to, source in left:
-            now = next((n for n, before in at.items() if before == source), None) if source in held else None
-            if source not in held:
-                now = source if source in at else None
-            if now is None or (to in at and to != now):
-                continue
-            moved = {n: b for n, b in at.items() if n != now}
-            moved[to] = at[now]
-            yield from go(left - {(to, source)}, moved)
-
-    yield from go(frozenset(moves), {name: name for name in held})
-
-
-def _root(source: TableId, moves: tuple[tuple[TableId, TableId], ...], held: set[TableId]) -> TableId:
-    """Follow a literal hop back to the name before the statement."""
-    by_target = dict(moves)
-    seen: set[TableId] = set()
-    while source not in held and source in by_target and source not in seen:
-        seen.add(source)
-        source = by_target[source]
-    return source

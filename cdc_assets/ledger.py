@@ -18,7 +18,7 @@ from cdc_assets.fidelity import ColumnFidelity
 from cdc_assets.model import FileStats, Life, StepResult, TableId, Tso
 from cdc_assets.mysql_types import Grade
 
-__all__ = ["JournalEntry", "Ledger", "TableState"]
+__all__ = ["UNREAD", "FileEntry", "JournalEntry", "Ledger", "TableState"]
 
 _METADATA = sa.MetaData()
 
@@ -36,6 +36,16 @@ _FILES = sa.Table(
     sa.Column("run", sa.Text, nullable=False),
     sa.Column("snapshot", sa.BigInteger),
     sa.Column("read_at", sa.Float, nullable=False),
+)
+
+_SCHEMA_FILES = sa.Table(
+    "schema_files",
+    _METADATA,
+    sa.Column("changefeed", sa.Text, primary_key=True),
+    sa.Column("path", sa.Text, primary_key=True),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("etag", sa.Text, nullable=False),
+    sa.Column("contents", sa.LargeBinary, nullable=False),
 )
 
 _JOURNAL = sa.Table(
@@ -96,6 +106,29 @@ _COLUMNS = sa.Table(
     sa.Column("grade", sa.Text, nullable=False),
     sa.Column("rule", sa.Text, nullable=False),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One data file as it was read last: what was in it, for which table, by which run into which snapshot, and when.
+
+    `rows` is UNREAD for a file that was listed and gone before anybody read it. `read_at` is seconds since 1970.
+    """
+
+    path: str
+    life: str
+    size: int
+    etag: str
+    rows: int
+    min_commit_ts: Tso | None
+    max_commit_ts: Tso | None
+    run: str
+    snapshot: int | None
+    read_at: float
+
+
+UNREAD = -1
+"""In place of a count of rows: nobody knows what was in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +209,60 @@ class Ledger:
                 )
 
     def file_stats(self, changefeed: str) -> dict[str, FileStats]:
-        """Return what is known of every file, by path."""
-        query = sa.select(_FILES).where(_FILES.c.changefeed == changefeed)
+        """Return what is known of every file that was read, by path."""
+        query = sa.select(_FILES).where(_FILES.c.changefeed == changefeed, _FILES.c.rows != UNREAD)
         with self._engine.connect() as connection:
             return {
                 row.path: FileStats(row.path, row.size, row.etag, row.rows, row.min_commit_ts, row.max_commit_ts)
                 for row in connection.execute(query)
             }
+
+    def files(self, changefeed: str) -> tuple[FileEntry, ...]:
+        """Return every file that was read, and those that vanished unread, by path."""
+        query = sa.select(_FILES).where(_FILES.c.changefeed == changefeed).order_by(_FILES.c.path)
+        with self._engine.connect() as connection:
+            return tuple(
+                FileEntry(
+                    row.path,
+                    row.life,
+                    row.size,
+                    row.etag,
+                    row.rows,
+                    row.min_commit_ts,
+                    row.max_commit_ts,
+                    row.run,
+                    row.snapshot,
+                    row.read_at,
+                )
+                for row in connection.execute(query)
+            )
+
+    def record_unread(self, changefeed: str, life: Life, path: str, run: str) -> None:
+        """Remember a file that was listed and is gone: what was in it is not known."""
+        self.record_files(changefeed, life, [FileStats(path, 0, "", UNREAD, None, None)], run, None)
+
+    def forget_files(self, changefeed: str, paths: Iterable[str]) -> int:
+        """Forget what is known of these files, and with it that they are missed; return how many were known."""
+        with self._write() as connection:
+            return sum(
+                connection.execute(
+                    sa.delete(_FILES).where(_FILES.c.changefeed == changefeed, _FILES.c.path == path)
+                ).rowcount
+                for path in paths
+            )
+
+    def schema_files(self, changefeed: str) -> dict[tuple[str, int, str], bytes]:
+        """Return the contents of schema files that were read before, by (path, size, etag)."""
+        query = sa.select(_SCHEMA_FILES).where(_SCHEMA_FILES.c.changefeed == changefeed)
+        with self._engine.connect() as connection:
+            return {(row.path, row.size, row.etag): row.contents for row in connection.execute(query)}
+
+    def record_schema_files(self, changefeed: str, contents: Mapping[tuple[str, int, str], bytes]) -> None:
+        """Remember the contents of schema files, so that the next process need not read them again."""
+        with self._write() as connection:
+            for (path, size, etag), data in contents.items():
+                key = {"changefeed": changefeed, "path": path}
+                _replace(connection, _SCHEMA_FILES, key, {"size": size, "etag": etag, "contents": data})
 
     def files_of(self, changefeed: str, life: Life) -> tuple[FileStats, ...]:
         """Return what is known of the files that were read for one table."""

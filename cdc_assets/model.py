@@ -19,6 +19,7 @@ __all__ = [
     "DataFile",
     "DeleteRows",
     "DropColumn",
+    "Evolution",
     "Index",
     "IndexFile",
     "Listing",
@@ -70,6 +71,7 @@ class Column:
 
     `type` is upper case without ` UNSIGNED`. `precision` is also the length of character and binary types; `scale` the
     fraction digits of DECIMAL and of time types. `default` is the JSON value of `ColumnDefault`, None when absent.
+    `kept` is the version at which the source dropped a column that the lake keeps, 0 for one that the source has.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Column:
     elems: tuple[str, ...] | None = None
     collation: str | None = None
     virtual: bool = False
+    kept: Tso = 0
 
     def decodes_like(self, other: Column) -> bool:
         """Tell whether values of both columns are written and read in the same way."""
@@ -153,13 +156,13 @@ class TableSchema:
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """The columns that rows carry: all but virtual generated ones."""
+        """The columns of the lake table: all but virtual generated ones."""
         return tuple(column for column in self.columns if not column.virtual)
 
     def decodes_like(self, other: TableSchema) -> bool:
         """Tell whether a row of one can be decoded as a row of the other: same columns, in whatever order."""
-        mine = sorted(map(_decoding, self.columns), key=repr)
-        return mine == sorted(map(_decoding, other.columns), key=repr)
+        mine, theirs = ([_decoding(c) for c in schema.columns if not c.kept] for schema in (self, other))
+        return sorted(mine, key=repr) == sorted(theirs, key=repr)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -400,12 +403,18 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """An empty table under `name`."""
+    """An empty table under `name`; `takes` are the versions of later DDL whose columns it has from the start."""
 
     life: Life
     at: Tso
     name: TableId
     schema: TableSchema
+    takes: tuple[Tso, ...] = ()
+
+    @property
+    def ddl(self) -> Tso:
+        """The newest schema version that the table has."""
+        return max((self.at, *self.takes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +470,16 @@ class ExchangePartition:
 
 
 @dataclass(frozen=True, slots=True)
+class Evolution:
+    """A DDL that the table has taken ahead of its rows: those with commit-ts < `at` go through `changes`."""
+
+    at: Tso
+    changes: tuple[SchemaChange, ...]
+    before: TableSchema
+    after: TableSchema
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyRows:
     """The rows of `files` with lo < commit-ts <= hi. `schemas` decodes them, by (root, version) of the file.
 
@@ -478,6 +497,8 @@ class ApplyRows:
     names: tuple[tuple[TableId, Tso, Tso], ...]
     positions: Mapping[str, int] | None = None
     """Set where rows carry no commit-ts: all rows of `files` are taken, in file order, and this is the new position."""
+    evolutions: tuple[Evolution, ...] = ()
+    """DDL inside the window, in order; `schema` is the last one's."""
 
     @property
     def at(self) -> Tso:
@@ -487,12 +508,16 @@ class ApplyRows:
 
 @dataclass(frozen=True, slots=True)
 class HoldTable:
-    """Nothing from `at` on is applied to this life. `ways` says how a person can let it go on."""
+    """Nothing from `at` on is applied to this life. `ways` says how a person can let it go on.
+
+    `releasable` is set for a DDL of this life, which a person can decide (`release`).
+    """
 
     life: Life
     at: Tso
     reason: str
     ways: tuple[str, ...] = ()
+    releasable: bool = False
 
 
 Step = CreateTable | ChangeTable | RenameTable | DropTable | RecoverTable | ExchangePartition | ApplyRows | HoldTable
@@ -533,7 +558,7 @@ class FileStats:
 class Report:
     """The result of decoding and checking a window.
 
-    `rejects` holds the first cases only, `reject_count` all, of which `quarantined` are kept aside. `notes` counts values
+    `rejects` holds the first cases only, `reject_count` all, `quarantined` those kept aside. `notes` counts values
     changed by a rule of the type table, keyed by (column, rule): zero dates turned null, ambiguous hours, …
     """
 

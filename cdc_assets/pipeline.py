@@ -16,14 +16,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cdc_assets.changefeed import Changefeed, Opener, parse_data_path, parse_schema_path
 from cdc_assets.config import ChangefeedSettings
-from cdc_assets.conformance import Finding, conformance, conformance_holds, take_sample
-from cdc_assets.errors import BadSettings, CdcError, InputError, MalformedData, Retryable, TableHeld, TableMoved
-from cdc_assets.fidelity import fidelity_report
+from cdc_assets.conformance import Finding, Severity, conformance, conformance_holds, take_sample
+from cdc_assets.describe import column_fidelity
+from cdc_assets.errors import (
+    BadSettings,
+    BucketMissing,
+    CdcError,
+    InputError,
+    MalformedData,
+    Retryable,
+    TableHeld,
+    TableMoved,
+)
+from cdc_assets.findings import file_findings, unread_files
 from cdc_assets.history import Event
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model import (
     Applied,
     ApplyRows,
+    CreateTable,
     DropTable,
     HoldTable,
     Life,
@@ -40,6 +51,7 @@ from cdc_assets.model import (
     Tso,
 )
 from cdc_assets.plan import Plan, plan, step_order
+from cdc_assets.release import Release, Releases
 from cdc_assets.window import rejected, sentence
 
 if TYPE_CHECKING:
@@ -71,6 +83,15 @@ class Lake(Protocol):
 
     def discard(self, staged: Any) -> None:
         """Forget a staged window."""
+
+    def releases(self) -> Releases:
+        """What people decided about single DDL."""
+
+    def release(self, release: Release) -> None:
+        """Keep a decision, in place of an earlier one about the same DDL."""
+
+    def unrelease(self, life: Life, version: Tso) -> None:
+        """Forget a decision."""
 
     def settle_names(self) -> None:
         """Bring every table to the name that it should have."""
@@ -139,6 +160,11 @@ def _broken(listing: Listing, options: SinkOptions) -> list[tuple[str, Tso, str]
     return [(place.root, place.version, why) for place, why in places if place is not None]
 
 
+def _gone(error: CdcError | None) -> str:
+    """The path of the file that was listed and is gone, "" for any other error."""
+    return str(error.where["file"]) if error is not None and error.where.get("gone") else ""
+
+
 def check_settings(settings: ChangefeedSettings) -> None:
     """Refuse what cannot keep the promises unless the user said that he knows; raises BadSettings."""
     if settings.sink_options.has_commit_ts or settings.accept_unordered:
@@ -174,7 +200,10 @@ class _Progressing:
 
 
 class Pipeline:
-    """One changefeed into one lake. `watch` is told each step before it runs."""
+    """One changefeed into one lake. `watch` is told each step before it runs.
+
+    `fuse` lets a new table take its later columns from the start; without it each version of a table is its own step.
+    """
 
     def __init__(
         self,
@@ -183,7 +212,9 @@ class Pipeline:
         lake: Lake,
         ledger: Ledger,
         watch: Callable[[Step, int, int], None] | None = None,
+        fuse: bool = True,
     ) -> None:
+        self.fuse = fuse
         self.settings = settings
         self.feed = feed
         self.lake = lake
@@ -192,28 +223,50 @@ class Pipeline:
 
     # --- looking ---
 
-    def look(self, listing: Listing | None = None) -> tuple[Listing, Plan]:
-        """Read the checkpoint, list, read progress, plan. Nothing is changed."""
+    def look(self, listing: Listing | None = None, releases: Releases | None = None) -> tuple[Listing, Plan]:
+        """Read the checkpoint, list, read progress, plan. Nothing is changed. `releases` stand in for the lake's."""
         check_settings(self.settings)
-        listing = listing or self.feed.listing()
-        options = self.settings.sink_options
+        options, name = self.settings.sink_options, self.settings.name
+        if listing is None:
+            self.feed.recalled = self.feed.recalled or self.ledger.schema_files(name)
+            listing = self.feed.listing()
+            self.ledger.record_schema_files(name, self.feed.fresh)
+            self.feed.recalled, self.feed.fresh = {**self.feed.recalled, **self.feed.fresh}, {}
         planned = plan(
             listing,
             self.lake.applied(),
             keys=self.settings.keys,
-            stats=self.ledger.file_stats(self.settings.name),
+            stats=self.ledger.file_stats(name),
             commit_ts=options.has_commit_ts,
-            broken=_broken(listing, options),
+            broken=[*_broken(listing, options), *unread_files(listing, options, self.ledger.files(name))],
             holds=conformance_holds,
+            policies=self.settings.policies,
+            releases=self.lake.releases() if releases is None else releases,
+            fuse=self.fuse,
         )
         return listing, planned
+
+    def idle(self) -> bool:
+        """Tell, for one small read, whether the last run left every table at the checkpoint that is there now.
+
+        A table that is held or failed keeps this False, and so does a ledger without memory. Raises MetadataMissing.
+        """
+        checkpoint = self.feed.read_checkpoint()
+        states = self.ledger.states().get(self.settings.name, ())
+        return bool(states) and all(s.checkpoint == checkpoint and s.state in ("applied", "dropped") for s in states)
 
     def findings(self, listing: Listing, planned: Plan) -> tuple[Finding, ...]:
         """Check the changefeed itself. Data is read only of tables whose first rows are to be applied."""
         begun = {life for life, state in self.lake.applied().items() if state.progress.phase is Phase.ROWS}
         new = {s.life: s for s in planned.steps if isinstance(s, ApplyRows) and s.life not in begun}
         sample = take_sample(self.feed.opener, [step.files for step in new.values()])
-        return conformance(listing, planned.history, self.settings.sink_options, sample)
+        # Without commit-ts look() has refused already unless that was accepted.
+        found = conformance(listing, planned.history, self.settings.sink_options, sample)
+        files = file_findings(listing, self.ledger.files(self.settings.name), self.lake.applied())
+        return (
+            *(finding for finding in found if finding.rule != "missing-files"),  # file_findings knows more of them
+            *(Finding("files", Severity.WARNING, "", sentence) for sentence in files),
+        )
 
     # --- doing ---
 
@@ -230,14 +283,15 @@ class Pipeline:
         for attempt in range(REPLANS + 1):
             steps = tuple(select(planned) if select else planned.steps)
             moved = self._advance(steps, planned, tables, run)
-            if not moved:
+            if not moved or attempt == REPLANS:
                 break
-            for life in moved:
-                if attempt < REPLANS:
-                    tables[life].error = tables[life].stopped_at = None
-            if attempt < REPLANS:
+            gone = any(_gone(tables[life].error) for life in moved)
+            if not gone:
                 time.sleep(0.2 * 2**attempt)
-                listing, planned = self.look(listing)
+            listing, planned = self.look(None if gone else listing)
+            for life in moved:
+                if not self._lost(tables[life], listing, run):
+                    tables[life].error = tables[life].stopped_at = None
         outcome = self._outcome(planned, listing, tables, findings, time.monotonic() - started)
         self._record_columns(planned, tables)
         self.record(outcome, run)
@@ -246,7 +300,7 @@ class Pipeline:
     def _advance(
         self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, _Progressing], run: str
     ) -> list[Life]:
-        """Run the steps in order; return the tables that another writer moved."""
+        """Run the steps in order; return the tables to plan again: another writer moved them, or a file is gone."""
         moved: list[Life] = []
         renaming: Tso | None = None
         for number, step in enumerate(steps):
@@ -260,16 +314,23 @@ class Pipeline:
                 self._watch(step, number, len(steps))
             try:
                 self.run_step(step, planned, table, run)
-            except TableMoved as error:
-                moved.append(step.life)
+            except (InputError, Retryable, BucketMissing) as error:
                 table.error, table.stopped_at = error, step.at
-            except (InputError, Retryable) as error:
-                table.error, table.stopped_at = error, step.at
+                if isinstance(error, TableMoved) or _gone(error):
+                    moved.append(step.life)
             if isinstance(step, (RenameTable, RecoverTable, DropTable)) and table.stopped_at is None:
                 renaming = step.at
         if renaming is not None:
             self.lake.settle_names()
         return moved
+
+    def _lost(self, table: _Progressing, listing: Listing, run: str) -> bool:
+        """Tell whether a table's file is gone in a fresh listing too; nobody knows then what was in it."""
+        path = _gone(table.error)
+        if not path or any(file.path == path for file in listing.data_files):
+            return False
+        self.ledger.record_unread(self.settings.name, table.life, path, run)
+        return True
 
     def run_step(self, step: Step, planned: Plan, table: _Progressing, run: str) -> None:
         """Carry out one step and write it down."""
@@ -288,7 +349,7 @@ class Pipeline:
         table.inserted += result.inserted
         table.updated += result.updated
         table.deleted += result.deleted
-        table.version = max(table.version, step.ddl if isinstance(step, ApplyRows) else step.at)
+        table.version = max(table.version, step.ddl if isinstance(step, (ApplyRows, CreateTable)) else step.at)
 
     def stage(self, step: ApplyRows) -> Any:
         """Decode and check a window; the result is small and picklable, and carries the report."""
@@ -315,18 +376,17 @@ class Pipeline:
         return _Progressing(life, name, life.version)
 
     def _journal(self, step: Step, planned: Plan, result: StepResult, run: str) -> None:
-        event = event_of(planned, step)
-        if event is not None:
-            name = event.name or event.file.table
-            self.ledger.record_ddl(
-                self.settings.name, step.life, step.at, name, event.action, event.file.query, result, run
-            )
+        versions = {step.at, *(step.takes if isinstance(step, CreateTable) else ())}
+        for event in planned.history.lives[step.life].events:
+            if event.at in versions and not event.neutral:
+                name = event.name or event.file.table
+                self.ledger.record_ddl(
+                    self.settings.name, step.life, event.at, name, event.action, event.file.query, result, run
+                )
 
     def _record_columns(self, planned: Plan, tables: Iterable[Life]) -> None:
         for life in tables:
-            self.ledger.record_columns(
-                self.settings.name, life, fidelity_report(planned.history.lives[life].schema, {})
-            )
+            self.ledger.record_columns(self.settings.name, life, column_fidelity(planned.history.lives[life].schema))
 
     def _outcome(
         self,
@@ -344,7 +404,7 @@ class Pipeline:
             )
             for life in planned.history.lives
         ]
-        warnings = list(dict.fromkeys((*listing.warnings, *(finding.text for finding in findings))))
+        warnings = list(dict.fromkeys(finding.text for finding in findings))
         warnings += [
             f"{life} is applied through {applied[life].progress.tso}, above the checkpoint {planned.checkpoint}: "
             "nothing was applied. Is this an older copy of the changefeed?"

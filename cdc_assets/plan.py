@@ -11,8 +11,9 @@ are read alike is a candidate for a window, and commit-ts decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cdc_assets.evolution import changes_columns_only
 from cdc_assets.history import Event, History, TableHistory, read_history
 from cdc_assets.model import (
     Applied,
@@ -21,6 +22,7 @@ from cdc_assets.model import (
     CreateTable,
     DataFile,
     DropTable,
+    Evolution,
     ExchangePartition,
     FileStats,
     HoldTable,
@@ -35,6 +37,7 @@ from cdc_assets.model import (
     TableSchema,
     Tso,
 )
+from cdc_assets.release import Releases, ways_out
 
 __all__ = ["Plan", "Progress", "plan", "step_order"]
 
@@ -74,6 +77,9 @@ def plan(
     commit_ts: bool = True,
     broken: Iterable[tuple[str, Tso, str]] = (),
     holds: Callable[[History], Iterable[HoldTable]] = lambda _: (),
+    policies: Mapping[str, str] | None = None,
+    releases: Releases | None = None,
+    fuse: bool = False,
 ) -> Plan:
     """Return what is to be done so that every table stands at the listing's checkpoint.
 
@@ -81,8 +87,11 @@ def plan(
     `commit_ts` False means that rows carry no commit-ts: they belong to the DDL before their directory's version.
     `broken` names (root, version, why) of what cannot be read: tables of that name stop before that version.
     `holds` says of a history which tables stop, and from which version on.
+    `policies` says what to do by kind of DDL, `releases` what a person decided about single ones.
+    `fuse` lets a new table be created with the columns that later DDL gives it, and its rows be applied in one window
+    across those DDL: the same end in fewer commits.
     """
-    history = read_history(listing.schema_files, listing.checkpoint, keys)
+    history = read_history(listing.schema_files, listing.checkpoint, keys, policies, releases)
     stops = _stops(history, broken)
     for hold in holds(history):
         if hold.life not in stops or hold.at < stops[hold.life].at:
@@ -95,7 +104,15 @@ def plan(
     for life, table in history.lives.items():
         if life not in behind:
             chain = _Chain(
-                table, applied.get(life), listing.checkpoint, history, files, commit_ts, stats or {}, stops.get(life)
+                table,
+                applied.get(life),
+                listing.checkpoint,
+                history,
+                files,
+                commit_ts,
+                stats or {},
+                stops.get(life),
+                fuse and commit_ts and life not in applied,
             )
             steps.extend(chain.steps())
     steps.sort(key=step_order)
@@ -144,47 +161,78 @@ class _Chain:
     commit_ts: bool
     stats: Mapping[str, FileStats]
     stop: HoldTable | None = None
+    fuse: bool = False
 
     def steps(self) -> list[Step]:
         """Walk the events: rows up to each barrier, then the barrier; rows up to the checkpoint at the end."""
         position = self.applied.progress if self.applied else Progress(self.table.life.version, Phase.DDL)
         seen = self.applied.ddl if self.applied else -1
         current: list[Event] = []
+        ahead: list[Event] = []
         steps: list[Step] = []
+        if reason := self._named_otherwise(seen):
+            return [HoldTable(self.table.life, self.table.life.version, reason)]
         for event in self.table.events:
             if event.at <= seen:
-                current = [event] if not event.neutral else [*current, event]
+                taken_ahead = event.at > position.tso and not event.neutral
+                ahead = [*ahead, event] if taken_ahead else ahead if event.neutral else []
+                current = [*current, event] if taken_ahead or event.neutral else [event]
                 continue
             if self.stop is not None and event.at >= self.stop.at:
                 break
             if event.neutral:
                 current.append(event)
                 continue
-            late = self._late(event, position)
-            if late:
-                steps.append(HoldTable(self.table.life, event.at, late))
-                return steps
+            if self._late(event, position):
+                return [*steps, self._hold_late(event, position)]
+            if self.fuse and _fusable(steps, event, current):
+                assert isinstance(steps[0], CreateTable)
+                steps[0] = replace(steps[0], schema=event.after, takes=(*steps[0].takes, event.at))
+                current.append(event)
+                ahead.append(event)
+                continue
             if current and event.at - 1 > position.tso - (position.phase is Phase.DDL):
-                steps.extend(self._rows(position, event.at - 1, current))
+                steps.extend(self._rows(position, event.at - 1, current, ahead))
             steps.append(self._step(event))
             if isinstance(steps[-1], HoldTable):
                 return steps
             position = max(position, Progress(event.at, Phase.DDL))
-            current = [event]
+            current, ahead = [event], []
         last = self.checkpoint if self.stop is None else min(self.checkpoint, self.stop.at - 1)
         if current and current[-1].name is not None:
-            steps.extend(self._rows(position, last, current))
+            steps.extend(self._rows(position, last, current, ahead))
         return steps if self.stop is None else [*steps, self.stop]
 
-    def _late(self, event: Event, position: Progress) -> str:
-        """A DDL below the applied TSO cannot take effect in order any more; a snapshot without DDL has no rows yet."""
-        if self.applied is None or event.at >= position.tso or not event.file.query:
+    def _named_otherwise(self, seen: Tso) -> str:
+        """A rename that was applied and is not in the schema files any more would take rows to the wrong table."""
+        names = [event.name for event in self.table.events if event.at <= seen]
+        if self.applied is None or self.applied.name is None or not names or names[-1] in (None, self.applied.name):
             return ""
         return (
-            f"the DDL of version {event.at} ({event.file.query}) appeared in {event.file.path} after rows through "
-            f"{position.tso} had been applied. Rebuild the table from the changefeed's start, or release it by "
-            "applying the DDL now."
+            f"it is applied through version {seen} and was called {self.applied.name} then, while the schema files say "
+            f"{names[-1]}: one of them was removed, or written anew without its DDL. Restore the schema files under "
+            f"{self.applied.name.schema}/{self.applied.name.table}/meta, or rebuild the tables of both names."
         )
+
+    def _late(self, event: Event, position: Progress) -> bool:
+        """A DDL below the applied TSO cannot take effect in order any more; a snapshot without DDL has no rows yet.
+
+        A person may let it take effect now; to drop the rows up to it is too late, as later ones are applied.
+        """
+        if self.applied is None or event.at >= position.tso:
+            return False
+        if event.release is not None:
+            return event.release.way == "rebuild"
+        return event.action != "hold" and bool(event.file.query)
+
+    def _hold_late(self, event: Event, position: Progress) -> HoldTable:
+        reason = (
+            f"the DDL of version {event.at} ({event.file.query or 'no text'}) appeared in {event.file.path} after rows "
+            f"through {position.tso} had been applied. It can take effect now, on rows that came after it too; where "
+            "that is wrong, rebuild the table from the changefeed's start."
+        )
+        ways = ways_out(event.name or self.table.life, event.at, ("as written", "apply", "skip"))
+        return HoldTable(self.table.life, event.at, reason, ways, releasable=True)
 
     def _step(self, event: Event) -> Step:
         life = self.table.life
@@ -207,9 +255,9 @@ class _Chain:
                 assert event.predicate is not None
                 return ExchangePartition(life, event.other, event.at, event.predicate, event.partitioned, event.after)
             case _:
-                return HoldTable(life, event.at, event.reason, event.ways)
+                return HoldTable(life, event.at, event.reason, event.ways, releasable=True)
 
-    def _rows(self, position: Progress, hi: Tso, current: Sequence[Event]) -> list[Step]:
+    def _rows(self, position: Progress, hi: Tso, current: Sequence[Event], ahead: Sequence[Event]) -> list[Step]:
         lo = position.tso - 1 if position.phase is Phase.DDL else position.tso
         if hi <= lo:
             return []
@@ -217,28 +265,45 @@ class _Chain:
         files: list[DataFile] = []
         decoding: dict[tuple[str, Tso], tuple[TableId, TableSchema]] = {}
         for name in dict.fromkeys(n for n, _, _ in names):
-            for file in self.files.get(name, ()):
-                known = self.history.decoding[file.root, file.version]
-                if self._candidate(file, known[1], current, lo, hi):
-                    files.append(file)
-                    decoding[file.root, file.version] = known
+            for file in self._chosen(self.files.get(name, ()), current, lo, hi):
+                files.append(file)
+                carried, own = self.history.decoding[file.root, file.version]
+                then = next((e.after for e in reversed(current) if own.decodes_like(e.after)), current[-1].after)
+                decoding[file.root, file.version] = (carried, _as_written(own, then))
         if not files:
             return []
         ddl = max(event.at for event in current)
         positions = None if self.commit_ts else self._positions(files)
-        return [ApplyRows(self.table.life, lo, hi, tuple(files), decoding, current[-1].after, ddl, names, positions)]
+        evolutions = tuple(Evolution(e.at, e.changes, e.before, e.after) for e in ahead if e.at > lo)
+        return [
+            ApplyRows(
+                self.table.life, lo, hi, tuple(files), decoding, current[-1].after, ddl, names, positions, evolutions
+            )
+        ]
 
-    def _candidate(self, file: DataFile, schema: TableSchema, current: Sequence[Event], lo: Tso, hi: Tso) -> bool:
+    def _chosen(self, files: Iterable[DataFile], current: Sequence[Event], lo: Tso, hi: Tso) -> list[DataFile]:
         if not self.commit_ts:
-            taken = self.applied.positions.get(number_sequence(file), 0) if self.applied else 0
-            return current[0].at <= file.version <= hi and file.number > taken
+            taken = self.applied.positions if self.applied else {}
+            return [
+                f for f in files if current[0].at <= f.version <= hi and f.number > taken.get(number_sequence(f), 0)
+            ]
+        alike = {
+            where
+            for where in {(file.root, file.version) for file in files}
+            if any(self.history.decoding[where][1].decodes_like(event.after) for event in current)
+        }
+        readable = [file for file in files if (file.root, file.version) in alike]
+        needed = [self._may_hold(file, lo, hi) for file in readable]
+        return _chosen(readable, needed, with_those_between=not current[-1].after.key)
+
+    def _may_hold(self, file: DataFile, lo: Tso, hi: Tso) -> bool:
+        """Tell whether rows of (lo, hi] may be in a file; a file that was read as it is now is known."""
         known = self.stats.get(file.path)
-        if known is not None and (known.size, known.etag) == (file.size, file.etag):
-            if known.max_commit_ts is None or known.max_commit_ts <= lo:
-                return False
-            if known.min_commit_ts is not None and known.min_commit_ts > hi:
-                return False
-        return any(schema.decodes_like(event.after) for event in current)
+        if known is None or (known.size, known.etag) != (file.size, file.etag):
+            return True
+        if known.max_commit_ts is None or known.max_commit_ts <= lo:
+            return False
+        return known.min_commit_ts is None or known.min_commit_ts <= hi
 
     def _positions(self, files: Iterable[DataFile]) -> Mapping[str, int]:
         positions = dict(self.applied.positions) if self.applied else {}
@@ -248,10 +313,76 @@ class _Chain:
         return positions
 
 
+def _fusable(steps: Sequence[Step], event: Event, current: Sequence[Event]) -> bool:
+    """Tell whether a table that is only just created may have this DDL's columns from the start.
+
+    Columns that come back as they were, perhaps in another order, would share a directory with their first time. A
+    column that the source dropped and the lake keeps is in no later file.
+    """
+    if any(column.kept for column in (*event.before.columns, *event.after.columns)):
+        return False
+    if len(steps) != 1 or not isinstance(steps[0], CreateTable) or event.action != "change":
+        return False
+    if any(event.after.decodes_like(earlier.after) for earlier in current):
+        return False
+    return changes_columns_only(event.changes, (*event.before.key, *event.after.key))
+
+
+def _chosen(files: Sequence[DataFile], needed: Sequence[bool], *, with_those_between: bool) -> list[DataFile]:
+    """The needed files; for a table without key also those between two of them in one number sequence.
+
+    Where a delivery begins is seen in the rows before it, which need not be of this window.
+    """
+    last: dict[tuple[object, ...], int] = {}
+    if with_those_between:
+        last = {_delivery_sequence(file): at for at, (file, need) in enumerate(zip(files, needed, strict=True)) if need}
+    begun: set[tuple[object, ...]] = set()
+    chosen = []
+    for at, (file, need) in enumerate(zip(files, needed, strict=True)):
+        sequence = _delivery_sequence(file)
+        if need:
+            begun.add(sequence)
+        if need or (sequence in begun and at < last.get(sequence, -1)):
+            chosen.append(file)
+    return chosen
+
+
+def _delivery_sequence(file: DataFile) -> tuple[object, ...]:
+    return file.root, file.version, file.partition, file.dispatcher, len(file.path.rsplit("/", 1)[-1])
+
+
 def number_sequence(file: DataFile) -> str:
     """Name the sequence in which a file's number is unique: its directory, dispatcher and number width."""
     width = len(file.path.rsplit("/", 1)[-1])
     return f"{file.directory}|{file.dispatcher}|{width}"
+
+
+def _taken(step: CreateTable, holder: Life) -> Step:
+    if holder == step.life:
+        return step
+    return HoldTable(
+        step.life,
+        step.at,
+        f"{step.name} is the name of {holder} in the lake, and no schema file says that it was dropped or renamed: a "
+        "schema file was removed, or written anew without its DDL. Restore the schema files under "
+        f"{step.name.schema}, or rebuild {step.name}.",
+    )
+
+
+def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
+    """How rows of the window lie in a directory: a row is written with the columns that its table has at that moment.
+
+    The checksum that chooses a directory does not see the order of columns, nor the members of ENUM and SET in old
+    files, so after a restart rows from before a reordering lie in the directory of after it.
+    """
+    present = {column.name: (place, column) for place, column in enumerate(now.columns)}
+    if any(column.name not in present for column in own.columns):
+        return own
+    columns = [
+        replace(column, elems=present[column.name][1].elems or column.elems)
+        for column in sorted(own.columns, key=lambda column: present[column.name][0])
+    ]
+    return replace(own, columns=tuple(columns))
 
 
 def _held_back(steps: Sequence[Step], history: History, applied: Mapping[Life, Applied]) -> list[Step]:
@@ -270,6 +401,8 @@ def _held_back(steps: Sequence[Step], history: History, applied: Mapping[Life, A
             cause = cause or held.get(step.other)
         if cause is not None and not isinstance(step, HoldTable):
             step = HoldTable(step.life, step.at, f"waits for {cause.life}, which is held: {cause.reason}", cause.ways)
+        if isinstance(step, CreateTable) and (holders := [li for li, name in names.items() if name == step.name]):
+            step = _taken(step, holders[0])
         if isinstance(step, HoldTable):
             held[step.life] = step
             name = names.get(step.life)

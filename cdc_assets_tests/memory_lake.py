@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 
 import polars as pl
 import pyarrow as pa
 
 from cdc_assets.changefeed import Opener
 from cdc_assets.collation import is_plain, normal_form
-from cdc_assets.conversions import convert, default_array
 from cdc_assets.ddl import Predicate, polars_expr
 from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.evolution import evolve_rows
 from cdc_assets.formats import COMMIT_TS, OP
 from cdc_assets.model import (
-    AddColumn,
     Applied,
     ApplyRows,
     ChangeTable,
     CreateTable,
     DeleteRows,
-    DropColumn,
     DropTable,
     ExchangePartition,
     HoldTable,
     Life,
-    MoveColumns,
     Phase,
     Progress,
     RecoverTable,
-    RenameColumn,
     RenameTable,
-    RetypeColumn,
+    SchemaChange,
     SinkOptions,
     Step,
     StepResult,
@@ -41,7 +40,19 @@ from cdc_assets.model import (
     Tso,
 )
 from cdc_assets.mysql_types import arrow_type
-from cdc_assets.reduce import COUNT
+from cdc_assets.quarantine import (
+    OPEN,
+    REPLAYED,
+    Found,
+    QuarantinedRow,
+    Replay,
+    find_keys,
+    read_replay,
+    rejects_table,
+    replay_tasks,
+)
+from cdc_assets.reduce import COUNT, reduce_changes
+from cdc_assets.release import Release, Releases
 from cdc_assets.window import Window, read_window
 
 
@@ -53,7 +64,8 @@ class _Table:
     ddl: Tso
     name: TableId | None
     positions: Mapping[str, int] = field(default_factory=dict)
-    past: list[tuple[Progress, pa.Table]] = field(default_factory=list)
+    past: list[tuple[Tso, pa.Table]] = field(default_factory=list)
+    """The rows before each commit, with the newest DDL that they had seen."""
 
 
 class MemoryLake:
@@ -61,6 +73,8 @@ class MemoryLake:
 
     def __init__(self) -> None:
         self.tables: dict[Life, _Table] = {}
+        self.kept: dict[tuple[str, int], QuarantinedRow] = {}
+        self.decided: dict[tuple[Life, Tso], Release] = {}
 
     def applied(self) -> Mapping[Life, Applied]:
         return {
@@ -72,10 +86,10 @@ class MemoryLake:
         match step:
             case CreateTable(life, at, name, schema):
                 if life not in self.tables:
-                    self.tables[life] = _Table(schema, _empty(schema), Progress(at, Phase.DDL), at, name)
-            case ChangeTable(life, at, changes, schema, before):
+                    self.tables[life] = _Table(schema, _empty(schema), Progress(at, Phase.DDL), step.ddl, name)
+            case ChangeTable(life, at, changes, schema):
                 table = self.tables[life]
-                rows = _change(table.rows, changes, before, schema)
+                rows = _change(table.rows, changes, schema)
                 self._commit(table, rows, Progress(at, Phase.DDL), at)
                 table.schema = schema
             case RenameTable(life, at, to) | RecoverTable(life, at, to):
@@ -97,8 +111,53 @@ class MemoryLake:
                 raise TypeError(step)
         return StepResult()
 
-    def stage(self, step: ApplyRows, options: SinkOptions, opener: Opener) -> Window:
-        return read_window(step, options, opener.read)
+    def stage(self, step: ApplyRows, options: SinkOptions, opener: Opener, quarantine: bool = False) -> Window:
+        return read_window(step, options, opener.read, quarantine=quarantine)
+
+    def quarantine(self, step: ApplyRows, staged: Window, run: str) -> None:
+        for row in rejects_table(staged.rejects, step).to_pylist():
+            kept = QuarantinedRow(
+                step.life,
+                TableId(row["schema"], row["table"]),
+                **{name: row[name] for name in ("file", "line", "column", "reason", "schema_version", "commit_ts")},
+                lo=step.lo,
+                run=run,
+                quarantined_at=datetime.now(timezone.utc),
+                raw=row["raw"],
+            )
+            self.kept.setdefault((kept.file, kept.line), kept)
+
+    def quarantined(self) -> list[QuarantinedRow]:
+        return [row for row in self.kept.values() if row.state == OPEN]
+
+    def quarantined_counts(self) -> Mapping[Life, int]:
+        return Counter(row.life for row in self.quarantined())
+
+    def replay(self, replay: Replay, options: SinkOptions, opener: Opener) -> Found:
+        found = find_keys(replay, options, opener.read)
+        table, frame = self.tables[replay.frame.life], replay.frame
+        windows = [
+            read_replay(dataclasses.replace(replay, keys=found.keys), options, opener.read, task)
+            for task in replay_tasks(replay)
+        ]
+        changes = pa.concat_tables([window.changes for window in windows])
+        if frame.schema.key:
+            changes = reduce_changes(changes, frame.schema, frame.life.born_as)
+        table.rows = _apply(table.rows, changes, frame.schema, str(frame.life))
+        for path, lines in replay.targets.items():
+            for line in lines:
+                if (path, line) not in found.bad:
+                    self.kept[path, line] = dataclasses.replace(self.kept[path, line], state=REPLAYED)
+        return found
+
+    def releases(self) -> Releases:
+        return dict(self.decided)
+
+    def release(self, release: Release) -> None:
+        self.decided[release.life, release.version] = release
+
+    def unrelease(self, life: Life, version: Tso) -> None:
+        self.decided.pop((life, version), None)
 
     def discard(self, staged: Window) -> None:
         pass
@@ -124,15 +183,15 @@ class MemoryLake:
         return {table.name for table in self.tables.values() if table.name is not None}
 
     def _commit(self, table: _Table, rows: pa.Table, progress: Progress, ddl: Tso) -> None:
-        table.past.append((table.progress, table.rows))
+        table.past.append((table.ddl, table.rows))
         table.rows = rows
         table.progress = max(table.progress, progress)
         table.ddl = max(table.ddl, ddl)
 
     def _as_of(self, life: Life, at: Tso) -> pa.Table:
         table = self.tables[life]
-        states = [*table.past, (table.progress, table.rows)]
-        return [rows for progress, rows in states if progress < Progress(at, Phase.DDL)][-1]
+        # Not by progress: rows through a checkpoint that is the DDL's own TSO come before the DDL.
+        return [rows for ddl, rows in [*table.past, (table.ddl, table.rows)] if ddl < at][-1]
 
 
 def _empty(schema: TableSchema) -> pa.Table:
@@ -140,27 +199,11 @@ def _empty(schema: TableSchema) -> pa.Table:
     return pa.schema([*fields, pa.field(COMMIT_TS, pa.int64())]).empty_table()
 
 
-def _change(rows: pa.Table, changes: tuple[object, ...], before: TableSchema, after: TableSchema) -> pa.Table:
-    renames = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
-    rows = rows.rename_columns([renames.get(name, name) for name in rows.column_names])
+def _change(rows: pa.Table, changes: tuple[SchemaChange, ...], after: TableSchema) -> pa.Table:
+    rows = evolve_rows(rows, changes, after)
     for change in changes:
-        match change:
-            case AddColumn(column, default, _):
-                if not column.virtual:
-                    rows = rows.append_column(
-                        pa.field(column.name, arrow_type(column)), default_array(column, default, rows.num_rows)
-                    )
-            case DropColumn(name):
-                rows = rows.drop_columns([name]) if name in rows.column_names else rows
-            case RetypeColumn(old, new):
-                name = new.name if new.name in rows.column_names else old.name
-                position = rows.column_names.index(name)
-                values = convert(rows.column(name).combine_chunks(), old, new)[0]
-                rows = rows.set_column(position, pa.field(name, arrow_type(new)), values)
-            case MoveColumns(order):
-                rows = rows.select([*order, COMMIT_TS])
-            case DeleteRows(predicate):
-                rows = rows.slice(0, 0) if predicate is None else _where_not(rows, predicate)
+        if isinstance(change, DeleteRows):
+            rows = rows.slice(0, 0) if change.predicate is None else _where_not(rows, change.predicate)
     return rows.select([*(column.name for column in after.stored), COMMIT_TS])
 
 

@@ -404,8 +404,8 @@ def test_a_key_of_the_setting_survives_renames() -> None:
     assert after.key == ("a2",)
 
 
-def test_an_error_says_the_text_and_the_ways_out() -> None:
+def test_an_error_says_the_text_and_where_it_stands() -> None:
     with pytest.raises(TableHeld) as caught:
         changes(base(), "ALTER TABLE `t` SOMETHING NEW", ID, A, B, kind=999)
     assert "ALTER TABLE `t` SOMETHING NEW" in caught.value.message
-    assert caught.value.where["ways"]
+    assert caught.value.where["file"] == caught.value.where["file"].strip() != ""

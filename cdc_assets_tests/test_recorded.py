@@ -25,6 +25,8 @@ def test_one_go_ends_equal_to_the_source(config: Config) -> None:
 def test_every_checkpoint_is_equal_to_the_source(config: Config) -> None:
     lake, ledger = MemoryLake(), Ledger("sqlite://")
     for checkpoint in config.checkpoints:
+        if not checkpoint.has_copy and not config.options.enable_partition_separator:
+            continue  # partitions overwrite each other's files: what stood there at this checkpoint is lost
         outcome = replay(config, checkpoint, lake, ledger)
         if checkpoint.expected is not None:
             assert compare(config, checkpoint.expected, lake, outcome) == [], checkpoint.note

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from itertools import pairwise
@@ -71,12 +71,18 @@ _DATA_EXTENSIONS = (".csv", ".json", ".craft", ".canal", ".unknown")  # TiCDC's 
 
 
 class Changefeed:
-    """Reads one changefeed's bucket. Parsed schema files are kept, so that a second listing only opens new ones."""
+    """Reads one changefeed's bucket. Parsed schema files are kept, so that a second listing only opens new ones.
+
+    `recalled` are contents of schema files, by (path, size, etag), that an earlier process has read; `fresh` collects
+    those that this one had to read. What a schema file told first stays true when it loses its DDL.
+    """
 
     def __init__(self, settings: ChangefeedSettings) -> None:
         protocol, prefix = settings.location
         self.options: SinkOptions = settings.sink_options
         self.opener = Opener(protocol, prefix.rstrip("/"), settings.uri.rstrip("/"), settings.storage())
+        self.recalled: Mapping[tuple[str, int, str], bytes] = {}
+        self.fresh: dict[tuple[str, int, str], bytes] = {}
         self._parsed: dict[tuple[str, int, str], tuple[SchemaFile, bool] | MalformedSchemaFile] = {}
 
     def read_checkpoint(self) -> Tso:
@@ -117,6 +123,7 @@ class Changefeed:
         sorted_out = _SortedOut(self._entries(), extension)
         problems: dict[str, str] = {}
         schema_files, warnings = self._schema_files(sorted_out.schema_entries, problems)
+        schema_files = _once(schema_files)
         data_files = tuple(_data_files(sorted_out.data_entries, self.options, schema_files, problems))
         warnings += sorted_out.warnings(self.options.protocol, self.opener.uri, bool(data_files))
         return Listing(
@@ -170,8 +177,9 @@ class Changefeed:
         fresh = [entry for entry in entries if entry not in self._parsed]
         if fresh:
             workers = 1 if self.opener.protocol in ("file", "memory") else 16
+            told = {path: data for (path, _, _), data in self.recalled.items()}
             with ThreadPoolExecutor(workers) as pool:
-                read = pool.map(self._schema_file, (path for path, _, _ in fresh))
+                read = pool.map(self._schema_file, fresh, (told.get(path) for path, _, _ in fresh))
                 self._parsed = {
                     **{entry: self._parsed[entry] for entry in entries if entry in self._parsed},
                     **{entry: result for entry, result in zip(fresh, read, strict=True) if result is not None},
@@ -191,11 +199,23 @@ class Changefeed:
                     )
         return files, warnings
 
-    def _schema_file(self, path: str) -> tuple[SchemaFile, bool] | MalformedSchemaFile | None:
-        opener = self.opener
+    def _schema_file(
+        self, entry: tuple[str, int, str], told_first: bytes | None
+    ) -> tuple[SchemaFile, bool] | MalformedSchemaFile | None:
+        opener, path = self.opener, entry[0]
+        data = self.recalled.get(entry)
         try:
+            if data is not None:
+                return parse_schema_file(path, data), checksum_matches(path, data)
             data = opener.attempt(lambda: bytes(opener.file_system.cat_file(f"{opener.prefix}/{path}")), path)
-            return parse_schema_file(path, data), checksum_matches(path, data)
+            file, whole = parse_schema_file(path, data), len(data) == entry[1]
+            if told_first is not None and not file.query:
+                before = parse_schema_file(path, told_first)
+                if before.columns == file.columns:
+                    file, data = before, told_first  # deleted, and written anew without its DDL
+            if whole:
+                self.fresh[entry] = data
+            return file, checksum_matches(path, data)
         except FileNotFoundError:
             return None
         except MalformedSchemaFile as error:
@@ -331,6 +351,20 @@ def _no_schema_file(path: str, directory: str, options: SinkOptions, broken: Map
         f"{path} has no schema file of its version; expected {guess.root}/meta/schema_{guess.version}_*.json. "
         "Restore that file, or check that the sink URI names the changefeed's own prefix."
     )
+
+
+def _once(schema_files: Sequence[SchemaFile]) -> list[SchemaFile]:
+    """Leave out the second of two files that say the same of one version, or the one that lost its DDL.
+
+    The writer looks for a schema file by its checksum, and writes it anew when it does not find it.
+    """
+    told: dict[tuple[object, ...], SchemaFile] = {}
+    for file in sorted(schema_files, key=lambda file: not file.query):
+        what = (file.root, file.version, file.table, repr(file.columns))  # a default may be any JSON
+        if (what, file.query) not in told and (file.query or (what, "any") not in told):
+            told[what, file.query] = told[what, "any"] = file
+    kept = {id(file) for file in told.values()}
+    return [file for file in schema_files if id(file) in kept]
 
 
 def _twins(schema_files: Iterable[SchemaFile]) -> Iterator[str]:

@@ -3,6 +3,8 @@
     SchemaFile ──▶ statement   which kind of DDL
                ──▶ create      TableSchema of a new table (text: members, collations, virtual, keys, partitions)
                ──▶ evolve      TableSchema before + file -> after, SchemaChanges in an executable order
+               ──▶ follow      the same by plain difference, for a DDL whose effect on rows is left out
+               ──▶ kinds       which policies concern it
     Partitioning ─▶ partition_predicate ─▶ spark_sql | polars_expr
 
 The columns of the schema file are the truth; texts break ties and tell what columns cannot.
@@ -10,7 +12,9 @@ The columns of the schema file are the truth; texts break ties and tell what col
 
 from __future__ import annotations
 
-from cdc_assets.ddl.evolve import evolve
+from cdc_assets.ddl.defaults import given_defaults
+from cdc_assets.ddl.evolve import evolve, follow
+from cdc_assets.ddl.kinds import kinds
 from cdc_assets.ddl.partitions import exchange_predicate, partition_predicate
 from cdc_assets.ddl.predicate import polars_expr, spark_sql
 from cdc_assets.ddl.schema import create, key_of
@@ -29,6 +33,7 @@ from cdc_assets.ddl.statement import (
     Truncate,
     Unknown,
     View,
+    rename_pairs,
     statement,
 )
 from cdc_assets.model import Predicate
@@ -52,9 +57,13 @@ __all__ = [
     "create",
     "evolve",
     "exchange_predicate",
+    "follow",
+    "given_defaults",
     "key_of",
+    "kinds",
     "partition_predicate",
     "polars_expr",
+    "rename_pairs",
     "spark_sql",
     "statement",
 ]

@@ -12,6 +12,7 @@ no part in it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.ddl.alter import (
@@ -52,13 +53,14 @@ from cdc_assets.model import (
     SetDefault,
     TableSchema,
 )
+from cdc_assets.mysql_types import arrow_type, widens
 
-__all__ = ["evolve"]
+__all__ = ["evolve", "follow"]
 
 _HIDDEN = "the ADD COLUMN is not in the changefeed: ColumnDefault of the first schema file that has the column"
-_REBUILD = "rebuild the table from a state after this DDL"
+_LEFT_OUT = "what the DDL does to old rows is left out"
+_EMPTY = "drop the rows up to here (rebuild)"
 _PARTITION_TYPES = (19, 20, 23, 64, 71, 72)
-_GIVE = "apply the change by hand and release the table"
 
 
 @dataclass
@@ -93,7 +95,7 @@ def evolve(
     """
     kind = statement(file)
     if isinstance(kind, Unknown):
-        raise held(file, kind.reason, _REBUILD, _GIVE)
+        raise held(file, kind.reason)
     text = _text(before, file, kind)
     pairs = _pair(before, file, text)
     after = _after(before, file, text, pairs, database_collation)
@@ -106,6 +108,52 @@ def evolve(
     changes += _deletes(before, file, kind, text)
     changes += _rekeys(before, after, pairs)
     return after, tuple(changes)
+
+
+def follow(
+    before: TableSchema, file: SchemaFile, database_collation: str | None, *, empty: bool = False
+) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
+    """Return the schema after a schema file by plain difference, and changes that leave the rows as they are.
+
+    A column that went is dropped; one that came reads NULL in old rows, and so does one whose lake type became another
+    that the old one does not widen to. Nothing is renamed, converted or deleted. `empty` says that no row is left.
+    Raises TableHeld when a column of the key would be NULL in old rows.
+    """
+    kind, text = statement(file), _Text()
+    with suppress(TableHeld):
+        text = _text(before, file, kind)
+    old = {column.name.lower(): column for column in before.columns}
+    origin = {column.name.lower(): _unconverted(old.get(column.name.lower()), column) for column in file.columns}
+    used = {id(column) for column in origin.values() if column is not None}
+    pairs = _Pairs(origin, tuple(column for column in before.columns if id(column) not in used))
+    try:
+        after = _after(before, file, text, pairs, database_collation)
+    except TableHeld:
+        after = _after(before, file, _Text(), pairs, database_collation)
+    if isinstance(kind, Unknown) and before.partitioning is not None:
+        after = replace(after, partitioning=Partitioning(UNKNOWN_PARTITIONS, (kind.reason,)))
+    new = [column for column in after.stored if origin[column.name.lower()] is None]
+    lost = [column.name for column in new if column.name in after.key]
+    if lost and not empty:
+        raise held(
+            file, f"Without what it does to rows, {', '.join(lost)} of the key would be NULL in old rows", _EMPTY
+        )
+    changes: list[SchemaChange] = [DropColumn(column.name) for column in pairs.dropped if not column.virtual]
+    changes += _renames(after, pairs)
+    changes += [AddColumn(column, None, "" if empty else _LEFT_OUT) for column in new]
+    for column in after.stored:
+        past = origin[column.name.lower()]
+        if past is not None and arrow_type(past) != arrow_type(column):
+            changes.append(RetypeColumn(replace(past, name=column.name), column))
+    changes += _moves(before, after, pairs)
+    changes += _set_defaults(after, pairs)
+    changes += _rekeys(before, after, pairs)
+    return after, tuple(changes)
+
+
+def _unconverted(old: Column | None, new: Column) -> Column | None:
+    """The column whose values can stay as they are in the new one."""
+    return old if old is not None and (old.virtual or widens(old, new)) else None
 
 
 # --- the text ---------------------------------------------------------------------------------------------------------
@@ -203,8 +251,6 @@ def _replaced(
                 file,
                 f'Column "{new.name}" has another id and another type, and no text tells whether it was changed or '
                 "dropped and added anew",
-                _REBUILD,
-                _GIVE,
                 column=new.name,
             )
         found.append(name)
@@ -218,14 +264,12 @@ def _hidden(file: SchemaFile, text: _Text, gone: Sequence[Column], extra: Sequen
     left = [column for column in gone if id(column) not in {id(one) for one in pairs.values()}]
     new = [column for column in extra if column.name.lower() not in pairs]
     if new and not text.read:
-        raise held(file, f"The text cannot be read, and the file has new columns: {_names(new)}", _REBUILD, _GIVE)
+        raise held(file, f"The text cannot be read, and the file has new columns: {_names(new)}")
     told = all(column.id is not None for column in (*left, *new))
     if left and new and not told:
         raise held(
             file,
             f"The columns {_names(left)} are gone and {_names(new)} new, and no text tells whether that is a rename",
-            _REBUILD,
-            _GIVE,
             "set output-column-id = true in the changefeed for the future",
         )
     return pairs
@@ -260,11 +304,10 @@ def _after(
                 file,
                 f'Column "{column.name}" is generated from the others ({told.expression}) and stored: '
                 "old rows would have to be computed as TiDB does",
-                _REBUILD,
                 column=column.name,
             )
         if old is not None and old.virtual != found.virtual:
-            raise held(file, f'Column "{column.name}" changes between virtual and stored', _REBUILD, column=column.name)
+            raise held(file, f'Column "{column.name}" changes between virtual and stored', column=column.name)
         columns.append(replace(found, collation=convert) if convert and is_text(found) else found)
     moved = {old.name.lower(): new for new, old in _by_new_name(file, pairs) if old is not None}
     indexes = primary_first(_indexes(before, text, moved), tuple(columns))
@@ -356,8 +399,6 @@ def _adds(file: SchemaFile, after: TableSchema, text: _Text, pairs: _Pairs) -> l
             raise held(
                 file,
                 f'Column "{column.name}": {problem}',
-                _REBUILD,
-                "add the column by hand and release the table",
                 column=column.name,
             ) from problem
         hidden = "" if told else _HIDDEN
@@ -374,7 +415,7 @@ def _retypes(file: SchemaFile, after: TableSchema, pairs: _Pairs) -> list[Schema
         try:
             changed = changes_values(old, column)
         except ValueError as problem:
-            raise held(file, f'Column "{column.name}": {problem}', _REBUILD, column=column.name) from problem
+            raise held(file, f'Column "{column.name}": {problem}', column=column.name) from problem
         if changed:
             found.append(RetypeColumn(replace(old, name=column.name), column))
     return found
@@ -402,15 +443,13 @@ def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: _Text
     if isinstance(kind, Truncate):
         return [DeleteRows(None)]
     if not text.read and file.type in (20, 23):
-        raise held(file, "The text cannot be read, so the partitions whose rows go are not known", _REBUILD, _GIVE)
+        raise held(file, "The text cannot be read, so the partitions whose rows go are not known")
     found: list[SchemaChange] = []
     for spec in text.specs:
         if isinstance(spec, StrangeSpec):
             raise held(
                 file,
                 f'The clause "{spec.text}" is not known, so what it does to the rows is not known',
-                _REBUILD,
-                _GIVE,
             )
         if not isinstance(spec, PartitionRowsSpec):
             continue
@@ -420,7 +459,7 @@ def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: _Text
         try:
             found.append(DeleteRows(partition_predicate(before.partitioning, spec.names, before)))
         except TableHeld as problem:
-            raise held(file, problem.message, _REBUILD, _GIVE) from problem
+            raise held(file, problem.message) from problem
     return found
 
 

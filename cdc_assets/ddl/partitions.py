@@ -39,8 +39,6 @@ from cdc_assets.model import Partition, Partitioning, Predicate, TableSchema
 
 __all__ = ["exchange_predicate", "partition_predicate", "repartition"]
 
-_WAYS = ("rebuild the table from a later state", "change the rows by hand and release the table")
-
 
 def partition_predicate(partitioning: Partitioning | None, names: tuple[str, ...], schema: TableSchema) -> Predicate:
     """Return the condition that holds for exactly the rows of the named partitions; never NULL.
@@ -61,9 +59,7 @@ def partition_predicate(partitioning: Partitioning | None, names: tuple[str, ...
         return either(*(rule(partitioning, _place(partitioning, name), schema) for name in names))
     except (Unreadable, ValueError, IndexError) as problem:  # a number or a tuple that is none
         raise TableHeld(
-            f"The rows of partition {', '.join(names)} cannot be told from the others: {problem}. "
-            f"Ways out: {'; '.join(_WAYS)}.",
-            ways=_WAYS,
+            f"The rows of partition {', '.join(names)} cannot be told from the others: {problem}."
         ) from problem
 
 

@@ -58,7 +58,6 @@ def create(file: SchemaFile, like: TableSchema | None, database_collation: str |
         raise held(
             file,
             f"The text of CREATE TABLE cannot be read ({problem}), so virtual columns and unique keys are not known",
-            "rebuild the table from a later state",
         ) from problem
     _compare(file, text)
     return _keyed(_merge(file, text, database_collation))

@@ -25,6 +25,7 @@ __all__ = [
     "View",
     "alter_head",
     "create_head",
+    "rename_pairs",
     "statement",
 ]
 
@@ -252,14 +253,37 @@ def _created(at: Cursor, file: SchemaFile) -> Statement:
     return CreateTable(TableId(schema or file.table.schema, name))
 
 
-def _renamed(at: Cursor, file: SchemaFile) -> Statement:
+def rename_pairs(sql: str, schema: str) -> tuple[tuple[TableId, TableId], ...]:
+    """Return (old, new) of each table that RENAME TABLE or ALTER TABLE … RENAME moves; () for any other text.
+
+    `schema` completes names without one.
+    """
+    try:
+        at = Cursor(tokens(sql))
+        if at.accept("RENAME", "TABLE|TABLES"):
+            pairs = _pairs(at)
+        else:
+            name = alter_head(at)
+            at.expect("RENAME")
+            at.accept("TO|AS|=")
+            pairs = [(name, at.qualified())]
+    except Unreadable:
+        return ()
+    return tuple((TableId(old[0] or schema, old[1]), TableId(new[0] or schema, new[1])) for old, new in pairs)
+
+
+def _pairs(at: Cursor) -> list[tuple[tuple[str, str], tuple[str, str]]]:
     pairs = []
     while True:
         old = at.qualified()
         at.expect("TO")
         pairs.append((old, at.qualified()))
         if not at.accept(","):
-            break
+            return pairs
+
+
+def _renamed(at: Cursor, file: SchemaFile) -> Statement:
+    pairs = _pairs(at)
     wanted = (file.table.schema, file.table.table)
     same = [old for old, new in pairs if (new[0] or file.table.schema, new[1]) == wanted]
     loose = [old for old, new in pairs if new[1].lower() == file.table.table.lower()]

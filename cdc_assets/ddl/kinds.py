@@ -1,0 +1,121 @@
+"""Which kinds of DDL a schema file is, in the words of the policies; several for a multi-schema change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from cdc_assets.ddl.alter import (
+    AddColumnSpec,
+    AddIndexSpec,
+    AddPartitionsSpec,
+    AlterDefaultSpec,
+    ChangeColumnSpec,
+    CoalesceSpec,
+    DropColumnSpec,
+    DropIndexSpec,
+    ExchangeSpec,
+    NeutralSpec,
+    PartitionBySpec,
+    PartitionRowsSpec,
+    ReorganizeSpec,
+    Spec,
+    StrangeSpec,
+    specs,
+)
+from cdc_assets.ddl.statement import (
+    Alter,
+    AlterDatabase,
+    CreateDatabase,
+    CreateTable,
+    DropDatabase,
+    DropTable,
+    Exchange,
+    Recover,
+    Rename,
+    Snapshot,
+    Truncate,
+    Unknown,
+    statement,
+)
+from cdc_assets.ddl.text import Unreadable
+from cdc_assets.model import AddColumn, DropColumn, RenameColumn, RetypeColumn, SchemaChange, SchemaFile
+
+__all__ = ["kinds"]
+
+_STATEMENTS: dict[type, tuple[str, ...]] = {
+    CreateDatabase: ("create schema",),
+    AlterDatabase: (),
+    DropDatabase: ("drop schema", "drop table"),
+    CreateTable: ("create table",),
+    DropTable: ("drop table",),
+    Truncate: ("truncate table",),
+    Rename: ("rename table",),
+    Recover: ("recover table",),
+    Exchange: ("exchange partition",),
+    Unknown: ("unknown",),
+}
+_TYPES = {
+    5: "add column", 37: "add column", 6: "drop column", 38: "drop column", 12: "modify column",
+    15: "set default value", 19: "add partition", 20: "drop partition", 23: "truncate partition",
+    32: "add primary key", 33: "drop primary key", 61: "multi-schema change", 64: "reorganize partition",
+    71: "alter table partition by", 72: "remove partitioning",
+}  # fmt: skip
+"""By TiDB's DDL action types, for a text that cannot be read."""
+
+
+def kinds(file: SchemaFile, changes: Iterable[SchemaChange] = ()) -> tuple[str, ...]:
+    """Return the kinds of a schema file that `changes` came of; () for what touches neither rows nor columns.
+
+    A file without DDL is `columns changed without ddl`, and what changed.
+    """
+    found = statement(file)
+    if isinstance(found, Snapshot):
+        hidden = tuple(dict.fromkeys(_of_changes(changes)))
+        return ("columns changed without ddl", *hidden) if hidden else ()
+    if not isinstance(found, Alter):
+        return _STATEMENTS.get(type(found), ())
+    try:
+        parts = [spec for spec in specs(file.query) if not isinstance(spec, NeutralSpec)]
+    except Unreadable:
+        told = _TYPES.get(file.type)
+        return (*([told] if told else []), *_of_changes(changes))
+    several = file.type == 61 or len(parts) > 1
+    named = [kind for part in parts for kind in _of_spec(part)]
+    return tuple(dict.fromkeys([*named, *(["multi-schema change"] if several else [])]))
+
+
+def _of_changes(changes: Iterable[SchemaChange]) -> Iterator[str]:
+    names: dict[type, str] = {
+        AddColumn: "add column",
+        DropColumn: "drop column",
+        RenameColumn: "modify column",
+        RetypeColumn: "modify column",
+    }
+    return (names.get(type(change), "modify column") for change in changes)
+
+
+def _of_spec(spec: Spec) -> tuple[str, ...]:
+    match spec:
+        case AddIndexSpec(index):
+            return ("add primary key",) if index.primary else ()
+        case DropIndexSpec(name):
+            return ("drop primary key",) if name.upper() == "PRIMARY" else ()
+        case PartitionRowsSpec(_, drop):
+            return ("drop partition",) if drop else ("truncate partition",)
+        case PartitionBySpec(partitioning):
+            return ("remove partitioning",) if partitioning is None else ("alter table partition by",)
+        case _:
+            return _SPECS.get(type(spec), ())
+
+
+_SPECS: dict[type, tuple[str, ...]] = {
+    AddColumnSpec: ("add column",),
+    DropColumnSpec: ("drop column",),
+    ChangeColumnSpec: ("modify column",),
+    AlterDefaultSpec: ("set default value",),
+    AddPartitionsSpec: ("add partition",),
+    ReorganizeSpec: ("reorganize partition",),
+    CoalesceSpec: ("reorganize partition",),
+    ExchangeSpec: ("exchange partition",),
+    StrangeSpec: ("unknown",),
+}

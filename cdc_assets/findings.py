@@ -1,0 +1,101 @@
+"""What is odd about the files: numbers that are missing, files that changed or vanished. Pure.
+
+The sentences go into the outcome's warnings and a check: they are how a person learns of rows that may be lost. Only a
+file that was listed and gone before it was read stops its table, for as long as the ledger remembers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from cdc_assets.changefeed import missing_numbers, parse_data_path
+from cdc_assets.ledger import UNREAD, FileEntry
+from cdc_assets.model import Applied, Life, Listing, SinkOptions, Tso
+
+__all__ = ["file_findings", "unread_files"]
+
+_UNREAD = (
+    "{} was listed and gone before it was read, so what was in it is not known. Restore it, or rebuild the table; if "
+    "its rows do not matter, let `cdc-assets files --forget` forget it."
+)
+
+
+def file_findings(
+    listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, Applied] | None = None
+) -> tuple[str, ...]:
+    """Return one sentence for each gap in the numbers, and for each file that changed or vanished.
+
+    `entries` are what the ledger knows of files, `applied` what the lake holds. A recorded file that is gone is no
+    finding when all of its rows are applied, nor is the gap that it leaves.
+    """
+    known = {entry.path: entry for entry in entries}
+    through = {str(life): state.progress.tso for life, state in (applied or {}).items()}
+    return (
+        *_gaps(listing, known, through),
+        *_changed(listing, known),
+        *_vanished(listing, known, through),
+    )
+
+
+def unread_files(
+    listing: Listing, options: SinkOptions, entries: Iterable[FileEntry]
+) -> Iterator[tuple[str, Tso, str]]:
+    """Yield (root, version, why) of files that an earlier run listed and that were gone before it read them."""
+    listed = {file.path for file in listing.data_files}
+    versions = {(file.root, file.version) for file in listing.schema_files}
+    for entry in entries:
+        place = parse_data_path(entry.path, options, versions) if entry.rows == UNREAD else None
+        if place is not None and entry.path not in listed:
+            yield place.root, place.version, _UNREAD.format(entry.path)
+
+
+def _gaps(listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]) -> Iterator[str]:
+    done = set()
+    for path, entry in known.items():
+        where = parse_data_path(path)
+        if where is not None and _is_done(entry, through):
+            done.add((path.rpartition("/")[0], where.dispatcher, where.number))
+    for (directory, dispatcher), ranges in sorted(missing_numbers(listing).items()):
+        for numbers in ranges:
+            lost = [number for number in numbers if (directory, dispatcher, number) not in done]
+            if lost:
+                some = f"number {lost[0]} is" if len(lost) == 1 else f"numbers {lost[0]} to {lost[-1]} are"
+                of = f" of dispatcher {dispatcher}" if dispatcher else ""
+                yield (
+                    f"{directory}: {some} missing{of}, between files that are there; expected numbers without gaps. "
+                    "If something removed them before they were applied, restore them or rebuild the table."
+                )
+
+
+def _changed(listing: Listing, known: Mapping[str, FileEntry]) -> Iterator[str]:
+    for file in listing.data_files:
+        entry = known.get(file.path)
+        if entry is None or entry.rows == UNREAD or (entry.size, entry.etag) == (file.size, file.etag):
+            continue
+        yield (
+            f"{file.path} was read with {entry.size} bytes (etag {entry.etag}) and has {file.size} now (etag "
+            f"{file.etag}); expected that a file stays as it is. Writers before v8.5.5 can write a number anew after a "
+            "restart; it is read again, and nothing needs to be done unless something else wrote it."
+        )
+
+
+def _vanished(listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]) -> Iterator[str]:
+    listed = {file.path for file in listing.data_files} | set(listing.problems)
+    for path, entry in sorted(known.items()):
+        if path in listed or _is_done(entry, through):
+            continue
+        if entry.rows == UNREAD:
+            yield _UNREAD.format(path)
+        elif entry.life in through:
+            yield (
+                f"{path} is gone and held rows through {entry.max_commit_ts}, {entry.life} is applied through "
+                f"{through[entry.life]} only; expected that files stay until they are applied. Restore it, or rebuild "
+                "the table."
+            )
+
+
+def _is_done(entry: FileEntry, through: Mapping[str, Tso]) -> bool:
+    """Tell whether all rows of a recorded file are applied."""
+    if entry.rows == UNREAD:
+        return False
+    return entry.max_commit_ts is None or entry.max_commit_ts <= through.get(entry.life, -1)

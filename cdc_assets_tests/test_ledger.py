@@ -1,0 +1,280 @@
+"""What the ledger is for: an idle tick costs one read, an advance reads what is new, and lost files are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_assets.cli import commands
+from cdc_assets.findings import file_findings, unread_files
+from cdc_assets.ledger import UNREAD, FileEntry, Ledger
+from cdc_assets.model import (
+    Applied,
+    DataFile,
+    FileStats,
+    Life,
+    Listing,
+    Phase,
+    Progress,
+    SchemaFile,
+    SinkOptions,
+    TableId,
+)
+from cdc_assets.pipeline import Outcome, Pipeline
+from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.mutations import Mutant, play
+from cdc_assets_tests.replay import compare
+from cdc_assets_tests.trial_storage import SECRET, TrialStorage
+
+CONFIGS = {str(config): config for case in cases() for config in case.configs}
+SMALL = CONFIGS["L_crash/csv-ts"]
+CHANGES = CONFIGS["B_ddl_columns/csv-ts"]
+
+
+def pipeline(config: Config, bucket: Path, lake: MemoryLake, ledger: Ledger) -> Pipeline:
+    """As a new process would open it."""
+    settings = config.settings(bucket)
+    return Pipeline(settings, TrialStorage.changefeed(settings), lake, ledger)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    TrialStorage.begin()
+    return Ledger("sqlite://")
+
+
+# --- what a tick costs ------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_tick_costs_one_read(ledger: Ledger) -> None:
+    lake = MemoryLake()
+    assert pipeline(SMALL, SMALL.bucket(), lake, ledger).apply().complete
+    TrialStorage.begin()
+    assert pipeline(SMALL, SMALL.bucket(), lake, ledger).idle()
+    assert TrialStorage.calls == [("read", "metadata")]
+
+
+def test_a_ledger_without_memory_is_not_idle() -> None:
+    assert not pipeline(SMALL, SMALL.bucket(), MemoryLake(), Ledger("sqlite://")).idle()
+
+
+def test_a_new_checkpoint_and_a_held_table_are_not_idle(ledger: Ledger) -> None:
+    one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
+    outcome = one.apply()
+    one.record(replace(outcome, checkpoint=outcome.checkpoint - 1), "")
+    assert not one.idle()
+    held = tuple(replace(table, state="held") for table in outcome.tables)
+    one.record(replace(outcome, tables=held), "")
+    assert not one.idle()
+
+
+@pytest.mark.parametrize("config", [CHANGES, CONFIGS["D_keys/canal-ext"], CONFIGS["E_partitions/canal-ext"]], ids=str)
+def test_an_advance_reads_only_what_is_new(config: Config, ledger: Ledger, tmp_path: Path) -> None:
+    lake, before = MemoryLake(), 0
+    old: set[Path] = set()
+    spared = 0
+    for state in Mutant(config, (), 0, tmp_path).states():
+        known = ledger.files("default")
+        done = {e.path for e in known if e.max_commit_ts is None or e.max_commit_ts <= before}
+        done |= {str(p.relative_to(state.bucket)) for p in old if p.name.startswith("schema_")}
+        TrialStorage.begin()
+        pipeline(config, state.bucket, lake, ledger).apply()
+        assert not done & set(TrialStorage.reads())
+        before, old = state.checkpoint.ts, {p for p in state.bucket.rglob("*") if p.is_file()}
+        spared += len(done)
+    assert spared
+
+
+def test_a_second_run_at_one_checkpoint_reads_no_file_again(ledger: Ledger) -> None:
+    lake = MemoryLake()
+    pipeline(CHANGES, CHANGES.bucket(), lake, ledger).apply()
+    TrialStorage.begin()
+    pipeline(CHANGES, CHANGES.bucket(), lake, ledger).apply()
+    assert TrialStorage.reads() == ["metadata"]
+
+
+@pytest.mark.parametrize("name", ["D_keys/canal-ext", "G_redelivery/csv-ts"])
+def test_a_ledger_that_is_deleted_each_time_changes_nothing_in_the_lake(name: str, tmp_path: Path) -> None:
+    assert play(Mutant(CONFIGS[name], ("redeliver", "temporary", "width"), 4, tmp_path), MemoryLake(), None) == []
+
+
+def test_the_ledger_keeps_what_each_file_told(ledger: Ledger) -> None:
+    pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger).apply("run-7")
+    files = ledger.files("default")
+    assert {f.path for f in files} == {
+        str(p.relative_to(SMALL.bucket())) for p in SMALL.bucket().rglob("CDC*.csv") if p.stat().st_size
+    }
+    assert all(f.run == "run-7" and (f.min_commit_ts or 0) <= (f.max_commit_ts or 0) for f in files)
+    assert all(f.size == (SMALL.bucket() / f.path).stat().st_size for f in files)
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+LIFE = Life(TableId("db", "t"), 5)
+APPLIED = {LIFE: Applied(Progress(100, Phase.ROWS), 5, TableId("db", "t"))}
+
+
+def path_of(number: int) -> str:
+    return f"db/t/5/CDC{number:06d}.csv"
+
+
+def listing(*numbers: int, size: int = 9) -> Listing:
+    files = tuple(DataFile(path_of(n), "db/t", 5, "db/t/5", n, size, "e") for n in numbers)
+    return Listing(100, (), files)
+
+
+def entry(number: int, last: int | None = 50, rows: int = 3, size: int = 9) -> FileEntry:
+    return FileEntry(path_of(number), str(LIFE), size, "e", rows, last, last, "", None, 0.0)
+
+
+@given(st.sets(st.integers(1, 30), min_size=1))
+def test_exactly_the_numbers_between_files_are_missed(numbers: set[int]) -> None:
+    missing = set(range(min(numbers), max(numbers))) - numbers
+    told = file_findings(listing(*numbers), [], {})
+    assert len(told) == len({n for n in missing if n - 1 not in missing})
+    assert file_findings(listing(*numbers), [entry(n) for n in missing], APPLIED) == ()
+
+
+def test_a_changed_file_is_told_with_both_sizes() -> None:
+    (told,) = file_findings(listing(1, size=12), [entry(1)], APPLIED)
+    assert path_of(1) in told
+    assert "9 bytes" in told
+    assert "12" in told
+
+
+@pytest.mark.parametrize(("last", "count"), [(50, 0), (100, 0), (101, 1), (None, 0)])
+def test_a_file_that_is_gone_matters_when_it_held_rows_above_the_applied_ones(last: int | None, count: int) -> None:
+    assert len(file_findings(listing(2), [entry(1, last)], APPLIED)) == count
+
+
+def test_a_file_that_vanished_unread_is_told_and_stops_its_version() -> None:
+    lost = entry(1, None, UNREAD)
+    assert len(file_findings(listing(2), [lost], APPLIED)) == 1
+    schema = SchemaFile("db/t/meta/schema_5_0000000001.json", "db/t", TableId("db", "t"), 5, "", 0, ())
+    without = replace(listing(2), schema_files=(schema,))
+    ((root, version, why),) = unread_files(without, SinkOptions(), [lost])
+    assert (root, version) == ("db/t", 5)
+    assert "not known" in why
+    there = replace(listing(1, 2), schema_files=(schema,))
+    assert list(unread_files(there, SinkOptions(), [lost])) == []
+
+
+# --- files that go ----------------------------------------------------------------------------------------------------
+
+
+def copied(config: Config, place: Path) -> Path:
+    for state in Mutant(config, (), 0, place).states():
+        bucket = state.bucket
+    return bucket
+
+
+def newest(bucket: Path, root: str) -> Path:
+    return max((p for p in bucket.glob(f"{root}/**/CDC*.csv") if p.stat().st_size), key=lambda p: p.name)
+
+
+def apply_losing(path: Path, config: Config, bucket: Path, lake: MemoryLake, ledger: Ledger) -> Outcome:
+    """Apply while a file goes between listing and reading."""
+    one = pipeline(config, bucket, lake, ledger)
+    plain = one.feed.listing
+
+    def listing() -> Listing:
+        found = plain()
+        path.unlink(missing_ok=True)
+        return found
+
+    one.feed.listing = listing  # type: ignore[method-assign]
+    return one.apply()
+
+
+def test_a_file_that_goes_before_it_is_read_stops_its_table_and_no_other(ledger: Ledger, tmp_path: Path) -> None:
+    bucket, lake = copied(SMALL, tmp_path), MemoryLake()
+    lost = newest(bucket, "crash/a")
+    outcome = apply_losing(lost, SMALL, bucket, lake, ledger)
+    states = {str(table.name): (table.state, table.reason) for table in outcome.tables}
+    assert states["crash.a"][0] == "failed"
+    assert str(lost.relative_to(bucket)) in states["crash.a"][1]
+    assert "rebuild the table" in states["crash.a"][1]
+    assert {state for name, (state, _) in states.items() if name != "crash.a"} == {"applied"}
+
+
+def test_the_table_stays_held_until_the_file_is_back(ledger: Ledger, tmp_path: Path) -> None:
+    bucket, lake = copied(SMALL, tmp_path), MemoryLake()
+    lost = newest(bucket, "crash/a")
+    data = lost.read_bytes()
+    apply_losing(lost, SMALL, bucket, lake, ledger)
+    again = pipeline(SMALL, bucket, lake, ledger).apply()
+    assert {str(t.name): t.state for t in again.tables}["crash.a"] == "held"
+    assert any(lost.name in warning for warning in again.warnings)
+    lost.write_bytes(data)
+    outcome = pipeline(SMALL, bucket, lake, ledger).apply()
+    final = SMALL.checkpoints[-1].expected
+    assert final is not None
+    assert compare(SMALL, final, lake, outcome) == []
+
+
+def test_a_file_that_is_forgotten_holds_nothing(ledger: Ledger, tmp_path: Path) -> None:
+    bucket, lake = copied(SMALL, tmp_path), MemoryLake()
+    lost = newest(bucket, "crash/a")
+    apply_losing(lost, SMALL, bucket, lake, ledger)
+    assert ledger.forget_files("default", [str(lost.relative_to(bucket))]) == 1
+    assert pipeline(SMALL, bucket, lake, ledger).apply().complete
+
+
+def test_an_applied_file_may_go_at_any_time(ledger: Ledger, tmp_path: Path) -> None:
+    bucket, lake = copied(SMALL, tmp_path), MemoryLake()
+    pipeline(SMALL, bucket, lake, ledger).apply()
+    outcome = apply_losing(newest(bucket, "crash/a"), SMALL, bucket, lake, ledger)
+    assert outcome.complete
+    assert outcome.warnings == ()
+
+
+def test_a_file_that_comes_back_at_once_is_read(ledger: Ledger, tmp_path: Path) -> None:
+    bucket, lake = copied(SMALL, tmp_path), MemoryLake()
+    path = str(newest(bucket, "crash/a").relative_to(bucket))
+    missing = [path]
+    TrialStorage.fault = lambda verb, p: (
+        FileNotFoundError(missing.pop()) if verb == "read" and missing and p == path else None
+    )
+    assert pipeline(SMALL, bucket, lake, ledger).apply().complete
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_files_command_shows_what_was_applied_when(tmp_path: Path) -> None:
+    TrialStorage.begin()
+    kept = Ledger(f"sqlite:///{tmp_path}/ledger.db")
+    pipeline(SMALL, SMALL.bucket(), MemoryLake(), kept).apply("run-7")
+    stats = [FileStats("crash/a/1/CDC000001.csv", 1, "", 1, 2, 3)]
+    kept.record_files("default", LIFE, stats, "run-8", 77)
+    kept.record_unread("default", LIFE, "crash/a/1/CDC000002.csv", "run-8")
+    kept.close()
+    done = CliRunner().invoke(commands, ["files", "--warehouse", str(tmp_path), "--json"], standalone_mode=False)
+    rows = {row["path"]: row for row in json.loads(done.output)}
+    one = rows["crash/a/1/CDC000001.csv"]
+    assert (one["rows"], one["min_commit_ts"], one["max_commit_ts"]) == (1, 2, 3)
+    assert (one["run"], one["snapshot"], one["table"]) == ("run-8", 77, "db.t")
+    assert rows["crash/a/1/CDC000002.csv"]["rows"] is None
+    text = CliRunner().invoke(commands, ["files", "--warehouse", str(tmp_path)], standalone_mode=False).output
+    assert all(path in text for path in rows)
+    assert "run-7" in text
+    assert SECRET not in text
+
+
+def test_the_files_command_forgets_what_it_is_told(tmp_path: Path) -> None:
+    TrialStorage.begin()
+    kept = Ledger(f"sqlite:///{tmp_path}/ledger.db")
+    pipeline(SMALL, SMALL.bucket(), MemoryLake(), kept).apply()
+    kept.record_unread("default", LIFE, "x/1/CDC1.csv", "")
+    arguments = ["files", "--warehouse", str(tmp_path), "--forget", "x/1/CDC1.csv"]
+    assert CliRunner().invoke(commands, arguments, standalone_mode=False).exit_code == 0
+    assert "x/1/CDC1.csv" not in {f.path for f in kept.files("default")}
+    assert CliRunner().invoke(commands, arguments, standalone_mode=False).exception is not None
+    kept.close()
