@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 from sqlglot import TokenType
@@ -60,6 +61,7 @@ _KINDS = {
 _FEATURE = re.compile(r"/\*(?:T!(?:\[[^\]]*\])?|!\d*)")
 
 
+@lru_cache(maxsize=8192)  # every plan reads every DDL again
 def tokens(sql: str) -> tuple[Token, ...]:
     """Return the tokens of one statement, TiDB's and MySQL's version comments read as text; raises Unreadable."""
     plain = _uncommented(sql)

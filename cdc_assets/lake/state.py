@@ -324,14 +324,17 @@ class LakeState:
         snapshots = lineage(self._metadata(held.metadata_location), across_rewrites=True)
         return any(s.summary is not None and s.summary.additional_properties.get(name) == value for s in snapshots)
 
-    def snapshot_below(self, held: Held, progress: Progress) -> int:
-        """Return the newest snapshot labelled below a progress: the state before the DDL at that TSO."""
+    def snapshot_below(self, held: Held, version: Tso) -> int:
+        """Return the newest snapshot that has not seen the DDL of that version: the state before it.
+
+        Not by progress: rows through a checkpoint that is the DDL's own TSO come before the DDL.
+        """
         for snapshot in lineage(self._metadata(held.metadata_location), across_rewrites=True):
             label = label_of(snapshot)
-            if label is not None and label.progress < progress:
+            if label is not None and label.ddl < version:
                 return snapshot.snapshot_id
         raise TableHeld(
-            f"{held.life}: no snapshot from before version {progress.tso} is left, so its rows cannot change places. "
+            f"{held.life}: no snapshot from before version {version} is left, so its rows cannot change places. "
             "Snapshots of a table must not be expired while an exchange is open; rebuild both tables.",
             table=str(held.life),
         )

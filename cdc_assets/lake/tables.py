@@ -248,8 +248,7 @@ class Lake:
     def _exchange(self, step: ExchangePartition, work: _Work, label: Label) -> None:
         """Both inputs are read as they were before the DDL, so a crash between the two tables' commits does no harm."""
         other = self.state.find(step.other)
-        before = Progress(step.at, Phase.DDL)
-        theirs = self.state.snapshot_below(other, before)
+        theirs = self.state.snapshot_below(other, step.at)
         name = work.session.name(other.identifier)
         rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)
         if step.partitioned:
