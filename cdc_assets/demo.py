@@ -64,8 +64,8 @@ class Demo:
         with tarfile.open(str(files("cdc_assets") / "demo_feed.tar.xz")) as archive:
             archive.extractall(self.directory / "recorded", filter="data")
         shutil.copy(self.directory / "recorded" / "changefeed.toml", self.directory)
-        self.settings_file.write_text(_SETTINGS.format(name=NAME, bucket=self.bucket))
         (self.home / "dagster.yaml").write_text(_instance_text())
+        self.settings_file.write_text(_SETTINGS.format(name=NAME, bucket=self.bucket))
         plays: list[dict[str, Any]] = json.loads((self.directory / "recorded" / "plays.json").read_text())
         return plays
 
@@ -92,10 +92,30 @@ class Demo:
 def demo_settings() -> Settings:
     """Return the settings of the demo below the working directory, prepared with its whole feed when there is none."""
     demo = Demo(os.environ.get("CDC_ASSETS_DEMO", ".demo"))
-    if not demo.settings_file.exists():
-        for play in demo.prepare():
-            demo.play(play)
+    _prepare_once(demo)
     return load(demo.settings_file)
+
+
+def _prepare_once(demo: Demo) -> None:
+    """Prepare a demo with its whole feed, by one process: Dagster's load the code location all at once."""
+    lock = demo.directory.with_name(demo.directory.name + ".lock")
+    ready = demo.bucket / "metadata"
+    if ready.exists():
+        return
+    try:
+        lock.mkdir(parents=True)
+    except FileExistsError:
+        for _ in range(100):
+            if ready.exists() and not lock.exists():
+                return
+            time.sleep(0.2)
+        raise BadSettings(f"{lock} says that another process prepares the demo. If none does, remove it.") from None
+    try:
+        if not ready.exists():
+            for play in demo.prepare():
+                demo.play(play)
+    finally:
+        lock.rmdir()
 
 
 def run_demo(directory: str) -> int:
@@ -171,11 +191,10 @@ def _show_rows(lake: LakeSettings) -> None:
 
 def run_ui(directory: str, port: int) -> int:
     """Run Dagster's webserver and daemon on the demo's instance until Ctrl-C."""
-    demo = Demo(directory)
-    if not demo.settings_file.exists():
-        for play in demo.prepare():
-            demo.play(play)
     from cdc_assets.defs.instance import stop_group
+
+    demo = Demo(directory)
+    _prepare_once(demo)
 
     command = [
         sys.executable,
