@@ -392,7 +392,7 @@ def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
 
 
 def _decide(as_json: bool, given: dict[str, Any]) -> int:
-    from cdc_assets.describe import describe_step, step_lines
+    from cdc_assets.describe import describe_plan, step_lines
     from cdc_assets.opening import open_pipeline
     from cdc_assets.release import decide
 
@@ -403,7 +403,7 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
     with open_pipeline(target.changefeeds[0], lake) as pipeline:
         ways = [way for way in ("skip", "rebuild", "undo") if given[way]]
         life, planned = decide(pipeline, given["table"], given["version"], ways, given["text"], given["who"])
-    steps = [describe_step(step, planned) for step in planned.of(life)]
+    steps = describe_plan(dataclasses.replace(planned, steps=planned.of(life)))
     if as_json:
         _print({"table": str(life), "steps": [dataclasses.asdict(step) for step in steps]})
     else:

@@ -63,6 +63,11 @@ class Event:
     kept: bool = False
 
     @property
+    def told_action(self) -> str:
+        """The action, and that a person decided it."""
+        return self.action if self.release is None else f"{self.action}, released by {self.release.way}"
+
+    @property
     def neutral(self) -> bool:
         """Tell whether rows before and after it can be applied together."""
         quiet = self.action == "change" and all(isinstance(change, SetDefault) for change in self.changes)
@@ -281,13 +286,11 @@ class _Player:
             self.kept[name] = table
             self._event(table, version, "change", file, release=decision.release, kept=True)
             return
-        self._move_aside(version, name, table, file, decision.release)
+        self._move_aside(version, name, table, file, release=decision.release)
 
-    def _move_aside(
-        self, version: Tso, name: TableId, table: _Open, file: SchemaFile, release: Release | None = None
-    ) -> None:
+    def _move_aside(self, version: Tso, name: TableId, table: _Open, file: SchemaFile, **more: Any) -> None:
         table.name = None
-        self._event(table, version, "drop", file, release=release)
+        self._event(table, version, "drop", file, **more)
         self.dropped.setdefault(name, []).append(table)
 
     def _make_room(self, version: Tso, file: SchemaFile) -> None:

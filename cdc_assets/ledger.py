@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from cdc_assets.errors import StorageUnavailable
 from cdc_assets.fidelity import ColumnFidelity
 from cdc_assets.model import FileStats, Life, StepResult, TableId, Tso
 from cdc_assets.mysql_types import Grade
@@ -169,9 +170,15 @@ class TableState:
 class Ledger:
     """Record and recall; `changefeed` is the name of the changefeed, `run` whatever identifies a run."""
 
-    def __init__(self, url: str) -> None:
-        self._engine = sa.create_engine(url)
-        _METADATA.create_all(self._engine, checkfirst=True)
+    def __init__(self, url: str, patience_seconds: float = 30) -> None:
+        """Open the database of a SQLAlchemy URL; a SQLite file that another process writes to is waited for."""
+        waiting = {"timeout": patience_seconds} if sa.make_url(url).get_backend_name() == "sqlite" else {}
+        self._engine = sa.create_engine(url, connect_args=waiting)
+        with suppress(sa.exc.DBAPIError):
+            _METADATA.create_all(self._engine, checkfirst=True)
+            return
+        with self._answering():  # another process made the tables at the same moment
+            _METADATA.create_all(self._engine, checkfirst=True)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -179,8 +186,23 @@ class Ledger:
 
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
-        with self._engine.begin() as connection:
+        with self._answering(), self._engine.begin() as connection:
             yield connection
+
+    @contextmanager
+    def _read(self) -> Iterator[sa.Connection]:
+        with self._answering(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.DBAPIError as error:
+            raise StorageUnavailable(
+                f"the ledger {self._engine.url.render_as_string()} did not answer ({error.orig}). The tables stand as "
+                "their own commits say; nothing of them is lost. Try again."
+            ) from error
 
     # --- files ---
 
@@ -188,30 +210,38 @@ class Ledger:
         self, changefeed: str, life: Life, files: Iterable[FileStats], run: str, snapshot: int | None
     ) -> None:
         """Remember what reading these files told; a file that is read again replaces its entry."""
+        known = {stats.path: stats for stats in files}
+        if not known:
+            return
+        rows = [
+            {
+                "changefeed": changefeed,
+                "path": stats.path,
+                "size": stats.size,
+                "etag": stats.etag,
+                "life": str(life),
+                "rows": stats.rows,
+                "min_commit_ts": stats.min_commit_ts,
+                "max_commit_ts": stats.max_commit_ts,
+                "run": run,
+                "snapshot": snapshot,
+                "read_at": time.time(),
+            }
+            for stats in known.values()
+        ]
+        paths = [{"of": changefeed, "at": path} for path in known]
         with self._write() as connection:
-            for stats in files:
-                _replace_notes(connection, changefeed, life, stats)
-                _replace(
-                    connection,
-                    _FILES,
-                    {"changefeed": changefeed, "path": stats.path},
-                    {
-                        "size": stats.size,
-                        "etag": stats.etag,
-                        "life": str(life),
-                        "rows": stats.rows,
-                        "min_commit_ts": stats.min_commit_ts,
-                        "max_commit_ts": stats.max_commit_ts,
-                        "run": run,
-                        "snapshot": snapshot,
-                        "read_at": time.time(),
-                    },
-                )
+            for table in (_FILES, _FIDELITY):
+                mine = sa.and_(table.c.changefeed == sa.bindparam("of"), table.c.path == sa.bindparam("at"))
+                connection.execute(sa.delete(table).where(mine), paths)
+            connection.execute(sa.insert(_FILES), rows)
+            for stats in known.values():
+                _insert_notes(connection, changefeed, life, stats)
 
     def file_stats(self, changefeed: str) -> dict[str, FileStats]:
         """Return what is known of every file that was read, by path."""
         query = sa.select(_FILES).where(_FILES.c.changefeed == changefeed, _FILES.c.rows != UNREAD)
-        with self._engine.connect() as connection:
+        with self._read() as connection:
             return {
                 row.path: FileStats(row.path, row.size, row.etag, row.rows, row.min_commit_ts, row.max_commit_ts)
                 for row in connection.execute(query)
@@ -220,7 +250,7 @@ class Ledger:
     def files(self, changefeed: str) -> tuple[FileEntry, ...]:
         """Return every file that was read, and those that vanished unread, by path."""
         query = sa.select(_FILES).where(_FILES.c.changefeed == changefeed).order_by(_FILES.c.path)
-        with self._engine.connect() as connection:
+        with self._read() as connection:
             return tuple(
                 FileEntry(
                     row.path,
@@ -254,7 +284,7 @@ class Ledger:
     def schema_files(self, changefeed: str) -> dict[tuple[str, int, str], bytes]:
         """Return the contents of schema files that were read before, by (path, size, etag)."""
         query = sa.select(_SCHEMA_FILES).where(_SCHEMA_FILES.c.changefeed == changefeed)
-        with self._engine.connect() as connection:
+        with self._read() as connection:
             return {(row.path, row.size, row.etag): row.contents for row in connection.execute(query)}
 
     def record_schema_files(self, changefeed: str, contents: Mapping[tuple[str, int, str], bytes]) -> None:
@@ -267,7 +297,7 @@ class Ledger:
     def files_of(self, changefeed: str, life: Life) -> tuple[FileStats, ...]:
         """Return what is known of the files that were read for one table."""
         query = sa.select(_FILES).where(_FILES.c.changefeed == changefeed, _FILES.c.life == str(life))
-        with self._engine.connect() as connection:
+        with self._read() as connection:
             return tuple(
                 FileStats(row.path, row.size, row.etag, row.rows, row.min_commit_ts, row.max_commit_ts)
                 for row in connection.execute(query)
@@ -283,7 +313,7 @@ class Ledger:
             .where(one.changefeed == changefeed, one.life == str(life))
             .group_by(one.column, one.rule)
         )
-        with self._engine.connect() as connection:
+        with self._read() as connection:
             return {(column, rule): int(count) for column, rule, count in connection.execute(query)}
 
     def record_columns(self, changefeed: str, life: Life, columns: Iterable[ColumnFidelity]) -> None:
@@ -312,7 +342,7 @@ class Ledger:
         """Return the fidelity report of a table: what the lake keeps of each column, with the counts so far."""
         notes = self.notes(changefeed, life)
         query = sa.select(_COLUMNS).where(_COLUMNS.c.changefeed == changefeed, _COLUMNS.c.life == str(life))
-        with self._engine.connect() as connection:
+        with self._read() as connection:
             rows = connection.execute(query.order_by(_COLUMNS.c.position)).all()
         return tuple(
             ColumnFidelity(
@@ -361,7 +391,7 @@ class Ledger:
     def journal(self, changefeed: str) -> tuple[JournalEntry, ...]:
         """Return every DDL carried out, oldest first."""
         query = sa.select(_JOURNAL).where(_JOURNAL.c.changefeed == changefeed).order_by(_JOURNAL.c.tso, _JOURNAL.c.life)
-        with self._engine.connect() as connection:
+        with self._read() as connection:
             return tuple(
                 JournalEntry(
                     row.life,
@@ -405,7 +435,7 @@ class Ledger:
     def states(self) -> dict[str, tuple[TableState, ...]]:
         """Return the last known state of every table, by changefeed."""
         found: dict[str, list[TableState]] = {}
-        with self._engine.connect() as connection:
+        with self._read() as connection:
             for row in connection.execute(
                 sa.select(_TABLES).order_by(_TABLES.c.schema, _TABLES.c.table, _TABLES.c.life)
             ):
@@ -424,10 +454,8 @@ class Ledger:
         return {changefeed: tuple(states) for changefeed, states in found.items()}
 
 
-def _replace_notes(connection: sa.Connection, changefeed: str, life: Life, stats: FileStats) -> None:
+def _insert_notes(connection: sa.Connection, changefeed: str, life: Life, stats: FileStats) -> None:
     """A file's counts are those of its newest reading."""
-    one = _FIDELITY.c
-    connection.execute(sa.delete(_FIDELITY).where(one.changefeed == changefeed, one.path == stats.path))
     rows = [
         {
             "changefeed": changefeed,

@@ -301,6 +301,7 @@ class Pipeline:
         self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, _Progressing], run: str
     ) -> list[Life]:
         """Run the steps in order; return the tables to plan again: another writer moved them, or a file is gone."""
+        self.lake.settle_names()  # a run that died may have left a rename half done
         moved: list[Life] = []
         renaming: Tso | None = None
         for number, step in enumerate(steps):
@@ -381,7 +382,7 @@ class Pipeline:
             if event.at in versions and not event.neutral:
                 name = event.name or event.file.table
                 self.ledger.record_ddl(
-                    self.settings.name, step.life, event.at, name, event.action, event.file.query, result, run
+                    self.settings.name, step.life, event.at, name, event.told_action, event.file.query, result, run
                 )
 
     def _record_columns(self, planned: Plan, tables: Iterable[Life]) -> None:

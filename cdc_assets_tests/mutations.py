@@ -23,66 +23,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from cdc_assets.changefeed import Changefeed, Opener, parse_data_path, parse_schema_file, parse_schema_path
-from cdc_assets.config import ChangefeedSettings
-from cdc_assets.errors import MetadataMissing
+from cdc_assets.changefeed import parse_data_path, parse_schema_file, parse_schema_path
 from cdc_assets.history import read_history
-from cdc_assets.ledger import Ledger
-from cdc_assets.model import Listing, SinkOptions, Tso
-from cdc_assets.pipeline import Pipeline
+from cdc_assets.model import Tso
 from cdc_assets_tests.cases import Checkpoint, Config
-from cdc_assets_tests.replay import compare
+from cdc_assets_tests.records import Record, records
 
-__all__ = ["SINS", "Mutant", "Record", "State", "play", "records", "sin_sets"]
+__all__ = ["SINS", "Mutant", "State", "sin_sets"]
 
 _NAME = re.compile(r"(CDC(?:_[^_/]+_)?)([0-9]+)(\.[a-z]+)")
-
-
-# --- records ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One whole record of a data file, terminator included."""
-
-    ts: Tso
-    raw: bytes
-
-
-def records(data: bytes, options: SinkOptions) -> tuple[bytes, list[Record]]:
-    """Return the header (b"" for none) and the whole records of a data file; an unfinished one at the end is left out.
-
-    Only for rows with commit-ts, and for CSV with the usual quote. Written without the product's decoders.
-    """
-    end = options.terminator.encode()
-    if options.protocol == "canal-json":
-        lines = [line for line in data.split(end)[:-1] if line]
-        return b"", [Record(json.loads(line)["_tidb"]["commitTs"], line + end) for line in lines]
-    found: list[bytes] = []
-    at = start = 0
-    while (stop := data.find(end, at)) >= 0:
-        at = stop + len(end)
-        # A terminator counts where all quotes before it are closed.
-        if data.count(b'"', start, stop) % 2 == 0:
-            found.append(data[start:at])
-            start = at
-    header = found.pop(0) if options.output_field_header and found else b""
-    return header, [Record(int(_fourth(line, options.delimiter.encode())), line) for line in found]
-
-
-def _fourth(line: bytes, delimiter: bytes) -> bytes:
-    field_start, fields, at, quoted = 0, 0, 0, False
-    while True:
-        if line[at : at + 1] == b'"':
-            quoted = not quoted
-        elif not quoted and line.startswith(delimiter, at):
-            if fields == 3:
-                return line[field_start:at]
-            fields, field_start, at = fields + 1, at + len(delimiter), at + len(delimiter) - 1
-        at += 1
-        assert at < len(line), line
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,82 +508,3 @@ def sin_sets(seed: int, count: int) -> list[tuple[str, ...]]:
     chooser = random.Random(seed)
     names = list(SINS)
     return [tuple(sorted(chooser.sample(names, chooser.randint(2, 6)), key=names.index)) for _ in range(count)]
-
-
-# --- the reader -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Eye(Opener):
-    """Reads the beginning of torn files the first time."""
-
-    torn: dict[str, int] = field(default_factory=dict)
-
-    def read(self, path: str) -> bytes:
-        data = Opener.read(self, path)
-        return data[: self.torn.pop(path)] if path in self.torn else data
-
-
-class _Reader(Changefeed):
-    """Lists, and then files go."""
-
-    def __init__(self, settings: ChangefeedSettings, state: State) -> None:
-        super().__init__(settings)
-        self.state = state
-        plain = self.opener
-        self.opener = _Eye(
-            plain.protocol, plain.prefix, plain.uri, plain.options, pauses=(0.0, 0.0), torn=dict(state.torn)
-        )
-
-    def listing(self) -> Listing:
-        listing = super().listing()
-        for path in self.state.gone:
-            (self.state.bucket / path).unlink(missing_ok=True)
-        return listing
-
-
-def play(mutant: Mutant, lake: Any, ledger: Ledger | None) -> list[str]:
-    """Apply every state and return what differs from the source, with the sins that were done until then.
-
-    Without a ledger each state is read with an empty one.
-    """
-    done: list[str] = []
-    before: Tso = 0
-    for state in mutant.states():
-        done += [f"at {state.checkpoint.ts} {one}" for one in state.done]
-        settings = mutant.config.settings(state.bucket)
-        pipeline = Pipeline(settings, _Reader(settings, state), lake, ledger or Ledger("sqlite://"))
-        wrong = _in_trouble(state, pipeline, before) if state.trouble else []
-        outcome = pipeline.apply("test")
-        mutant.applied = before = state.checkpoint.ts
-        if state.checkpoint.expected is not None:
-            wrong += compare(mutant.config, state.checkpoint.expected, lake, outcome)
-        if wrong:
-            return [f"{mutant.config} {mutant.sins} at {state.checkpoint.ts}", *wrong, *done]
-    return []
-
-
-def _in_trouble(state: State, pipeline: Pipeline, before: Tso) -> list[str]:
-    """While `metadata` is not as it should be nothing may change, and the message has to say so."""
-    metadata = state.bucket / "metadata"
-    whole = metadata.read_bytes()
-    stood = dict(pipeline.lake.applied())
-    if state.trouble == "missing":
-        metadata.unlink()
-    else:
-        metadata.write_bytes(whole[:-5] if state.trouble == "halfway" else b'{"checkpoint-ts":%d}' % max(before - 1, 0))
-    wrong: list[str] = []
-    try:
-        outcome = pipeline.apply("test")
-        if state.trouble != "behind":
-            wrong.append(f"metadata was {state.trouble} and {outcome} came of it")
-        elif before and not any("above the checkpoint" in warning for warning in outcome.warnings):
-            wrong.append(f"the checkpoint went back without a warning: {outcome.warnings}")
-    except MetadataMissing:
-        if state.trouble == "behind":
-            raise
-    now = pipeline.lake.applied()
-    if any(now[life] != at for life, at in stood.items() if at.progress.tso >= before or state.trouble != "behind"):
-        wrong.append(f"tables moved while metadata was {state.trouble}")
-    metadata.write_bytes(whole)
-    return wrong

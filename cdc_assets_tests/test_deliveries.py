@@ -96,7 +96,7 @@ def test_a_file_that_was_seen_half_is_read_again(feed: Feed) -> None:
     feed.put("metadata", b'{"checkpoint-ts":10}')
     whole = Changefeed(feed.settings)
     listing = whole.listing()
-    feed.file(1, 10, 20, size=30)  # what a cache still shows of it
+    feed.file(1, 10, 20, size=48)  # what a cache still shows of it
     pipeline = Pipeline(feed.settings, whole, feed.lake, feed.ledger)
     whole.listing = lambda: listing  # type: ignore[method-assign]
     assert pipeline.apply().complete

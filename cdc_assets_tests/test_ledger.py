@@ -29,7 +29,8 @@ from cdc_assets.model import (
 from cdc_assets.pipeline import Outcome, Pipeline
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.mutations import Mutant, play
+from cdc_assets_tests.mutant_reader import play
+from cdc_assets_tests.mutations import Mutant
 from cdc_assets_tests.replay import compare
 from cdc_assets_tests.trial_storage import SECRET, TrialStorage
 

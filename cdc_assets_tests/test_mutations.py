@@ -17,7 +17,9 @@ from cdc_assets.model import ApplyRows, SinkOptions
 from cdc_assets.window import Window
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
-from cdc_assets_tests.mutations import SINS, Mutant, play, records, sin_sets
+from cdc_assets_tests.mutant_reader import play
+from cdc_assets_tests.mutations import SINS, Mutant, sin_sets
+from cdc_assets_tests.records import records
 
 CHOSEN = (
     "A_all_types",

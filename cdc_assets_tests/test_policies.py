@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets import ddl
-from cdc_assets.config import POLICY_KINDS
+from cdc_assets.config import POLICY_KINDS, from_flags
 from cdc_assets.describe import column_fidelity, describe_tables
+from cdc_assets.errors import BadSettings
 from cdc_assets.history import History, read_history
 from cdc_assets.model import (
     AddColumn,
@@ -134,6 +135,14 @@ def test_the_strictest_part_wins_whatever_the_order(policies: dict[str, str], sh
     given = set(policies.values())
     way = Rules(policies).decide(LIFE, 30, kinds).way
     assert way == ("hold" if "hold" in given else "skip" if "skip" in given else "apply")
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy"), [("rename table", "skip"), ("create table", "skip"), ("create schema", "hold")]
+)
+def test_a_policy_after_which_rows_had_no_place_is_refused(kind: str, policy: str) -> None:
+    with pytest.raises(BadSettings, match=f'"{policy}" is not for {kind}'):
+        from_flags(sink_uri="/a?protocol=csv", policies={kind: policy})
 
 
 # --- hold -------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,18 @@ from cdc_assets.reduce import COUNT
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Target", "delete_where", "exchange", "key_form", "merge_rows", "net_rows", "overwrite", "publish", "target"]
+__all__ = [
+    "Target",
+    "delete_where",
+    "exchange",
+    "key_form",
+    "merge_rows",
+    "net_rows",
+    "overwrite",
+    "publish",
+    "refuse_moved",
+    "target",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +90,7 @@ def publish(
     """
     staged = _staged(target, label, rows) if rows is not None else None
     work = target.table.newTransaction()  # reads the table's newest state
-    table = work.table()
-    if (_snapshot_id(table), table.schema().schemaId()) != (target.snapshot, target.schema_id):
-        raise TableMoved(
-            f"{target.name}: another writer committed first. Read the progress again and plan again.",
-            table=".".join(target.identifier),
-        )
+    refuse_moved(target, work.table())
     work.updateSchema().commit()
     if schema is not None:
         schema(work)
@@ -98,6 +104,15 @@ def publish(
     else:
         _mark(target, work, label, delete_all)
     work.commitTransaction()
+
+
+def refuse_moved(target: Target, table: Any) -> None:
+    """Raise TableMoved when a table, as just loaded, is not what the step began with."""
+    if (_snapshot_id(table), table.schema().schemaId()) != (target.snapshot, target.schema_id):
+        raise TableMoved(
+            f"{target.name}: another writer committed first. Read the progress again and plan again.",
+            table=".".join(target.identifier),
+        )
 
 
 def _mark(target: Target, work: Any, label: Label, delete_all: bool) -> None:

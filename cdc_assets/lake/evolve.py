@@ -1,6 +1,6 @@
 """Tables made, changed and rewritten. What Iceberg can do in metadata is one Java transaction; the rest is a rewrite.
 
-A rewrite (`CREATE OR REPLACE TABLE … AS SELECT` in one commit, with MySQL's conversion rules) has no parent snapshot:
+A rewrite (`REPLACE TABLE … AS SELECT` in one commit, with MySQL's conversion rules) has no parent snapshot:
 older ones stay readable by id, rollback across it is not possible. Iceberg lets it win over a commit made meanwhile;
 that commit's label is gone with its rows, so progress tells that they are due again.
 """
@@ -20,7 +20,7 @@ from cdc_assets.conversions import convert, needs_conversion
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.evolution import default_array
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.lake.commit import Target, delete_where, publish, sql_condition
+from cdc_assets.lake.commit import Target, delete_where, publish, refuse_moved, sql_condition
 from cdc_assets.lake.names import OWN, Identifier, format_identity, format_name
 from cdc_assets.lake.session import StepSession, quoted
 from cdc_assets.lake.state import CHANGEFEED, IDENTITY, KEY, NAME, Label
@@ -304,9 +304,10 @@ class _Source:
 
 
 def _rewrite(target: Target, step: ChangeTable, label: Label) -> None:
-    names = _column_names(target.table)
+    """Read the rows as the step found them: what another writer commits from here on must not be converted twice."""
+    rows = target.session.spark.read.option("versionAsOf", str(target.snapshot)).table(target.name)
+    names = rows.columns
     sources = list(_sources(step, names))
-    rows = target.session.spark.table(target.name)
     for one in step.changes:
         if isinstance(one, DeleteRows):
             gone = "true" if one.predicate is None else sql_condition(one.predicate)
@@ -317,8 +318,9 @@ def _rewrite(target: Target, step: ChangeTable, label: Label) -> None:
     for key, value in label.properties().items():
         writer = writer.option(f"snapshot-property.{key}", value)
     told = ", ".join(f"{quoted(source.column.name)} {spark_type(source.column)}" for source in sources)
-    target.session.statements.append(f"CREATE OR REPLACE TABLE {target.name} ({told}, {COMMIT_TS} bigint) AS SELECT …")
-    writer.createOrReplace()
+    target.session.statements.append(f"REPLACE TABLE {target.name} ({told}, {COMMIT_TS} bigint) AS SELECT …")
+    refuse_moved(target, target.session.load(target.identifier))
+    writer.replace()  # never `createOrReplace`: a table that was renamed meanwhile would get a twin
     target.table.refresh()
     _refuse_lost(target, step)
     work = target.table.newTransaction()
@@ -366,7 +368,10 @@ def _converted(rows: DataFrame, sources: Sequence[_Source], names: Sequence[str]
     fields = [f"c{position} {spark_type(source.column)}" for position, source in enumerate(sources)]
     last = names.index(COMMIT_TS)
     out = renamed.mapInArrow(_converter(tuple(sources), last), ", ".join([*fields, f"{COMMIT_TS} bigint"]))
-    aliases = [sql.col(f"c{position}").alias(source.column.name) for position, source in enumerate(sources)]
+    aliases = [
+        sql.col(f"c{position}").alias(source.column.name, metadata={"comment": column_doc(source.column)})
+        for position, source in enumerate(sources)
+    ]
     return out.select(*aliases, sql.col(COMMIT_TS))
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from cdc_assets.errors import CdcError
+from cdc_assets.errors import CdcError, StorageUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model import ApplyRows, Report, TableSchema
 from cdc_assets.reduce import COUNT, FILE
@@ -55,9 +55,12 @@ def part_writer(
 
 def _write_part(path: str, io: Mapping[str, str], step: ApplyRows, read: Callable[[], Window], number: int) -> Part:
     try:
-        window = read()
+        return _written(path, io, step, read(), number)
     except CdcError as error:  # Spark would turn it into text
         return Part(Report(), error=error)
+
+
+def _written(path: str, io: Mapping[str, str], step: ApplyRows, window: Window, number: int) -> Part:
     changes = window.changes
     if window.report.failed:
         return Part(window.report)
@@ -76,10 +79,15 @@ def _write_part(path: str, io: Mapping[str, str], step: ApplyRows, read: Callabl
 
 
 def _write(io: Mapping[str, str], path: str, name: str, rows: pa.Table) -> None:
-    system, place = storage(io, path)
-    system.create_dir(place, recursive=True)
-    with system.open_output_stream(f"{place}/{name}") as sink:
-        pq.write_table(rows, sink)
+    try:
+        system, place = storage(io, path)
+        system.create_dir(place, recursive=True)
+        with system.open_output_stream(f"{place}/{name}") as sink:
+            pq.write_table(rows, sink)
+    except OSError as error:
+        raise StorageUnavailable(
+            f"{path}: the warehouse takes no files ({error}). Nothing was applied. Correct that and try again."
+        ) from error
 
 
 def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:

@@ -7,6 +7,7 @@ are used again one after the other: each has a catalog with connections of its o
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -36,10 +37,18 @@ _MOVED = (
     "org.apache.iceberg.exceptions.CommitStateUnknownException",
     "org.apache.iceberg.exceptions.NoSuchTableException",
     "org.apache.spark.sql.catalyst.analysis.NoSuchTableException",
+    "org.apache.spark.sql.catalyst.analysis.CannotReplaceMissingTableException",
 )
 """What the loser of a race gets: a conflict, or that the table is not at its name any more."""
 
-_UNANSWERED = ("java.net.ConnectException", "java.net.SocketTimeoutException", "java.sql.SQLTransientException")
+_OTHER_TABLE = "Table UUID does not match"
+"""What Iceberg says, without a class of its own, when another table took the name of a loaded one."""
+
+_UNANSWERED = ("java.io.", "java.net.", "java.nio.file.", "java.sql.", "org.sqlite.", "software.amazon.awssdk.core.")
+"""Where the exceptions of a catalog or a warehouse come from that did not do what it was asked."""
+
+_IN_TEXT = re.compile(r"\bjava\.(?:io|net|nio\.file)\.\w+Exception: [^\n]*")
+"""What the executors' exceptions look like when they reach the driver as text."""
 
 
 def spark_configuration(settings: LakeSettings) -> dict[str, str]:
@@ -215,23 +224,37 @@ class Sessions:
 
 @contextmanager
 def races(table: str) -> Iterator[None]:
-    """Turn Java's exceptions about lost races into TableMoved, about a silent catalog into StorageUnavailable."""
+    """Turn exceptions about lost races into TableMoved, about a catalog or storage that fails into StorageUnavailable.
+
+    Nothing is known then but that the table stands at the old state or at the new one: its progress tells.
+    """
     try:
         yield
     except CdcError:
         raise
+    except OSError as error:
+        raise _failed(table, str(error)) from error
     except (Py4JError, PySparkException) as error:
         classes = list(_java_causes(error))
         known = [name for name, _ in classes]
         message = classes[-1][1] if classes else str(error)
-        if any(name in _MOVED for name in known):
+        if any(name in _MOVED for name in known) or _OTHER_TABLE in message:
             raise TableMoved(
                 f"{table}: another writer committed first ({message}). Read the progress again and plan again.",
                 table=table,
             ) from error
-        if any(name in _UNANSWERED for name in known):
-            raise StorageUnavailable(f"{table}: the catalog did not answer ({message}). Try again.") from error
+        told = _IN_TEXT.search(str(error))
+        if told is not None or any(name.startswith(_UNANSWERED) for name in known):
+            raise _failed(table, told[0] if told is not None else message) from error
         raise
+
+
+def _failed(table: str, reason: str) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"{table}: the lake's catalog or storage failed ({reason}). The table stands as it was before this step, or "
+        "after it; nothing is half done. Correct that and try again.",
+        table=table,
+    )
 
 
 def _java_causes(error: BaseException) -> Iterator[tuple[str, str]]:

@@ -206,6 +206,7 @@ class LakeState:
             except FileNotFoundError as error:  # a commit retired it after the catalog had named it
                 gone = error
                 continue
+            self._forget_retired({place for _, place in entries})
             return {
                 read.held.life: replace(read.held, identifier=identifier)
                 for (identifier, _), read in zip(entries, reads, strict=True)
@@ -263,7 +264,8 @@ class LakeState:
 
     def exists(self, identifier: Identifier) -> bool:
         """Tell whether anything is at a name."""
-        return self.catalog.table_exists(identifier)
+        with _answering():
+            return self.catalog.table_exists(identifier)
 
     def read(self, name: TableId) -> pa.Table:
         """Return the rows of a table by its source name; raises KeyError when there is none."""
@@ -349,14 +351,19 @@ class LakeState:
         return FromInputFile.table_metadata(io.new_input(place))
 
     def _interpreted(self, place: str) -> _Read | None:
-        if place in _cache:
+        with suppress(KeyError):
             return _cache[place]
         read = _interpret(place, self._metadata(place))
         with _cache_lock:
-            if len(_cache) > 100_000:
-                _cache.clear()
             _cache[place] = read
         return read
+
+    def _forget_retired(self, places: set[str]) -> None:
+        """Keep the cache as small as what catalogs name now, and a thousand more."""
+        with _cache_lock:
+            if len(_cache) > 2 * len(places) + 1000:
+                for place in _cache.keys() - places:
+                    del _cache[place]
 
     # --- names ---
 
@@ -380,12 +387,14 @@ class LakeState:
     def ensure_namespace(self, namespace: str) -> None:
         """Create a namespace unless it is there; two that do so at once both succeed."""
         try:
-            self.catalog.create_namespace((namespace,))
+            with _answering():
+                self.catalog.create_namespace((namespace,))
         except NamespaceAlreadyExistsError:
             return
         except Exception:
             try:
-                self.catalog.load_namespace_properties((namespace,))
+                with _answering():
+                    self.catalog.load_namespace_properties((namespace,))
             except NoSuchNamespaceError:
                 pass
             else:
@@ -394,7 +403,8 @@ class LakeState:
 
     def settle_names(self) -> None:
         """Bring every table to the name that it should have; one whose name is still taken waits where it is."""
-        for _ in range(5):
+        silent: StorageUnavailable | None = None
+        for attempt in range(5):
             tables = self.tables()
             wanted = {
                 life: self.aside(life) if held.name is None else self.home(held.name) for life, held in tables.items()
@@ -410,9 +420,13 @@ class LakeState:
                 with _answering():
                     for move in due:
                         self.catalog.rename_table(move.source, move.target)
-            except (NoSuchTableError, TableAlreadyExistsError, StorageUnavailable):
-                continue  # another run settles too
+            except (NoSuchTableError, TableAlreadyExistsError, StorageUnavailable) as error:
+                silent = error if isinstance(error, StorageUnavailable) else None
+                time.sleep(0.05 * 2**attempt)  # another run settles too
+                continue
             return
+        if silent is not None:
+            raise silent
         raise TableMoved("tables are being renamed by somebody else. Plan again.")
 
 

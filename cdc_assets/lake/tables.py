@@ -271,8 +271,9 @@ class Lake:
         read = opener.read if hasattr(opener, "read") else opener
         if not step.files:
             return Staged("", 0, Report())
-        spark = self._session().spark
-        return stage.stage(spark, self.settings.warehouse, self._io(), step, options, read, quarantine)
+        with races(str(step.life)):
+            spark = self._session().spark
+            return stage.stage(spark, self.settings.warehouse, self._io(), step, options, read, quarantine)
 
     def commit(self, step: ApplyRows, staged: Staged) -> StepResult:
         """Write a staged window with its label in one commit, and remove the stage.
