@@ -209,12 +209,12 @@ def inspect(as_json: bool, debug: bool, **given: Any) -> int:
 def plan(as_json: bool, debug: bool, **given: Any) -> int:
     """Show what `apply` would do: each DDL with its text, cost and way back. Reads only."""
     from cdc_assets.describe import describe_plan, step_lines
-    from cdc_assets.opening import open_pipeline
+    from cdc_assets.opening import begun, open_pipeline
 
     target = _target(given)
     code = DONE
     for settings in target.changefeeds:
-        with open_pipeline(settings, target.lake, None) as pipeline:
+        with open_pipeline(settings, begun(target.lake), None) as pipeline:
             listing, planned = pipeline.look()
         steps = describe_plan(planned)
         code = max(code, HELD if listing.problems or any(step.action == "hold" for step in steps) else DONE)
@@ -260,10 +260,10 @@ def status(as_json: bool, debug: bool, warehouse: str | None, settings: str | No
 def journal(as_json: bool, debug: bool, warehouse: str | None) -> int:
     """Show every DDL that was carried out: text, statements, snapshots, seconds."""
     from cdc_assets import config
-    from cdc_assets.opening import open_ledger
+    from cdc_assets.opening import read_ledger
 
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(None).needed_lake()
-    with open_ledger(lake) as ledger:
+    with read_ledger(lake) as ledger:
         entries = [entry for changefeed in ledger.states() for entry in ledger.journal(changefeed)]
     if as_json:
         _print([dataclasses.asdict(entry) for entry in entries])
@@ -284,10 +284,10 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
     """Show every data file that was read: rows, commit-ts, run, snapshot, when."""
     from cdc_assets import config
     from cdc_assets.describe import file_texts
-    from cdc_assets.opening import open_ledger
+    from cdc_assets.opening import read_ledger
 
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(settings).needed_lake()
-    with open_ledger(lake) as ledger:
+    with read_ledger(lake) as ledger:
         feeds = tuple(ledger.states())
         if forget and not sum(ledger.forget_files(feed, forget) for feed in feeds):
             raise BadSettings(f"no file of these is known: {', '.join(forget)}. See `cdc-assets files` for the paths.")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Inspection",
     "TableStatus",
+    "begun",
     "conformance_report",
     "inspect_changefeed",
     "kept_releases",
@@ -38,13 +39,40 @@ __all__ = [
     "open_pipeline",
     "quarantined_counts",
     "quarantined_records",
+    "read_ledger",
 ]
 
 
 @contextmanager
 def open_ledger(lake: LakeSettings) -> Iterator[Ledger]:
-    """Open the lake's ledger: its `ledger` setting, or `ledger.db` in a local warehouse."""
+    """Open the lake's ledger: its `ledger` setting, or `ledger.db` in a local warehouse; made when missing."""
     ledger = Ledger(ledger_url(lake))
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def begun(lake: LakeSettings | None) -> LakeSettings | None:
+    """Return the lake if there is one to look into: a local directory without a catalog is as good as none."""
+    directory = lake.local_directory if lake is not None else None
+    return lake if directory is None or (directory / "catalog.db").exists() else None
+
+
+@contextmanager
+def read_ledger(lake: LakeSettings) -> Iterator[Ledger]:
+    """Open the ledger to read from it; nothing is made. Raises BadSettings where there is no lake."""
+    if lake.ledger or lake.local_directory is None:
+        with open_ledger(lake) as ledger:
+            yield ledger
+        return
+    if not lake.local_directory.is_dir():
+        raise BadSettings(
+            f"{lake.local_directory} does not exist; expected the directory of a lake. Give the --warehouse of an apply, "
+            "or apply a changefeed to it first."
+        )
+    file = lake.local_directory / "ledger.db"
+    ledger = Ledger(f"sqlite:///{file}" if file.exists() else "sqlite://")
     try:
         yield ledger
     finally:
@@ -188,7 +216,7 @@ def known_tables(lake: LakeSettings, changefeed: str) -> list[TableId]:
     directory = lake.local_directory
     if not lake.ledger and (directory is None or not (directory / "ledger.db").exists()):
         return []
-    with open_ledger(lake) as ledger:
+    with read_ledger(lake) as ledger:
         states = ledger.states().get(changefeed, ())
     return sorted({state.name for state in states if state.state != "dropped"})
 
@@ -230,7 +258,7 @@ def lake_status(lake: LakeSettings) -> list[TableStatus]:
     """Return every table that a run has looked at, by changefeed and name. Reads metadata only, without a JVM."""
     from cdc_assets.lake.state import LakeState
 
-    with open_ledger(lake) as ledger:
+    with read_ledger(lake) as ledger:
         states = ledger.states()
         kept = {(feed, t.life): ledger.fidelity(feed, t.life) for feed, tables in states.items() for t in tables}
     rows: list[TableStatus] = []

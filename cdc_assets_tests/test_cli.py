@@ -69,7 +69,7 @@ def test_plan_names_each_ddl_with_its_cost_and_touches_nothing(tmp_path: Path) -
     assert said.returncode == 0, said.stderr
     assert "from   ALTER TABLE `t` ADD COLUMN `c` INT" in said.stdout
     assert "metadata only" in said.stdout
-    assert not list(tmp_path.rglob("*.parquet"))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.xdist_group("spark")
@@ -110,6 +110,14 @@ def test_wrong_usage_is_told_in_a_sentence_and_ends_with_2(case: str, tmp_path: 
     assert said.returncode == 2, said.stdout + said.stderr
     assert part in said.stderr
     assert "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "journal", "files"])
+def test_a_lake_that_is_not_there_is_told_and_not_made(command: str, tmp_path: Path) -> None:
+    said = run(command, "--warehouse", str(tmp_path / "lake"))
+    assert said.returncode == 2
+    assert "does not exist" in said.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_changefeed_without_its_first_checkpoint_is_told_so(tmp_path: Path) -> None:

@@ -103,10 +103,19 @@ def use(spark: SparkSession | None = None) -> Use:
     for _ in range(3):
         jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()
-    threads = int(jvm.java.lang.management.ManagementFactory.getThreadMXBean().getThreadCount())
+    threads = _java_threads(jvm.java.lang.management.ManagementFactory.getThreadMXBean())
     files = _open_files(str(jvm.java.lang.ProcessHandle.current().pid()))
     heap = int(runtime.totalMemory() - runtime.freeMemory())
     return Use(_open_files("self"), threading.active_count(), objects, threads, sum(files.values()), heap)
+
+
+POOLS = ("shuffle-exchange-", "ResultQueryStageExecution-", "QueryStageCreator-", "block-manager-")
+"""Spark's own pools: they grow with the pace of queries to a bound, and shrink after a minute without."""
+
+
+def _java_threads(threads: Any) -> int:
+    infos = (info for info in threads.getThreadInfo(threads.getAllThreadIds()) if info is not None)
+    return sum(not str(info.getThreadName()).startswith(POOLS) for info in infos)
 
 
 def _open_files(process: str) -> Counter[str]:
