@@ -68,8 +68,8 @@ def read_ledger(lake: LakeSettings) -> Iterator[Ledger]:
         return
     if not lake.local_directory.is_dir():
         raise BadSettings(
-            f"{lake.local_directory} does not exist; expected the directory of a lake. Give the --warehouse of an apply, "
-            "or apply a changefeed to it first."
+            f"{lake.local_directory} does not exist; expected the directory of a lake. Give the --warehouse of an "
+            "apply, or apply a changefeed to it first."
         )
     file = lake.local_directory / "ledger.db"
     ledger = Ledger(f"sqlite:///{file}" if file.exists() else "sqlite://")
