@@ -209,14 +209,15 @@ def inspect(as_json: bool, debug: bool, **given: Any) -> int:
 def plan(as_json: bool, debug: bool, **given: Any) -> int:
     """Show what `apply` would do: each DDL with its text, cost and way back. Reads only."""
     from cdc_assets.describe import describe_plan, step_lines
-    from cdc_assets.opening import begun, open_pipeline
+    from cdc_assets.opening import begun, open_pipeline, row_counts
 
     target = _target(given)
     code = DONE
     for settings in target.changefeeds:
         with open_pipeline(settings, begun(target.lake), None) as pipeline:
             listing, planned = pipeline.look()
-        steps = describe_plan(planned)
+        lake = begun(target.lake)
+        steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
         code = max(code, HELD if listing.problems or any(step.action == "hold" for step in steps) else DONE)
         if as_json:
             _print(

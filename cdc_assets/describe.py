@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import datetime as dt
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,7 @@ __all__ = [
 ]
 
 METADATA_ONLY = "metadata only"
+ALL_ROWS = "rewrite of all rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +162,19 @@ def column_type(column: Column) -> str:
     return name + (" UNSIGNED" if column.unsigned else "")
 
 
-def describe_plan(plan: Plan) -> list[StepText]:
-    """Describe every step, in order; DDL that a new table takes from the start stand behind its creation."""
-    return [text for step in plan.steps for text in (describe_step(step, plan), *_taken(step, plan))]
+def describe_plan(plan: Plan, rows: Mapping[str, int | None] | None = None) -> list[StepText]:
+    """Describe every step, in order; DDL that a new table takes from the start stand behind its creation.
+
+    `rows` tells how many rows a table has now, by the text of its life, for the cost of a rewrite.
+    """
+    texts: list[StepText] = []
+    for step in plan.steps:
+        count = (rows or {}).get(str(step.life))
+        text = describe_step(step, plan)
+        if count is not None and text.cost == ALL_ROWS:
+            text = dataclasses.replace(text, cost=f"rewrite of {count:,} rows")
+        texts += [text, *_taken(step, plan)]
+    return texts
 
 
 def _taken(step: Step, plan: Plan) -> list[StepText]:
@@ -206,7 +217,7 @@ def _words(step: Step) -> tuple[str, str, str, str]:
         case ChangeTable(_, _, changes):
             rewrite = any(_rewrites(change) for change in changes)
             deletes = any(isinstance(change, DeleteRows) for change in changes)
-            cost = "rewrite of all rows" if rewrite else "delete of rows" if deletes else METADATA_ONLY
+            cost = ALL_ROWS if rewrite else "delete of rows" if deletes else METADATA_ONLY
             undo = "old snapshots stay readable by id" if rewrite else snapshot
             return "change", "; ".join(_change(change) for change in changes) or "nothing", cost, undo
         case RenameTable(_, _, to):

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from cdc_assets.changefeed import missing_numbers, parse_data_path
 from cdc_assets.ledger import UNREAD, FileEntry
-from cdc_assets.model import Applied, Life, Listing, SinkOptions, Tso
+from cdc_assets.model import Applied, FileStats, Life, Listing, SinkOptions, Tso
 
-__all__ = ["file_findings", "unread_files"]
+__all__ = ["file_findings", "is_lost", "unread_files"]
 
 _UNREAD = (
     "{} was listed and gone before it was read, so what was in it is not known. Restore it, or rebuild the table; if "
@@ -47,6 +47,16 @@ def unread_files(
         place = parse_data_path(entry.path, options, versions) if entry.rows == UNREAD else None
         if place is not None and entry.path not in listed:
             yield place.root, place.version, _UNREAD.format(entry.path)
+
+
+def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, applied: Applied | None) -> bool:
+    """Tell whether a file that was listed `before` is gone `now`, unless all that was in it is known to be applied."""
+    if any(file.path == path for file in now.data_files):
+        return False
+    listed = {(file.path, file.size, file.etag) for file in before.data_files}
+    if known is None or applied is None or (path, known.size, known.etag) not in listed:
+        return True
+    return known.max_commit_ts is not None and known.max_commit_ts > applied.progress.tso
 
 
 def _gaps(listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]) -> Iterator[str]:

@@ -40,6 +40,7 @@ __all__ = [
     "quarantined_counts",
     "quarantined_records",
     "read_ledger",
+    "row_counts",
 ]
 
 
@@ -245,6 +246,13 @@ def kept_releases(lake: LakeSettings, changefeed: str) -> tuple[Release, ...]:
         return tuple(sorted(state.releases().values(), key=lambda one: (one.when, one.version)))
     finally:
         state.close()
+
+
+def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, int | None]:
+    """Return how many rows each table of a changefeed has, by the text of its life; from metadata, without a JVM."""
+    from cdc_assets.lake.state import LakeState
+
+    return LakeState(lake, settings.name, settings.namespace).row_counts()
 
 
 def quarantined_counts(state: LakeState) -> dict[str, int]:

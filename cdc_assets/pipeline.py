@@ -28,7 +28,7 @@ from cdc_assets.errors import (
     TableHeld,
     TableMoved,
 )
-from cdc_assets.findings import file_findings, unread_files
+from cdc_assets.findings import file_findings, is_lost, unread_files
 from cdc_assets.history import Event
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model import (
@@ -140,6 +140,7 @@ class Outcome:
     problems: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+    findings: tuple[Finding, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -288,9 +289,9 @@ class Pipeline:
             gone = any(_gone(tables[life].error) for life in moved)
             if not gone:
                 time.sleep(0.2 * 2**attempt)
-            listing, planned = self.look(None if gone else listing)
+            before, (listing, planned) = listing, self.look(None if gone else listing)
             for life in moved:
-                if not self._lost(tables[life], listing, run):
+                if not self._lost(tables[life], before, listing, run):
                     tables[life].error = tables[life].stopped_at = None
         outcome = self._outcome(planned, listing, tables, findings, time.monotonic() - started)
         self._record_columns(planned, tables)
@@ -325,12 +326,13 @@ class Pipeline:
             self.lake.settle_names()
         return moved
 
-    def _lost(self, table: _Progressing, listing: Listing, run: str) -> bool:
-        """Tell whether a table's file is gone in a fresh listing too; nobody knows then what was in it."""
-        path = _gone(table.error)
-        if not path or any(file.path == path for file in listing.data_files):
+    def _lost(self, table: _Progressing, before: Listing, listing: Listing, run: str) -> bool:
+        """Tell whether a table's file is gone in a fresh listing too, and nobody knows that all in it is applied."""
+        path, name = _gone(table.error), self.settings.name
+        known, applied = self.ledger.file_stats(name).get(path), self.lake.applied().get(table.life)
+        if not path or not is_lost(path, before, listing, known, applied):
             return False
-        self.ledger.record_unread(self.settings.name, table.life, path, run)
+        self.ledger.record_unread(name, table.life, path, run)
         return True
 
     def run_step(self, step: Step, planned: Plan, table: _Progressing, run: str) -> None:
@@ -394,7 +396,7 @@ class Pipeline:
         planned: Plan,
         listing: Listing,
         tables: Mapping[Life, _Progressing],
-        findings: Iterable[Finding],
+        findings: tuple[Finding, ...],
         seconds: float,
     ) -> Outcome:
         applied, quarantined = self.lake.applied(), self.lake.quarantined_counts()
@@ -411,7 +413,7 @@ class Pipeline:
             "nothing was applied. Is this an older copy of the changefeed?"
             for life in planned.behind
         ]
-        return Outcome(planned.checkpoint, tuple(outcomes), listing.problems, tuple(warnings), seconds)
+        return Outcome(planned.checkpoint, tuple(outcomes), listing.problems, tuple(warnings), seconds, findings)
 
     def _table_outcome(
         self, life: Life, planned: Plan, table: _Progressing | None, applied: Applied | None

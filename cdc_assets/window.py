@@ -255,20 +255,25 @@ def _sorted_out(
         if isinstance(decoded, MalformedData):
             raise decoded
         limit = None if quarantine else MAX_REJECTS
-        changes, failed, failed_count = (
-            (decoded.changes, (), 0)
-            if found.sound
-            else check(decoded.changes, schema, file.path, notes=decoded.notes, limit=limit)
-        )
+        intervals = _intervals(step, table)
+        # Rows that do not fit, and those of other windows, tell all the same where a delivery begins.
+        changes = decoded.changes.append_column(SEQUENCE, deliveries.of(position, decoded.changes))
+        failed: Sequence[Reject] = ()
+        failed_count = 0
+        if not found.sound:
+            everything = changes
+            changes, failed, failed_count = check(everything, schema, file.path, notes=decoded.notes, limit=limit)
+            if failed_count > len(failed) and step.positions is None:
+                due = _in_window(everything, step, intervals)
+                _, failed, failed_count = check(due, schema, file.path, notes=decoded.notes, limit=limit)
     except MalformedData as error:
         reject = Reject(
             file.path, int(error.where.get("line", 0)), error.message, column=str(error.where.get("column", ""))
         )
         return _empty(step), Report(reject_count=1, rejects=(reject,)), None, ()
     stats = _stats(file, decoded, len(data))
-    changes = changes.append_column(SEQUENCE, deliveries.of(position, changes))
-    due = changes if step.positions is not None else _in_window(changes, step, _intervals(step, table))
-    rejects = tuple(r for r in (*decoded.rejects, *failed) if _due(r, step, _intervals(step, table)))
+    due = changes if step.positions is not None else _in_window(changes, step, intervals)
+    rejects = tuple(r for r in (*decoded.rejects, *failed) if _due(r, step, intervals))
     extra = max(0, failed_count - len(failed))
     first = rejects[:MAX_REJECTS]
     kept_aside = _with_raw(rejects, data, options) if quarantine else ()

@@ -21,7 +21,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cdc_assets.changefeed import parse_data_path, parse_schema_file, parse_schema_path
@@ -30,7 +30,7 @@ from cdc_assets.model import Tso
 from cdc_assets_tests.cases import Checkpoint, Config
 from cdc_assets_tests.records import Record, records
 
-__all__ = ["SINS", "Mutant", "State", "sin_sets"]
+__all__ = ["SINS", "Mutant", "State"]
 
 _NAME = re.compile(r"(CDC(?:_[^_/]+_)?)([0-9]+)(\.[a-z]+)")
 
@@ -141,21 +141,17 @@ class Mutant:
         self._recorded = now
 
     def _new_path(self, place: _Place, state: State) -> str:
+        key = (place.directory, place.prefix)
         old = self._rewritable.pop(place.sequence, None)
         if old is not None and old.rpartition("/")[0] == place.directory and self.random.random() < 0.7:
-            key = (place.directory, place.prefix)
             self._shift[key] = self._shift.get(key, 0) - 1
             state.done.append(f"rewrote {old}")
             self.done["rewrite"] += 1
             return old
-        key = (place.directory, place.prefix)
-        width = self.width or place.width
-        while True:
-            number = place.number + self._shift.get(key, 0)
-            path = _Place(place.directory, place.prefix, number, width, place.extension, place.sequence, "").path
-            if not self._taken(place.directory, place.prefix, number):
-                return path
+        while self._taken(*key, place.number + self._shift.get(key, 0)):
             self._shift[key] = self._shift.get(key, 0) + 1
+        number, width = place.number + self._shift.get(key, 0), self.width or place.width
+        return replace(place, number=number, width=width).path
 
     def _taken(self, directory: str, prefix: str, number: int) -> bool:
         folder = self.bucket / directory
@@ -279,7 +275,7 @@ class Mutant:
 
 
 def _redeliver(mutant: Mutant, state: State, dates: bool = False, pieces: int = 1) -> None:
-    """Everything after an older checkpoint comes again, in later numbers (§1.6: at least once)."""
+    """Everything after an older checkpoint comes again, in later numbers (at least once)."""
     points = [0, *(c.ts for c in mutant.config.checkpoints if c.ts <= state.checkpoint.ts)]
     since = mutant.random.choice(points)
     keyless = mutant.multisets()
@@ -329,7 +325,7 @@ def _redeliver_cut(mutant: Mutant, state: State) -> None:
 
 
 def _rewrite(mutant: Mutant, state: State) -> None:
-    """After a lost index the newest number is written anew (§1.3); done where recorded files get their numbers."""
+    """After a lost index the newest number is written anew; done where recorded files get their numbers."""
 
 
 def _index(mutant: Mutant, state: State) -> None:
@@ -354,7 +350,7 @@ def _index(mutant: Mutant, state: State) -> None:
 
 
 def _temporary(mutant: Mutant, state: State) -> None:
-    """Left-overs of uploads, of each kind of file (§1.5)."""
+    """Left-overs of uploads, of each kind of file."""
     number = f"{mutant.random.getrandbits(128):032x}"
     for place in mutant.places()[:: mutant.random.randint(2, 5)]:
         data = (mutant.bucket / place.path).read_bytes()
@@ -368,7 +364,7 @@ def _temporary(mutant: Mutant, state: State) -> None:
 
 
 def _clean_up(mutant: Mutant, state: State) -> None:
-    """Applied date directories, or the first files of a directory, are removed (§1.8)."""
+    """Applied date directories, or the first files of a directory, are removed."""
     for places in mutant.sequences().values():
         if mutant.random.random() < 0.5:
             continue
@@ -381,14 +377,17 @@ def _clean_up(mutant: Mutant, state: State) -> None:
 
 def _vanish(mutant: Mutant, state: State) -> None:
     """Files that a reader has seen and applied go after they were listed."""
+    keyless = mutant.multisets()
     for place in mutant.places():
-        if place.path in mutant.shown and mutant._is_applied(place.path) and mutant.random.random() < 0.3:
+        # The rows before a delivery are what tells that it begins.
+        mine = place.path in mutant.shown and place.sequence[:2] not in keyless
+        if mine and mutant._is_applied(place.path) and mutant.random.random() < 0.3:
             state.gone.add(place.path)
             state.done.append(f"goes {place.path}")
 
 
 def _grow(mutant: Mutant, state: State) -> None:
-    """A reader sees the beginning of a file: everything through the checkpoint, and some bytes more (§1.5, NFS)."""
+    """A reader sees the beginning of a file: everything through the checkpoint, and some bytes more."""
     keyless = mutant.multisets()
     last = {sequence: places[-1] for sequence, places in mutant.sequences().items()}
     for place in mutant.places():
@@ -417,7 +416,7 @@ def _ahead(mutant: Mutant, state: State) -> None:
 
 
 def _width(mutant: Mutant, state: State) -> None:
-    """Later numbers have another width (§1.3)."""
+    """Later numbers have another width."""
     mutant.width = mutant.random.choice((6, 9, 20)) if not mutant.multisets() else 0
     state.done.append(f"width {mutant.width}")
 
@@ -453,24 +452,21 @@ def _foreign(mutant: Mutant, state: State) -> None:
 
 
 def _duplicate_schema(mutant: Mutant, state: State) -> None:
-    """A second file of one version: other checksum, same columns, with or without the DDL (§1.7)."""
+    """A second file of one version: other checksum, same columns, with or without the DDL."""
     for path in [p for p in mutant._files() if parse_schema_path(p)]:
         if mutant.random.random() < 0.25:
             where = parse_schema_path(path)
             assert where is not None
             document = json.loads((mutant.bucket / path).read_bytes())
-            if mutant.random.random() < 0.5 or not document.get("TableColumns"):
-                checksum = mutant.random.randrange(10**10)
-            else:
+            if mutant.random.random() < 0.5 and document.get("TableColumns"):
                 document.update(Query="", Type=0)
-                checksum = mutant.random.randrange(10**10)
-            twin = f"{where.root}/meta/schema_{where.version}_{checksum:010d}.json"
+            twin = f"{where.root}/meta/schema_{where.version}_{mutant.random.randrange(10**10):010d}.json"
             mutant._write(twin, json.dumps(document, indent=4).encode())
             state.done.append(f"twin {twin} of {document['Query'][:60]!r}")
 
 
 def _rewritten_schema(mutant: Mutant, state: State) -> None:
-    """An applied schema file was deleted, and is written anew without its DDL when its directory is used (§1.7)."""
+    """An applied schema file was deleted, and is written anew without its DDL when its directory is used."""
     used = {place.sequence[:2] for place in mutant.places()}
     for path in [p for p in mutant._files() if parse_schema_path(p)]:
         where = parse_schema_path(path)
@@ -501,10 +497,3 @@ SINS: dict[str, Callable[[Mutant, State], None]] = {
     "duplicate_schema": _duplicate_schema,
     "rewritten_schema": _rewritten_schema,
 }
-
-
-def sin_sets(seed: int, count: int) -> list[tuple[str, ...]]:
-    """Return `count` random combinations of two to six sins, each in the order of SINS."""
-    chooser = random.Random(seed)
-    names = list(SINS)
-    return [tuple(sorted(chooser.sample(names, chooser.randint(2, 6)), key=names.index)) for _ in range(count)]

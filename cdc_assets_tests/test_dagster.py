@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.config import LakeSettings
 from cdc_assets.defs import build_changefeed_defs
+from cdc_assets.defs.checks import CHECKS
 from cdc_assets.lake.state import LakeState
+from cdc_assets.opening import lake_status
 from cdc_assets.partitions import PartitionKey, format_partition_key
 from cdc_assets.partitions import partition_keys as keys_of
 from cdc_assets.plan import plan
@@ -28,11 +30,17 @@ NAME = "feed"
 class Location:
     """A code location over a copy of a recorded bucket, with an instance of its own."""
 
-    def __init__(self, config: Config, directory: Path, instance: dg.DagsterInstance) -> None:
+    def __init__(
+        self,
+        config: Config,
+        directory: Path,
+        instance: dg.DagsterInstance,
+        policies: dict[str, str] | None = None,
+    ) -> None:
         self.config = config
         self.bucket = directory / "bucket"
         shutil.copytree(config.bucket(), self.bucket)
-        self.settings = config.settings(self.bucket, name=NAME)
+        self.settings = config.settings(self.bucket, name=NAME, policies=policies or {})
         self.lake = LakeSettings.from_warehouse(directory / "lake")
         self.instance = instance
         self.defs = build_changefeed_defs(self.settings, self.lake)
@@ -168,3 +176,30 @@ def test_every_table_of_the_lake_has_an_asset_after_a_reload(location: Location)
     assert location.catch_up().success
     keys = build_changefeed_defs(location.settings, location.lake).resolve_asset_graph().get_all_asset_keys()
     assert dg.AssetKey(["lake", "filt", "t"]) in keys
+
+
+def test_every_run_reports_conformance_holds_and_quarantine_of_the_changefeed(location: Location) -> None:
+    evaluations = {e.check_name: e for e in location.catch_up().get_asset_check_evaluations()}
+    assert set(CHECKS) <= set(evaluations)
+    assert evaluations["holds"].passed
+    assert evaluations["quarantine"].passed
+
+
+def test_a_held_table_fails_the_check_with_its_ways_out_and_a_release_lets_it_go_on(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    location = Location(Case("N_filtered_ddl").config("csv-ts"), tmp_path, instance, {"add column": "hold"})
+    held = location.catch_up()
+    assert not held.success
+    (holds,) = (e for e in held.get_asset_check_evaluations() if e.check_name == "holds")
+    assert not holds.passed
+    assert "release" in str(holds.metadata["filt.t"].value)
+    (row,) = lake_status(location.lake)
+    version = next(way.split()[way.split().index("filt.t") + 1] for way in row.ways if "filt.t" in way.split())
+    config = {"ops": {f"{NAME}_catch_up_tables": {"config": {"releases": {f"filt.t@{version}": "apply"}}}}}
+    job = location.defs.resolve_job_def(f"{NAME}_catch_up")
+    job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
+    (after,) = lake_status(location.lake)
+    # The recorded history adds a second column later, which the same policy holds.
+    assert version not in after.reason
+    assert after.through > row.through

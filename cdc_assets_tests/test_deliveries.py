@@ -11,8 +11,9 @@ import pytest
 from cdc_assets.changefeed import Changefeed
 from cdc_assets.config import ChangefeedSettings, from_flags
 from cdc_assets.ledger import Ledger
-from cdc_assets.model import TableId
-from cdc_assets.pipeline import Pipeline
+from cdc_assets.model import Listing, TableId
+from cdc_assets.pipeline import Outcome, Pipeline
+from cdc_assets.window import MAX_REJECTS
 from cdc_assets_tests.memory_lake import MemoryLake
 
 T = TableId("db", "t")
@@ -22,6 +23,7 @@ class Feed:
     """A keyless table `t (v INT)` born at 1, and what a reader makes of its files."""
 
     def __init__(self, place: Path) -> None:
+        self.column = {"ColumnName": "v", "ColumnType": "INT", "ColumnPrecision": "11"}
         self.place, self.lake, self.ledger = place / "feed", MemoryLake(), Ledger("sqlite://")
         toml = place / "changefeed.toml"
         toml.write_text('[sink]\nprotocol = "csv"\n[sink.csv]\ninclude-commit-ts = true\noutput-old-value = true\n')
@@ -30,7 +32,6 @@ class Feed:
         self.schema("CREATE TABLE `t` (`v` INT)")
 
     def schema(self, query: str, checksum: int = 1, version: int = 1) -> None:
-        column = {"ColumnName": "v", "ColumnType": "INT", "ColumnPrecision": "11"}
         document: dict[str, object] = {
             "Table": "t",
             "Schema": "db",
@@ -39,7 +40,7 @@ class Feed:
             "Query": query,
         }
         document["Type"] = {"CREATE": 3, "TRUNCATE": 11}.get(query.partition(" ")[0], 0)
-        document |= {"TableColumns": [column], "TableColumnsTotal": 1}
+        document |= {"TableColumns": [self.column], "TableColumnsTotal": 1}
         self.put(f"db/t/meta/schema_{version}_{checksum:010d}.json", json.dumps(document).encode())
 
     def file(self, number: int, *commits: int, size: int | None = None) -> None:
@@ -51,10 +52,14 @@ class Feed:
         (self.place / path).parent.mkdir(parents=True, exist_ok=True)
         (self.place / path).write_bytes(data)
 
-    def apply(self, checkpoint: int) -> Sequence[int]:
-        """Apply through a checkpoint in a new process, and return the values that the table holds."""
+    def run(self, checkpoint: int) -> Outcome:
+        """Apply through a checkpoint in a new process."""
         self.put("metadata", b'{"checkpoint-ts":%d}' % checkpoint)
-        outcome = Pipeline(self.settings, Changefeed(self.settings), self.lake, self.ledger).apply()
+        return Pipeline(self.settings, Changefeed(self.settings), self.lake, self.ledger).apply()
+
+    def apply(self, checkpoint: int) -> Sequence[int]:
+        """Apply through a checkpoint, and return the values that the table holds then."""
+        outcome = self.run(checkpoint)
         assert outcome.complete, [table.reason for table in outcome.tables]
         return sorted(row["v"] for row in self.lake.read(T).to_pylist())
 
@@ -83,6 +88,36 @@ def test_a_known_file_between_two_others_tells_it(feed: Feed) -> None:
     assert feed.apply(15) == [11, 12]
     feed.file(3, 20)
     assert feed.apply(20) == [11, 12, 20]
+
+
+def test_a_known_file_that_is_read_for_that_may_be_gone(feed: Feed) -> None:
+    feed.file(1, 12, 20)
+    feed.file(2, 11)
+    feed.apply(15)
+    feed.file(3, 25)
+    changefeed = Changefeed(feed.settings)
+    feed.put("metadata", b'{"checkpoint-ts":30}')
+    plain = changefeed.listing
+
+    def listing() -> Listing:
+        found = plain()
+        (feed.place / f"db/t/1/CDC{2:020d}.csv").unlink(missing_ok=True)
+        return found
+
+    changefeed.listing = listing  # type: ignore[method-assign]
+    assert Pipeline(feed.settings, changefeed, feed.lake, feed.ledger).apply().complete
+    assert feed.apply(30) == [11, 12, 20, 25]
+
+
+def test_records_of_a_later_window_that_do_not_fit_stop_only_that_one(feed: Feed) -> None:
+    feed.column = {"ColumnName": "v", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnNullable": "false"}
+    feed.schema("CREATE TABLE `t` (`v` INT NOT NULL)")
+    row = b'"I","t","db",%d,false,%s\r\n'
+    feed.put(f"db/t/1/CDC{1:020d}.csv", row % (10, b"10") + row % (50, b"\\N") * 3 * MAX_REJECTS)
+    assert feed.apply(20) == [10]
+    outcome = feed.run(60)
+    assert [(table.state, table.report, table.through) for table in outcome.tables] == [("held", None, 20)]
+    assert f"({3 * MAX_REJECTS} such records" in outcome.tables[0].reason
 
 
 def test_a_transaction_over_two_files_counts_in_full(feed: Feed) -> None:

@@ -43,7 +43,6 @@ HEAVY = frozenset(ROOMS) | {"pandas", "s3fs"}
 LONG = {
     "cdc_assets/conversions.py": "one small function for each target type, side by side",
     "cdc_assets/model.py": "the vocabulary of all stages, and nothing but frozen values",
-    "cdc_assets_tests/mutations.py": "one function for each sin of the writer, side by side",
     "cdc_assets_tests/test_changefeed.py": "the path grammar's tables of names, which read best in one piece",
     "cdc_assets_tests/test_lake.py": "every step of the lake on one Spark session, with the same small source",
 }

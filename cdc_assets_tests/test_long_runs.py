@@ -109,8 +109,14 @@ def use(spark: SparkSession | None = None) -> Use:
     return Use(_open_files("self"), threading.active_count(), objects, threads, sum(files.values()), heap)
 
 
-POOLS = ("shuffle-exchange-", "ResultQueryStageExecution-", "QueryStageCreator-", "block-manager-")
-"""Spark's own pools: they grow with the pace of queries to a bound, and shrink after a minute without."""
+POOLS = (
+    "shuffle-exchange-",
+    "ResultQueryStageExecution-",
+    "QueryStageCreator-",
+    "block-manager-",
+    "iceberg-hadoopfileio-",
+)
+"""Pools of Spark and Iceberg: they grow with the pace of queries to a bound, and most shrink after a minute without."""
 
 
 def _java_threads(threads: Any) -> int:

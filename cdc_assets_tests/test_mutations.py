@@ -18,7 +18,7 @@ from cdc_assets.window import Window
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.mutant_reader import play
-from cdc_assets_tests.mutations import SINS, Mutant, sin_sets
+from cdc_assets_tests.mutations import SINS, Mutant
 from cdc_assets_tests.records import records
 
 CHOSEN = (
@@ -40,6 +40,13 @@ def _readable(config: Config) -> bool:
     lost = ("nopart", "cf3", "raw")  # these configurations lose rows by themselves
     options = config.options
     return options.has_commit_ts and options.quote == '"' and not any(part in config.name for part in lost)
+
+
+def sin_sets(seed: int, count: int) -> list[tuple[str, ...]]:
+    """Return `count` random combinations of two to six sins, each in the order of SINS."""
+    chooser = random.Random(seed)
+    names = list(SINS)
+    return [tuple(sorted(chooser.sample(names, chooser.randint(2, 6)), key=names.index)) for _ in range(count)]
 
 
 # Q's files are overwritten when the clock falls back: only a reader that comes by in time is right.

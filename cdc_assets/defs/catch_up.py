@@ -11,21 +11,31 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_assets.defs.assets import CHECK, failure
+from cdc_assets.defs.checks import conformance_result, holds_result, quarantine_result, standing
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.resources import Source
+from cdc_assets.errors import BadSettings
 from cdc_assets.ledger import JournalEntry
 from cdc_assets.model import Applied, Life, Step
 from cdc_assets.partitions import PartitionKey, format_partition_key, partition_keys
-from cdc_assets.pipeline import TableOutcome
+from cdc_assets.pipeline import Pipeline, TableOutcome
 from cdc_assets.plan import Plan
+from cdc_assets.release import release
 
 __all__ = ["CatchUpConfig", "catch_up_job"]
 
 
 class CatchUpConfig(dg.Config):
-    """Which tables to bring to the checkpoint: `schema.table@birth version` as the sensor names them, [] for all."""
+    """What a run does beside bringing every table to the checkpoint; both may be left out."""
 
-    tables: list[str] = Field(default_factory=list)
+    tables: list[str] = Field(
+        default_factory=list, description="Only these tables, as `schema.table@version of birth`; none named means all."
+    )
+    releases: dict[str, str] = Field(
+        default_factory=dict,
+        description="Held DDL to let go on: `schema.table@version` of the DDL -> skip, rebuild, apply, or "
+        "`apply: <the DDL text that says what really happened>`.",
+    )
 
 
 def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
@@ -45,6 +55,9 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
             context.log.info(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
 
         with source.pipeline(s3, pyspark, watch) as pipeline:
+            for held, decision in config.releases.items():
+                context.log.info(f"releasing {held}: {decision}")
+                _release(pipeline, held, decision)
             before = pipeline.lake.applied()
             outcome = pipeline.apply(context.run_id, lambda plan: [step for step in plan.steps if chosen(step.life)])
             _, plan = pipeline.look()
@@ -55,10 +68,12 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
                 for key, head in moved:
                     yield from _materializations(plan, key, table, head, journal, name)
                 for key, head in moved:
-                    _report_check(context, format_partition_key(key), table, table.error is None or not head, name)
+                    yield _evaluation(context, format_partition_key(key), table, table.error is None or not head, name)
                 event = lake_table(source, pipeline, plan, table.life, table.changes) if table.steps else None
                 if event is not None:
                     yield event
+        for result in (conformance_result(outcome.findings), *_standing_results(source)):
+            yield _evaluation_of_changefeed(name, result)
         stopped = [t for t in outcome.tables if t.state in ("held", "failed") and chosen(t.life)]
         if stopped:
             raise failure(stopped)
@@ -68,6 +83,31 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
         catch_up()
 
     return job
+
+
+def _standing_results(source: Source) -> tuple[dg.AssetCheckResult, dg.AssetCheckResult]:
+    """Return how the changefeed's tables stand after a run: holds and quarantine."""
+    tables = standing(source)
+    return holds_result(tables), quarantine_result(tables)
+
+
+def _release(pipeline: Pipeline, held: str, decision: str) -> None:
+    table, _, version = held.rpartition("@")
+    way, _, text = decision.partition(":")
+    if not table or not version.isdigit():
+        raise BadSettings(f'releases names "{held}"; expected schema.table@version, the version of the held DDL.')
+    release(pipeline, table, int(version), way.strip(), text.strip(), who="run config")
+
+
+def _evaluation_of_changefeed(name: str, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
+    assert result.check_name is not None
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey([name, "bucket"]),
+        check_name=result.check_name,
+        passed=result.passed,
+        severity=result.severity,
+        metadata=result.metadata,
+    )
 
 
 def _add_partitions(context: dg.OpExecutionContext, plan: Plan, name: str) -> None:
@@ -101,8 +141,10 @@ def _materializations(
         yield dg.AssetMaterialization([name, "dml"], partition=partition, metadata=metadata)
 
 
-def _report_check(context: dg.OpExecutionContext, partition: str, table: TableOutcome, passed: bool, name: str) -> None:
-    """Report the check of a partition; it counts for the partition only with the materialization that it is about."""
+def _evaluation(
+    context: dg.OpExecutionContext, partition: str, table: TableOutcome, passed: bool, name: str
+) -> dg.AssetCheckEvaluation:
+    """Return the check of a partition; it counts there only with the materialization that it is about."""
     dml = dg.AssetKey([name, "dml"])
     records = context.instance.fetch_materializations(
         dg.AssetRecordsFilter(asset_key=dml, asset_partitions=[partition]), limit=1
@@ -116,7 +158,7 @@ def _report_check(context: dg.OpExecutionContext, partition: str, table: TableOu
     metadata = {**report_metadata(table.report), **reason}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
-        evaluation = dg.AssetCheckEvaluation(
+        return dg.AssetCheckEvaluation(
             asset_key=dml,
             check_name=CHECK,
             passed=passed,
@@ -124,4 +166,3 @@ def _report_check(context: dg.OpExecutionContext, partition: str, table: TableOu
             target_materialization_data=target,
             partition=partition,
         )
-    context.log_event(evaluation)  # type: ignore[arg-type]  # it takes checks too, its annotation forgot them

@@ -8,6 +8,7 @@ from dagster_aws.s3 import S3Resource
 from cdc_assets.config import ChangefeedSettings, LakeSettings, Settings
 from cdc_assets.defs.assets import changefeed_assets
 from cdc_assets.defs.catch_up import catch_up_job
+from cdc_assets.defs.checks import changefeed_checks
 from cdc_assets.defs.metadata import lake_key
 from cdc_assets.defs.resources import Source, spark_resource
 from cdc_assets.defs.sensor import checkpoint_sensor
@@ -49,6 +50,7 @@ def build_changefeed_defs(
             *assets,
             *(_lake_spec(source, table, job_name) for table in known_tables(lake, name)),
         ],
+        asset_checks=changefeed_checks(source),
         jobs=[by_partition, catch_up],
         sensors=[checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint")],
         resources={"pyspark": spark_resource(lake), "s3": s3 or S3Resource()},

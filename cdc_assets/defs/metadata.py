@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import dagster as dg
 
 from cdc_assets.defs.resources import Source
 from cdc_assets.describe import column_type, tso_time
+from cdc_assets.fidelity import format_report
+from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import JournalEntry
 from cdc_assets.model import ApplyRows, Life, Report, TableId, wall_clock_ms
 from cdc_assets.partitions import PartitionKey, life_of
@@ -77,9 +79,8 @@ def lake_table(
     name = plan.history.lives[life].name
     if name is None:
         return None
-    state: Mapping[str, Any] = pipeline.lake.table_facts(life) if hasattr(pipeline.lake, "table_facts") else {}
-    applied = pipeline.lake.applied().get(life)
-    through = applied.progress.tso if applied is not None else 0
+    held = LakeState(source.lake, source.changefeed.name, source.changefeed.namespace).find(life)
+    through = held.label.progress.tso
     metadata: dict[str, Any] = {
         "dagster/column_schema": _columns(plan, life),
         "dagster/table_name": f"{source.changefeed.namespace_of(name.schema)}.{name.table}",
@@ -88,10 +89,13 @@ def lake_table(
         "lag_seconds": max(0, wall_clock_ms(plan.checkpoint) - wall_clock_ms(through)) / 1000 if through else 0.0,
         "changes": changed,
     }
-    if state.get("rows") is not None:
-        metadata["dagster/row_count"] = state["rows"]
-    if state.get("location"):
-        metadata["dagster/uri"] = state["location"]
+    fidelity = pipeline.ledger.fidelity(source.changefeed.name, life)
+    if fidelity:
+        metadata["fidelity"] = dg.MetadataValue.md(format_report(fidelity))
+    if held.rows is not None:
+        metadata["dagster/row_count"] = held.rows
+    if held.location:
+        metadata["dagster/uri"] = held.location
     return dg.AssetMaterialization(lake_key(name), metadata=metadata)
 
 

@@ -34,6 +34,10 @@ class Source:
     changefeed: ChangefeedSettings
     lake: LakeSettings
 
+    def with_credentials(self, s3: S3Resource) -> ChangefeedSettings:
+        """Return the changefeed's settings with what the S3 resource knows."""
+        return _with_s3(self.changefeed, s3)
+
     @contextmanager
     def pipeline(
         self,
@@ -49,7 +53,7 @@ class Source:
             prepare_environment()
             return pyspark.spark_session
 
-        settings = _with_s3(self.changefeed, s3)
+        settings = self.with_credentials(s3)
         with open_pipeline(settings, self.lake, watch, session, fuse) as pipeline:
             yield pipeline
 
