@@ -213,10 +213,14 @@ def test_a_rewrite_that_a_rename_and_a_successor_overtook_touches_neither_table(
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "feed",
+    ["I_update_keys_nonclustered/csv-cf4", pytest.param("E_partitions/canal-ext", marks=pytest.mark.soak)],
+)
 def test_two_runs_of_one_changefeed_at_once_both_end_with_every_table_right(
-    spark: SparkSession, tmp_path: Path
+    feed: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    config = named("E_partitions/canal-ext")
+    config = named(feed)
     (checkpoint,) = checkpoints(config, 1)
     outcomes: list[Outcome | BaseException] = []
     start = threading.Barrier(2)

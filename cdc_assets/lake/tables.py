@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sql
 
 from cdc_assets.errors import BadSettings, CdcError, TableHeld, TableMoved
@@ -200,10 +201,8 @@ class Lake:
             try:
                 with races(str(step.life)):
                     evolve.create(session, home, step, self.changefeed, place)
-            except CdcError:
-                raise
-            except Exception:
-                if step.life not in self.state.tables():  # another run made it first
+            except Exception:  # the catalog tells in its own way that another run made it first
+                if step.life not in self.state.tables():
                     raise
             statements = tuple(session.statements)
         held = self.state.find(step.life)
@@ -407,7 +406,22 @@ class Lake:
                     "progress was read: another writer committed first. Plan again.",
                     table=str(life),
                 )
-            yield _Work(session, loaded, held, held.label)
+            try:
+                yield _Work(session, loaded, held, held.label)
+            except AnalysisException as error:
+                # Spark may have resolved the statement against what another writer made of the table by then.
+                if self._stands_still(held):
+                    raise
+                raise TableMoved(
+                    f"{life} was changed by another writer meanwhile ({error}). Plan again.", table=str(life)
+                ) from error
+
+    def _stands_still(self, held: Held) -> bool:
+        try:
+            now = self.state.find(held.life)
+        except CdcError:
+            return False
+        return (now.metadata_location, now.identifier) == (held.metadata_location, held.identifier)
 
     def _result(
         self, work: _Work, started: float, report: Report | None = None, leaving: int | None = None
