@@ -110,7 +110,7 @@ class StepSession:
         return self.spark.sql(statement)
 
     def label(self, properties: Mapping[str, str]) -> None:
-        """Put these properties on every snapshot that later statements of this session commit."""
+        """Put these properties on every snapshot that its later statements commit."""
         for key, value in properties.items():
             self.set(_SNAPSHOT_PROPERTY + key, value)
 
