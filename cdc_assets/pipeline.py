@@ -29,7 +29,6 @@ from cdc_assets.errors import (
     TableMoved,
 )
 from cdc_assets.findings import file_findings, is_lost, unread_files
-from cdc_assets.history import Event
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model import (
     Applied,
@@ -464,12 +463,6 @@ class Pipeline:
                 for t in outcome.tables
             ],
         )
-
-
-def event_of(planned: Plan, step: Step) -> Event | None:
-    """The event that a DDL step comes from."""
-    events = planned.history.lives[step.life].events
-    return next((event for event in events if event.at == step.at and not event.neutral), None)
 
 
 def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:

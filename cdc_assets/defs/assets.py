@@ -39,10 +39,6 @@ def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetC
         )
 
 
-class PartitionConfig(dg.Config):
-    """Nothing has to be set: a partition is applied as far as the checkpoint allows."""
-
-
 def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition) -> list[dg.AssetsDefinition]:
     """Return `ddl` and `dml` of one changefeed."""
     name = source.changefeed.name
