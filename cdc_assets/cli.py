@@ -18,7 +18,7 @@ from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
 
 if TYPE_CHECKING:
     from cdc_assets.config import ChangefeedSettings, LakeSettings
-    from cdc_assets.pipeline import Outcome
+    from cdc_assets.outcome import Outcome
 
 __all__ = ["main"]
 

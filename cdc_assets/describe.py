@@ -45,7 +45,7 @@ from cdc_assets.plan import Plan
 if TYPE_CHECKING:
     from cdc_assets.ledger import FileEntry
     from cdc_assets.opening import Inspection, TableStatus
-    from cdc_assets.pipeline import Outcome
+    from cdc_assets.outcome import Outcome
     from cdc_assets.quarantine import QuarantinedRow
 
 __all__ = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cdc_assets.changefeed import Changefeed, Opener, parse_data_path, parse_schema_path
@@ -23,9 +23,7 @@ from cdc_assets.errors import (
     BucketMissing,
     CdcError,
     InputError,
-    MalformedData,
     Retryable,
-    TableHeld,
     TableMoved,
 )
 from cdc_assets.findings import file_findings, is_lost, unread_files
@@ -42,21 +40,20 @@ from cdc_assets.model import (
     Progress,
     RecoverTable,
     RenameTable,
-    Report,
     SinkOptions,
     Step,
     StepResult,
-    TableId,
     Tso,
 )
+from cdc_assets.outcome import Outcome, Progressing, standing
 from cdc_assets.plan import Plan, plan, step_order
 from cdc_assets.release import Release, Releases
-from cdc_assets.window import rejected, sentence
+from cdc_assets.window import rejected
 
 if TYPE_CHECKING:
     from cdc_assets.quarantine import Found, QuarantinedRow, Replay
 
-__all__ = ["Lake", "Outcome", "Pipeline", "TableOutcome", "check_settings", "related", "sentence"]
+__all__ = ["Lake", "Pipeline", "check_settings", "related"]
 
 REPLANS = 5
 """How often a run plans again after another writer moved a table, before it gives that table up."""
@@ -108,50 +105,6 @@ class Lake(Protocol):
         """Merge the changes of quarantined records' keys and close the records that fit now."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableOutcome:
-    """How a run left a table. `through` is the TSO at or below which everything is applied."""
-
-    life: Life
-    name: TableId
-    version: Tso
-    through: Tso
-    state: str
-    reason: str = ""
-    ways: tuple[str, ...] = ()
-    steps: int = 0
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    changes: int = 0
-    report: Report | None = None
-    error: CdcError | None = None
-    quarantined: int = 0
-    """Records of the table in quarantine, of earlier runs too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a run did. `problems` are files that should be readable and are not, `warnings` are for a person to read."""
-
-    checkpoint: Tso
-    tables: tuple[TableOutcome, ...]
-    problems: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Tell whether every table stands at the checkpoint."""
-        return not self.problems and all(table.state in ("applied", "dropped") for table in self.tables)
-
-    @property
-    def quarantined(self) -> int:
-        """How many records wait in quarantine."""
-        return sum(table.quarantined for table in self.tables)
-
-
 def _broken(listing: Listing, options: SinkOptions) -> list[tuple[str, Tso, str]]:
     """Where the files that cannot be read belong: (root, version, why)."""
     places = (
@@ -179,24 +132,6 @@ def check_settings(settings: ChangefeedSettings) -> None:
         f"twice cannot be recognised. Start the changefeed anew with {option} (and give the same here), or accept that "
         "with --accept-unordered (setting accept_unordered)."
     )
-
-
-@dataclass(slots=True)
-class _Progressing:
-    """A table while a run works on it."""
-
-    life: Life
-    name: TableId
-    version: Tso
-    steps: int = 0
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    changes: int = 0
-    report: Report | None = None
-    error: CdcError | None = None
-    hold: HoldTable | None = None
-    stopped_at: Tso | None = None
 
 
 class Pipeline:
@@ -253,7 +188,9 @@ class Pipeline:
         """
         checkpoint = self.feed.read_checkpoint()
         states = self.ledger.states().get(self.settings.name, ())
-        return bool(states) and all(s.checkpoint == checkpoint and s.state in ("applied", "dropped") for s in states)
+        return bool(states) and all(
+            s.checkpoint == checkpoint <= s.through and s.state in ("applied", "dropped") for s in states
+        )
 
     def findings(self, listing: Listing, planned: Plan) -> tuple[Finding, ...]:
         """Check the changefeed itself. Data is read only of tables whose first rows are to be applied."""
@@ -277,7 +214,7 @@ class Pipeline:
         MetadataMissing, which concern all tables.
         """
         started = time.monotonic()
-        tables: dict[Life, _Progressing] = {}
+        tables: dict[Life, Progressing] = {}
         listing, planned = self.look()
         findings = self.findings(listing, planned)
         for attempt in range(REPLANS + 1):
@@ -292,14 +229,21 @@ class Pipeline:
             for life in moved:
                 if not self._lost(tables[life], before, listing, run):
                     tables[life].error = tables[life].stopped_at = None
-        outcome = self._outcome(planned, listing, tables, findings, time.monotonic() - started)
+        asked = {id(step) for step in steps}
+        left = [step for step in planned.steps if id(step) not in asked]
+        outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started)
         self._record_columns(planned, tables)
         self.record(outcome, run)
         return outcome
 
-    def _advance(
-        self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, _Progressing], run: str
-    ) -> list[Life]:
+    def settle(self, run: str) -> Outcome:
+        """Look again, and write down how every table stands now; nothing is applied."""
+        listing, planned = self.look()
+        outcome = self._outcome(planned, listing, {}, planned.steps, (), 0.0)
+        self.record(outcome, run)
+        return outcome
+
+    def _advance(self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, Progressing], run: str) -> list[Life]:
         """Run the steps in order; return the tables to plan again: another writer moved them, or a file is gone."""
         self.lake.settle_names()  # a run that died may have left a rename half done
         moved: list[Life] = []
@@ -308,7 +252,7 @@ class Pipeline:
             if renaming is not None and step.at != renaming:
                 self.lake.settle_names()
                 renaming = None
-            table = tables.setdefault(step.life, self._start(step.life, planned))
+            table = tables.setdefault(step.life, Progressing.begin(step.life, planned))
             if table.stopped_at is not None:
                 continue
             if self._watch is not None:
@@ -316,7 +260,7 @@ class Pipeline:
             try:
                 self.run_step(step, planned, table, run)
             except (InputError, Retryable, BucketMissing) as error:
-                table.error, table.stopped_at = error, step.at
+                table.stop(step, error)
                 if isinstance(error, TableMoved) or _gone(error):
                     moved.append(step.life)
             if isinstance(step, (RenameTable, RecoverTable, DropTable)) and table.stopped_at is None:
@@ -325,7 +269,7 @@ class Pipeline:
             self.lake.settle_names()
         return moved
 
-    def _lost(self, table: _Progressing, before: Listing, listing: Listing, run: str) -> bool:
+    def _lost(self, table: Progressing, before: Listing, listing: Listing, run: str) -> bool:
         """Tell whether a table's file is gone in a fresh listing too, and nobody knows that all in it is applied."""
         path, name = _gone(table.error), self.settings.name
         known, applied = self.ledger.file_stats(name).get(path), self.lake.applied().get(table.life)
@@ -334,7 +278,7 @@ class Pipeline:
         self.ledger.record_unread(name, table.life, path, run)
         return True
 
-    def run_step(self, step: Step, planned: Plan, table: _Progressing, run: str) -> None:
+    def run_step(self, step: Step, planned: Plan, table: Progressing, run: str) -> None:
         """Carry out one step and write it down."""
         if isinstance(step, HoldTable):
             table.hold, table.stopped_at = step, step.at
@@ -347,11 +291,7 @@ class Pipeline:
         else:
             result = self.lake.run(step)
             self._journal(step, planned, result, run)
-        table.steps += 1
-        table.inserted += result.inserted
-        table.updated += result.updated
-        table.deleted += result.deleted
-        table.version = max(table.version, step.ddl if isinstance(step, (ApplyRows, CreateTable)) else step.at)
+        table.add(step, result)
 
     def stage(self, step: ApplyRows) -> Any:
         """Decode and check a window; the result is small and picklable, and carries the report."""
@@ -372,10 +312,24 @@ class Pipeline:
 
     # --- telling ---
 
-    def _start(self, life: Life, planned: Plan) -> _Progressing:
-        table = planned.history.lives[life]
-        name = table.name or (table.names[-1][0] if table.names else life.born_as)
-        return _Progressing(life, name, life.version)
+    def _outcome(
+        self,
+        planned: Plan,
+        listing: Listing,
+        tables: Mapping[Life, Progressing],
+        left: Sequence[Step],
+        findings: tuple[Finding, ...],
+        seconds: float,
+    ) -> Outcome:
+        applied = self.lake.applied()
+        outcomes = standing(planned, tables, applied, left, self.lake.quarantined_counts())
+        warnings = list(dict.fromkeys(finding.text for finding in findings))
+        warnings += [
+            f"{life} is applied through {applied[life].progress.tso}, above the checkpoint {planned.checkpoint}: "
+            "nothing was applied. Is this an older copy of the changefeed?"
+            for life in planned.behind
+        ]
+        return Outcome(planned, outcomes, listing.problems, tuple(warnings), seconds, findings)
 
     def _journal(self, step: Step, planned: Plan, result: StepResult, run: str) -> None:
         versions = {step.at, *(step.takes if isinstance(step, CreateTable) else ())}
@@ -390,79 +344,20 @@ class Pipeline:
         for life in tables:
             self.ledger.record_columns(self.settings.name, life, column_fidelity(planned.history.lives[life].schema))
 
-    def _outcome(
-        self,
-        planned: Plan,
-        listing: Listing,
-        tables: Mapping[Life, _Progressing],
-        findings: tuple[Finding, ...],
-        seconds: float,
-    ) -> Outcome:
-        applied, quarantined = self.lake.applied(), self.lake.quarantined_counts()
-        outcomes = [
-            replace(
-                self._table_outcome(life, planned, tables.get(life), applied.get(life)),
-                quarantined=quarantined.get(life, 0),
-            )
-            for life in planned.history.lives
-        ]
-        warnings = list(dict.fromkeys(finding.text for finding in findings))
-        warnings += [
-            f"{life} is applied through {applied[life].progress.tso}, above the checkpoint {planned.checkpoint}: "
-            "nothing was applied. Is this an older copy of the changefeed?"
-            for life in planned.behind
-        ]
-        return Outcome(planned.checkpoint, tuple(outcomes), listing.problems, tuple(warnings), seconds, findings)
-
-    def _table_outcome(
-        self, life: Life, planned: Plan, table: _Progressing | None, applied: Applied | None
-    ) -> TableOutcome:
-        table = table or self._start(life, planned)
-        history = planned.history.lives[life]
-        version = max(event.at for event in history.events)
-        through, state, reason = planned.checkpoint, "applied", ""
-        ways: tuple[str, ...] = ()
-        if history.name is None:
-            state = "dropped"
-        if life in planned.behind and applied is not None:
-            through = applied.progress.tso
-        if table.hold is not None:
-            state, reason, ways = "held", table.hold.reason, table.hold.ways
-        elif table.error is not None:
-            state = "held" if isinstance(table.error, (TableHeld, MalformedData)) else "failed"
-            reason = table.error.message
-            ways = tuple(table.error.where.get("ways", ()))
-        if table.stopped_at is not None:
-            through = applied.progress.tso - (applied.progress.phase is Phase.DDL) if applied is not None else 0
-            version = applied.ddl if applied is not None else life.version
-        return TableOutcome(
-            life,
-            table.name,
-            version,
-            through,
-            state,
-            reason,
-            ways,
-            table.steps,
-            table.inserted,
-            table.updated,
-            table.deleted,
-            table.changes,
-            table.report,
-            table.error,
-        )
-
     def record(self, outcome: Outcome, run: str) -> None:
-        """Write the tables' states down for `status`."""
-        self.ledger.record_states(
-            self.settings.name,
-            [
-                TableState(
-                    str(t.life), t.name, t.version, t.through, outcome.checkpoint, t.state, t.reason, t.ways, run
-                )
-                for t in outcome.tables
-            ],
-        )
+        """Write the tables' states down for `status`. What stopped a table stays its state until the table moves."""
+        known = {state.life: state for state in self.ledger.states().get(self.settings.name, ())}
+        states = []
+        for t in outcome.tables:
+            told = TableState(
+                str(t.life), t.name, t.version, t.through, outcome.checkpoint, t.state, t.reason, t.ways, run
+            )
+            before = known.get(told.life)
+            waits = t.state == "applied" and t.through < outcome.checkpoint and not t.steps
+            if waits and before is not None and before.through == t.through and before.state in ("held", "failed"):
+                told = replace(told, state=before.state, reason=before.reason, ways=before.ways, run=before.run)
+            states.append(told)
+        self.ledger.record_states(self.settings.name, states)
 
 
 def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:

@@ -12,7 +12,8 @@ from cdc_assets.changefeed import Changefeed
 from cdc_assets.config import ChangefeedSettings
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import TableId, Tso
-from cdc_assets.pipeline import Outcome, Pipeline
+from cdc_assets.outcome import Outcome
+from cdc_assets.pipeline import Pipeline
 from cdc_assets_tests.cases import Checkpoint, Config, differences, expected_tables
 
 __all__ = ["compare", "replay"]

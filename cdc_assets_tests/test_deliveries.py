@@ -12,7 +12,8 @@ from cdc_assets.changefeed import Changefeed
 from cdc_assets.config import ChangefeedSettings, from_flags
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import Listing, TableId
-from cdc_assets.pipeline import Outcome, Pipeline
+from cdc_assets.outcome import Outcome
+from cdc_assets.pipeline import Pipeline
 from cdc_assets.window import MAX_REJECTS
 from cdc_assets_tests.memory_lake import MemoryLake
 

@@ -22,7 +22,8 @@ from cdc_assets.config import ChangefeedSettings
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import TableId
-from cdc_assets.pipeline import Outcome, Pipeline
+from cdc_assets.outcome import Outcome
+from cdc_assets.pipeline import Pipeline
 from cdc_assets_tests.alterations import Picks, values
 from cdc_assets_tests.histories import KINDS, history
 from cdc_assets_tests.memory_lake import MemoryLake

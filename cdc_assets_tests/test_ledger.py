@@ -16,6 +16,7 @@ from cdc_assets.findings import file_findings, unread_files
 from cdc_assets.ledger import UNREAD, FileEntry, Ledger
 from cdc_assets.model import (
     Applied,
+    ApplyRows,
     DataFile,
     FileStats,
     Life,
@@ -26,7 +27,8 @@ from cdc_assets.model import (
     SinkOptions,
     TableId,
 )
-from cdc_assets.pipeline import Outcome, Pipeline
+from cdc_assets.outcome import Outcome
+from cdc_assets.pipeline import Pipeline
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.mutant_reader import play
@@ -69,11 +71,36 @@ def test_a_ledger_without_memory_is_not_idle() -> None:
 def test_a_new_checkpoint_and_a_held_table_are_not_idle(ledger: Ledger) -> None:
     one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
     outcome = one.apply()
-    one.record(replace(outcome, checkpoint=outcome.checkpoint - 1), "")
+    one.record(replace(outcome, plan=replace(outcome.plan, checkpoint=outcome.checkpoint - 1)), "")
     assert not one.idle()
     held = tuple(replace(table, state="held") for table in outcome.tables)
     one.record(replace(outcome, tables=held), "")
     assert not one.idle()
+
+
+def test_a_run_of_some_steps_tells_what_is_left(ledger: Ledger) -> None:
+    one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
+    outcome = one.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
+    assert not one.idle()
+    left = {table.life for table in outcome.tables if table.through < outcome.checkpoint}
+    assert left == {step.life for step in outcome.plan.steps if isinstance(step, ApplyRows)}
+    states = {state.life: state for state in ledger.states()["default"]}
+    assert all(states[str(life)].through < outcome.checkpoint for life in left)
+    assert one.apply("rest").complete
+    assert one.idle()
+
+
+def test_what_stopped_a_table_is_told_until_the_table_moves(ledger: Ledger) -> None:
+    one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
+    outcome = one.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
+    failed = tuple(replace(table, state="failed", reason="no room") for table in outcome.tables)
+    one.record(replace(outcome, tables=failed), "broken")
+    one.settle("look")
+    waiting = [state for state in ledger.states()["default"] if state.through < outcome.checkpoint]
+    assert waiting
+    assert {(state.state, state.reason, state.run) for state in waiting} == {("failed", "no room", "broken")}
+    one.apply("rest")
+    assert {state.state for state in ledger.states()["default"]} == {"applied"}
 
 
 @pytest.mark.parametrize("config", [CHANGES, CONFIGS["D_keys/canal-ext"], CONFIGS["E_partitions/canal-ext"]], ids=str)

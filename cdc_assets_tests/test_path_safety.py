@@ -28,7 +28,8 @@ from cdc_assets.config import ChangefeedSettings, from_flags
 from cdc_assets.lake.names import format_identity, location, parse_identity
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import Life, SinkOptions, TableId
-from cdc_assets.pipeline import Outcome, Pipeline
+from cdc_assets.outcome import Outcome
+from cdc_assets.pipeline import Pipeline
 from cdc_assets_tests.memory_lake import MemoryLake
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from cdc_assets.formats.canal_records import find_tail
 from cdc_assets.lake import Lake
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import TableId
-from cdc_assets.pipeline import Outcome, Pipeline
+from cdc_assets.outcome import Outcome
+from cdc_assets.pipeline import Pipeline
 from cdc_assets.quarantine import Replayed, replay
 from cdc_assets_tests.memory_lake import MemoryLake
 

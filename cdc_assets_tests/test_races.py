@@ -36,7 +36,7 @@ from cdc_assets.model import (
     TableId,
     TableSchema,
 )
-from cdc_assets.pipeline import Outcome
+from cdc_assets.outcome import Outcome
 from cdc_assets_tests.kills import checkpoints, leftovers, named, wrong
 from cdc_assets_tests.replay import replay
 from cdc_assets_tests.test_lake import ID, NOTE, OPTIONS, SCHEMA, Files, Source, _id_below

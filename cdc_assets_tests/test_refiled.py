@@ -19,7 +19,8 @@ from cdc_assets.changefeed import Changefeed
 from cdc_assets.history import Event, read_history
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import DataFile, Listing, SchemaFile, Tso
-from cdc_assets.pipeline import Outcome, Pipeline
+from cdc_assets.outcome import Outcome
+from cdc_assets.pipeline import Pipeline
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.replay import compare

@@ -21,7 +21,8 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.lake import LakeState
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import Life, TableId, Tso
-from cdc_assets.pipeline import Outcome, Pipeline, TableOutcome
+from cdc_assets.outcome import Outcome, TableOutcome
+from cdc_assets.pipeline import Pipeline
 from cdc_assets.release import Release, format_properties, parse_properties, release, undo
 from cdc_assets_tests.memory_lake import MemoryLake
 

@@ -15,7 +15,8 @@ from cdc_assets.config import from_flags
 from cdc_assets.describe import outcome_json
 from cdc_assets.errors import BucketMissing, CdcError, MetadataMissing, Retryable, StorageUnavailable
 from cdc_assets.ledger import Ledger
-from cdc_assets.pipeline import Outcome, Pipeline
+from cdc_assets.outcome import Outcome
+from cdc_assets.pipeline import Pipeline
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.mutations import Mutant

@@ -16,8 +16,9 @@ from dagster_pyspark import LazyPySparkResource
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.resources import Source
 from cdc_assets.model import ApplyRows, Life, Phase, Progress, Report, Step
+from cdc_assets.outcome import Outcome, TableOutcome
 from cdc_assets.partitions import PartitionKey, life_of, limit_of, parse_partition_key
-from cdc_assets.pipeline import Outcome, Pipeline, TableOutcome, related
+from cdc_assets.pipeline import Pipeline, related
 from cdc_assets.plan import Plan
 
 __all__ = ["CHECK", "changefeed_assets", "check_spec"]
@@ -58,8 +59,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         with source.pipeline(s3, pyspark, _log(context), fuse=False) as pipeline:
             lives, outcome = _through(pipeline, key, Phase.DDL, context.run_id)
             _raise_unless_applied(outcome, lives)
-            _, plan = pipeline.look()
-            return dg.MaterializeResult(metadata=ddl_metadata(plan, key, pipeline.ledger.journal(name)))
+            return dg.MaterializeResult(metadata=ddl_metadata(outcome.plan, key, pipeline.ledger.journal(name)))
 
     @dg.op(name=f"{_group(name)}_decode", ins={"after": dg.In(dg.Nothing)}, pool="spark")
     def decode(context: dg.OpExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource) -> Any:
@@ -96,11 +96,10 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
             changed = work[1].rows if work is not None else 0
             if work is not None:
                 pipeline.commit(work[0], work[1], context.run_id)
-            _, plan = pipeline.look()
-            lives = life_of(plan, key)
-            for life in lives:
-                event = lake_table(source, pipeline, plan, life, changed)
-                if event is not None:
+            plan = pipeline.settle(context.run_id).plan
+            held_tables = source.held_tables()
+            for life in life_of(plan, key):
+                for event in lake_table(source, pipeline, plan, held_tables[life], changed):
                     context.log_event(event)
             yield dg.Output(None, "result", metadata=dml_metadata(plan, key, work[0] if work else None, changed))
             yield dg.AssetCheckResult(check_name=CHECK, passed=True, metadata=report_metadata(report))

@@ -17,8 +17,9 @@ from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings
 from cdc_assets.ledger import JournalEntry
 from cdc_assets.model import Applied, Life, Step
+from cdc_assets.outcome import TableOutcome
 from cdc_assets.partitions import PartitionKey, format_partition_key, partition_keys
-from cdc_assets.pipeline import Pipeline, TableOutcome
+from cdc_assets.pipeline import Pipeline
 from cdc_assets.plan import Plan
 from cdc_assets.release import release
 
@@ -60,18 +61,18 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
                 _release(pipeline, held, decision)
             before = pipeline.lake.applied()
             outcome = pipeline.apply(context.run_id, lambda plan: [step for step in plan.steps if chosen(step.life)])
-            _, plan = pipeline.look()
+            plan = outcome.plan
             _add_partitions(context, plan, name)
             journal = pipeline.ledger.journal(name)
+            held_tables = source.held_tables()
             for table in outcome.tables:
                 moved = list(_moved(table, plan, before.get(table.life)))
                 for key, head in moved:
                     yield from _materializations(plan, key, table, head, journal, name)
                 for key, head in moved:
                     yield _evaluation(context, format_partition_key(key), table, table.error is None or not head, name)
-                event = lake_table(source, pipeline, plan, table.life, table.changes) if table.steps else None
-                if event is not None:
-                    yield event
+                if table.steps and table.life in held_tables:
+                    yield from lake_table(source, pipeline, plan, held_tables[table.life], table.changes)
         for result in (conformance_result(outcome.findings), *_standing_results(source)):
             yield _evaluation_of_changefeed(name, result)
         stopped = [t for t in outcome.tables if t.state in ("held", "failed") and chosen(t.life)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -10,12 +10,13 @@ import dagster as dg
 from cdc_assets.defs.resources import Source
 from cdc_assets.describe import column_type, tso_time
 from cdc_assets.fidelity import format_report
-from cdc_assets.lake.state import LakeState
+from cdc_assets.lake.state import Held
 from cdc_assets.ledger import JournalEntry
 from cdc_assets.model import ApplyRows, Life, Report, TableId, wall_clock_ms
 from cdc_assets.partitions import PartitionKey, life_of
-from cdc_assets.pipeline import Pipeline, sentence
+from cdc_assets.pipeline import Pipeline
 from cdc_assets.plan import Plan
+from cdc_assets.window import sentence
 
 __all__ = ["ddl_metadata", "dml_metadata", "lake_key", "lake_table", "report_metadata"]
 
@@ -73,13 +74,13 @@ def report_metadata(report: Report | None) -> dict[str, Any]:
 
 
 def lake_table(
-    source: Source, pipeline: Pipeline, plan: Plan, life: Life, changed: int
-) -> dg.AssetMaterialization | None:
-    """The event of a lake table: rows, schema, place, lag; None for one that has no name."""
+    source: Source, pipeline: Pipeline, plan: Plan, held: Held, changed: int
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield the event of a lake table: rows, schema, place, lag; nothing for one that has no name."""
+    life = held.life
     name = plan.history.lives[life].name
     if name is None:
-        return None
-    held = LakeState(source.lake, source.changefeed.name, source.changefeed.namespace).find(life)
+        return
     through = held.label.progress.tso
     metadata: dict[str, Any] = {
         "dagster/column_schema": _columns(plan, life),
@@ -96,7 +97,7 @@ def lake_table(
         metadata["dagster/row_count"] = held.rows
     if held.location:
         metadata["dagster/uri"] = held.location
-    return dg.AssetMaterialization(lake_key(name), metadata=metadata)
+    yield dg.AssetMaterialization(lake_key(name), metadata=metadata)
 
 
 def _columns(plan: Plan, life: Life) -> dg.TableSchemaMetadataValue:

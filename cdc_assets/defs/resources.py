@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,8 @@ from dagster_pyspark import LazyPySparkResource
 from cdc_assets.config import ChangefeedSettings, LakeSettings
 from cdc_assets.java import prepare_environment
 from cdc_assets.lake import spark_configuration
+from cdc_assets.lake.state import Held, LakeState
+from cdc_assets.model import Life
 from cdc_assets.opening import open_pipeline
 from cdc_assets.pipeline import Pipeline
 
@@ -37,6 +39,10 @@ class Source:
     def with_credentials(self, s3: S3Resource) -> ChangefeedSettings:
         """Return the changefeed's settings with what the S3 resource knows."""
         return _with_s3(self.changefeed, s3)
+
+    def held_tables(self) -> Mapping[Life, Held]:
+        """Return the changefeed's tables as the catalog has them now."""
+        return LakeState(self.lake, self.changefeed.name, self.changefeed.namespace).tables()
 
     @contextmanager
     def pipeline(
