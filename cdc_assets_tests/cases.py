@@ -202,6 +202,14 @@ class Config:
             if "checkpoint_ts" in one
         )
 
+    @property
+    def replayable(self) -> tuple[Checkpoint, ...]:
+        """The checkpoints at which the bucket is known: a copy was kept, or no file of it was overwritten later.
+
+        Without a partition separator the partitions of a table overwrite each other's files.
+        """
+        return tuple(c for c in self.checkpoints if c.has_copy or self.options.enable_partition_separator)
+
     def settings(self, bucket: Path | None = None, **given: Any) -> ChangefeedSettings:
         """Return the settings of this changefeed, reading `bucket` (the final one by default)."""
         plain = {

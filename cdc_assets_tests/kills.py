@@ -134,12 +134,7 @@ def _kind(step: Step) -> str:
 
 def checkpoints(config: Config, count: int = 0) -> list[Checkpoint]:
     """Return the checkpoints whose source is known, the last `count` of them."""
-    known = [
-        one
-        for one in config.checkpoints
-        if one.expected is not None and (one.has_copy or config.options.enable_partition_separator)
-    ]
-    return known[-count:]
+    return [one for one in config.replayable if one.expected is not None][-count:]
 
 
 def interrupted(config: Config, checkpoint: Checkpoint, directory: Path, spark: Any, trap: Trap) -> bool:

@@ -11,32 +11,10 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.model import (
     Column,
     Index,
-    SchemaFile,
     TableId,
     TableSchema,
 )
-
-TSO = (1774915080123 << 18) + 4  # 2026-03-30 23:58:00.123 UTC
-ID = Column("id", "INT", precision=11, nullable=False, is_pk=True)
-A = Column("a", "INT", precision=11)
-B = Column("b", "VARCHAR", precision=10)
-
-
-def file(query: str, kind: int, *columns: Column, table: str = "t", schema: str = "s") -> SchemaFile:
-    return SchemaFile("s/t/meta/schema.json", "s/t", TableId(schema, table), TSO, query, kind, columns)
-
-
-def created(query: str, *columns: Column) -> TableSchema:
-    return ddl.create(file(query, 3, *columns), None, None)
-
-
-def base() -> TableSchema:
-    return created("CREATE TABLE `t` (`id` INT PRIMARY KEY,`a` INT,`b` VARCHAR(10))", ID, A, B)
-
-
-def changes(before: TableSchema, query: str, *columns: Column, kind: int = 61) -> tuple[object, ...]:
-    return ddl.evolve(before, file(query, kind, *columns), None)[1]
-
+from cdc_assets_tests.schema_files import ID, A, B, base, created, file
 
 # --- statement --------------------------------------------------------------------------------------------------------
 
@@ -59,12 +37,12 @@ def changes(before: TableSchema, query: str, *columns: Column, kind: int = 61) -
         ("CREATE TABLE `t` (LIKE `o`.`a`)", 3, ddl.CreateTable(TableId("o", "a"))),
         ("DROP TABLE `s`.`t`", 4, ddl.DropTable()),
         ("TRUNCATE TABLE `t`", 11, ddl.Truncate()),
-        ("RENAME TABLE `o` TO `t`", 14, ddl.Rename(TableId("", "o"), (TableId("s", "o"),))),
-        ("RENAME TABLE `p`.`o` TO `s`.`t`", 14, ddl.Rename(TableId("p", "o"), (TableId("p", "o"),))),
-        ("RENAME TABLE `x` TO `y`, `o` TO `t`", 47, ddl.Rename(TableId("", "o"), (TableId("s", "o"),))),
-        ("ALTER TABLE `o` RENAME AS `t`", 14, ddl.Rename(TableId("", "o"), (TableId("s", "o"),))),
-        ("alter table o rename to t", 14, ddl.Rename(TableId("", "o"), (TableId("s", "o"),))),
-        ("ALTER TABLE `p`.`o` RENAME `t`", 14, ddl.Rename(TableId("p", "o"), (TableId("p", "o"),))),
+        ("RENAME TABLE `o` TO `t`", 14, ddl.Rename(TableId("", "o"))),
+        ("RENAME TABLE `p`.`o` TO `s`.`t`", 14, ddl.Rename(TableId("p", "o"))),
+        ("RENAME TABLE `x` TO `y`, `o` TO `t`", 47, ddl.Rename(TableId("", "o"))),
+        ("ALTER TABLE `o` RENAME AS `t`", 14, ddl.Rename(TableId("", "o"))),
+        ("alter table o rename to t", 14, ddl.Rename(TableId("", "o"))),
+        ("ALTER TABLE `p`.`o` RENAME `t`", 14, ddl.Rename(TableId("p", "o"))),
         ("RECOVER TABLE `t`", 25, ddl.Recover(TableId("s", "t"))),
         ("RECOVER TABLE BY JOB 53", 25, ddl.Recover(TableId("s", "t"))),
         ("FLASHBACK TABLE `o` TO `t`", 25, ddl.Recover(TableId("s", "o"))),

@@ -75,11 +75,10 @@ class Truncate:
 class Rename:
     """The table of the file was called `old`. `old.schema` is "" where the text does not say: the session's database.
 
-    `candidates` are the names to look for, likeliest first. The text may change columns too: see `evolve`.
+    The text may change columns too: see `evolve`.
     """
 
     old: TableId
-    candidates: tuple[TableId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,12 +289,7 @@ def _renamed(at: Cursor, file: SchemaFile) -> Statement:
     chosen = (same or loose or [pairs[0][0]] if len(pairs) == 1 else same or loose)[:1]
     if not chosen:
         raise Unreadable(f"no part of it leads to {file.table}")
-    return _rename(chosen[0], file)
-
-
-def _rename(old: tuple[str, str], file: SchemaFile) -> Rename:
-    found = TableId(*old)
-    return Rename(found, (found if found.schema else TableId(file.table.schema, found.table),))
+    return Rename(TableId(*chosen[0]))
 
 
 def _recovered(at: Cursor, file: SchemaFile) -> Statement:
@@ -332,7 +326,7 @@ def _altered(at: Cursor, file: SchemaFile) -> Statement:
         if clause.accept("EXCHANGE", "PARTITION"):
             return _exchanged(clause, file)
         if clause.accept("RENAME") and not clause.sees("COLUMN|INDEX|KEY"):
-            return _rename(name, file)
+            return Rename(TableId(*name))
     return Alter()
 
 
