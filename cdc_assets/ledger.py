@@ -388,6 +388,12 @@ class Ledger:
                 },
             )
 
+    def journaled(self, changefeed: str) -> set[tuple[str, Tso]]:
+        """Return which DDL have a row in the journal: (life, TSO)."""
+        query = sa.select(_JOURNAL.c.life, _JOURNAL.c.tso).where(_JOURNAL.c.changefeed == changefeed)
+        with self._read() as connection:
+            return {(row.life, row.tso) for row in connection.execute(query)}
+
     def journal(self, changefeed: str) -> tuple[JournalEntry, ...]:
         """Return every DDL carried out, oldest first."""
         query = sa.select(_JOURNAL).where(_JOURNAL.c.changefeed == changefeed).order_by(_JOURNAL.c.tso, _JOURNAL.c.life)

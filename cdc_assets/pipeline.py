@@ -27,6 +27,7 @@ from cdc_assets.errors import (
     TableMoved,
 )
 from cdc_assets.findings import file_findings, is_lost, unread_files
+from cdc_assets.history import Event
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model import (
     Applied,
@@ -194,12 +195,12 @@ class Pipeline:
 
     def findings(self, listing: Listing, planned: Plan) -> tuple[Finding, ...]:
         """Check the changefeed itself. Data is read only of tables whose first rows are to be applied."""
-        begun = {life for life, state in self.lake.applied().items() if state.progress.phase is Phase.ROWS}
+        begun = {life for life, state in planned.applied.items() if state.progress.phase is Phase.ROWS}
         new = {s.life: s for s in planned.steps if isinstance(s, ApplyRows) and s.life not in begun}
         sample = take_sample(self.feed.opener, [step.files for step in new.values()])
         # Without commit-ts look() has refused already unless that was accepted.
         found = conformance(listing, planned.history, self.settings.sink_options, sample)
-        files = file_findings(listing, self.ledger.files(self.settings.name), self.lake.applied())
+        files = file_findings(listing, self.ledger.files(self.settings.name), planned.applied)
         return (
             *(finding for finding in found if finding.rule != "missing-files"),  # file_findings knows more of them
             *(Finding("files", Severity.WARNING, "", sentence) for sentence in files),
@@ -217,6 +218,7 @@ class Pipeline:
         tables: dict[Life, Progressing] = {}
         listing, planned = self.look()
         findings = self.findings(listing, planned)
+        self._complete_journal(planned, run)
         for attempt in range(REPLANS + 1):
             steps = tuple(select(planned) if select else planned.steps)
             moved = self._advance(steps, planned, tables, run)
@@ -335,10 +337,21 @@ class Pipeline:
         versions = {step.at, *(step.takes if isinstance(step, CreateTable) else ())}
         for event in planned.history.lives[step.life].events:
             if event.at in versions and not event.neutral:
-                name = event.name or event.file.table
-                self.ledger.record_ddl(
-                    self.settings.name, step.life, event.at, name, event.told_action, event.file.query, result, run
-                )
+                self._journal_event(step.life, event, result, run)
+
+    def _complete_journal(self, planned: Plan, run: str) -> None:
+        """Write down what a run did that ended between a commit and its row; what it ran is not known any more."""
+        known = self.ledger.journaled(self.settings.name)
+        for life, state in planned.applied.items():
+            for event in planned.history.lives[life].events if life in planned.history.lives else ():
+                if event.at <= state.ddl and not event.neutral and (str(life), event.at) not in known:
+                    self._journal_event(life, event, StepResult(), run)
+
+    def _journal_event(self, life: Life, event: Event, result: StepResult, run: str) -> None:
+        name = event.name or event.file.table
+        self.ledger.record_ddl(
+            self.settings.name, life, event.at, name, event.told_action, event.file.query, result, run
+        )
 
     def _record_columns(self, planned: Plan, tables: Iterable[Life]) -> None:
         for life in tables:

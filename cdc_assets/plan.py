@@ -11,7 +11,7 @@ are read alike is a candidate for a window, and commit-ts decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cdc_assets.evolution import changes_columns_only
 from cdc_assets.history import Event, History, TableHistory, read_history
@@ -44,7 +44,7 @@ __all__ = ["Plan", "Progress", "plan", "step_order"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps in the order in which they take effect, and the histories they come from.
+    """Steps in the order in which they take effect, the histories they come from, and the progress they begin at.
 
     `behind` is set when the checkpoint is behind what a table already holds: nothing of that table is planned.
     """
@@ -53,6 +53,7 @@ class Plan:
     history: History
     checkpoint: Tso
     behind: tuple[Life, ...] = ()
+    applied: Mapping[Life, Applied] = field(default_factory=dict)
 
     def of(self, life: Life) -> tuple[Step, ...]:
         """The steps of one life, in order."""
@@ -116,7 +117,7 @@ def plan(
             )
             steps.extend(chain.steps())
     steps.sort(key=step_order)
-    return Plan(tuple(_held_back(steps, history, applied)), history, listing.checkpoint, behind)
+    return Plan(tuple(_held_back(steps, history, applied)), history, listing.checkpoint, behind, applied)
 
 
 def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Life, HoldTable]:

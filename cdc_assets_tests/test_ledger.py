@@ -133,6 +133,17 @@ def test_a_ledger_that_is_deleted_each_time_changes_nothing_in_the_lake(name: st
     assert play(Mutant(CONFIGS[name], ("redeliver", "temporary", "width"), 4, tmp_path), MemoryLake(), None) == []
 
 
+@pytest.mark.parametrize("name", ["C_ddl_tables/csv-ts", "B_ddl_columns/canal-ext"])
+def test_the_journal_tells_every_ddl_again_after_its_rows_were_lost(name: str, ledger: Ledger) -> None:
+    config, lake = CONFIGS[name], MemoryLake()
+    pipeline(config, config.bucket(), lake, ledger).apply()
+    told = {(one.life, one.tso, one.name, one.action, one.query) for one in ledger.journal("default")}
+    emptied = Ledger("sqlite://")
+    assert pipeline(config, config.bucket(), lake, emptied).apply().complete
+    assert {(one.life, one.tso, one.name, one.action, one.query) for one in emptied.journal("default")} == told
+    assert told
+
+
 def test_the_ledger_keeps_what_each_file_told(ledger: Ledger) -> None:
     pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger).apply("run-7")
     files = ledger.files("default")
