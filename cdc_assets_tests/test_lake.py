@@ -68,13 +68,17 @@ class Files:
 class Source:
     """One table's source: writes its CSV rows as (op, commit-ts, values…) and carries steps into a lake."""
 
-    def __init__(self, lake: Lake, name: TableId = ORDERS, schema: TableSchema = SCHEMA, at: int = 100) -> None:
+    def __init__(
+        self, lake: Lake, name: TableId = ORDERS, schema: TableSchema = SCHEMA, at: int = 100, create: bool = True
+    ) -> None:
         self.lake = lake
         self.life = Life(name, at)
         self.schema = schema
         self.progress = Progress(at, Phase.DDL)
         self.name = name
-        lake.run(CreateTable(self.life, at, name, schema))
+        self.birth = CreateTable(self.life, at, name, schema)
+        if create:
+            lake.run(self.birth)
 
     def window(self, hi: int, *files: list[tuple[Any, ...]]) -> tuple[ApplyRows, Files]:
         """Build the step that applies the rows of some files through `hi`, and the files."""

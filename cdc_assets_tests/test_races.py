@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.config import LakeSettings
 from cdc_assets.errors import Retryable, StorageUnavailable, TableMoved
 from cdc_assets.lake import Lake, commit, evolve, tables
-from cdc_assets.lake.state import label_of, lineage
+from cdc_assets.lake.state import LakeState, label_of, lineage
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import (
     AddColumn,
@@ -27,6 +27,7 @@ from cdc_assets.model import (
     Column,
     DeleteRows,
     DropTable,
+    ExchangePartition,
     Life,
     Phase,
     RenameTable,
@@ -83,6 +84,9 @@ KINDS = {
         after=((1, 7), (2, 8)),
         later=((1, 7), (5, 5)),
     ),
+    "exchange of the partition": Kind(ROWS, after=((0, "9"), (2, "8")), later=((0, "9"), (5, "5"))),
+    "exchange of the table": Kind(ROWS, loaded=False, after=((1, "7"),), later=((1, "7"), (5, "5"))),
+    "create": Kind(((evolve, "create"), (LakeState, "ensure_namespace")), loaded=False, after=(), later=((5, "5"),)),
     "rename": Kind(((tables, "publish"), (Lake, "settle_names"))),
     "drop": Kind(((tables, "publish"), (Lake, "settle_names"))),
 }
@@ -121,6 +125,11 @@ def race(name: str, lake: Lake) -> Race:
     kind, source = KINDS[name], Source(lake)
     if kind.loaded:
         source.apply(199, LOADED)
+    if name.startswith("exchange"):
+        return _exchange(name, lake, source)
+    if name == "create":
+        made = Source(lake, TableId("fresh", "made"), at=200, create=False)
+        return Race(name, made, made.birth)
     if name in ("first load", "merge"):
         return Race(name, source, *source.window(200, [("I", 200, 3, "x")]))
     if name == "rename":
@@ -128,6 +137,18 @@ def race(name: str, lake: Lake) -> Race:
     if name == "drop":
         return Race(name, source, DropTable(source.life, 200))
     return Race(name, source, ChangeTable(source.life, 200, kind.changes, kind.schema, SCHEMA))
+
+
+def _exchange(name: str, lake: Lake, source: Source) -> Race:
+    """The partition below 2 of one table changes places with the rows of another."""
+    other = Source(lake, TableId("shop", "other"))
+    partition = name == "exchange of the partition"
+    parted, plain = (source, other) if partition else (other, source)
+    if not partition:
+        parted.apply(199, LOADED)
+    plain.apply(199, [("I", 112, 0, "9")])
+    own, theirs = (parted, plain) if partition else (plain, parted)
+    return Race(name, own, ExchangePartition(own.life, theirs.life, 200, _id_below(2), partition, SCHEMA))
 
 
 def overtake(monkeypatch: pytest.MonkeyPatch, owner: Any, seam: str, action: Callable[[], object]) -> None:
