@@ -2,7 +2,8 @@
 
     CdcError
     ├── Retryable            try again later, nothing is wrong with input or setup
-    │   ├── StorageUnavailable   the bucket or the catalog did not answer
+    │   ├── StorageUnavailable   the bucket or the ledger did not answer
+    │   │   └── LakeUnavailable      the catalog or the warehouse did not
     │   └── TableMoved           another writer committed first: read progress and plan again
     ├── InputError           the files are not what the changefeed should have written
     │   ├── MetadataMissing      no checkpoint yet
@@ -29,6 +30,7 @@ __all__ = [
     "CdcError",
     "InputError",
     "JavaMissing",
+    "LakeUnavailable",
     "MalformedData",
     "MalformedSchemaFile",
     "MetadataMissing",
@@ -65,7 +67,11 @@ class Retryable(CdcError):
 
 
 class StorageUnavailable(Retryable):
-    """The bucket or the catalog did not answer."""
+    """The bucket, the lake or the ledger did not answer."""
+
+
+class LakeUnavailable(StorageUnavailable):
+    """The lake's catalog or warehouse did not answer: a step stands at its old state or at its new one."""
 
 
 class TableMoved(Retryable):

@@ -23,6 +23,7 @@ from cdc_assets.errors import (
     BucketMissing,
     CdcError,
     InputError,
+    LakeUnavailable,
     Retryable,
     TableMoved,
 )
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 __all__ = ["Lake", "Pipeline", "check_settings", "related"]
 
 REPLANS = 5
-"""How often a run plans again after another writer moved a table, before it gives that table up."""
+"""How often a run plans again after another writer moved a table or the lake failed, before it gives that table up."""
 
 
 class Lake(Protocol):
@@ -246,7 +247,10 @@ class Pipeline:
         return outcome
 
     def _advance(self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, Progressing], run: str) -> list[Life]:
-        """Run the steps in order; return the tables to plan again: another writer moved them, or a file is gone."""
+        """Run the steps in order; return the tables to plan again.
+
+        Those are tables that another writer moved, of which a file is gone, or whose storage failed for once.
+        """
         self.lake.settle_names()  # a run that died may have left a rename half done
         moved: list[Life] = []
         renaming: Tso | None = None
@@ -263,7 +267,7 @@ class Pipeline:
                 self.run_step(step, planned, table, run)
             except (InputError, Retryable, BucketMissing) as error:
                 table.stop(step, error)
-                if isinstance(error, TableMoved) or _gone(error):
+                if isinstance(error, (TableMoved, LakeUnavailable)) or _gone(error):
                     moved.append(step.life)
             if isinstance(step, (RenameTable, RecoverTable, DropTable)) and table.stopped_at is None:
                 renaming = step.at

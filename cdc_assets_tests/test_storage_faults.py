@@ -7,16 +7,18 @@ import logging
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdc_assets.changefeed import Changefeed, storage
 from cdc_assets.config import from_flags
 from cdc_assets.describe import outcome_json
-from cdc_assets.errors import BucketMissing, CdcError, MetadataMissing, Retryable, StorageUnavailable
+from cdc_assets.errors import BucketMissing, CdcError, LakeUnavailable, MetadataMissing, Retryable, StorageUnavailable
 from cdc_assets.ledger import Ledger
+from cdc_assets.model import ApplyRows, StepResult
 from cdc_assets.outcome import Outcome
-from cdc_assets.pipeline import Pipeline
+from cdc_assets.pipeline import REPLANS, Pipeline
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.mutations import Mutant
@@ -106,6 +108,48 @@ def test_a_file_that_cannot_be_read_fails_its_table_and_no_other(error: Exceptio
     TrialStorage.begin()
     outcome = open_pipeline(FEED, lake, ledger=ledger).apply()
     assert wrong(FEED, lake, outcome) == []
+
+
+class TroubledLake(MemoryLake):
+    """A lake that does not take the first windows, before or after they are written."""
+
+    def __init__(self, faults: int, table: str, after: bool = False) -> None:
+        super().__init__()
+        self.faults, self.table, self.after = faults, table, after
+
+    def commit(self, step: ApplyRows, staged: Any) -> StepResult:
+        troubled = self.faults > 0 and str(step.life.born_as) == self.table
+        self.faults -= troubled
+        result = super().commit(step, staged) if self.after or not troubled else None
+        if troubled:
+            raise LakeUnavailable(f"{step.life}: the catalog did not answer")
+        assert result is not None
+        return result
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
+def test_a_lake_that_fails_a_few_times_is_waited_for_within_the_run(
+    after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    lake = TroubledLake(REPLANS, "crash.a", after)
+    outcome = open_pipeline(FEED, lake).apply()
+    assert outcome.complete
+    assert wrong(FEED, lake, outcome) == []
+    assert slept
+    assert slept == sorted(set(slept))
+
+
+def test_a_lake_that_keeps_failing_fails_its_table_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    lake = TroubledLake(1000, "crash.a")
+    outcome = open_pipeline(FEED, lake).apply()
+    (failed,) = [table for table in outcome.tables if table.state != "applied"]
+    assert (str(failed.name), failed.state) == ("crash.a", "failed")
+    assert "the catalog did not answer" in failed.reason
+    lake.faults = 0
+    assert wrong(FEED, lake, open_pipeline(FEED, lake).apply()) == []
 
 
 @pytest.mark.parametrize("verb", ["list", "read"])

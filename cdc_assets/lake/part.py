@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from cdc_assets.errors import CdcError, StorageUnavailable
+from cdc_assets.errors import CdcError, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model import ApplyRows, Report, TableSchema
 from cdc_assets.reduce import COUNT, FILE
@@ -85,7 +85,7 @@ def _write(io: Mapping[str, str], path: str, name: str, rows: pa.Table) -> None:
         with system.open_output_stream(f"{place}/{name}") as sink:
             pq.write_table(rows, sink)
     except OSError as error:
-        raise StorageUnavailable(
+        raise LakeUnavailable(
             f"{path}: the warehouse takes no files ({error}). Nothing was applied. Correct that and try again."
         ) from error
 

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from cdc_assets.errors import CdcError, JavaMissing, StorageUnavailable, TableMoved
+from cdc_assets.errors import CdcError, JavaMissing, LakeUnavailable, TableMoved
 from cdc_assets.jars import spark_jars
 from cdc_assets.java import prepare_environment
 from cdc_assets.lake.names import Identifier
@@ -224,7 +224,7 @@ class Sessions:
 
 @contextmanager
 def races(table: str) -> Iterator[None]:
-    """Turn exceptions about lost races into TableMoved, about a catalog or storage that fails into StorageUnavailable.
+    """Turn exceptions about lost races into TableMoved, about a catalog or storage that fails into LakeUnavailable.
 
     Nothing is known then but that the table stands at the old state or at the new one: its progress tells.
     """
@@ -249,8 +249,8 @@ def races(table: str) -> Iterator[None]:
         raise
 
 
-def _failed(table: str, reason: str) -> StorageUnavailable:
-    return StorageUnavailable(
+def _failed(table: str, reason: str) -> LakeUnavailable:
+    return LakeUnavailable(
         f"{table}: the lake's catalog or storage failed ({reason}). The table stands as it was before this step, or "
         "after it; nothing is half done. Correct that and try again.",
         table=table,

@@ -30,7 +30,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 
-from cdc_assets.errors import StorageUnavailable, TableHeld, TableMoved
+from cdc_assets.errors import LakeUnavailable, TableHeld, TableMoved
 from cdc_assets.lake.names import (
     DROPPED,
     MOVING,
@@ -178,7 +178,7 @@ class LakeState:
     def _open(self) -> Catalog:
         """Open the catalog; its tables may be being made by somebody else at this moment."""
         for pause_seconds in (0.2, 1.0):
-            with suppress(StorageUnavailable), _answering():
+            with suppress(LakeUnavailable), _answering():
                 return load_catalog(self.settings.name, **self.settings.pyiceberg_properties())
             time.sleep(pause_seconds)
         with _answering():
@@ -212,7 +212,7 @@ class LakeState:
                 for (identifier, _), read in zip(entries, reads, strict=True)
                 if read is not None and read.changefeed == self.changefeed
             }
-        raise StorageUnavailable(
+        raise LakeUnavailable(
             f"the lake's catalog names a metadata file that is not there ({gone}). Was the warehouse moved or cleaned?"
         )
 
@@ -316,7 +316,7 @@ class LakeState:
         except NoSuchNamespaceError:
             return {}
         except OSError as error:
-            raise StorageUnavailable(f"the lake's catalog did not answer ({error}). Try again.") from error
+            raise LakeUnavailable(f"the lake's catalog did not answer ({error}). Try again.") from error
 
     # --- snapshots ---
 
@@ -403,7 +403,7 @@ class LakeState:
 
     def settle_names(self) -> None:
         """Bring every table to the name that it should have; one whose name is still taken waits where it is."""
-        silent: StorageUnavailable | None = None
+        silent: LakeUnavailable | None = None
         for attempt in range(5):
             tables = self.tables()
             wanted = {
@@ -420,8 +420,8 @@ class LakeState:
                 with _answering():
                     for move in due:
                         self.catalog.rename_table(move.source, move.target)
-            except (NoSuchTableError, TableAlreadyExistsError, StorageUnavailable) as error:
-                silent = error if isinstance(error, StorageUnavailable) else None
+            except (NoSuchTableError, TableAlreadyExistsError, LakeUnavailable) as error:
+                silent = error if isinstance(error, LakeUnavailable) else None
                 time.sleep(0.05 * 2**attempt)  # another run settles too
                 continue
             return
@@ -432,12 +432,12 @@ class LakeState:
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """Turn what database drivers and HTTP clients raise into StorageUnavailable."""
+    """Turn what database drivers and HTTP clients raise into LakeUnavailable."""
     try:
         yield
     except Exception as error:
         if type(error).__module__.partition(".")[0] in ("sqlalchemy", "sqlite3", "requests", "urllib3", "botocore"):
-            raise StorageUnavailable(f"the lake's catalog did not answer ({error}). Try again.") from error
+            raise LakeUnavailable(f"the lake's catalog did not answer ({error}). Try again.") from error
         raise
 
 
