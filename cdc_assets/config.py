@@ -16,9 +16,10 @@ import re
 import zoneinfo
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
 
 import yaml
 from pydantic import (
@@ -33,8 +34,10 @@ from pydantic import (
     model_validator,
 )
 
+from cdc_assets.catalog_uri import jdbc_uri, sqlalchemy_uri
 from cdc_assets.changefeed import sink
 from cdc_assets.errors import BadSettings
+from cdc_assets.given import merged, resolved
 from cdc_assets.model import SinkOptions, TableId
 
 __all__ = [
@@ -42,9 +45,11 @@ __all__ = [
     "POLICY_KINDS",
     "ChangefeedSettings",
     "LakeSettings",
+    "MaintenanceSettings",
     "Settings",
     "from_flags",
     "load",
+    "settings_of",
 ]
 
 CONFIG_VARIABLE = "CDC_ASSETS_CONFIG"
@@ -124,12 +129,12 @@ class LakeSettings(_Model):
 
     def pyiceberg_properties(self) -> dict[str, str]:
         """Return what `pyiceberg.catalog.load_catalog(name, **properties)` takes."""
-        catalog = _resolved(self.catalog, "lake.catalog")
+        catalog = resolved(self.catalog, "lake.catalog")
         kind = catalog.pop("type")
         properties = {"type": "sql" if kind == "jdbc" else kind}
         if kind == "jdbc":
             user, password = catalog.pop("jdbc.user", None), catalog.pop("jdbc.password", None)
-            properties["uri"] = _sqlalchemy_uri(catalog.pop("uri"), user, password)
+            properties["uri"] = sqlalchemy_uri(catalog.pop("uri"), user, password)
             catalog = {key: value for key, value in catalog.items() if not key.startswith("jdbc.")}
         directory = self.local_directory
         properties["warehouse"] = f"file://{directory}" if directory else self.warehouse
@@ -140,10 +145,10 @@ class LakeSettings(_Model):
 
         The cache is off: with it, commits of other processes are not seen for half a minute.
         """
-        catalog = _resolved(self.catalog, "lake.catalog")
+        catalog = resolved(self.catalog, "lake.catalog")
         if catalog["type"] == "jdbc":
             catalog.setdefault("jdbc.schema-version", "V1")
-            catalog["uri"], login = _jdbc_uri(catalog["uri"])
+            catalog["uri"], login = jdbc_uri(catalog["uri"])
             catalog = {**login, **catalog}
         directory = self.local_directory
         catalog["warehouse"] = str(directory) if directory else self.warehouse
@@ -155,6 +160,27 @@ class LakeSettings(_Model):
         }
 
 
+class MaintenanceSettings(_Model):
+    """When a table's files are tidied, and what is kept. `cron` is for Dagster's schedule, which `running` turns on.
+
+    A table is compacted when it has `small_files` files below three quarters of `target_file_bytes`, or when
+    `deleted_share` of its rows are deleted. Snapshots older than `snapshot_days` go once there are `expire_at_least` of
+    them, but never the last `snapshots_kept` (nor those that progress or an open exchange needs). Files that nothing
+    refers to go after `orphan_days`: no run may take longer than that.
+    """
+
+    cron: str = "17 3 * * *"
+    running: bool = False
+    small_files: int = Field(default=12, ge=2)
+    target_file_bytes: int = Field(default=256 << 20, ge=1 << 20)
+    deleted_share: float = Field(default=0.1, gt=0, le=1)
+    manifests: int = Field(default=20, ge=4)
+    snapshot_days: float = Field(default=5, ge=0.05)
+    snapshots_kept: int = Field(default=10, ge=1)
+    expire_at_least: int = Field(default=10, ge=1)
+    orphan_days: float = Field(default=3, ge=1)
+
+
 class ChangefeedSettings(_Model):
     """One changefeed: where it writes, how it was told to write, and what its reader has to know besides.
 
@@ -162,6 +188,13 @@ class ChangefeedSettings(_Model):
     whose zone TIMESTAMP values are written. `keys` names key columns of tables (`schema.table`) whose key the files do
     not tell; `policies` says per kind of DDL: apply, hold (until a person releases it), skip (its effect on existing
     rows is left out), or keep (the lake keeps what the source drops). Of a DDL of several kinds the strictest counts.
+    `owners` are shown with every asset. `lag_targets` says by pattern (`shop.*`, the first that fits) how many seconds
+    a table may lie behind the present, `lag_target_seconds` for the others; without one no table is called late.
+
+    How the sensor asks for runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
+    (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
+    run; what a run did not bring forward rests `retry_seconds`, doubled each time up to `retry_max_seconds`. A run goes
+    on for `run_lingers_seconds` while the checkpoint moves; one older than `stalled_after_seconds` is called stalled.
     """
 
     name: str = "default"
@@ -176,7 +209,27 @@ class ChangefeedSettings(_Model):
     quarantine: bool = False
     sensor_running: bool = False
     sensor_interval_seconds: int = Field(default=30, ge=1)
+    runs_at_once: int = Field(default=2, ge=1)
+    run_tables: int = Field(default=500, ge=1)
+    run_bytes: int = Field(default=256 << 20, ge=1)
+    run_lingers_seconds: int = Field(default=60, ge=0)
+    table_interval_seconds: int = Field(default=0, ge=0)
+    retry_seconds: int = Field(default=60, ge=1)
+    retry_max_seconds: int = Field(default=3600, ge=1)
+    stalled_after_seconds: int = Field(default=600, ge=1)
+    maintenance: MaintenanceSettings = Field(default_factory=MaintenanceSettings)
+    owners: tuple[str, ...] = ()
+    lag_target_seconds: int | None = Field(default=None, ge=1)
+    lag_targets: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     _options: SinkOptions = PrivateAttr()
+
+    @field_validator("owners")
+    @classmethod
+    def _reachable(cls, owners: tuple[str, ...]) -> tuple[str, ...]:
+        for owner in owners:
+            if not re.fullmatch(r"team:.+|[^@\s]+@[^@\s]+\.[A-Za-z]{2,7}", owner):
+                raise ValueError(f'"{owner}" is no owner; expected an e-mail address or team:NAME')
+        return owners
 
     @field_validator("name")
     @classmethod
@@ -247,8 +300,8 @@ class ChangefeedSettings(_Model):
 
     def storage(self) -> dict[str, Any]:
         """Return the options of the fsspec file system, in clear text: from the sink URI, then `storage_options`."""
-        given = _resolved(self.storage_options, "storage_options")
-        return _merged(sink.storage(self.sink_uri.get_secret_value()), given)
+        given = resolved(self.storage_options, "storage_options")
+        return merged(sink.storage(self.sink_uri.get_secret_value()), given)
 
     def key_of(self, table: TableId) -> tuple[str, ...] | None:
         """Return the key columns that the settings name for a table, None when they name none."""
@@ -257,6 +310,11 @@ class ChangefeedSettings(_Model):
     def policy(self, kind: str) -> str:
         """Return what to do with a kind of DDL (one of POLICY_KINDS): apply, hold, skip or keep."""
         return self.policies.get(kind, "apply")
+
+    def lag_target_of(self, table: TableId) -> int | None:
+        """Return how many seconds a table may lie behind: its first pattern of `lag_targets`, or the common target."""
+        fitting = (seconds for pattern, seconds in self.lag_targets.items() if fnmatchcase(str(table), pattern))
+        return next(fitting, self.lag_target_seconds)
 
     def namespace_of(self, schema: str) -> str:
         """Return the lake's namespace for a source database."""
@@ -315,7 +373,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Settings:
     if not isinstance(document, dict):
         raise BadSettings(f"{file} has no `lake` and `changefeeds` at its top level. See the README for an example.")
     try:
-        return _built(file.parent, document)
+        return settings_of(document, file.parent)
     except BadSettings as error:
         raise BadSettings(f"{file}: {error.message}", file=str(file), **error.where) from None
 
@@ -351,72 +409,10 @@ def from_flags(
     return Settings(lake=lake, changefeeds=(ChangefeedSettings(**given),))
 
 
-# --- values ---------------------------------------------------------------------------------------------------------
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for name, value in over.items():
-        old = result.get(name)
-        result[name] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return result
-
-
-def _resolved(given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the mapping with every `{env: NAME}` replaced by that variable; raises BadSettings for an unset one."""
-    return {name: _resolve(value, f"{where}.{name}") for name, value in given.items()}
-
-
-def _resolve(value: Any, where: str) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    if set(value) != {"env"}:
-        return _resolved(value, where)
-    variable = str(value["env"])
-    if variable not in os.environ:
-        raise BadSettings(f"{where} is to come from the environment variable {variable}, which is not set. Set it.")
-    return os.environ[variable]
-
-
-# --- spellings of a catalog address -----------------------------------------------------------------------------------
-
-
-def _sqlalchemy_uri(uri: str, user: str | None, password: str | None) -> str:
-    if not uri.startswith("jdbc:"):
-        return uri
-    kind, _, rest = uri[len("jdbc:") :].partition(":")
-    if kind == "sqlite":
-        return f"sqlite:///{rest}"
-    driver = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql"}.get(kind, kind)
-    address, _, query = rest.removeprefix("//").partition("?")
-    settings = dict(parse_qsl(query))
-    user, password = user or settings.get("user"), password or settings.get("password")
-    login = f"{_quoted(user)}:{_quoted(password)}@" if user and password else f"{_quoted(user)}@" if user else ""
-    return f"{driver}://{login}{address}"
-
-
-def _quoted(text: str | None) -> str:
-    return "".join(c if c.isalnum() or c in "-._~" else "".join(f"%{b:02X}" for b in c.encode()) for c in text or "")
-
-
-def _jdbc_uri(uri: str) -> tuple[str, dict[str, str]]:
-    """Return a Java spelling of a JDBC catalog's address, and the login that SQLAlchemy's spelling had in it."""
-    if uri.startswith("jdbc:"):
-        return uri, {}
-    scheme, _, rest = uri.partition("://")
-    kind = scheme.partition("+")[0]
-    if kind == "sqlite":
-        return f"jdbc:sqlite:{rest[1:]}", {}
-    login, at, address = rest.rpartition("@")
-    user, colon, password = login.partition(":")
-    found = {"jdbc.user": unquote(user)} if at else {}
-    return f"jdbc:{kind}://{address}", {**found, "jdbc.password": unquote(password)} if colon else found
-
-
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def _built(directory: Path, document: dict[str, Any]) -> Settings:
+def settings_of(document: Mapping[str, Any], directory: Path) -> Settings:
     """Return the settings of a parsed file: paths made absolute, errors with the entry that they are in."""
     lake, changefeeds = document.get("lake"), document.get("changefeeds")
     entries: dict[str, Any] = dict(document)

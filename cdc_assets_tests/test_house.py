@@ -18,7 +18,7 @@ TESTS = sorted(Path(__file__).parent.rglob("*.py"))
 
 ROOMS = {
     "boto3": ("changefeed/", "config.py", "defs/"),
-    "click": ("cli.py", "demo.py", "demo/"),
+    "click": ("cli/", "demo.py", "demo/"),
     "dagster": ("defs/", "definitions.py", "run_coordinator.py", "demo.py", "demo/"),
     "dagster_aws": ("defs/", "definitions.py"),
     "dagster_pyspark": ("defs/", "definitions.py"),
@@ -28,7 +28,7 @@ ROOMS = {
     "pydantic": ("config.py", "defs/"),
     "pyiceberg": ("lake/",),
     "pyspark": ("lake/", "pipeline.py", "defs/"),
-    "rich": ("cli.py", "describe.py", "demo.py", "demo/"),
+    "rich": ("cli/", "describe.py", "demo.py", "demo/"),
     "sqlalchemy": ("ledger.py",),
     "sqlglot": ("ddl/",),
     "yaml": ("config.py",),

@@ -6,38 +6,39 @@ Exit codes: 0 everything is applied, 1 something is held or quarantined, 2 wrong
 from __future__ import annotations
 
 import dataclasses
-import json
+import gc
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
+from cdc_assets.cli import upkeep
+from cdc_assets.cli.options import (
+    DONE,
+    HELD,
+    WRONG,
+    common_options,
+    feed_options,
+    lake_and_names,
+    lake_of,
+    lake_options,
+    show_grid,
+    show_json,
+    show_outcome,
+    show_status,
+    target_of,
+)
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
 
-if TYPE_CHECKING:
-    from cdc_assets.config import ChangefeedSettings, LakeSettings
-    from cdc_assets.outcome import Outcome
-
-__all__ = ["main"]
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-DONE, HELD, WRONG = 0, 1, 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """What a command works on: changefeeds and, where the command needs one, the lake."""
-
-    changefeeds: tuple[ChangefeedSettings, ...]
-    lake: LakeSettings | None
+__all__ = ["commands", "main", "show_status"]
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     debug = "--debug" in sys.argv
+    # A command keeps most of what it makes until it ends; looking for cycles in it again and again took a quarter.
+    gc.set_threshold(100_000, 20, 50)
     try:
         code = commands.main(standalone_mode=False, prog_name="cdc-assets")
         sys.exit(code if isinstance(code, int) else DONE)
@@ -69,133 +70,44 @@ def commands() -> None:
     """
 
 
-def _feed_options(command: F) -> F:
-    options = [
-        click.option(
-            "--sink-uri",
-            metavar="URI",
-            help="TiCDC's sink URI with its parameters, e.g. s3://bucket/prefix?protocol=csv",
-        ),
-        click.option("--config", type=click.Path(dir_okay=False), help="TiCDC's changefeed configuration (TOML)."),
-        click.option("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz); UTC unless told."),
-        click.option(
-            "--name", default="default", show_default=True, help="Name of the changefeed; the lake belongs to it."
-        ),
-        click.option(
-            "--key",
-            "keys",
-            multiple=True,
-            metavar="TABLE=COL[,COL]",
-            help="Key columns of a table whose files do not tell them.",
-        ),
-        click.option(
-            "--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."
-        ),
-        click.option(
-            "--storage-option", "storage", multiple=True, metavar="NAME=VALUE", help="Passed to fsspec, e.g. anon=true."
-        ),
-        click.option(
-            "--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml, instead of the flags above."
-        ),
-        click.option(
-            "--changefeed", metavar="NAME", help="One changefeed of the settings file; all of them unless told."
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _lake_options(required: bool) -> Callable[[F], F]:
-    text = "Directory of the lake: Iceberg tables, catalog.db and ledger.db."
-
-    def wrap(command: F) -> F:
-        return click.option(
-            "--warehouse", metavar="DIR", help=text + ("" if required else " Unless told, an empty one is assumed.")
-        )(command)
-
-    return wrap
-
-
-def _common_options(command: F) -> F:
-    command = click.option("--debug", is_flag=True, help="Show the stack trace of an error.")(command)
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
-
-
-def _target(given: dict[str, Any]) -> Target:
-    from cdc_assets import config
-
-    if given.get("sink_uri"):
-        settings = config.from_flags(
-            sink_uri=given["sink_uri"],
-            config=given["config"],
-            tz=given["tz"],
-            name=given["name"],
-            accept_unordered=given["accept_unordered"],
-            warehouse=given.get("warehouse"),
-            quarantine=bool(given.get("quarantine")),
-            keys=dict(_key(text) for text in given["keys"]),
-            storage_options=dict(_pair(text, "--storage-option") for text in given["storage"]),
-        )
-        return Target(settings.changefeeds, settings.lake)
-    settings = config.load(given.get("settings"))
-    chosen = (settings.changefeed(given["changefeed"]),) if given.get("changefeed") else settings.changefeeds
-    if given.get("quarantine"):
-        chosen = tuple(changefeed.model_copy(update={"quarantine": True}) for changefeed in chosen)
-    lake = config.LakeSettings.from_warehouse(given["warehouse"]) if given.get("warehouse") else settings.lake
-    return Target(chosen, lake)
-
-
-def _pair(text: str, option: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name:
-        raise BadSettings(f'{option} "{text}" is not of the form NAME=VALUE.')
-    return name, value
-
-
-def _key(text: str) -> tuple[str, tuple[str, ...]]:
-    table, columns = _pair(text, "--key")
-    return table, tuple(columns.split(","))
-
-
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
 @commands.command()
-@_feed_options
-@_lake_options(required=True)
+@feed_options
+@lake_options(required=True)
 @click.option("--quarantine", is_flag=True, help="Keep records that do not fit aside, and apply the rest.")
-@_common_options
+@common_options
 def apply(as_json: bool, debug: bool, **given: Any) -> int:
     """Bring the lake's tables to the changefeed's checkpoint."""
     from cdc_assets.describe import outcome_json, watching
     from cdc_assets.opening import open_pipeline
 
-    target = _target(given)
-    lake = _lake_of(target)
+    target = target_of(given)
+    lake = lake_of(target)
     code = DONE
     for settings in target.changefeeds:
         with watching(as_json) as watch, open_pipeline(settings, lake, watch) as pipeline:
             outcome = pipeline.apply(f"cli-{uuid.uuid4().hex[:12]}")
         code = max(code, DONE if outcome.complete and not outcome.quarantined else HELD)
-        _print(outcome_json(settings.name, outcome)) if as_json else _show_outcome(outcome)
+        show_json(outcome_json(settings.name, outcome)) if as_json else show_outcome(outcome)
     return code
 
 
 @commands.command()
-@_feed_options
-@_common_options
+@feed_options
+@common_options
 def inspect(as_json: bool, debug: bool, **given: Any) -> int:
     """Show tables, versions, DDL, files and warnings of a changefeed. Reads only."""
     from cdc_assets.describe import inspection_lines
     from cdc_assets.opening import inspect_changefeed
 
     code = DONE
-    for settings in _target(given).changefeeds:
+    for settings in target_of(given).changefeeds:
         found = inspect_changefeed(settings)
         code = max(code, HELD if found.problems else DONE)
         if as_json:
-            _print(dataclasses.asdict(found))
+            show_json(dataclasses.asdict(found))
             continue
         for line in inspection_lines(found):
             click.echo(line)
@@ -203,15 +115,15 @@ def inspect(as_json: bool, debug: bool, **given: Any) -> int:
 
 
 @commands.command()
-@_feed_options
-@_lake_options(required=False)
-@_common_options
+@feed_options
+@lake_options(required=False)
+@common_options
 def plan(as_json: bool, debug: bool, **given: Any) -> int:
     """Show what `apply` would do: each DDL with its text, cost and way back. Reads only."""
     from cdc_assets.describe import describe_plan, step_lines
     from cdc_assets.opening import begun, open_pipeline, row_counts
 
-    target = _target(given)
+    target = target_of(given)
     code = DONE
     for settings in target.changefeeds:
         with open_pipeline(settings, begun(target.lake), None) as pipeline:
@@ -220,7 +132,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
         steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
         code = max(code, HELD if listing.problems or any(step.action == "hold" for step in steps) else DONE)
         if as_json:
-            _print(
+            show_json(
                 {
                     "changefeed": settings.name,
                     "checkpoint": listing.checkpoint,
@@ -237,10 +149,10 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
 
 
 @commands.command()
-@_lake_options(required=True)
+@lake_options(required=True)
 @click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml that names the lake.")
 @click.option("--all", "dropped", is_flag=True, help="Show dropped tables too.")
-@_common_options
+@common_options
 def status(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, dropped: bool) -> int:
     """Show each table's progress, rows, lag and holds. Starts no Spark."""
     from cdc_assets import config
@@ -249,15 +161,15 @@ def status(as_json: bool, debug: bool, warehouse: str | None, settings: str | No
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(settings).needed_lake()
     rows = [row for row in lake_status(lake) if dropped or row.state != "dropped"]
     if as_json:
-        _print([dataclasses.asdict(row) for row in rows])
+        show_json([dataclasses.asdict(row) for row in rows])
     else:
         show_status(rows)
-    return HELD if any(row.state in ("held", "failed") or row.quarantined for row in rows) else DONE
+    return HELD if any(row.state in ("held", "failed") or row.quarantined or row.miscounted for row in rows) else DONE
 
 
 @commands.command()
-@_lake_options(required=True)
-@_common_options
+@lake_options(required=True)
+@common_options
 def journal(as_json: bool, debug: bool, warehouse: str | None) -> int:
     """Show every DDL that was carried out: text, statements, snapshots, seconds."""
     from cdc_assets import config
@@ -267,7 +179,7 @@ def journal(as_json: bool, debug: bool, warehouse: str | None) -> int:
     with read_ledger(lake) as ledger:
         entries = [entry for changefeed in ledger.states() for entry in ledger.journal(changefeed)]
     if as_json:
-        _print([dataclasses.asdict(entry) for entry in entries])
+        show_json([dataclasses.asdict(entry) for entry in entries])
         return DONE
     for entry in entries:
         click.echo(f"{entry.tso}  {entry.name}  {entry.action}  {entry.seconds:.2f} s  {entry.query}")
@@ -277,10 +189,10 @@ def journal(as_json: bool, debug: bool, warehouse: str | None) -> int:
 
 
 @commands.command()
-@_lake_options(required=True)
+@lake_options(required=True)
 @click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml that names the lake.")
 @click.option("--forget", multiple=True, metavar="PATH", help="Stop missing a file that vanished before it was read.")
-@_common_options
+@common_options
 def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, forget: tuple[str, ...]) -> int:
     """Show every data file that was read: rows, commit-ts, run, snapshot, when."""
     from cdc_assets import config
@@ -294,20 +206,20 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
             raise BadSettings(f"no file of these is known: {', '.join(forget)}. See `cdc-assets files` for the paths.")
         entries = [text for feed in feeds for text in file_texts(feed, ledger.files(feed))]
     if as_json:
-        _print([dataclasses.asdict(entry) for entry in entries])
+        show_json([dataclasses.asdict(entry) for entry in entries])
         return DONE
     heads = "changefeed,path,table,rows,bytes,first commit-ts,last commit-ts,its time,run,snapshot,read at".split(",")
-    _grid(heads, [["" if cell is None else cell for cell in dataclasses.astuple(entry)] for entry in entries])
+    show_grid(heads, [["" if cell is None else cell for cell in dataclasses.astuple(entry)] for entry in entries])
     return DONE
 
 
 @commands.command()
-@_feed_options
-@_lake_options(required=True)
+@feed_options
+@lake_options(required=True)
 @click.option("--replay", is_flag=True, help="Read the records again, after a fix, and merge what fits now.")
 @click.option("--table", metavar="SCHEMA.TABLE", default="", help="One table; all of them unless told.")
 @click.option("--all", "closed", is_flag=True, help="Show replayed records too.")
-@_common_options
+@common_options
 def quarantine(as_json: bool, debug: bool, replay: bool, table: str, closed: bool, **given: Any) -> int:
     """Show the records that were kept aside because they do not fit, or replay them.
 
@@ -320,7 +232,7 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
     from cdc_assets.describe import record_json
     from cdc_assets.opening import quarantined_records
 
-    lake, names = _lake_and_names(given)
+    lake, names = lake_and_names(given)
     rows = [
         (name, row)
         for name in names
@@ -328,7 +240,7 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
         if table in ("", str(row.table), str(row.life.born_as))
     ]
     if as_json:
-        _print([record_json(name, row) for name, row in rows])
+        show_json([record_json(name, row) for name, row in rows])
     else:
         for _, row in rows:
             column = f', column "{row.column}"' if row.column else ""
@@ -342,8 +254,8 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
     from cdc_assets.opening import open_pipeline
     from cdc_assets.quarantine import replay
 
-    target, code, told = _target(given), DONE, []
-    lake = _lake_of(target)
+    target, code, told = target_of(given), DONE, []
+    lake = lake_of(target)
     for settings in target.changefeeds:
         with open_pipeline(settings, lake) as pipeline:
             done = replay(pipeline, table)
@@ -353,7 +265,7 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
             for o in done
         ]
     if as_json:
-        _print(told)
+        show_json(told)
         return code
     for one in told:
         click.echo(f"{one['table']}: {one['replayed']:,} records replayed, {one['left']:,} left")
@@ -362,12 +274,6 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
     if not told:
         click.echo("Nothing is in quarantine.")
     return code
-
-
-def _lake_of(target: Target) -> LakeSettings:
-    if target.lake is None:
-        raise BadSettings("No lake is given. Name a directory with --warehouse DIR, or a lake in the settings file.")
-    return target.lake
 
 
 @commands.command()
@@ -381,9 +287,9 @@ def _lake_of(target: Target) -> LakeSettings:
 @click.option("--undo", is_flag=True, help="Take back a release that was not used yet.")
 @click.option("--list", "listed", is_flag=True, help="Show every release; the lake is enough for that.")
 @click.option("--who", default="", help="Who decides, for the record.")
-@_feed_options
-@_lake_options(required=True)
-@_common_options
+@feed_options
+@lake_options(required=True)
+@common_options
 def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
     """Decide the DDL of TABLE at VERSION, which is held: --apply "DDL", --skip or --rebuild. Then run apply again.
 
@@ -397,8 +303,8 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
     from cdc_assets.opening import open_pipeline
     from cdc_assets.release import decide
 
-    target = _target(given)
-    lake = _lake_of(target)
+    target = target_of(given)
+    lake = lake_of(target)
     if len(target.changefeeds) != 1:
         raise BadSettings("A release concerns one changefeed. Name it with --changefeed NAME.")
     with open_pipeline(target.changefeeds[0], lake) as pipeline:
@@ -406,7 +312,7 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
         life, planned = decide(pipeline, given["table"], given["version"], ways, given["text"], given["who"])
     steps = describe_plan(dataclasses.replace(planned, steps=planned.of(life)))
     if as_json:
-        _print({"table": str(life), "steps": [dataclasses.asdict(step) for step in steps]})
+        show_json({"table": str(life), "steps": [dataclasses.asdict(step) for step in steps]})
     else:
         for line in step_lines(steps):
             click.echo(line)
@@ -417,25 +323,15 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
 def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
     from cdc_assets.opening import kept_releases
 
-    lake, names = _lake_and_names(given)
+    lake, names = lake_and_names(given)
     heads = ("changefeed", "table", "version", "way", "text", "who", "when")
     rows = [
         (name, str(r.life), r.version, r.way, r.text, r.who, r.when)
         for name in names
         for r in kept_releases(lake, name)
     ]
-    _print([dict(zip(heads, row, strict=True)) for row in rows]) if as_json else _grid(heads, rows)
+    show_json([dict(zip(heads, row, strict=True)) for row in rows]) if as_json else show_grid(heads, rows)
     return DONE
-
-
-def _lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
-    """The lake and the changefeeds to show: --warehouse and --name are enough."""
-    from cdc_assets import config
-
-    if given.get("warehouse") and not given.get("settings") and not given.get("sink_uri"):
-        return config.LakeSettings.from_warehouse(given["warehouse"]), [given["changefeed"] or given["name"]]
-    target = _target(given)
-    return _lake_of(target), [changefeed.name for changefeed in target.changefeeds]
 
 
 @commands.command()
@@ -459,30 +355,5 @@ def ui(directory: str | None, port: int, debug: bool) -> int:
     return run_ui(directory or ".demo", port)
 
 
-# --- printing ---------------------------------------------------------------------------------------------------------
-
-
-def _show_outcome(outcome: Outcome) -> None:
-    from cdc_assets.describe import outcome_lines
-
-    for line, aside in outcome_lines(outcome):
-        click.echo(line, err=aside)
-
-
-def show_status(rows: Iterable[Any]) -> None:
-    """Print the status table of `lake_status`."""
-    from cdc_assets.describe import status_lines
-
-    for line in status_lines(list(rows)):
-        click.echo(line)
-
-
-def _grid(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    from cdc_assets.describe import grid_lines
-
-    for line in grid_lines(heads, rows):
-        click.echo(line)
-
-
-def _print(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+for command in (upkeep.maintain, upkeep.rebuild):
+    commands.add_command(command)

@@ -1,0 +1,188 @@
+"""What the commands share: their options, what those name, exit codes, and printing. Imports click only."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cdc_assets.errors import BadSettings
+
+if TYPE_CHECKING:
+    from cdc_assets.config import ChangefeedSettings, LakeSettings
+    from cdc_assets.outcome import Outcome
+
+__all__ = [
+    "DONE",
+    "HELD",
+    "WRONG",
+    "Target",
+    "common_options",
+    "feed_options",
+    "lake_and_names",
+    "lake_of",
+    "lake_options",
+    "show_grid",
+    "show_json",
+    "show_outcome",
+    "show_status",
+    "target_of",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DONE, HELD, WRONG = 0, 1, 2
+"""Exit codes: everything is applied, something is held or quarantined, wrong usage or setup."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What a command works on: changefeeds and, where the command needs one, the lake."""
+
+    changefeeds: tuple[ChangefeedSettings, ...]
+    lake: LakeSettings | None
+
+
+def feed_options(command: F) -> F:
+    """Say which changefeeds: by TiCDC's own parameters, or by a settings file."""
+    options = [
+        click.option(
+            "--sink-uri",
+            metavar="URI",
+            help="TiCDC's sink URI with its parameters, e.g. s3://bucket/prefix?protocol=csv",
+        ),
+        click.option("--config", type=click.Path(dir_okay=False), help="TiCDC's changefeed configuration (TOML)."),
+        click.option("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz); UTC unless told."),
+        click.option(
+            "--name", default="default", show_default=True, help="Name of the changefeed; the lake belongs to it."
+        ),
+        click.option(
+            "--key",
+            "keys",
+            multiple=True,
+            metavar="TABLE=COL[,COL]",
+            help="Key columns of a table whose files do not tell them.",
+        ),
+        click.option(
+            "--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."
+        ),
+        click.option(
+            "--storage-option", "storage", multiple=True, metavar="NAME=VALUE", help="Passed to fsspec, e.g. anon=true."
+        ),
+        click.option(
+            "--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml, instead of the flags above."
+        ),
+        click.option(
+            "--changefeed", metavar="NAME", help="One changefeed of the settings file; all of them unless told."
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def lake_options(required: bool) -> Callable[[F], F]:
+    """Say which lake."""
+    text = "Directory of the lake: Iceberg tables, catalog.db and ledger.db."
+
+    def wrap(command: F) -> F:
+        return click.option(
+            "--warehouse", metavar="DIR", help=text + ("" if required else " Unless told, an empty one is assumed.")
+        )(command)
+
+    return wrap
+
+
+def common_options(command: F) -> F:
+    """What every command takes."""
+    command = click.option("--debug", is_flag=True, help="Show the stack trace of an error.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
+
+
+def target_of(given: dict[str, Any]) -> Target:
+    """Return the changefeeds and the lake that the options name; raises BadSettings."""
+    from cdc_assets import config
+
+    if given.get("sink_uri"):
+        settings = config.from_flags(
+            sink_uri=given["sink_uri"],
+            config=given["config"],
+            tz=given["tz"],
+            name=given["name"],
+            accept_unordered=given["accept_unordered"],
+            warehouse=given.get("warehouse"),
+            quarantine=bool(given.get("quarantine")),
+            keys=dict(_key(text) for text in given["keys"]),
+            storage_options=dict(_pair(text, "--storage-option") for text in given["storage"]),
+        )
+        return Target(settings.changefeeds, settings.lake)
+    settings = config.load(given.get("settings"))
+    chosen = (settings.changefeed(given["changefeed"]),) if given.get("changefeed") else settings.changefeeds
+    if given.get("quarantine"):
+        chosen = tuple(changefeed.model_copy(update={"quarantine": True}) for changefeed in chosen)
+    lake = config.LakeSettings.from_warehouse(given["warehouse"]) if given.get("warehouse") else settings.lake
+    return Target(chosen, lake)
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise BadSettings(f'{option} "{text}" is not of the form NAME=VALUE.')
+    return name, value
+
+
+def _key(text: str) -> tuple[str, tuple[str, ...]]:
+    table, columns = _pair(text, "--key")
+    return table, tuple(columns.split(","))
+
+
+def lake_of(target: Target) -> LakeSettings:
+    """Return the lake of a command that cannot do without; raises BadSettings."""
+    if target.lake is None:
+        raise BadSettings("No lake is given. Name a directory with --warehouse DIR, or a lake in the settings file.")
+    return target.lake
+
+
+def lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
+    """The lake and the changefeeds to show: --warehouse and --name are enough."""
+    from cdc_assets import config
+
+    if given.get("warehouse") and not given.get("settings") and not given.get("sink_uri"):
+        return config.LakeSettings.from_warehouse(given["warehouse"]), [given["changefeed"] or given["name"]]
+    target = target_of(given)
+    return lake_of(target), [changefeed.name for changefeed in target.changefeeds]
+
+
+# --- printing ---------------------------------------------------------------------------------------------------------
+
+
+def show_outcome(outcome: Outcome) -> None:
+    """Print how a run left every table."""
+    from cdc_assets.describe import outcome_lines
+
+    for line, aside in outcome_lines(outcome):
+        click.echo(line, err=aside)
+
+
+def show_status(rows: Iterable[Any]) -> None:
+    """Print the status table of `lake_status`."""
+    from cdc_assets.describe import status_lines
+
+    for line in status_lines(list(rows)):
+        click.echo(line)
+
+
+def show_grid(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print rows below their heads."""
+    from cdc_assets.describe import grid_lines
+
+    for line in grid_lines(heads, rows):
+        click.echo(line)
+
+
+def show_json(value: Any) -> None:
+    """Print a value for programs."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))

@@ -1,0 +1,128 @@
+"""Commands that look after tables as a whole: build them anew, keep their files in order."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdc_assets.cli.options import (
+    DONE,
+    HELD,
+    common_options,
+    feed_options,
+    lake_of,
+    lake_options,
+    show_grid,
+    show_json,
+    target_of,
+)
+from cdc_assets.errors import BadSettings
+
+if TYPE_CHECKING:
+    from cdc_assets.maintenance import Upkept
+
+__all__ = ["maintain", "rebuild"]
+
+
+@click.command()
+@click.argument("tables", nargs=-1, metavar="[TABLE]…")
+@click.option("--all", "every", is_flag=True, help="All tables that have a name.")
+@feed_options
+@lake_options(required=True)
+@common_options
+def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, **given: Any) -> int:
+    """Build each TABLE anew from its whole history, aside, and swap it in one commit.
+
+    TABLE is a present name or an identity, as `plan` and `status` show them; tables that exchanged partitions go
+    together. Refused, with nothing changed, when files are missing or a hold or quarantine stands in the way.
+    """
+    from cdc_assets.lake.aside import Rebuilds
+    from cdc_assets.opening import open_pipeline
+    from cdc_assets.rebuild import rebuild as run
+
+    target = target_of(given)
+    lake = lake_of(target)
+    if bool(tables) == every:
+        raise BadSettings("Name the tables to rebuild, or give --all.")
+    if len(target.changefeeds) != 1:
+        raise BadSettings("A rebuild concerns one changefeed. Name it with --changefeed NAME.")
+    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+        done = run(
+            pipeline,
+            Rebuilds(pipeline.lake),  # type: ignore[arg-type]  # the lake of this project
+            tables,
+            f"cli-{uuid.uuid4().hex[:12]}",
+            (lambda text: None) if as_json else lambda text: click.echo(text, err=True),
+        )
+    rows = [(str(one.life), str(one.name or "dropped"), one.through, one.result.seconds) for one in done]
+    heads = ("table", "name", "through", "swap_seconds")
+    if as_json:
+        show_json([dict(zip(heads, row, strict=True)) for row in rows])
+    else:
+        show_grid(heads, [(*row[:3], f"{row[3]:.2f}") for row in rows])
+    return DONE
+
+
+@click.command()
+@click.argument("tables", nargs=-1, metavar="[TABLE]…")
+@click.option("--dry-run", is_flag=True, help="Only say what is due.")
+@feed_options
+@lake_options(required=True)
+@common_options
+def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool, **given: Any) -> int:
+    """Compact files, rewrite manifests, expire snapshots, remove orphan files: what is due and nothing else.
+
+    All tables unless some are named. What is due when, and what is kept, is in the settings (maintenance).
+    """
+    from cdc_assets.lake.upkeep import Upkeep
+    from cdc_assets.maintenance import maintain as run
+    from cdc_assets.opening import open_pipeline
+
+    target = target_of(given)
+    lake, code, told = lake_of(target), DONE, []
+    for settings in target.changefeeds:
+        with open_pipeline(settings, lake) as pipeline:
+            keeper = Upkeep(pipeline.lake, settings.maintenance)  # type: ignore[arg-type]
+            upkept = run(pipeline, keeper, int(time.time() * 1000), tables, dry_run)
+        code = max(code, DONE if upkept.complete else HELD)
+        if as_json:
+            told.append({"changefeed": settings.name, **_figures(upkept)})
+        else:
+            _show(upkept, dry_run)
+    if as_json:
+        show_json(told)
+    return code
+
+
+def _figures(upkept: Upkept) -> dict[str, Any]:
+    return {
+        "tables": {one.before.table: one.figures() for one in upkept.tables},
+        "idle": upkept.idle,
+        "stages_removed": upkept.stages,
+        "rebuild_tables_removed": upkept.aside,
+    }
+
+
+def _show(upkept: Upkept, dry_run: bool) -> None:
+    heads = ("table", "due" if dry_run else "done", "files", "bytes", "deletes", "snapshots", "orphans")
+    rows = [
+        (
+            one.before.table,
+            str(one.due),
+            f"{one.before.data_files} → {one.after.data_files}",
+            f"{one.before.data_bytes} → {one.after.data_bytes}",
+            f"{one.before.delete_files} → {one.after.delete_files}",
+            f"{one.before.snapshots} → {one.after.snapshots}",
+            one.orphans,
+        )
+        for one in upkept.tables
+    ]
+    if rows:
+        show_grid(heads, rows)
+    click.echo(f"Nothing is due for {upkept.idle} tables." if upkept.idle or not rows else "Everything was due.")
+    for one in upkept.tables:
+        if one.problem:
+            click.echo(f"{one.before.table}: {one.problem}", err=True)
