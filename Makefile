@@ -14,8 +14,9 @@ PARALLEL ?= -n 2 --dist loadfile
 help: ## this list
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## /{printf "  make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.installed ## make .venv from the lock and fetch Spark's jars
+setup: $(VENV)/.installed ## make .venv from the lock, fetch Spark's jars, archive the JVM's classes
 	@$(BIN)/python -m cdc_assets.jars >/dev/null
+	@$(BIN)/python -m cdc_assets.class_data >/dev/null
 	@echo "ready: $(BIN)/cdc-assets"
 
 demo: setup ## load a small recorded changefeed with Dagster and show the tables
@@ -32,7 +33,7 @@ lint: setup ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: setup ## measure decoding and applying
+bench: setup ## measure the speed targets beside DuckDB and plain Spark (an hour)
 	@$(BIN)/python -m cdc_assets_tests.bench
 
 soak: setup ## every test, the long ones too

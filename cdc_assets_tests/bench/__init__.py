@@ -1,0 +1,10 @@
+"""`make bench`: how fast files become tables, beside others that do the same with the same files in the same run.
+
+    feeds       large changefeeds by the written format rules
+    knowing     a lake and a ledger that know thousands of tables and files already
+    measuring   wall, CPU and memory of a process with all that it starts
+    contenders  what is timed, each in a process of its own: this project, DuckDB, plain Spark
+    scenarios   the targets, each with a check of the rows that came out
+
+`python -m cdc_assets_tests.bench [--only NAME …] [--scale S] [--json PATH]`
+"""

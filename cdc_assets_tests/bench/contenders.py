@@ -1,0 +1,221 @@
+"""What is timed, each in a process of its own, so that neither memory nor a warm JVM is shared.
+
+`python -m cdc_assets_tests.bench.contenders NAME '{"argument": …}'` prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdc_assets.config import LakeSettings
+from cdc_assets.opening import open_pipeline
+from cdc_assets_tests.bench.feeds import Feed
+from cdc_assets_tests.bench.measuring import lap
+from cdc_assets_tests.bench.rows import duck, spark_type_of, write_last_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Laps = list[dict[str, float]]
+CONTENDERS: dict[str, Callable[..., Any]] = {}
+
+
+def _contender(function: Callable[..., Any]) -> Callable[..., Any]:
+    CONTENDERS[function.__name__] = function
+    return function
+
+
+def _feed(given: dict[str, Any]) -> Feed:
+    return Feed(Path(given["directory"]), given["protocol"], given["tables"], given["columns"])
+
+
+@contextmanager
+def _spark(lake: LakeSettings) -> Iterator[SparkSession]:
+    from cdc_assets.lake import spark_session
+
+    session = spark_session(lake)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@_contender
+def ours(feed: dict[str, Any], lakes: list[str]) -> Laps:
+    """Catch up into each of the lakes, on one Spark."""
+    told, settings = [], _feed(feed).settings
+    with _spark(LakeSettings.from_warehouse(lakes[0])) as spark:
+        for place in lakes:
+            with lap() as one, open_pipeline(settings, LakeSettings.from_warehouse(place), None, lambda: spark) as work:
+                outcome = work.apply()
+            assert outcome.complete, outcome
+            told.append(dataclasses.asdict(one.told))
+    return told
+
+
+@_contender
+def duckdb(feed: dict[str, Any], target: str, times: int) -> Laps:
+    """Read, last change of each key, Parquet: what one machine can do at best."""
+    told, source = [], _feed(feed)
+    for _ in range(times):
+        with lap() as one:
+            write_last_changes(source, Path(target))
+        told.append(dataclasses.asdict(one.told))
+    return told
+
+
+@_contender
+def plain_spark(feed: dict[str, Any], warehouse: str, times: int) -> Laps:
+    """As one would write it: read.csv with a schema, a window function, MERGE into an Iceberg v3 table."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
+    source, lake, told = _feed(feed), LakeSettings.from_warehouse(warehouse), []
+    Path(warehouse).mkdir(parents=True, exist_ok=True)
+    columns = source.schema
+    heads = "op STRING, t STRING, s STRING, ts BIGINT, " + ", ".join(f"{c.name} {spark_type_of(c)}" for c in columns)
+    with _spark(lake) as spark:
+        name = f"{lake.name}.plain.orders"
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {lake.name}.plain")
+        for _ in range(times):
+            spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
+            with lap() as one:
+                listed = ", ".join(f"{c.name} {spark_type_of(c)}" for c in columns)
+                spark.sql(
+                    f"CREATE TABLE {name} ({listed}, ts BIGINT) USING iceberg "
+                    "TBLPROPERTIES ('format-version'='3', 'write.merge.mode'='merge-on-read')"
+                )
+                rows = spark.read.csv(
+                    [str(path) for path in source.files()], schema=heads, nullValue="\\N", quote='"', escape='"'
+                )
+                newest = Window.partitionBy("id").orderBy(sql.col("ts").desc())
+                rows.withColumn("n", sql.row_number().over(newest)).where("n = 1").createOrReplaceTempView("newest")
+                spark.sql(_merge(name, [column.name for column in columns]))
+            told.append(dataclasses.asdict(one.told))
+    return told
+
+
+def _merge(name: str, columns: list[str], source: str = "newest", ts: str = "ts") -> str:
+    sets = ", ".join(f"t.{column} = s.{column}" for column in columns)
+    return (
+        f"MERGE INTO {name} t USING {source} s ON t.id = s.id WHEN MATCHED AND s.op = 'D' THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {sets}, t.{ts} = s.ts WHEN NOT MATCHED AND s.op <> 'D' "
+        f"THEN INSERT ({', '.join(columns)}, {ts}) VALUES ({', '.join(f's.{column}' for column in columns)}, s.ts)"
+    )
+
+
+@_contender
+def steady(feed: dict[str, Any], base: int, windows: list[int], lakes: list[str]) -> dict[str, Laps]:
+    """Two equal lakes with `base` rows; windows of changes into one by us, into the other by a bare MERGE of the same
+    reduced rows. `lakes` are two directories; the feed is empty at first and grows here."""
+    source = _feed(feed).create()
+    told: dict[str, Laps] = {"ours": [], "merge": []}
+    source.append(base, base, fill=base, files=max(1, base // 250_000))
+    settings, (first, second) = source.settings, (LakeSettings.from_warehouse(place) for place in lakes)
+    with _spark(first) as spark:
+        for lake in (first, second):
+            with open_pipeline(settings, lake, None, lambda: spark) as work:
+                assert work.apply().complete
+        session = spark.newSession()
+        for key, value in second.spark_properties().items():
+            session.conf.set(key, value)
+        name = f"{second.name}.bench.{source.name(0).table}"
+        for number, changes in enumerate(windows):
+            before = set(source.files())
+            source.append(changes, base)
+            with lap() as one, open_pipeline(settings, first, None, lambda: spark) as work:
+                assert work.apply().complete
+            told["ours"].append({"changes": changes, **dataclasses.asdict(one.told)})
+            reduced = str(Path(lakes[1]) / f"window-{number}.parquet")
+            write_last_changes(source, Path(reduced), deletes=True, files=sorted(set(source.files()) - before))
+            with lap() as one:
+                session.read.parquet(reduced).createOrReplaceTempView("newest")
+                session.sql(_merge(name, [column.name for column in source.schema], ts="_cdc_commit_ts"))
+            told["merge"].append({"changes": changes, **dataclasses.asdict(one.told)})
+    return told
+
+
+@_contender
+def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str) -> Laps:
+    """One window after the other into one table, on one Spark; maintenance comes between every hundred."""
+    from cdc_assets.lake.upkeep import Upkeep
+    from cdc_assets.maintenance import maintain
+
+    source, told = _feed(feed).create(), []
+    source.append(keys, keys, fill=keys)
+    place = LakeSettings.from_warehouse(lake)
+    with _spark(place) as spark, open_pipeline(source.settings, place, None, lambda: spark) as work:
+        assert work.apply().complete
+        for number in range(count):
+            if number and number % 100 == 0:
+                keeper = Upkeep(work.lake, source.settings.maintenance)  # type: ignore[arg-type]
+                assert maintain(work, keeper, int(time.time() * 1000)).complete
+            source.append(changes, keys)
+            with lap() as one:
+                assert work.apply().complete
+            told.append(dataclasses.asdict(one.told))
+    return told
+
+
+@_contender
+def idle(feed: dict[str, Any], lake: str, times: int) -> dict[str, float]:
+    """The floor of an advance: is there anything new?"""
+    spent = []
+    with open_pipeline(_feed(feed).settings, LakeSettings.from_warehouse(lake)) as work:
+        for _ in range(times):
+            with lap() as one:
+                assert work.idle()
+            spent.append(one.told)
+    return {
+        "wall_seconds": statistics.median(one.wall_seconds for one in spent),
+        "cpu_seconds": sum(one.cpu_seconds for one in spent) / times,
+    }
+
+
+@_contender
+def planning(feed: dict[str, Any], lake: str) -> dict[str, Any]:
+    """Plan, and count what is listed and opened below the bucket."""
+    source = _feed(feed)
+    opened: list[str] = []
+    scanned: list[str] = []
+    root = str(source.bucket)
+
+    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("open", "os.scandir") and str(arguments[0]).startswith(root):
+            (opened if event == "open" else scanned).append(str(arguments[0]))
+
+    sys.addaudithook(heard)
+    with open_pipeline(source.settings, LakeSettings.from_warehouse(lake)) as work, lap() as one:
+        listing, planned = work.look()
+    return {
+        **dataclasses.asdict(one.told),
+        "files": len(listing.data_files),
+        "files_planned": sum(len(getattr(step, "files", ())) for step in planned.steps),
+        "steps": len(planned.steps),
+        "opened": [path[len(root) + 1 :] for path in opened],
+        "listed_twice": len(scanned) - len(set(scanned)),
+    }
+
+
+@_contender
+def duckdb_version() -> str:
+    """The version of DuckDB."""
+    return duck.__version__
+
+
+def main() -> None:
+    """Run one contender."""
+    name, arguments = sys.argv[1], json.loads(sys.argv[2])
+    print(json.dumps(CONTENDERS[name](**arguments)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

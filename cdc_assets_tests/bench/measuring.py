@@ -1,0 +1,130 @@
+"""What a process and all that it starts cost: wall and CPU seconds, and the peak of their memory together.
+
+Memory is read from `/proc` (Linux): RSS counts what forked workers share once for each, PSS once for all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Cost", "Lap", "contend", "lap", "run", "tree_cpu_seconds"]
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A finished process: seconds, peak memory in MB (0 where there is no `/proc`), and what it printed."""
+
+    wall_seconds: float
+    cpu_seconds: float
+    peak_rss_mb: int
+    peak_pss_mb: int
+    code: int
+    output: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class Lap:
+    """One timed piece of work inside a process."""
+
+    wall_seconds: float
+    cpu_seconds: float
+
+
+def run(command: Sequence[str], **environment: str) -> Cost:
+    """Run a command to its end and watch it. Raises RuntimeError with its last words when it fails."""
+    begun = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
+    spent: dict[int, float] = {}
+    rss = pss = turns = 0
+    while process.poll() is None:
+        tree = _tree(process.pid)
+        spent.update({pid: _own_cpu_seconds(pid) or spent.get(pid, 0.0) for pid in tree})
+        rss = max(rss, sum(_status_kb(pid, "status", "VmRSS") for pid in tree))
+        if turns % 5 == 0:  # the kernel walks all pages for it
+            pss = max(pss, sum(_status_kb(pid, "smaps_rollup", "Pss") for pid in tree))
+        turns += 1
+        try:
+            process.wait(_PAUSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+    wall = time.perf_counter() - begun
+    output, error = process.communicate()
+    if process.returncode not in (0, 1):
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {error[-2000:]}")
+    return Cost(wall, sum(spent.values()), rss // 1024, pss // 1024, process.returncode, output)
+
+
+def contend(name: str, **arguments: Any) -> tuple[Cost, Any]:
+    """Run a contender in a process of its own and return what it cost and what it said."""
+    words = [sys.executable, "-m", "cdc_assets_tests.bench.contenders", name, json.dumps(arguments)]
+    cost = run(words, PYTHONPATH=str(Path(__file__).parents[2]))
+    if cost.code:
+        raise RuntimeError(f"{name} failed: {cost.output[-2000:]}")
+    return cost, json.loads(cost.output.splitlines()[-1])
+
+
+class lap:  # noqa: N801  # reads as a statement: `with lap() as one:`
+    """Time a block: `with lap() as one: …`, then `one.told`. CPU is that of this process and all below it."""
+
+    told: Lap
+
+    def __enter__(self) -> lap:
+        self._begun, self._spent = time.perf_counter(), tree_cpu_seconds()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.told = Lap(time.perf_counter() - self._begun, tree_cpu_seconds() - self._spent)
+
+
+def tree_cpu_seconds() -> float:
+    """Return the CPU seconds of this process, of what it started and what those have waited for."""
+    return sum(_cpu_seconds(pid, 4) for pid in _tree(os.getpid())) or time.process_time()
+
+
+def _own_cpu_seconds(pid: int) -> float:
+    return _cpu_seconds(pid, 2)
+
+
+def _cpu_seconds(pid: int, count: int) -> float:
+    """Sum utime, stime and, with a count of 4, those of reaped children."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    return sum(map(int, text.rpartition(")")[2].split()[11 : 11 + count])) / _TICK
+
+
+def _tree(root: int) -> list[int]:
+    """Return a process and all below it. Who is whose child is told by every process itself."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if entry.isdecimal():
+            with suppress(OSError, IndexError):
+                parent = int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry))
+    tree = [root]
+    for pid in tree:
+        tree += children.get(pid, ())
+    return tree
+
+
+def _status_kb(pid: int, file: str, name: str) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)

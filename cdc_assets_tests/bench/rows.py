@@ -1,0 +1,95 @@
+"""The right rows, by DuckDB from the same files; and whether a lake's table has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb as duck
+import pyarrow as pa
+
+from cdc_assets.config import LakeSettings
+from cdc_assets.lake.state import LakeState
+from cdc_assets.model import Column
+from cdc_assets_tests.bench.feeds import Feed
+
+__all__ = [
+    "duck",
+    "fingerprint_of_files",
+    "fingerprint_of_lake",
+    "fingerprint_of_rows",
+    "spark_type_of",
+    "write_last_changes",
+]
+
+Fingerprint = tuple[int, str]
+"""Count of rows, and the sum of their hashes."""
+
+_TYPES = {"INT": "INTEGER", "DATETIME": "TIMESTAMP", "TIMESTAMP": "TIMESTAMP", "CHAR": "VARCHAR"}
+
+
+def duck_type_of(column: Column) -> str:
+    """Return DuckDB's type for a bench column."""
+    if column.type == "DECIMAL":
+        return f"DECIMAL({column.precision},{column.scale})"
+    return "BIGINT" if column.unsigned else _TYPES.get(column.type, column.type)
+
+
+def spark_type_of(column: Column) -> str:
+    """Return Spark's type for a bench column."""
+    told = duck_type_of(column)
+    return {"VARCHAR": "STRING", "INTEGER": "INT"}.get(told, "TIMESTAMP_NTZ" if column.type == "DATETIME" else told)
+
+
+def last_changes_sql(feed: Feed, files: Sequence[Path], deletes: bool = False) -> str:
+    """Return the query of the last change of each key: op, ts and the columns; deleted keys only with `deletes`."""
+    heads = {"op": "VARCHAR", "t": "VARCHAR", "s": "VARCHAR", "ts": "BIGINT"}
+    heads |= {column.name: duck_type_of(column) for column in feed.schema}
+    listed = ", ".join(f"'{path}'" for path in files)
+    return (
+        f"SELECT * EXCLUDE (t, s, n) FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY ts DESC) AS n FROM "
+        f"read_csv([{listed}], columns={heads}, header=false, delim=',', quote='\"', escape='\"', nullstr='\\N', "
+        f"auto_detect=false, new_line='\\r\\n', allow_quoted_nulls=false)) WHERE n = 1"
+        + ("" if deletes else " AND op <> 'D'")
+    )
+
+
+def write_last_changes(feed: Feed, target: Path, *, deletes: bool = False, files: Sequence[Path] = ()) -> None:
+    """Write the last change of each key as Parquet."""
+    with duck.connect() as connection:
+        query = last_changes_sql(feed, files or feed.files(), deletes)
+        connection.execute(f"COPY ({query}) TO '{target}' (FORMAT parquet)")
+
+
+def fingerprint_of_files(feed: Feed, table: int = 0) -> Fingerprint:
+    """What the table must hold, as DuckDB reads it from the feed's CSV files."""
+    with duck.connect() as connection:
+        return _fingerprint(connection, feed, f"({last_changes_sql(feed, feed.files(table))})")
+
+
+def fingerprint_of_lake(feed: Feed, lake: LakeSettings, table: int = 0) -> Fingerprint:
+    """What the lake's table holds, read without Spark."""
+    state = LakeState(lake, feed.settings.name)
+    held = state.read(feed.name(table))
+    state.close()
+    return fingerprint_of_rows(feed, held)
+
+
+def fingerprint_of_rows(feed: Feed, held: pa.Table) -> Fingerprint:
+    """What rows of a lake table are, with their commit-ts."""
+    rows = held.rename_columns(["ts" if name == "_cdc_commit_ts" else name for name in held.column_names])
+    fields = [
+        pa.field(field.name, pa.timestamp("us") if pa.types.is_timestamp(field.type) else field.type)
+        for field in rows.schema
+    ]
+    rows = rows.cast(pa.schema(fields))
+    with duck.connect() as connection:
+        connection.register("held", rows)
+        return _fingerprint(connection, feed, "held")
+
+
+def _fingerprint(connection: duck.DuckDBPyConnection, feed: Feed, source: str) -> Fingerprint:
+    told = ", ".join(f"{column.name}::{duck_type_of(column)}" for column in feed.schema)
+    found = connection.execute(f"SELECT count(*), sum(hash(ts, {told})::HUGEINT) FROM {source}").fetchone()
+    assert found is not None
+    return int(found[0]), str(found[1])

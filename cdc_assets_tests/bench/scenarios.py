@@ -1,0 +1,304 @@
+"""The targets. Each scenario makes its feed, lets the contenders run on it, checks the rows and compares.
+
+Every figure is for two cores and 24 GiB at scale 1; a smaller scale shows that it works, not how fast it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.serializers import FromInputFile
+
+from cdc_assets.config import LakeSettings
+from cdc_assets.lake.state import LakeState
+from cdc_assets_tests.bench.feeds import Feed
+from cdc_assets_tests.bench.knowing import know
+from cdc_assets_tests.bench.measuring import Cost, contend, run
+from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_lake
+
+__all__ = ["SCENARIOS", "Figure", "Place"]
+
+PYTHON = [sys.executable, "-c", "from cdc_assets.cli import main; main()"]
+"""The command line, as its script starts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured number. `limit` is what it must not pass, in its own unit; None for one that is only told."""
+
+    scenario: str
+    what: str
+    value: float
+    unit: str = "s"
+    limit: float | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool | None:
+        """Tell whether the target is met."""
+        return None if self.limit is None else self.value <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where scenarios work, and how large they are."""
+
+    directory: Path
+    scale: float = 1.0
+
+    def of(self, count: int, least: int = 1) -> int:
+        """Return a count at this scale."""
+        return max(least, round(count * self.scale))
+
+    def feed(self, name: str, **shape: Any) -> Feed:
+        """Return a new feed."""
+        return Feed(self.at(name), **shape).create()
+
+    def at(self, name: str) -> Path:
+        """Return an empty directory."""
+        path = self.directory / name
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        return path
+
+
+Scenario = Callable[[Place], Iterator[Figure]]
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def _scenario(function: Scenario) -> Scenario:
+    SCENARIOS[function.__name__.replace("_", "-")] = function
+    return function
+
+
+def _best(laps: Sequence[Mapping[str, float]], key: str = "wall_seconds") -> float:
+    """The quickest but for the first, which warms up."""
+    return min(one[key] for one in laps[1:] or laps)
+
+
+def _laps(laps: Sequence[Mapping[str, float]], cost: Cost) -> dict[str, Any]:
+    return {
+        "laps": [round(one["wall_seconds"], 3) for one in laps],
+        "cpu_seconds": [round(one["cpu_seconds"], 2) for one in laps],
+        **_memory(cost),
+    }
+
+
+def _memory(cost: Cost) -> dict[str, int]:
+    return {"peak_rss_mb": cost.peak_rss_mb, "peak_pss_mb": cost.peak_pss_mb}
+
+
+def _whole(cost: Cost) -> dict[str, Any]:
+    return {"cpu_seconds": round(cost.cpu_seconds, 2), **_memory(cost)}
+
+
+def _check(feed: Feed, lake: Path, tables: Sequence[int] = (0,), right: Feed | None = None) -> None:
+    """Raise AssertionError unless the lake's tables hold the rows that DuckDB reads from the files."""
+    settings = LakeSettings.from_warehouse(lake)
+    for table in tables:
+        wanted, found = fingerprint_of_files(right or feed, table), fingerprint_of_lake(feed, settings, table)
+        assert wanted == found, f"{feed.name(table)} in {lake}: {found} rows and hash, expected {wanted}"
+
+
+def _apply(feed: Feed, lake: Path) -> Cost:
+    return run([*PYTHON, "apply", *feed.flags, "--warehouse", str(lake), "--json"])
+
+
+# --- the targets ------------------------------------------------------------------------------------------------------
+
+
+@_scenario
+def catch_up(place: Place) -> Iterator[Figure]:
+    """One table into an empty lake: beside DuckDB and plain Spark, warm; as a process; and from Canal-JSON."""
+    name, changes, keys = "catch-up", place.of(1_000_000, 100), place.of(500_000, 50)
+    feed, root = place.feed("csv"), place.at("lakes")
+    feed.append(changes, keys, fill=keys, files=4)
+    size = sum(path.stat().st_size for path in feed.files())
+    cost, mine = contend("ours", feed=feed.told, lakes=[str(root / str(n)) for n in range(4)])
+    _check(feed, root / "0")
+    _check(feed, root / "3")
+    duck_cost, duck = contend("duckdb", feed=feed.told, target=str(root / "duck.parquet"), times=4)
+    spark_cost, spark = contend("plain_spark", feed=feed.told, warehouse=str(root / "plain"), times=4)
+    ours = _best(mine)
+    told = {"changes": changes, "keys": keys, "bytes": size}
+    yield Figure(name, "ours, warm", ours, notes={**told, **_laps(mine, cost)})
+    yield Figure(name, "DuckDB, warm", _best(duck), notes=_laps(duck, duck_cost))
+    yield Figure(name, "plain Spark, warm", _best(spark), notes=_laps(spark, spark_cost))
+    yield Figure(name, "ours to DuckDB", ours / _best(duck), "x", 4)
+    yield Figure(name, "ours to plain Spark", ours / _best(spark), "x", 1)
+    cold = _apply(feed, root / "cold")
+    _check(feed, root / "cold")
+    yield Figure(name, "ours, process start to exit", cold.wall_seconds, limit=10, notes=_whole(cold))
+    once, _ = contend("plain_spark", feed=feed.told, warehouse=str(root / "once"), times=1)
+    yield Figure(name, "plain Spark, process start to exit", once.wall_seconds, notes=_whole(once))
+    canal = place.feed("canal", protocol="canal-json")
+    canal.append(changes, keys, fill=keys, files=4)
+    cost, laps = contend("ours", feed=canal.told, lakes=[str(root / f"canal-{n}") for n in range(3)])
+    _check(canal, root / "canal-2", right=feed)
+    size = sum(path.stat().st_size for path in canal.files())
+    yield Figure(name, "ours, Canal-JSON, warm", _best(laps), notes={"bytes": size, **_laps(laps, cost)})
+    yield Figure(name, "Canal-JSON to CSV", _best(laps) / ours, "x", 1.5)
+
+
+@_scenario
+def steady(place: Place) -> Iterator[Figure]:
+    """Windows of random changes into a large table, beside a bare MERGE of the same reduced rows."""
+    feed, root = Feed(place.at("steady")), place.at("lakes")
+    few, many = place.of(1_000, 10), place.of(100_000, 20)
+    lakes = [str(root / "ours"), str(root / "merge")]
+    windows = [many, few, many, few, many, few]
+    cost, told = contend("steady", feed=feed.told, base=place.of(5_000_000, 100), windows=windows, lakes=lakes)
+    feed = Feed(feed.directory)
+    _check(feed, root / "ours")
+    _check(feed, root / "merge")
+    for changes in (many, few):
+        laps = {who: [lap for lap in told[who] if lap["changes"] == changes] for who in ("ours", "merge")}
+        ours, bare = _best(laps["ours"]), _best(laps["merge"])
+        yield Figure("steady", f"ours, {changes:,} changes", ours, notes=_laps(laps["ours"], cost))
+        yield Figure("steady", f"bare MERGE, {changes:,} changes", bare, notes=_laps(laps["merge"], cost))
+        yield Figure("steady", f"ours to bare MERGE, {changes:,} changes", ours / bare, "x", 1.3)
+
+
+@_scenario
+def idle(place: Place) -> Iterator[Figure]:
+    """An advance that finds nothing new: in a process that is there, and as a command."""
+    feed = place.feed("idle", tables=place.of(2_000, 3))
+    feed.append(2, 100)
+    lake = place.at("lake")
+    know(feed, lake)
+    cost, told = contend("idle", feed=feed.told, lake=str(lake), times=20)
+    notes = {"tables": feed.tables, "cpu_seconds": round(told["cpu_seconds"], 4), **_memory(cost)}
+    yield Figure("idle", "empty advance, in a process", told["wall_seconds"], limit=0.05, notes=notes)
+    cost = _apply(feed, lake)
+    assert cost.code == 0, cost.output
+    yield Figure("idle", "empty apply, process start to exit", cost.wall_seconds, notes=_whole(cost))
+
+
+@_scenario
+def many_tables(place: Place) -> Iterator[Figure]:
+    """Many tables in one run, from nothing."""
+    feed = place.feed("many", tables=place.of(200, 3))
+    changes, lake = place.of(5_000, 20), place.at("lake")
+    feed.append(changes, max(10, changes // 2), zipf=0.8)
+    cost = _apply(feed, lake)
+    _check(feed, lake, range(feed.tables))
+    notes = {"tables": feed.tables, "changes": changes, **_whole(cost)}
+    yield Figure(
+        "many-tables", f"{feed.tables} tables, process start to exit", cost.wall_seconds, limit=45, notes=notes
+    )
+
+
+@_scenario
+def known_tables(place: Place) -> Iterator[Figure]:
+    """Many tables are known, few have changed: the time should be that of the few."""
+    known, few = place.of(2_000, 6), place.of(20, 2)
+    took = {}
+    for count in (known, few):
+        feed, lake = place.feed(f"known-{count}", tables=count), place.at(f"lake-{count}")
+        know(feed, lake)
+        feed.append(place.of(5_000, 20), 2_000, tables=range(few))
+        took[count] = _apply(feed, lake)
+        _check(feed, lake, range(few))
+        what = f"{few} of {count} tables changed, process start to exit"
+        yield Figure("known-tables", what, took[count].wall_seconds, notes=_whole(took[count]))
+    more = took[known].cpu_seconds - took[few].cpu_seconds
+    yield Figure("known-tables", f"more CPU for {known - few} tables that did not change", more)
+
+
+@_scenario
+def growth(place: Place) -> Iterator[Figure]:
+    """Ten times the changes."""
+    laps, costs = {}, {}
+    for factor in (1, 10):
+        changes = place.of(500_000 * factor, 50 * factor)
+        feed, root = place.feed(f"feed-{factor}"), place.at(f"lakes-{factor}")
+        feed.append(changes, changes // 2, fill=changes // 2, files=2 * factor)
+        costs[factor], laps[factor] = contend("ours", feed=feed.told, lakes=[str(root / str(n)) for n in range(3)])
+        _check(feed, root / "2")
+        notes = {"changes": changes, **_laps(laps[factor], costs[factor])}
+        yield Figure("growth", f"{changes:,} changes, warm", _best(laps[factor]), notes=notes)
+    yield Figure("growth", "ten times the changes cost", _best(laps[10]) / _best(laps[1]), "x", 10.5)
+    more = costs[10].peak_pss_mb / max(1, costs[1].peak_pss_mb)
+    yield Figure("growth", "ten times the changes, peak memory", more, "x", notes=_memory(costs[10]))
+
+
+@_scenario
+def long_life(place: Place) -> Iterator[Figure]:
+    """A thousand windows into one table, with maintenance every hundred."""
+    feed, lake = Feed(place.at("long")), place.at("lake")
+    count = place.of(1_000, 20)
+    cost, laps = contend(
+        "windows", feed=feed.told, keys=place.of(100_000, 100), changes=place.of(1_000, 10), count=count, lake=str(lake)
+    )
+    _check(Feed(feed.directory), lake)
+    first = statistics.median(one["wall_seconds"] for one in laps[5:15])
+    last = statistics.median(one["wall_seconds"] for one in laps[-10:])
+    cpu = [statistics.median(one["cpu_seconds"] for one in part) for part in (laps[5:15], laps[-10:])]
+    notes = {"windows": count, "cpu_seconds": cpu, **_memory(cost)}
+    yield Figure("long-life", "about the 10th window", first)
+    yield Figure("long-life", f"about the {count:,}th window", last, notes=notes)
+    yield Figure("long-life", "the last to the 10th", last / first, "x", 1.2)
+
+
+@_scenario
+def planning(place: Place) -> Iterator[Figure]:
+    """A bucket of many files with few new ones: each key listed once, nothing old opened."""
+    tables, new = place.of(100, 2), place.of(50, 1)
+    feed, lake = place.feed("planning", tables=tables), place.at("lake")
+    feed.append(2_000, 1_000, files=1_000)
+    know(feed, lake)
+    feed.append(4, 1_000, tables=range(new))
+    cost, told = contend("planning", feed=feed.told, lake=str(lake))
+    assert told["files_planned"] == new == told["steps"], told
+    assert told["listed_twice"] == 0, told
+    assert told["opened"] == ["metadata"], told["opened"]
+    notes = {"files": told["files"], "new": new, "cpu_seconds": told["cpu_seconds"], **_memory(cost)}
+    yield Figure(
+        "planning", f"{told['files']:,} files, {new} new: list and plan", told["wall_seconds"], limit=2, notes=notes
+    )
+    cost = run([*PYTHON, "plan", *feed.flags, "--warehouse", str(lake), "--json"])
+    yield Figure("planning", "the same as a command, process start to exit", cost.wall_seconds, notes=_whole(cost))
+
+
+@_scenario
+def start(place: Place) -> Iterator[Figure]:
+    """How long a person waits."""
+    helped = min((run([*PYTHON, "--help"]) for _ in range(5)), key=lambda cost: cost.wall_seconds)
+    yield Figure("start", "--help", helped.wall_seconds, limit=0.3, notes=_whole(helped))
+    for tables in (place.of(20, 2), place.of(2_000, 3)):
+        feed, lake = place.feed(f"status-{tables}", tables=tables), place.at(f"lake-{tables}")
+        know(feed, lake)
+        command = [*PYTHON, "status", "--warehouse", str(lake)]
+        told = min((run(command) for _ in range(3)), key=lambda cost: cost.wall_seconds)
+        assert told.output.count("bench.t") == tables, told.output[:500]
+        yield Figure("start", f"status of {tables:,} tables", told.wall_seconds, limit=1.5, notes=_whole(told))
+    feed, lake = place.feed("small"), place.at("small-lake")
+    feed.append(1_000, 500, fill=500)
+    begun = time.time()
+    cost = _apply(feed, lake)
+    _check(feed, lake)
+    waited = _first_rows(feed, lake) - begun
+    yield Figure("start", "first commit of rows after process start", waited, limit=6, notes=_whole(cost))
+    yield Figure("start", "small feed, process start to exit", cost.wall_seconds)
+
+
+def _first_rows(feed: Feed, lake: Path) -> float:
+    """Return when the first snapshot with rows was committed, in seconds since 1970."""
+    state = LakeState(LakeSettings.from_warehouse(lake), feed.settings.name)
+    held = state.named(feed.name(0))
+    from pyiceberg.io import load_file_io
+
+    metadata = FromInputFile.table_metadata(load_file_io({}, held.metadata_location).new_input(held.metadata_location))
+    state.close()
+    return min(
+        snapshot.timestamp_ms / 1000
+        for snapshot in metadata.snapshots
+        if snapshot.summary is not None and int(snapshot.summary.additional_properties.get("added-records", 0))
+    )

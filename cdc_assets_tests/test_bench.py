@@ -1,0 +1,235 @@
+"""What the bench stands on: feeds as TiCDC would write them, right rows to compare with, honest figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_assets.changefeed import Changefeed
+from cdc_assets.cli import commands
+from cdc_assets.config import ChangefeedSettings, LakeSettings
+from cdc_assets.ledger import Ledger
+from cdc_assets.pipeline import Pipeline
+from cdc_assets_tests.bench import contenders, scenarios
+from cdc_assets_tests.bench.__main__ import line, measure
+from cdc_assets_tests.bench.feeds import Feed, _operations, _transactions
+from cdc_assets_tests.bench.measuring import Cost, lap, run
+from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_rows
+from cdc_assets_tests.memory_lake import MemoryLake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHAPES = [("csv", 12), ("csv", 2), ("csv", 60), ("canal-json", 12)]
+TINY = 0.0005
+
+
+def grown(directory: Path, protocol: str = "csv", columns: int = 12) -> Feed:
+    feed = Feed(directory, protocol, columns=columns).create()
+    feed.append(60, 20, fill=20, files=3)
+    feed.append(40, 30, zipf=1.2, deletes=0.3, files=2)
+    return feed
+
+
+# --- feeds ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("protocol", "columns"), SHAPES)
+def test_a_generated_feed_is_applied_without_a_finding_to_what_duckdb_reads(
+    tmp_path: Path, protocol: str, columns: int
+) -> None:
+    feed, lake = grown(tmp_path / "one", protocol, columns), MemoryLake()
+    outcome = Pipeline(feed.settings, Changefeed(feed.settings), lake, Ledger("sqlite://")).apply()
+    assert (outcome.complete, outcome.findings, outcome.problems) == (True, (), {})
+    (table,) = lake.tables.values()
+    assert (table.schema.key, len(table.schema.columns)) == (("id",), columns)
+    same = grown(tmp_path / "csv", "csv", columns)
+    assert fingerprint_of_rows(feed, table.rows) == fingerprint_of_files(same)
+
+
+def test_the_same_seed_makes_the_same_files(tmp_path: Path) -> None:
+    one, two = grown(tmp_path / "one"), grown(tmp_path / "two")
+    assert [path.read_bytes() for path in one.files()] == [path.read_bytes() for path in two.files()]
+
+
+def test_each_append_is_above_the_checkpoint_before_it(tmp_path: Path) -> None:
+    feed = Feed(tmp_path, tables=2).create()
+    checkpoints = [feed.append(7, 3), feed.append(1, 3, tables=[1]), feed.append(7, 3)]
+    reader = Changefeed(feed.settings)
+    assert checkpoints == sorted(set(checkpoints))
+    assert reader.read_checkpoint() == checkpoints[-1]
+    ((_, first), *_), _ = [[(p, p.read_text()) for p in feed.files(table)] for table in (0, 1)]
+    assert max(int(record.split(",")[3]) for record in first.splitlines()) <= checkpoints[0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1), st.lists(st.booleans(), min_size=5, max_size=5)
+)
+def test_rows_are_what_a_source_could_have_done(changes: list[tuple[int, bool]], there: list[bool]) -> None:
+    keys = np.array([key for key, _ in changes], np.int64)
+    alive = np.array(there)
+    op, before = _operations(keys, alive, np.array([wanted for _, wanted in changes], bool))
+    present = dict(enumerate(there))
+    last: dict[int, int] = {}
+    for row, key in enumerate(keys):
+        assert (op[row] == 0) == (not present[key])
+        assert before[row] == last.get(key, -1)
+        present[key], last[key] = op[row] != 2, row
+    assert list(alive) == [present[key] for key in range(5)]
+    transactions = _transactions(before)
+    assert len({(t, key) for t, key in zip(transactions, keys, strict=True)}) == len(keys)
+
+
+# --- scenarios --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLake]:
+    """Contenders run in this process; ours goes into lakes in memory, plain Spark stands still."""
+    lakes: dict[str, MemoryLake] = {}
+    ledgers: dict[str, Ledger] = {}
+
+    @contextmanager
+    def opened(settings: ChangefeedSettings, lake: LakeSettings, *_: object) -> Iterator[Pipeline]:
+        held, ledger = (
+            lakes.setdefault(lake.warehouse, MemoryLake()),
+            ledgers.setdefault(lake.warehouse, Ledger("sqlite://")),
+        )
+        yield Pipeline(settings, Changefeed(settings), held, ledger)
+
+    def applied(feed: Feed, lake: Path) -> Cost:
+        with opened(feed.settings, LakeSettings.from_warehouse(lake)) as work:
+            assert work.apply().complete
+        return Cost(1.0, 1.0, 1, 1, 0)
+
+    def held(feed: Feed, lake: LakeSettings, table: int = 0) -> tuple[int, str]:
+        return fingerprint_of_rows(feed, lakes[lake.warehouse].read(feed.name(table)))
+
+    monkeypatch.setattr(contenders, "_spark", lambda lake: contextmanager(lambda: iter([None]))())
+    for name in ("ours", "windows"):
+        monkeypatch.setitem(contenders.CONTENDERS, name, with_(contenders.CONTENDERS[name], monkeypatch, opened))
+    monkeypatch.setitem(contenders.CONTENDERS, "steady", with_(grown_twice, monkeypatch, opened))
+    monkeypatch.setitem(contenders.CONTENDERS, "plain_spark", lambda **_: [{"wall_seconds": 1.0, "cpu_seconds": 1.0}])
+    monkeypatch.setattr(scenarios, "contend", here)
+    monkeypatch.setattr(scenarios, "run", commanded)
+    monkeypatch.setattr(scenarios, "_apply", applied)
+    monkeypatch.setattr(scenarios, "_first_rows", lambda feed, lake: time.time())
+    monkeypatch.setattr(scenarios, "fingerprint_of_lake", held)
+    return lakes
+
+
+def grown_twice(feed: dict[str, Any], base: int, windows: list[int], lakes: list[str]) -> dict[str, Any]:
+    """The steady state with the same lake twice, as no MERGE is at hand."""
+    source = contenders._feed(feed).create()
+    source.append(base, base, fill=base)
+    for changes in windows:
+        source.append(changes, base)
+    for place in lakes:
+        with vars(contenders)["open_pipeline"](source.settings, LakeSettings.from_warehouse(place)) as work:
+            work.apply()
+    laps = [{"changes": changes, "wall_seconds": 1.0, "cpu_seconds": 1.0} for changes in windows]
+    return {"ours": laps, "merge": laps}
+
+
+def with_(contender: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, opened: object) -> Callable[..., Any]:
+    def patched(**arguments: Any) -> Any:
+        with monkeypatch.context() as inside:
+            inside.setattr(contenders, "open_pipeline", opened)
+            return contender(**arguments)
+
+    return patched
+
+
+def here(name: str, **arguments: Any) -> tuple[Cost, Any]:
+    told = contenders.CONTENDERS[name](**json.loads(json.dumps(arguments)))
+    return Cost(1.0, 1.0, 1, 1, 0), json.loads(json.dumps(told))
+
+
+def commanded(command: list[str]) -> Cost:
+    result = CliRunner().invoke(commands, command[len(scenarios.PYTHON) :], standalone_mode=False)
+    assert result.exception is None, result.exception
+    return Cost(1.0, 1.0, 1, 1, int(result.return_value or 0), result.stdout)
+
+
+@pytest.mark.parametrize("name", sorted(scenarios.SCENARIOS))
+def test_a_scenario_compares_and_checks(name: str, tmp_path: Path, without_spark: dict[str, MemoryLake]) -> None:
+    figures = list(scenarios.SCENARIOS[name](scenarios.Place(tmp_path, TINY)))
+    assert any(figure.limit is not None for figure in figures) or name == "known-tables"
+    assert all(figure.scenario == name and figure.value >= 0 or figure.unit == "s" for figure in figures)
+
+
+def test_a_bare_merge_of_the_reduced_rows_makes_the_same_table(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contenders, "_spark", lambda lake: contextmanager(lambda: iter([spark]))())
+    feed, lakes = Feed(tmp_path / "feed"), [tmp_path / "ours", tmp_path / "merge"]
+    told = contenders.steady(feed=feed.told, base=50, windows=[30], lakes=[str(lake) for lake in lakes])
+    assert [lap["changes"] for lap in (*told["ours"], *told["merge"])] == [30, 30]
+    for lake in lakes:
+        scenarios._check(feed, lake)
+
+
+def test_wrong_rows_give_no_figure(tmp_path: Path, without_spark: dict[str, MemoryLake]) -> None:
+    feed, lake = grown(tmp_path / "feed"), tmp_path / "lake"
+    scenarios._apply(feed, lake)
+    scenarios._check(feed, lake)
+    (table,) = without_spark[str(lake)].tables.values()
+    table.rows = table.rows.slice(1)
+    with pytest.raises(AssertionError, match="expected"):
+        scenarios._check(feed, lake)
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def test_a_process_costs_what_it_and_its_children_cost() -> None:
+    spin = "import time\nwhile time.process_time() < 0.5: pass"
+    cost = run([sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {spin!r}])"])
+    assert cost.code == 0
+    if Path("/proc/self/stat").exists():
+        assert cost.cpu_seconds >= 0.3
+        assert cost.peak_rss_mb >= cost.peak_pss_mb > 0
+
+
+def test_a_process_that_fails_says_why() -> None:
+    with pytest.raises(RuntimeError, match="out of paper"):
+        run([sys.executable, "-c", "import sys; print('out of paper', file=sys.stderr); sys.exit(7)"])
+
+
+def test_a_lap_counts_this_process() -> None:
+    with lap() as one:
+        deadline = time.process_time() + 0.2
+        while time.process_time() < deadline:
+            pass
+    assert one.told.cpu_seconds >= 0.15
+
+
+def test_a_missed_target_is_said_so() -> None:
+    figure = scenarios.Figure("start", "--help", 0.4, limit=0.3)
+    assert figure.met is False
+    assert "at most 0.3" in line(figure)
+    assert "NOT met" in line(figure)
+
+
+def test_the_peak_of_memory_is_told_over_all_scenarios(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = [
+        scenarios.Figure("a", "ours", 1, notes={"peak_pss_mb": 700}),
+        scenarios.Figure("a", "DuckDB, warm", 1, notes={"peak_pss_mb": 5000}),
+    ]
+    monkeypatch.setitem(scenarios.SCENARIOS, "a", lambda place: iter(figures))
+    *_, memory = measure(["a"], scenarios.Place(tmp_path))
+    assert (memory.scenario, memory.value, memory.met) == ("memory", 700, True)
+    assert "MB" in capsys.readouterr().out
