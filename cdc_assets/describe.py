@@ -1,4 +1,7 @@
-"""Words for what is there and what will be done: the same for the command line, Dagster's metadata and `--json`."""
+"""Words for what is there and what will be done: the same for the command line, Dagster's metadata and `--json`.
+
+What reads DDL and types is imported where it is needed: `status` shows lines without them.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cdc_assets.account import LAG_HEADS, lag_cells
 from cdc_assets.errors import MalformedData
-from cdc_assets.fidelity import ColumnFidelity, fidelity_report
-from cdc_assets.history import History, TableHistory
 from cdc_assets.model import (
     AddColumn,
     ApplyRows,
@@ -39,13 +41,14 @@ from cdc_assets.model import (
     Tso,
     wall_clock_ms,
 )
-from cdc_assets.mysql_types import Grade, widens
-from cdc_assets.plan import Plan
 
 if TYPE_CHECKING:
+    from cdc_assets.fidelity import ColumnFidelity
+    from cdc_assets.history import History, TableHistory
     from cdc_assets.ledger import FileEntry
     from cdc_assets.opening import Inspection, TableStatus
     from cdc_assets.outcome import Outcome
+    from cdc_assets.plan import Plan
     from cdc_assets.quarantine import QuarantinedRow
 
 __all__ = [
@@ -243,6 +246,8 @@ def _words(step: Step) -> tuple[str, str, str, str]:
 
 
 def _rewrites(change: SchemaChange) -> bool:
+    from cdc_assets.mysql_types import widens
+
     return isinstance(change, RetypeColumn) and not widens(change.old, change.new)
 
 
@@ -310,6 +315,9 @@ def _table(table: TableHistory, listing: Listing, history: History) -> TableText
 
 def column_fidelity(schema: TableSchema) -> tuple[ColumnFidelity, ...]:
     """Return what the lake keeps of each column; none for a table with a type that is not known."""
+    from cdc_assets.fidelity import fidelity_report
+    from cdc_assets.mysql_types import Grade
+
     try:
         rows = fidelity_report(schema, {})
     except MalformedData:
@@ -389,10 +397,21 @@ def status_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
         for r, count in zip(rows, counts, strict=True)
     ]
     yield from grid_lines(heads, cells)
+    yield from _lag_lines(rows)
     for row in rows:
+        if row.miscounted:
+            yield f"rows do not add up: {row.table}: {row.miscounted}"
         if row.reason:
             yield f"{row.state}: {row.table}: {row.reason}"
             yield from (f"  way out: {way}" for way in row.ways)
+
+
+def _lag_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
+    """Yield how long each table's newest applied change was under way, by stage."""
+    told = [(row.table, tso_time(row.stages.commit_ts), *lag_cells(row.stages)) for row in rows if row.stages]
+    if told:
+        yield ""
+        yield from grid_lines(("newest change of", "committed", *LAG_HEADS), told)
 
 
 def grid_lines(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:

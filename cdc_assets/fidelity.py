@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cdc_assets.checks import rules
 from cdc_assets.model import Column, TableSchema
 from cdc_assets.mysql_types import TYPES, UNSUPPORTED, Grade, fidelity, iceberg_type, spark_type, type_text
 
@@ -78,6 +77,8 @@ table (`python -m cdc_assets.fidelity`); a test holds it to the code.
 
 def type_page() -> str:
     """Return the page of the type table as Markdown: a row for each type, and for each variant stored differently."""
+    from cdc_assets.checks import rules  # brings polars, which a table's report does without
+
     head = ("source", "Iceberg", "Spark", "kept", "rule", "rejected when")
     lines = [_line(*head), _line(*["---"] * len(head))]
     for column in _variants():

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from cdc_assets.changefeed import missing_numbers, parse_data_path
+from cdc_assets.conformance import Finding, Severity
 from cdc_assets.ledger import UNREAD, FileEntry
 from cdc_assets.model import Applied, FileStats, Life, Listing, SinkOptions, Tso
 
-__all__ = ["file_findings", "is_lost", "unread_files"]
+__all__ = ["FILE_RULES", "file_findings", "graded_findings", "is_lost", "unread_files"]
+
+FILE_RULES = ("files-missing", "files-changed", "files-vanished")
+"""Rules of what is odd about files. One that changed is read again; the others may be rows that are lost."""
 
 _UNREAD = (
     "{} was listed and gone before it was read, so what was in it is not known. Restore it, or rebuild the table; if "
@@ -23,17 +27,25 @@ _UNREAD = (
 def file_findings(
     listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, Applied] | None = None
 ) -> tuple[str, ...]:
-    """Return one sentence for each gap in the numbers, and for each file that changed or vanished.
+    """Return the sentences of `graded_findings`."""
+    return tuple(finding.sentence for finding in graded_findings(listing, entries, applied))
+
+
+def graded_findings(
+    listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, Applied] | None = None
+) -> tuple[Finding, ...]:
+    """Return one finding, by a rule of FILE_RULES, for each gap in the numbers and each file that changed or vanished.
 
     `entries` are what the ledger knows of files, `applied` what the lake holds. A recorded file that is gone is no
     finding when all of its rows are applied, nor is the gap that it leaves.
     """
     known = {entry.path: entry for entry in entries}
     through = {str(life): state.progress.tso for life, state in (applied or {}).items()}
-    return (
-        *_gaps(listing, known, through),
-        *_changed(listing, known),
-        *_vanished(listing, known, through),
+    found = (_gaps(listing, known, through), _changed(listing, known), _vanished(listing, known, through))
+    return tuple(
+        Finding(rule, Severity.WARNING, "", sentence)
+        for rule, sentences in zip(FILE_RULES, found, strict=True)
+        for sentence in sentences
     )
 
 
@@ -41,10 +53,11 @@ def unread_files(
     listing: Listing, options: SinkOptions, entries: Iterable[FileEntry]
 ) -> Iterator[tuple[str, Tso, str]]:
     """Yield (root, version, why) of files that an earlier run listed and that were gone before it read them."""
-    listed = {file.path for file in listing.data_files}
+    unread = [entry for entry in entries if entry.rows == UNREAD]
+    listed = {file.path for file in listing.data_files} if unread else set()
     versions = {(file.root, file.version) for file in listing.schema_files}
-    for entry in entries:
-        place = parse_data_path(entry.path, options, versions) if entry.rows == UNREAD else None
+    for entry in unread:
+        place = parse_data_path(entry.path, options, versions)
         if place is not None and entry.path not in listed:
             yield place.root, place.version, _UNREAD.format(entry.path)
 
@@ -60,12 +73,15 @@ def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, a
 
 
 def _gaps(listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]) -> Iterator[str]:
+    gaps = missing_numbers(listing)
+    torn = {directory for directory, _ in gaps}
     done = set()
-    for path, entry in known.items():
-        where = parse_data_path(path)
+    for path, entry in known.items() if torn else ():
+        directory = path.rpartition("/")[0]
+        where = parse_data_path(path) if directory in torn else None
         if where is not None and _is_done(entry, through):
-            done.add((path.rpartition("/")[0], where.dispatcher, where.number))
-    for (directory, dispatcher), ranges in sorted(missing_numbers(listing).items()):
+            done.add((directory, where.dispatcher, where.number))
+    for (directory, dispatcher), ranges in sorted(gaps.items()):
         for numbers in ranges:
             lost = [number for number in numbers if (directory, dispatcher, number) not in done]
             if lost:

@@ -10,14 +10,18 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from cdc_assets.account import Account, format_account, parse_account
+from cdc_assets.entries import UNREAD, FileEntry, JournalEntry, TableState
 from cdc_assets.errors import StorageUnavailable
-from cdc_assets.fidelity import ColumnFidelity
 from cdc_assets.model import FileStats, Life, StepResult, TableId, Tso
-from cdc_assets.mysql_types import Grade
+
+if TYPE_CHECKING:
+    from cdc_assets.fidelity import ColumnFidelity
 
 __all__ = ["UNREAD", "FileEntry", "JournalEntry", "Ledger", "TableState"]
 
@@ -109,62 +113,15 @@ _COLUMNS = sa.Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """One data file as it was read last: what was in it, for which table, by which run into which snapshot, and when.
-
-    `rows` is UNREAD for a file that was listed and gone before anybody read it. `read_at` is seconds since 1970.
-    """
-
-    path: str
-    life: str
-    size: int
-    etag: str
-    rows: int
-    min_commit_ts: Tso | None
-    max_commit_ts: Tso | None
-    run: str
-    snapshot: int | None
-    read_at: float
-
-
-UNREAD = -1
-"""In place of a count of rows: nobody knows what was in the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """One DDL as it was carried out for one table."""
-
-    life: str
-    tso: Tso
-    name: str
-    action: str
-    query: str
-    statements: tuple[str, ...]
-    snapshot_before: int | None
-    snapshot_after: int | None
-    seconds: float
-    run: str
-
-
-@dataclass(frozen=True, slots=True)
-class TableState:
-    """How a table stood after the last run that looked at it. `state` is applied, held, failed or dropped.
-
-    `version` is the newest schema version taken in, `through` the TSO at or below which everything is applied,
-    `checkpoint` the changefeed's at that time.
-    """
-
-    life: str
-    name: TableId
-    version: Tso
-    through: Tso
-    checkpoint: Tso
-    state: str
-    reason: str = ""
-    ways: tuple[str, ...] = ()
-    run: str = ""
+_WINDOWS = sa.Table(
+    "windows",
+    _METADATA,
+    sa.Column("changefeed", sa.Text, primary_key=True),
+    sa.Column("life", sa.Text, primary_key=True),
+    sa.Column("hi", sa.BigInteger, primary_key=True),
+    sa.Column("adds_up", sa.Boolean, nullable=False),
+    sa.Column("account", sa.Text, nullable=False),
+)
 
 
 class Ledger:
@@ -207,22 +164,26 @@ class Ledger:
     # --- files ---
 
     def record_files(
-        self, changefeed: str, life: Life, files: Iterable[FileStats], run: str, snapshot: int | None
+        self,
+        changefeed: str,
+        life: Life,
+        files: Iterable[FileStats],
+        run: str,
+        snapshot: int | None,
+        account: Account | None = None,
     ) -> None:
-        """Remember what reading these files told; a file that is read again replaces its entry."""
+        """Remember what reading these files told, and the account of the window that they were read for.
+
+        A file that is read again replaces its entry; of accounts the newest is kept, and those that do not add up.
+        """
         known = {stats.path: stats for stats in files}
         if not known:
             return
         rows = [
             {
+                **{name: getattr(stats, name) for name in _OF_STATS},
                 "changefeed": changefeed,
-                "path": stats.path,
-                "size": stats.size,
-                "etag": stats.etag,
                 "life": str(life),
-                "rows": stats.rows,
-                "min_commit_ts": stats.min_commit_ts,
-                "max_commit_ts": stats.max_commit_ts,
                 "run": run,
                 "snapshot": snapshot,
                 "read_at": time.time(),
@@ -237,35 +198,41 @@ class Ledger:
             connection.execute(sa.insert(_FILES), rows)
             for stats in known.values():
                 _insert_notes(connection, changefeed, life, stats)
+            if account is not None:
+                _insert_account(connection, changefeed, account)
+
+    def accounts(self, changefeed: str) -> dict[str, tuple[Account, ...]]:
+        """Return by table, oldest first, the windows that did not add up and the newest one."""
+        mine = _WINDOWS.c.changefeed == changefeed
+        found: dict[str, tuple[Account, ...]] = {}
+        with self._read() as connection:
+            for row in connection.execute(sa.select(_WINDOWS).where(mine).order_by(_WINDOWS.c.hi)):
+                found[row.life] = (*found.get(row.life, ()), parse_account(row.account))
+        return found
+
+    def forget_accounts(self, changefeed: str, life: Life) -> None:
+        """Forget the accounts of a table that was rebuilt from its files."""
+        one = _WINDOWS.c
+        with self._write() as connection:
+            connection.execute(sa.delete(_WINDOWS).where(one.changefeed == changefeed, one.life == str(life)))
 
     def file_stats(self, changefeed: str) -> dict[str, FileStats]:
         """Return what is known of every file that was read, by path."""
-        query = sa.select(_FILES).where(_FILES.c.changefeed == changefeed, _FILES.c.rows != UNREAD)
+        query = _stats_of(changefeed).where(_FILES.c.rows != UNREAD)
         with self._read() as connection:
-            return {
-                row.path: FileStats(row.path, row.size, row.etag, row.rows, row.min_commit_ts, row.max_commit_ts)
-                for row in connection.execute(query)
-            }
+            return {row[0]: FileStats(*row) for row in connection.execute(query).all()}
 
     def files(self, changefeed: str) -> tuple[FileEntry, ...]:
         """Return every file that was read, and those that vanished unread, by path."""
-        query = sa.select(_FILES).where(_FILES.c.changefeed == changefeed).order_by(_FILES.c.path)
+        query = _entries_of(changefeed).order_by(_FILES.c.path)
         with self._read() as connection:
-            return tuple(
-                FileEntry(
-                    row.path,
-                    row.life,
-                    row.size,
-                    row.etag,
-                    row.rows,
-                    row.min_commit_ts,
-                    row.max_commit_ts,
-                    row.run,
-                    row.snapshot,
-                    row.read_at,
-                )
-                for row in connection.execute(query)
-            )
+            return tuple(FileEntry(*row) for row in connection.execute(query).all())
+
+    def unread(self, changefeed: str) -> tuple[FileEntry, ...]:
+        """Return the files that vanished unread, by path."""
+        query = _entries_of(changefeed).where(_FILES.c.rows == UNREAD).order_by(_FILES.c.path)
+        with self._read() as connection:
+            return tuple(FileEntry(*row) for row in connection.execute(query))
 
     def record_unread(self, changefeed: str, life: Life, path: str, run: str) -> None:
         """Remember a file that was listed and is gone: what was in it is not known."""
@@ -296,25 +263,16 @@ class Ledger:
 
     def files_of(self, changefeed: str, life: Life) -> tuple[FileStats, ...]:
         """Return what is known of the files that were read for one table."""
-        query = sa.select(_FILES).where(_FILES.c.changefeed == changefeed, _FILES.c.life == str(life))
+        query = _stats_of(changefeed).where(_FILES.c.life == str(life))
         with self._read() as connection:
-            return tuple(
-                FileStats(row.path, row.size, row.etag, row.rows, row.min_commit_ts, row.max_commit_ts)
-                for row in connection.execute(query)
-            )
+            return tuple(FileStats(*row) for row in connection.execute(query))
 
     # --- fidelity ---
 
     def notes(self, changefeed: str, life: Life | str) -> dict[tuple[str, str], int]:
         """Return how many values of a table a rule of the type table has changed so far, by (column, rule)."""
-        one = _FIDELITY.c
-        query = (
-            sa.select(one.column, one.rule, sa.func.sum(one.count))
-            .where(one.changefeed == changefeed, one.life == str(life))
-            .group_by(one.column, one.rule)
-        )
         with self._read() as connection:
-            return {(column, rule): int(count) for column, rule, count in connection.execute(query)}
+            return {(column, rule): int(n) for _, column, rule, n in _notes(connection, changefeed, str(life))}
 
     def record_columns(self, changefeed: str, life: Life, columns: Iterable[ColumnFidelity]) -> None:
         """Remember what the lake keeps of each column, as of the newest schema."""
@@ -340,21 +298,32 @@ class Ledger:
 
     def fidelity(self, changefeed: str, life: Life | str) -> tuple[ColumnFidelity, ...]:
         """Return the fidelity report of a table: what the lake keeps of each column, with the counts so far."""
-        notes = self.notes(changefeed, life)
-        query = sa.select(_COLUMNS).where(_COLUMNS.c.changefeed == changefeed, _COLUMNS.c.life == str(life))
+        return self._fidelity(changefeed, str(life)).get(str(life), ())
+
+    def fidelities(self, changefeed: str) -> dict[str, tuple[ColumnFidelity, ...]]:
+        """Return the fidelity reports of all tables of a changefeed, by the text of their lives."""
+        return self._fidelity(changefeed, None)
+
+    def _fidelity(self, changefeed: str, life: str | None) -> dict[str, tuple[ColumnFidelity, ...]]:
+        """Two queries, however many tables there are."""
+        from cdc_assets.fidelity import ColumnFidelity
+        from cdc_assets.mysql_types import Grade
+
+        one = _COLUMNS.c
+        columns = sa.select(one.life, one.column, one.source, one.lake, one.grade, one.rule)
+        columns = columns.where(one.changefeed == changefeed).order_by(one.life, one.position)
+        columns = columns if life is None else columns.where(one.life == life)
         with self._read() as connection:
-            rows = connection.execute(query.order_by(_COLUMNS.c.position)).all()
-        return tuple(
-            ColumnFidelity(
-                row.column,
-                row.source,
-                row.lake,
-                Grade(row.grade),
-                row.rule,
-                {rule: count for (name, rule), count in notes.items() if name == row.column},
-            )
-            for row in rows
-        )
+            rows = connection.execute(columns).all()
+            notes = _notes(connection, changefeed, life)
+        by_column: dict[tuple[str, str], dict[str, int]] = {}
+        for of, column, rule, count in notes:
+            by_column.setdefault((of, column), {})[rule] = int(count)
+        found: dict[str, list[ColumnFidelity]] = {}
+        for of, column, source, lake, grade, rule in rows:
+            kept = ColumnFidelity(column, source, lake, Grade(grade), rule, by_column.get((of, column), {}))
+            found.setdefault(of, []).append(kept)
+        return {of: tuple(columns) for of, columns in found.items()}
 
     # --- DDL ---
 
@@ -394,23 +363,14 @@ class Ledger:
         with self._read() as connection:
             return {(row.life, row.tso) for row in connection.execute(query)}
 
-    def journal(self, changefeed: str) -> tuple[JournalEntry, ...]:
-        """Return every DDL carried out, oldest first."""
+    def journal(self, changefeed: str, tso: Tso | None = None) -> tuple[JournalEntry, ...]:
+        """Return every DDL carried out, or those of one version, oldest first."""
         query = sa.select(_JOURNAL).where(_JOURNAL.c.changefeed == changefeed).order_by(_JOURNAL.c.tso, _JOURNAL.c.life)
+        if tso is not None:
+            query = query.where(_JOURNAL.c.tso == tso)
         with self._read() as connection:
             return tuple(
-                JournalEntry(
-                    row.life,
-                    row.tso,
-                    row.name,
-                    row.action,
-                    row.query,
-                    tuple(json.loads(row.statements)),
-                    row.snapshot_before,
-                    row.snapshot_after,
-                    row.seconds,
-                    row.run,
-                )
+                JournalEntry(**{**_told(JournalEntry, row), "statements": tuple(json.loads(row.statements))})
                 for row in connection.execute(query)
             )
 
@@ -445,19 +405,44 @@ class Ledger:
             for row in connection.execute(
                 sa.select(_TABLES).order_by(_TABLES.c.schema, _TABLES.c.table, _TABLES.c.life)
             ):
-                state = TableState(
-                    row.life,
-                    TableId(row.schema, row.table),
-                    row.version,
-                    row.through,
-                    row.checkpoint,
-                    row.state,
-                    row.reason,
-                    tuple(json.loads(row.ways)),
-                    row.run,
-                )
-                found.setdefault(row.changefeed, []).append(state)
+                told = {"name": TableId(row.schema, row.table), "ways": tuple(json.loads(row.ways))}
+                found.setdefault(row.changefeed, []).append(TableState(**{**_told(TableState, row), **told}))
         return {changefeed: tuple(states) for changefeed, states in found.items()}
+
+
+def _told(entry: type, row: sa.Row[Any]) -> dict[str, Any]:
+    """Return the fields of an entry that a row has."""
+    return {field.name: getattr(row, field.name, None) for field in fields(entry)}
+
+
+_OF_STATS = ("path", "size", "etag", "rows", "min_commit_ts", "max_commit_ts")
+
+
+def _stats_of(changefeed: str) -> sa.Select[Any]:
+    """Select the fields of FileStats in their order: there may be a hundred thousand rows."""
+    return sa.select(*(_FILES.c[name] for name in _OF_STATS)).where(_FILES.c.changefeed == changefeed)
+
+
+def _entries_of(changefeed: str) -> sa.Select[Any]:
+    """Select the fields of FileEntry in their order."""
+    names = (field.name for field in fields(FileEntry))
+    return sa.select(*(_FILES.c[name] for name in names)).where(_FILES.c.changefeed == changefeed)
+
+
+def _insert_account(connection: sa.Connection, changefeed: str, account: Account) -> None:
+    one = _WINDOWS.c
+    same = sa.and_(one.changefeed == changefeed, one.life == account.life)
+    connection.execute(sa.delete(_WINDOWS).where(same, sa.or_(one.adds_up, one.hi == account.hi)))
+    told = {"changefeed": changefeed, "life": account.life, "hi": account.hi, "account": format_account(account)}
+    connection.execute(sa.insert(_WINDOWS).values(**told, adds_up=not account.mismatch))
+
+
+def _notes(connection: sa.Connection, changefeed: str, life: str | None) -> Sequence[Any]:
+    """Return (life, column, rule, count) of one table or of all."""
+    one = _FIDELITY.c
+    query = sa.select(one.life, one.column, one.rule, sa.func.sum(one.count)).where(one.changefeed == changefeed)
+    query = query if life is None else query.where(one.life == life)
+    return connection.execute(query.group_by(one.life, one.column, one.rule)).all()
 
 
 def _insert_notes(connection: sa.Connection, changefeed: str, life: Life, stats: FileStats) -> None:

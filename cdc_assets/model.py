@@ -72,6 +72,7 @@ class Column:
     `type` is upper case without ` UNSIGNED`. `precision` is also the length of character and binary types; `scale` the
     fraction digits of DECIMAL and of time types. `default` is the JSON value of `ColumnDefault`, None when absent.
     `kept` is the version at which the source dropped a column that the lake keeps, 0 for one that the source has.
+    `comment` is for readers; a column with another one is the same column.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Column:
     collation: str | None = None
     virtual: bool = False
     kept: Tso = 0
+    comment: str = field(default="", compare=False)
 
     def decodes_like(self, other: Column) -> bool:
         """Tell whether values of both columns are written and read in the same way."""
@@ -190,7 +192,8 @@ class DataFile:
     """A data file by its full name, which is its identity together with size and etag; never by its number alone.
 
     `root` and `version` name the schema file that decodes it. `directory` is the whole directory (partition and date
-    included), `dispatcher` "" outside tables that span nodes. Sizes are bytes.
+    included), `dispatcher` "" outside tables that span nodes. Sizes are bytes. `modified` is when the storage got
+    it (seconds since 1970, 0 where the storage does not tell), which is no part of its identity.
     """
 
     path: str
@@ -203,6 +206,7 @@ class DataFile:
     partition: str = ""
     date: str = ""
     dispatcher: str = ""
+    modified: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +224,7 @@ class Listing:
 
     `ignored` counts names that are no changefeed's by reason; `problems` holds files that should be readable and are
     not, keyed by path, with the sentence for the user; `warnings` are sentences about what is read all the same.
+    `published` is when `metadata`, as listed, was written (seconds since 1970, 0 where the storage does not tell).
     """
 
     checkpoint: Tso
@@ -229,6 +234,7 @@ class Listing:
     ignored: Mapping[str, int] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    published: float = field(default=0.0, compare=False)
 
 
 # --- how the changefeed writes ----------------------------------------------------------------------------------------
@@ -560,6 +566,8 @@ class Report:
 
     `rejects` holds the first cases only, `reject_count` all, `quarantined` those kept aside. `notes` counts values
     changed by a rule of the type table, keyed by (column, rule): zero dates turned null, ambiguous hours, …
+    `newest` is the highest commit-ts of a change that belongs to the window, with the first file that has it; None
+    where there is no change, or rows carry no commit-ts.
     """
 
     rows: int = 0
@@ -569,6 +577,7 @@ class Report:
     files: tuple[FileStats, ...] = ()
     seconds: float = 0.0
     quarantined: int = 0
+    newest: tuple[Tso, str] | None = None
 
     @property
     def failed(self) -> bool:
@@ -587,7 +596,12 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step did, for the journal: statements run, snapshot before and after, row counts, seconds."""
+    """What a step did, for the journal: statements run, snapshot before and after, row counts, seconds.
+
+    `rows_before` and `rows_after` are the table's rows by the summaries of those snapshots; None where a summary does
+    not tell, or another writer has committed since. `entering` are the rows that the window had to bring, None where
+    that is not known.
+    """
 
     statements: tuple[str, ...] = ()
     snapshot_before: int | None = None
@@ -597,3 +611,6 @@ class StepResult:
     deleted: int = 0
     seconds: float = 0.0
     report: Report | None = None
+    rows_before: int | None = None
+    rows_after: int | None = None
+    entering: int | None = None

@@ -1,30 +1,34 @@
-"""Settings -> open parts. What the command line, the demo and Dagster's resources have in common."""
+"""Settings -> open parts. What the command line, the demo and Dagster's resources have in common.
+
+What lists, plans or decodes is imported where it is needed: `status` does without.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cdc_assets.changefeed import Changefeed
-from cdc_assets.config import ChangefeedSettings, LakeSettings
-from cdc_assets.conformance import Finding, conformance, take_sample
-from cdc_assets.describe import TableText, describe_tables, tso_time
+from cdc_assets.account import Account, Lag
+from cdc_assets.describe import describe_tables, tso_time
 from cdc_assets.errors import BadSettings
-from cdc_assets.fidelity import ColumnFidelity
-from cdc_assets.history import History, read_history
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import Applied, DataFile, Life, Listing, TableId, Tso, wall_clock_ms
-from cdc_assets.release import Release, Releases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdc_assets.config import ChangefeedSettings, LakeSettings
+    from cdc_assets.conformance import Finding
+    from cdc_assets.describe import TableText
+    from cdc_assets.fidelity import ColumnFidelity
+    from cdc_assets.history import History
     from cdc_assets.lake import LakeState
     from cdc_assets.model import Step
     from cdc_assets.pipeline import Pipeline
     from cdc_assets.quarantine import QuarantinedRow
+    from cdc_assets.release import Release, Releases
 
 __all__ = [
     "Inspection",
@@ -106,6 +110,7 @@ def open_pipeline(
 
     Without a lake everything is planned as into an empty one.
     """
+    from cdc_assets.changefeed import Changefeed
     from cdc_assets.pipeline import Pipeline
 
     feed = Changefeed(settings)
@@ -175,6 +180,10 @@ def conformance_report(settings: ChangefeedSettings) -> tuple[Finding, ...]:
 
 
 def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Finding, ...]]:
+    from cdc_assets.changefeed import Changefeed
+    from cdc_assets.conformance import conformance, take_sample
+    from cdc_assets.history import read_history
+
     feed, options = Changefeed(settings), settings.sink_options
     listing = feed.listing()
     history = read_history(listing.schema_files, listing.checkpoint, settings.keys, settings.policies)
@@ -194,6 +203,8 @@ class TableStatus:
 
     `rows` is None for a table that is not there. `check` is passed, failed or `` before anything was applied.
     `quarantined` counts records that wait in quarantine; `fidelity` is empty before a run has looked at the table.
+    `stages` is how long the newest applied change was under way, None before one was applied or where rows carry no
+    commit-ts; `miscounted` says which window's rows did not add up.
     """
 
     changefeed: str
@@ -210,6 +221,8 @@ class TableStatus:
     ways: tuple[str, ...] = ()
     quarantined: int = 0
     fidelity: tuple[ColumnFidelity, ...] = ()
+    stages: Lag | None = None
+    miscounted: str = ""
 
 
 def known_tables(lake: LakeSettings, changefeed: str) -> list[TableId]:
@@ -257,6 +270,10 @@ def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, in
 
 def quarantined_counts(state: LakeState) -> dict[str, int]:
     """Return how many records of each table wait in quarantine, by the text of its life."""
+    from cdc_assets.lake.names import OWN
+
+    if not any(namespace == OWN for (namespace, _), _ in state.entries()):
+        return {}  # nothing was ever kept, and asking further would bring decoders along
     from cdc_assets.lake import quarantine
 
     return {str(life): count for life, count in quarantine.counts(state).items()}
@@ -268,9 +285,11 @@ def lake_status(lake: LakeSettings) -> list[TableStatus]:
 
     with read_ledger(lake) as ledger:
         states = ledger.states()
-        kept = {(feed, t.life): ledger.fidelity(feed, t.life) for feed, tables in states.items() for t in tables}
+        accounts = {changefeed: ledger.accounts(changefeed) for changefeed in states}
+        kept = {changefeed: ledger.fidelities(changefeed) for changefeed in states}
     rows: list[TableStatus] = []
     for changefeed, tables in states.items():
+        windows = accounts.get(changefeed, {})
         lake_state = LakeState(lake, changefeed)
         counts = lake_state.row_counts()
         waiting = quarantined_counts(lake_state)
@@ -293,7 +312,14 @@ def lake_status(lake: LakeSettings) -> list[TableStatus]:
                     table.reason,
                     table.ways,
                     waiting.get(table.life, 0),
-                    kept[changefeed, table.life],
+                    kept[changefeed].get(table.life, ()),
+                    *_accounted(windows.get(table.life, ())),
                 )
             )
     return rows
+
+
+def _accounted(windows: Sequence[Account]) -> tuple[Lag | None, str]:
+    """The stages of the newest change, and the first window that does not add up."""
+    newest = windows[-1].lag if windows else None
+    return newest, next((one.mismatch for one in windows if one.mismatch), "")

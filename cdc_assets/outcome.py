@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from cdc_assets.account import Account
 from cdc_assets.conformance import Finding
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
 from cdc_assets.model import (
@@ -19,10 +20,19 @@ from cdc_assets.model import (
     StepResult,
     TableId,
     Tso,
+    wall_clock_ms,
 )
 from cdc_assets.plan import Plan
 
-__all__ = ["Outcome", "Progressing", "TableOutcome", "standing"]
+__all__ = ["Outcome", "Progressing", "TableOutcome", "checkpoint_lag_seconds", "standing"]
+
+
+def checkpoint_lag_seconds(checkpoint: Tso, now: float) -> float:
+    """Return how far a checkpoint is behind the wall clock (`now`: seconds since 1970); what TiCDC itself adds to lag.
+
+    It grows without end when the changefeed stalls.
+    """
+    return max(0.0, now - wall_clock_ms(checkpoint) / 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,10 @@ class TableOutcome:
     error: CdcError | None = None
     quarantined: int = 0
     """Records of the table in quarantine, of earlier runs too."""
+    accounts: tuple[Account, ...] = ()
+    """The windows that the run committed, in order."""
+    stopped_at: Tso | None = None
+    """Where the table stopped: a DDL's version, or the end of a window that was not applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +107,7 @@ class Progressing:
     error: CdcError | None = None
     hold: HoldTable | None = None
     stopped_at: Tso | None = None
+    accounts: list[Account] = field(default_factory=list)
 
     @classmethod
     def begin(cls, life: Life, planned: Plan) -> Progressing:
@@ -174,4 +189,6 @@ def _standing(
         table.report,
         table.error,
         quarantined,
+        tuple(table.accounts),
+        table.stopped_at if hold is None else hold.at,
     )

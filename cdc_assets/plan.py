@@ -268,6 +268,8 @@ class _Chain:
         for name in dict.fromkeys(n for n, _, _ in names):
             for file in self._chosen(self.files.get(name, ()), current, lo, hi):
                 files.append(file)
+                if (file.root, file.version) in decoding:
+                    continue
                 carried, own = self.history.decoding[file.root, file.version]
                 then = next((e.after for e in reversed(current) if own.decodes_like(e.after)), current[-1].after)
                 decoding[file.root, file.version] = (carried, _as_written(own, then))
@@ -386,12 +388,33 @@ def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
     return replace(own, columns=tuple(columns))
 
 
+class _Names:
+    """Which life is called what while the steps are gone through, and the other way round."""
+
+    def __init__(self, applied: Mapping[Life, Applied]) -> None:
+        self.of: dict[Life, TableId | None] = {}
+        self._holders: dict[TableId, list[Life]] = {}
+        for life, state in applied.items():
+            self.give(life, state.name)
+
+    def give(self, life: Life, name: TableId | None) -> None:
+        old = self.of.get(life)
+        if old is not None:
+            self._holders[old].remove(life)
+        if name is not None:
+            self._holders.setdefault(name, []).append(life)
+        self.of[life] = name
+
+    def holder(self, name: TableId) -> Life | None:
+        return next(iter(self._holders.get(name, ())), None)
+
+
 def _held_back(steps: Sequence[Step], history: History, applied: Mapping[Life, Applied]) -> list[Step]:
     """Hold what depends on a held table: the other side of an exchange, and whoever wants a name that stays taken."""
     held: dict[Life, HoldTable] = {}
     stuck: dict[TableId, HoldTable] = {}
     kept: list[Step] = []
-    names = {life: state.name for life, state in applied.items()}
+    names = _Names(applied)
     for step in steps:
         if step.life in held:
             continue
@@ -402,16 +425,16 @@ def _held_back(steps: Sequence[Step], history: History, applied: Mapping[Life, A
             cause = cause or held.get(step.other)
         if cause is not None and not isinstance(step, HoldTable):
             step = HoldTable(step.life, step.at, f"waits for {cause.life}, which is held: {cause.reason}", cause.ways)
-        if isinstance(step, CreateTable) and (holders := [li for li, name in names.items() if name == step.name]):
-            step = _taken(step, holders[0])
+        if isinstance(step, CreateTable) and (holder := names.holder(step.name)) is not None:
+            step = _taken(step, holder)
         if isinstance(step, HoldTable):
             held[step.life] = step
-            name = names.get(step.life)
+            name = names.of.get(step.life)
             if name is not None:
                 stuck[name] = step
         elif isinstance(step, (CreateTable, RenameTable, RecoverTable)):
-            names[step.life] = wanted
+            names.give(step.life, wanted)
         elif isinstance(step, DropTable):
-            names[step.life] = None
+            names.give(step.life, None)
         kept.append(step)
     return kept

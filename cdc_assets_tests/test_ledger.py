@@ -317,3 +317,21 @@ def test_the_files_command_forgets_what_it_is_told(tmp_path: Path) -> None:
     assert "x/1/CDC1.csv" not in {f.path for f in kept.files("default")}
     assert CliRunner().invoke(commands, arguments, standalone_mode=False).exception is not None
     kept.close()
+
+
+def test_what_is_known_of_all_tables_is_what_is_known_of_each(ledger: Ledger) -> None:
+    lake = MemoryLake()
+    assert pipeline(CHANGES, CHANGES.bucket(), lake, ledger).apply().complete
+    assert set(ledger.fidelities("default")) == {str(life) for life in lake.tables}
+    for life, report in ledger.fidelities("default").items():
+        assert report == ledger.fidelity("default", life) != ()
+
+
+def test_a_file_that_vanished_unread_is_no_file_that_was_read(ledger: Ledger) -> None:
+    assert pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger).apply().complete
+    read = ledger.file_stats("default")
+    ledger.record_unread("default", LIFE, "x/1/CDC1.csv", "")
+    assert [entry.path for entry in ledger.unread("default")] == ["x/1/CDC1.csv"]
+    assert (
+        ledger.file_stats("default") == read == {e.path: read[e.path] for e in ledger.files("default") if e.rows >= 0}
+    )

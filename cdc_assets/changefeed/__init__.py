@@ -37,7 +37,7 @@ from cdc_assets.changefeed.paths import (
     split_directory,
 )
 from cdc_assets.changefeed.schema_file import checksum_matches, parse_schema_file, schema_checksum
-from cdc_assets.changefeed.storage import Opener, etag_of, local_entries
+from cdc_assets.changefeed.storage import Opener, etag_of, local_entries, modified_of
 from cdc_assets.errors import (
     BadSettings,
     BucketMissing,
@@ -134,6 +134,7 @@ class Changefeed:
             ignored=dict(sorted_out.ignored),
             problems=problems,
             warnings=(*warnings, *_twins(schema_files)),
+            published=sorted_out.published,
         )
 
     def read(self, file: DataFile) -> bytes:
@@ -159,8 +160,8 @@ class Changefeed:
             file="metadata",
         )
 
-    def _entries(self) -> Iterator[tuple[str, int, str]]:
-        """Return (path below the prefix, bytes, etag) of every object."""
+    def _entries(self) -> Iterator[tuple[str, int, str, float]]:
+        """Return (path below the prefix, bytes, etag, seconds since 1970) of every object."""
         opener = self.opener
         if opener.protocol == "file":
             return iter(opener.attempt(lambda: list(local_entries(opener.prefix))))
@@ -168,7 +169,9 @@ class Changefeed:
         file_system.invalidate_cache()
         found = opener.attempt(lambda: file_system.find(opener.prefix, detail=True))
         start = len(opener.prefix) + 1
-        return ((name[start:], int(info.get("size") or 0), etag_of(info)) for name, info in found.items())
+        return (
+            (name[start:], int(info.get("size") or 0), etag_of(info), modified_of(info)) for name, info in found.items()
+        )
 
     def _schema_files(
         self, entries: list[tuple[str, int, str]], problems: dict[str, str]
@@ -254,26 +257,32 @@ def root_of(path: str) -> str | None:
 class _SortedOut:
     """The names below a prefix by kind, before schema files tell which directory belongs to whom."""
 
-    def __init__(self, entries: Iterable[tuple[str, int, str]], extension: str) -> None:
+    def __init__(self, entries: Iterable[tuple[str, int, str, float]], extension: str) -> None:
         self.schema_entries: list[tuple[str, int, str]] = []
-        self.data_entries: dict[str, list[tuple[str, int, str, str, int]]] = {}
+        self.data_entries: dict[str, list[tuple[str, int, str, str, int, float]]] = {}
+        self.published = 0.0
         self.index_files: list[IndexFile] = []
         self.ignored: Counter[str] = Counter()
         self.extension = extension
         self.others: Counter[str] = Counter()
-        for path, size, etag in entries:
-            reason = self._place(path, size, etag)
+        for path, size, etag, modified in entries:
+            reason = self._place(path, size, etag, modified)
             if reason:
                 self.ignored[reason] += 1
         self.schema_entries.sort()
         self.index_files.sort(key=lambda index: index.path)
 
-    def _place(self, path: str, size: int, etag: str) -> str:
+    def _place(self, path: str, size: int, etag: str, modified: float) -> str:
         """Keep what belongs to a changefeed; return the reason for ignoring the rest."""
         directory, _, name = path.rpartition("/")
+        file = parse_data_name(name) if directory else None
+        if file is not None and file[2] == self.extension and size and ".tmp." not in name:  # nearly all of them
+            self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1], modified))
+            return ""
         if name.endswith(".tmp") or ".tmp." in name:
             return "unfinished upload (.tmp)"
         if path == "metadata":
+            self.published = modified
             return ""
         if index := parse_index_path(path):
             self.index_files.append(index)
@@ -283,14 +292,10 @@ class _SortedOut:
         if parse_schema_path(path):
             self.schema_entries.append((path, size, etag))
             return ""
-        file = parse_data_name(name) if directory else None
         if file is None or file[2] not in _DATA_EXTENSIONS:
             return "foreign name"
-        if file[2] != self.extension:
-            self.others[file[2]] += 1
-            return f"data file of another protocol ({file[2]})"
-        self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1]))
-        return ""
+        self.others[file[2]] += 1
+        return f"data file of another protocol ({file[2]})"
 
     def warnings(self, protocol: str, uri: str, any_data: bool) -> list[str]:
         """Return what to say about data files of other protocols. Raises BadSettings when there are no others."""
@@ -304,7 +309,7 @@ class _SortedOut:
 
 
 def _data_files(
-    entries: Mapping[str, list[tuple[str, int, str, str, int]]],
+    entries: Mapping[str, list[tuple[str, int, str, str, int, float]]],
     options: SinkOptions,
     schema_files: Iterable[SchemaFile],
     problems: dict[str, str],
@@ -321,7 +326,7 @@ def _data_files(
                 (path, _no_schema_file(path, directory, options, broken)) for path, *_ in entries[directory]
             )
             continue
-        for path, size, etag, dispatcher, number in sorted(entries[directory]):
+        for path, size, etag, dispatcher, number, modified in sorted(entries[directory]):
             yield DataFile(
                 path=path,
                 root=where.root,
@@ -333,6 +338,7 @@ def _data_files(
                 partition=where.partition,
                 date=where.date,
                 dispatcher=dispatcher,
+                modified=modified,
             )
 
 

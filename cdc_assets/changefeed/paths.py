@@ -160,6 +160,8 @@ def format_schema_path(path: SchemaPath) -> str:
 def parse_schema_path(path: str) -> SchemaPath | None:
     """Return what the path of a schema file says, None for any other name."""
     directory, _, name = path.rpartition("/")
+    if not name.startswith("schema"):  # nearly all names are of data files
+        return None
     root, _, last = directory.rpartition("/")
     if not root or "" in root.split("/"):
         return None
@@ -177,7 +179,7 @@ def format_index_path(index: IndexFile) -> str:
 def parse_index_path(path: str) -> IndexFile | None:
     """Return the index file of that path with the data directory that it is about, None for any other name."""
     directory, _, name = path.rpartition("/")
-    match = _INDEX_NAME.fullmatch(name)
+    match = _INDEX_NAME.fullmatch(name) if name.endswith(".index") else None
     if match is None:
         return None
     data_directory = directory.removesuffix("/meta")

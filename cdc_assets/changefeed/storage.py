@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import re
 import time
@@ -13,7 +14,7 @@ import fsspec
 
 from cdc_assets.errors import BadSettings, BucketMissing, InputError, StorageUnavailable
 
-__all__ = ["PAUSES_SECONDS", "Opener", "etag_of", "local_entries"]
+__all__ = ["PAUSES_SECONDS", "Opener", "etag_of", "local_entries", "modified_of"]
 
 _T = TypeVar("_T")
 PAUSES_SECONDS = (0.2, 1.0, 4.0)
@@ -100,8 +101,8 @@ class Opener:
         return text
 
 
-def local_entries(prefix: str) -> Iterator[tuple[str, int, str]]:
-    """Yield (path below the prefix, bytes, etag) of every file of a local directory."""
+def local_entries(prefix: str) -> Iterator[tuple[str, int, str, float]]:
+    """Yield (path below the prefix, bytes, etag, seconds since 1970) of every file of a local directory."""
     # fsspec's own walk asks for every file's status twice.
     pending = [(prefix, "")]
     while pending:
@@ -118,7 +119,8 @@ def local_entries(prefix: str) -> Iterator[tuple[str, int, str]]:
                 status = child.stat()
             except FileNotFoundError:
                 continue
-            yield f"{below}{child.name}", status.st_size, f"{status.st_mtime_ns}-{status.st_size}"
+            etag = f"{status.st_mtime_ns}-{status.st_size}"
+            yield f"{below}{child.name}", status.st_size, etag, status.st_mtime
 
 
 def etag_of(info: Mapping[str, Any]) -> str:
@@ -126,10 +128,26 @@ def etag_of(info: Mapping[str, Any]) -> str:
     tag = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("content_md5")
     if tag:
         return str(tag).strip('"')
-    moment = next(
-        (info[name] for name in ("mtime", "LastModified", "last_modified", "updated", "created") if name in info), ""
-    )
-    return f"{moment}-{info.get('size')}"
+    return f"{_moment(info)}-{info.get('size')}"
+
+
+def modified_of(info: Mapping[str, Any]) -> float:
+    """Return when an object was written, in seconds since 1970, from fsspec's `info`; 0 where that does not tell."""
+    moment = _moment(info)
+    if isinstance(moment, str):
+        try:
+            moment = dt.datetime.fromisoformat(moment.replace("Z", "+00:00"))
+        except ValueError:
+            return 0.0
+    if isinstance(moment, dt.datetime):
+        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).timestamp()
+    return float(moment)
+
+
+def _moment(info: Mapping[str, Any]) -> Any:
+    """What drivers call the time of the last writing: seconds, a datetime or a text, "" where they have none."""
+    names = ("mtime", "LastModified", "last_modified", "updated", "created")
+    return next((info[name] for name in names if name in info), "")
 
 
 def _secrets(options: Mapping[str, Any]) -> Iterator[str]:

@@ -69,6 +69,7 @@ class ColumnText:
     numbered: bool = False
     primary: bool = False
     unique: bool = False
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,8 @@ def _option(at: Cursor, found: ColumnText) -> ColumnText:
     if at.accept("BINARY"):
         return replace(found, binary=True)
     if at.accept("COMMENT"):
-        at.string()
-    elif at.sees("("):
+        return replace(found, comment=at.string())
+    if at.sees("("):
         at.group()
     else:
         at.take()

@@ -333,6 +333,7 @@ def _carried(column: Column, old: Column | None, table_collation: str | None) ->
         elems=column.elems if column.elems is not None else old.elems,
         collation=collation if is_text(column) else None,
         virtual=old.virtual,
+        comment=old.comment,
         default=old.default if _torn(column) and column.type == old.type else column.default,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, specs
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableText, charset_of, table
@@ -51,9 +52,7 @@ def create(file: SchemaFile, like: TableSchema | None, database_collation: str |
     if found.like is not None:
         return _keyed(_like(file, like))
     try:
-        at = Cursor(tokens(file.query))
-        create_head(at)
-        text = table(at)
+        text = _table_text(file.query)
     except Unreadable as problem:
         raise held(
             file,
@@ -61,6 +60,13 @@ def create(file: SchemaFile, like: TableSchema | None, database_collation: str |
         ) from problem
     _compare(file, text)
     return _keyed(_merge(file, text, database_collation))
+
+
+@lru_cache(maxsize=8192)  # every plan reads every DDL again
+def _table_text(query: str) -> TableText:
+    at = Cursor(tokens(query))
+    create_head(at)
+    return table(at)
 
 
 def _told_by_alter(file: SchemaFile, found: Statement) -> tuple[Column, ...]:
@@ -104,6 +110,7 @@ def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
             elems=column.elems or same.elems,
             collation=same.collation,
             virtual=same.virtual,
+            comment=same.comment,
             default=same.default if column.type == "BIT" else column.default,
         )
         if (same := known.get(column.name.lower())) is not None
@@ -128,6 +135,7 @@ def facts(column: Column, text: ColumnText, table_collation: str | None) -> Colu
         collation=_collation(column, text, table_collation),
         virtual=text.generated == "VIRTUAL",
         default=stored_default(column, text.default),
+        comment=text.comment,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, options
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
-from cdc_assets.model import SchemaFile, TableId
+from cdc_assets.model import SchemaFile, TableId, Tso
 
 __all__ = [
     "Alter",
@@ -154,6 +155,12 @@ _BY_TYPE: dict[int, type] = {
 
 def statement(file: SchemaFile) -> Statement:
     """Classify the DDL of a schema file. Never raises: what is not known is `Unknown` with the reason."""
+    return _classified(file.query, file.type, file.table, file.version)
+
+
+@lru_cache(maxsize=8192)  # every plan reads every DDL again
+def _classified(query: str, action: int, table: TableId, version: Tso) -> Statement:
+    file = SchemaFile("", "", table, version, query, action, ())  # all that a statement depends on
     if not file.query.strip():
         return _textless(file)
     try:

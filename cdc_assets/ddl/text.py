@@ -117,6 +117,11 @@ def render(parts: Sequence[Token]) -> str:
     return " ".join(part.raw for part in parts)
 
 
+@lru_cache(maxsize=1024)
+def _either(word: str) -> frozenset[str]:
+    return frozenset(word.split("|"))
+
+
 def split(parts: Sequence[Token], sign: str = ",") -> list[tuple[Token, ...]]:
     """Split at a sign outside parentheses; no tokens give no pieces."""
     pieces: list[list[Token]] = [[]]
@@ -146,11 +151,13 @@ class Cursor:
 
     def sees(self, *words: str) -> bool:
         """Tell whether these words come next; `A|B` stands for either."""
-        ahead = self.parts[self.at : self.at + len(words)]
-        return len(ahead) == len(words) and all(
-            part.kind in ("word", "sign") and part.text in word.split("|")
-            for part, word in zip(ahead, words, strict=True)
-        )
+        if self.at + len(words) > len(self.parts):
+            return False
+        for place, word in enumerate(words, self.at):  # a loop: most questions end at their first word
+            part = self.parts[place]
+            if part.kind not in ("word", "sign") or part.text not in _either(word):
+                return False
+        return True
 
     def accept(self, *words: str) -> bool:
         """Step over the words if they come next."""

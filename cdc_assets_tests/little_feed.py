@@ -1,0 +1,76 @@
+"""A changefeed of small tables that a test writes itself, file by file, as TiCDC lays it out.
+
+Every table is `id INT` (its key) and `v VARCHAR(40)`; rows are CSV with commit-ts. What TiCDC writes in all its corners
+is in the recorded feeds; here a test says what appears when.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from cdc_assets.changefeed import schema_checksum
+from cdc_assets.config import ChangefeedSettings
+from cdc_assets.model import Tso
+
+__all__ = ["FIRST", "LittleFeed"]
+
+FIRST: Tso = 465283339517952001
+"""A TSO to begin with."""
+
+_ID = {
+    "ColumnName": "id",
+    "ColumnType": "INT",
+    "ColumnPrecision": "11",
+    "ColumnNullable": "false",
+    "ColumnIsPk": "true",
+}
+_V = {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}
+_W = {"ColumnName": "w", "ColumnType": "INT", "ColumnPrecision": "11"}
+
+
+class LittleFeed:
+    """A bucket under `directory`; names are `schema.table`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.bucket = directory / "bucket"
+        self.bucket.mkdir(parents=True)
+        self.toml = directory / "changefeed.toml"
+        self.toml.write_text('[sink]\nprotocol = "csv"\n[sink.csv]\ninclude-commit-ts = true\n')
+        self._files: dict[tuple[str, Tso], int] = {}
+
+    def settings(self, name: str = "little", **more: Any) -> ChangefeedSettings:
+        given: dict[str, Any] = {"name": name, "sink_uri": f"file://{self.bucket}?protocol=csv", **more}
+        return ChangefeedSettings(changefeed_config=self.toml, **given)
+
+    def create(self, name: str, at: Tso = FIRST) -> None:
+        table = name.partition(".")[2]
+        self.ddl(name, at, f"CREATE TABLE `{table}` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", 3)
+
+    def ddl(self, name: str, at: Tso, query: str, kind: int, *, wide: bool = False, columns: bool = True) -> None:
+        """Write the schema file of a DDL; `wide` tables have a third column `w INT`."""
+        schema, _, table = name.partition(".")
+        told = ([_ID, _V, _W] if wide else [_ID, _V]) if columns else []
+        document = {"Table": table, "Schema": schema, "Version": 1, "TableVersion": at, "Query": query, "Type": kind}
+        document |= {"TableColumns": told or None, "TableColumnsTotal": len(told)}
+        meta = self.bucket / schema / table / "meta"
+        meta.mkdir(parents=True, exist_ok=True)
+        (meta / f"schema_{at}_{schema_checksum(document):010d}.json").write_text(json.dumps(document))
+
+    def rows(self, name: str, version: Tso, rows: Iterable[tuple[str, Tso, int, str]]) -> Path:
+        """Write a file of rows (I, U or D; commit-ts; id; v) into the directory of a version; return it."""
+        schema, _, table = name.partition(".")
+        number = self._files[name, version] = self._files.get((name, version), 0) + 1
+        directory = self.bucket / schema / table / str(version)
+        directory.mkdir(parents=True, exist_ok=True)
+        lines = [f'"{op}","{table}","{schema}",{ts},{key},"{text}"\r\n' for op, ts, key, text in rows]
+        path = directory / f"CDC{number:020d}.csv"
+        path.write_text("".join(lines), newline="")
+        return path
+
+    def publish(self, checkpoint: Tso) -> None:
+        fresh = self.bucket / "metadata.tmp"
+        fresh.write_text(json.dumps({"checkpoint-ts": checkpoint}))
+        fresh.replace(self.bucket / "metadata")
