@@ -10,7 +10,8 @@
     │   ├── MalformedSchemaFile  a schema file that cannot be read
     │   ├── SchemaFileMissing    rows without the schema file of their version
     │   ├── MalformedData        rows that cannot be decoded or that fail a check
-    │   └── TableHeld            a change that cannot be carried out faithfully
+    │   ├── TableHeld            a change that cannot be carried out faithfully
+    │   └── RebuildRefused       a table whose whole history is not there, or cannot be applied
     └── SetupError           a setting, a URI or an installation to be corrected
         ├── BadSettings          settings that contradict each other or the data
         ├── BucketMissing        the sink URI names nothing that can be read
@@ -34,6 +35,7 @@ __all__ = [
     "MalformedData",
     "MalformedSchemaFile",
     "MetadataMissing",
+    "RebuildRefused",
     "Retryable",
     "SchemaFileMissing",
     "SetupError",
@@ -100,6 +102,10 @@ class MalformedData(InputError):
 
 class TableHeld(InputError):
     """A change that cannot be carried out faithfully keeps its table where it is."""
+
+
+class RebuildRefused(InputError):
+    """A table cannot be built from its whole history, so it stays as it is."""
 
 
 class SetupError(CdcError):

@@ -35,6 +35,7 @@ __all__ = [
     "prepare_environment",
     "probe",
     "share_dirs",
+    "spark_default",
     "spark_home",
     "writable_share_dir",
 ]
@@ -232,6 +233,18 @@ def spark_home() -> Path:
     if named and _core_jars(Path(named)) & _core_jars(own):
         return Path(named)
     return own
+
+
+def spark_default(name: str) -> list[str]:
+    """Return the value of a setting in Spark's own `spark-defaults.conf`, as a list of one or none.
+
+    What a session is started with replaces such a value, so a setting that is only to be added to has to be read.
+    """
+    file = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf", "spark-defaults.conf")
+    if not file.is_file():
+        return []
+    pattern = re.compile(rf"^\s*{re.escape(name)}(?:\s*[=:]\s*|\s+)(.*?)\s*$")
+    return [found[1] for line in file.read_text(errors="replace").splitlines() if (found := pattern.match(line))][-1:]
 
 
 def _core_jars(home: Path) -> set[str]:

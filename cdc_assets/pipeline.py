@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cdc_assets.account import Account, account_of
+from cdc_assets.ahead import Ahead
 from cdc_assets.changefeed import Changefeed, Opener, parse_data_path, parse_schema_path
 from cdc_assets.config import ChangefeedSettings
-from cdc_assets.conformance import Finding, Severity, conformance, conformance_holds, take_sample
+from cdc_assets.conformance import Finding, conformance, conformance_holds, take_sample
 from cdc_assets.describe import column_fidelity
 from cdc_assets.errors import (
     BadSettings,
@@ -27,7 +29,7 @@ from cdc_assets.errors import (
     Retryable,
     TableMoved,
 )
-from cdc_assets.findings import file_findings, is_lost, unread_files
+from cdc_assets.findings import graded_findings, is_lost, unread_files
 from cdc_assets.history import Event
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model import (
@@ -81,6 +83,12 @@ class Lake(Protocol):
 
     def discard(self, staged: Any) -> None:
         """Forget a staged window."""
+
+    def warm(self) -> None:
+        """Begin in the background what takes long to start: steps are about to be carried out."""
+
+    def reads_ahead(self, step: ApplyRows) -> bool:
+        """Tell whether a window may be staged in another thread while a step of another table is carried out."""
 
     def releases(self) -> Releases:
         """What people decided about single DDL."""
@@ -156,7 +164,11 @@ class Pipeline:
         self.feed = feed
         self.lake = lake
         self.ledger = ledger
+        self.published = 0.0  # when the `metadata` that is worked by was written
+        self.accounts: dict[Life, list[Account]] = {}  # of windows that were committed here and not told yet
         self._watch = watch
+        self._ahead = Ahead(self.stage, lambda staged: self.lake.discard(staged), lambda _: False)
+        self.after: Callable[[Step, Plan, Progressing], None] | None = None  # told each step once it is done
 
     # --- looking ---
 
@@ -167,6 +179,7 @@ class Pipeline:
         if listing is None:
             self.feed.recalled = self.feed.recalled or self.ledger.schema_files(name)
             listing = self.feed.listing()
+            self.published = listing.published
             self.ledger.record_schema_files(name, self.feed.fresh)
             self.feed.recalled, self.feed.fresh = {**self.feed.recalled, **self.feed.fresh}, {}
         planned = plan(
@@ -175,7 +188,7 @@ class Pipeline:
             keys=self.settings.keys,
             stats=self.ledger.file_stats(name),
             commit_ts=options.has_commit_ts,
-            broken=[*_broken(listing, options), *unread_files(listing, options, self.ledger.files(name))],
+            broken=[*_broken(listing, options), *unread_files(listing, options, self.ledger.unread(name))],
             holds=conformance_holds,
             policies=self.settings.policies,
             releases=self.lake.releases() if releases is None else releases,
@@ -194,18 +207,15 @@ class Pipeline:
             s.checkpoint == checkpoint <= s.through and s.state in ("applied", "dropped") for s in states
         )
 
-    def findings(self, listing: Listing, planned: Plan) -> tuple[Finding, ...]:
+    def findings(self, listing: Listing, planned: Plan, sampled: bool = True) -> tuple[Finding, ...]:
         """Check the changefeed itself. Data is read only of tables whose first rows are to be applied."""
         begun = {life for life, state in planned.applied.items() if state.progress.phase is Phase.ROWS}
-        new = {s.life: s for s in planned.steps if isinstance(s, ApplyRows) and s.life not in begun}
+        new = {s.life: s for s in planned.steps if sampled and isinstance(s, ApplyRows) and s.life not in begun}
         sample = take_sample(self.feed.opener, [step.files for step in new.values()])
         # Without commit-ts look() has refused already unless that was accepted.
         found = conformance(listing, planned.history, self.settings.sink_options, sample)
-        files = file_findings(listing, self.ledger.files(self.settings.name), planned.applied)
-        return (
-            *(finding for finding in found if finding.rule != "missing-files"),  # file_findings knows more of them
-            *(Finding("files", Severity.WARNING, "", sentence) for sentence in files),
-        )
+        files = graded_findings(listing, self.ledger.files(self.settings.name), planned.applied)
+        return (*(finding for finding in found if finding.rule != "missing-files"), *files)  # these know more of them
 
     # --- doing ---
 
@@ -239,10 +249,27 @@ class Pipeline:
         self.record(outcome, run)
         return outcome
 
-    def settle(self, run: str) -> Outcome:
-        """Look again, and write down how every table stands now; nothing is applied."""
+    def stand(self) -> Outcome:
+        """Return how every table stands now. Nothing is applied or written down, and no data file is read."""
         listing, planned = self.look()
-        outcome = self._outcome(planned, listing, {}, planned.steps, (), 0.0)
+        findings = self.findings(listing, planned, sampled=False)
+        return self._outcome(planned, listing, {}, planned.steps, findings, 0.0)
+
+    def settle(self, run: str, looked: tuple[Listing, Plan] | None = None) -> Outcome:
+        """Look again, unless somebody just `looked`, and write down how every table stands; nothing is applied."""
+        outcome = self.stand() if looked is None else self._outcome(looked[1], looked[0], {}, looked[1].steps, (), 0.0)
+        self.record(outcome, run)
+        return outcome
+
+    def refuse(self, step: ApplyRows, staged: Any, run: str) -> Outcome:
+        """Forget a staged window whose records do not fit, and write down that its table is held by them."""
+        self.lake.discard(staged)
+        listing, planned = self.look()
+        table = Progressing.begin(step.life, planned)
+        table.report = staged.report
+        table.stop(step, rejected(step, staged.report))
+        findings = self.findings(listing, planned, sampled=False)
+        outcome = self._outcome(planned, listing, {step.life: table}, planned.steps, findings, 0.0)
         self.record(outcome, run)
         return outcome
 
@@ -252,6 +279,17 @@ class Pipeline:
         Those are tables that another writer moved, of which a file is gone, or whose storage failed for once.
         """
         self.lake.settle_names()  # a run that died may have left a rename half done
+        if any(not isinstance(step, HoldTable) for step in steps):
+            self.lake.warm()
+        self._ahead = Ahead(self.stage, self.lake.discard, self.lake.reads_ahead)
+        try:
+            return self._advanced(steps, planned, tables, run)
+        finally:
+            self._ahead.close()
+
+    def _advanced(
+        self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, Progressing], run: str
+    ) -> list[Life]:
         moved: list[Life] = []
         renaming: Tso | None = None
         for number, step in enumerate(steps):
@@ -260,17 +298,22 @@ class Pipeline:
                 renaming = None
             table = tables.setdefault(step.life, Progressing.begin(step.life, planned))
             if table.stopped_at is not None:
+                self._ahead.drop(step)
                 continue
             if self._watch is not None:
                 self._watch(step, number, len(steps))
+            self._ahead.begin(steps, number, lambda life: life in tables and tables[life].stopped_at is not None)
             try:
                 self.run_step(step, planned, table, run)
             except (InputError, Retryable, BucketMissing) as error:
                 table.stop(step, error)
                 if isinstance(error, (TableMoved, LakeUnavailable)) or _gone(error):
                     moved.append(step.life)
-            if isinstance(step, (RenameTable, RecoverTable, DropTable)) and table.stopped_at is None:
-                renaming = step.at
+            if table.stopped_at is None:
+                if isinstance(step, (RenameTable, RecoverTable, DropTable)):
+                    renaming = step.at
+                if self.after is not None:
+                    self.after(step, planned, table)
         if renaming is not None:
             self.lake.settle_names()
         return moved
@@ -290,9 +333,10 @@ class Pipeline:
             table.hold, table.stopped_at = step, step.at
             return
         if isinstance(step, ApplyRows):
-            staged = self.stage(step)
+            staged = self._ahead.take(step)
             result = self.commit(step, staged, run)
             table.report = staged.report
+            table.accounts.append(self.accounts[step.life][-1])
             table.changes += getattr(staged, "rows", 0)
         else:
             result = self.lake.run(step)
@@ -313,7 +357,10 @@ class Pipeline:
             raise rejected(step, staged.report)
         self.lake.quarantine(step, staged, run)
         result = self.lake.commit(step, staged)
-        self.ledger.record_files(self.settings.name, step.life, staged.report.files, run, result.snapshot_after)
+        report, changes = staged.report, getattr(staged, "rows", 0)
+        account = account_of(step, changes, report, result, self.published, time.time())
+        self.accounts.setdefault(step.life, []).append(account)
+        self.ledger.record_files(self.settings.name, step.life, report.files, run, result.snapshot_after, account)
         return result
 
     # --- telling ---

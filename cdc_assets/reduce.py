@@ -12,6 +12,7 @@ numbers a commit-ts that steps back starts a new delivery.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import polars as pl
 import pyarrow as pa
@@ -21,7 +22,16 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
 from cdc_assets.model import TableId, TableSchema
 
-__all__ = ["COUNT", "FILE", "SEQUENCE", "reduce_changes", "reduce_keyed", "reduce_multiset"]
+__all__ = [
+    "COUNT",
+    "FILE",
+    "SEQUENCE",
+    "hash_probe",
+    "reduce_changes",
+    "reduce_keyed",
+    "reduce_multiset",
+    "split_by_key",
+]
 
 FILE = "_cdc_file"
 """int32: position of the file in reading order; of two copies of a change the later file's counts."""
@@ -29,6 +39,8 @@ SEQUENCE = "_cdc_sequence"
 """int32: the number sequence the file belongs to (one writer's output for one directory over all dates)."""
 COUNT = "_cdc_count"
 """int64: how many equal rows enter (> 0) or leave (< 0) a table without key."""
+
+_SEED = 7
 
 _META = (OP, COMMIT_TS, LINE, FILE, SEQUENCE, COUNT)
 
@@ -39,8 +51,7 @@ def reduce_changes(changes: pa.Table, schema: TableSchema, table: TableId) -> pa
     Raises TableHeld for a multiset whose changes do not tell the rows that leave.
     """
     if schema.key:
-        collations = {column.name: column.collation or "" for column in schema.columns if column.name in schema.key}
-        return reduce_keyed(changes, schema.key, collations)
+        return reduce_keyed(changes, schema.key, _collations(schema))
     return reduce_multiset(changes, table)
 
 
@@ -51,17 +62,53 @@ def reduce_keyed(changes: pa.Table, key: tuple[str, ...], collations: Mapping[st
     """
     if changes.num_rows < 2:
         return changes
-    frame = _frame(changes)
+    frame, by = _keyed(changes, key, collations or {}, (OP, COMMIT_TS, FILE, LINE))
+    order = [pl.col(COMMIT_TS), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
+    last = frame.with_row_index("_cdc_row").sort(order).unique(subset=by, keep="last", maintain_order=False)
+    if len(last) == changes.num_rows:
+        return changes
+    return changes.take(last.get_column("_cdc_row").sort().to_arrow())
+
+
+def split_by_key(changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table]:
+    """Cut changes by a hash of their key, so that all of one key are in the same bucket, whoever splits them.
+
+    Keys that are equal by their collation are so here. The hash is the same wherever `hash_probe` is.
+    """
+    if not changes.num_rows:
+        return [changes] * buckets
+    frame, by = _keyed(changes, schema.key, _collations(schema), ())
+    hashed = frame.select((pl.struct(by).hash(_SEED) % buckets).alias("bucket")).get_column("bucket")
+    rows = hashed.arg_sort()
+    bounds = hashed.gather(rows).search_sorted(pl.Series(range(buckets + 1), dtype=hashed.dtype), side="left").to_list()
+    places = rows.to_arrow()
+    return [changes.take(places[low:high]) for low, high in pairwise(bounds)]
+
+
+def hash_probe() -> int:
+    """Return what this machine's hash makes of a known value: machines that disagree must not share a window."""
+    known = pl.DataFrame({"a": [7, None], "b": ["key", ""]})
+    first, second = known.select(pl.struct("a", "b").hash(_SEED)).to_series().to_list()
+    return int(first) ^ (int(second) >> 1)
+
+
+def _keyed(
+    changes: pa.Table, key: tuple[str, ...], collations: Mapping[str, str], besides: tuple[str, ...]
+) -> tuple[pl.DataFrame, list[str]]:
+    """The key's columns in their collation's normal form, and some others, with the names of the former."""
+    frame = _frame(changes.select([*besides, *key]))
     by = list(key)
     for position, name in enumerate(key):
-        collation = (collations or {}).get(name, "")
+        collation = collations.get(name, "")
         if collation and not is_plain(collation) and pa.types.is_string(changes.schema.field(name).type):
             by[position] = f"_cdc_key_{position}"
             normal = normal_form(changes.column(name).combine_chunks(), collation)
             frame = frame.with_columns(pl.Series(by[position], normal))
-    order = [pl.col(COMMIT_TS), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
-    last = frame.with_row_index("_cdc_row").sort(order).unique(subset=by, keep="last", maintain_order=False)
-    return changes.take(last.get_column("_cdc_row").to_arrow())
+    return frame, by
+
+
+def _collations(schema: TableSchema) -> dict[str, str]:
+    return {column.name: column.collation or "" for column in schema.columns if column.name in schema.key}
 
 
 def reduce_multiset(changes: pa.Table, table: TableId) -> pa.Table:

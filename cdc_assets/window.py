@@ -121,7 +121,10 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
     notes: dict[tuple[str, str], int] = {}
     files: list[FileStats] = []
     rows = count = quarantined = 0
+    newest: tuple[Tso, str] | None = None
     for report in reports:
+        if report.newest is not None and (newest is None or report.newest[0] > newest[0]):
+            newest = report.newest
         rows += report.rows
         count += report.reject_count
         quarantined += report.quarantined
@@ -129,7 +132,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
         files.extend(report.files)
         for rule, n in report.notes.items():
             notes[rule] = notes.get(rule, 0) + n
-    return Report(rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined)
+    return Report(rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined, newest)
 
 
 class _Deliveries:
@@ -277,7 +280,16 @@ def _sorted_out(
     extra = max(0, failed_count - len(failed))
     first = rejects[:MAX_REJECTS]
     kept_aside = _with_raw(rejects, data, options) if quarantine else ()
-    report = Report(stats.rows, len(rejects) + extra, first, decoded.notes, (stats,), quarantined=len(kept_aside))
+    last = pc.max(due.column(COMMIT_TS)).as_py()
+    report = Report(
+        stats.rows,
+        len(rejects) + extra,
+        first,
+        decoded.notes,
+        (stats,),
+        quarantined=len(kept_aside),
+        newest=None if last is None else (last, file.path),
+    )
     rows, strangers = _evolved(due, schema, step, position, file)
     if strangers is not None:
         report = replace(report, reject_count=report.reject_count + 1, rejects=(*first, strangers)[:MAX_REJECTS])

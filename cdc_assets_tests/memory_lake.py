@@ -165,6 +165,12 @@ class MemoryLake:
     def settle_names(self) -> None:
         pass
 
+    def warm(self) -> None:
+        pass
+
+    def reads_ahead(self, step: ApplyRows) -> bool:
+        return True
+
     def commit(self, step: ApplyRows, staged: Window) -> StepResult:
         table = self.tables[step.life]
         lo = table.progress.tso - (table.progress.phase is Phase.DDL)

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.config import LakeSettings
 from cdc_assets.errors import Retryable, StorageUnavailable, TableMoved
 from cdc_assets.lake import Lake, commit, evolve, tables
+from cdc_assets.lake import rows as taking
 from cdc_assets.lake.state import LakeState, label_of, lineage
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import (
@@ -64,8 +65,14 @@ class Kind:
 
 ROWS = ((tables, "publish"), (commit, "_staged"))
 KINDS = {
-    "first load": Kind(ROWS, loaded=False, after=((3, "x"),), later=((3, "x"), (5, "5"))),
-    "merge": Kind(ROWS, after=((1, "7"), (2, "8"), (3, "x")), later=((1, "7"), (3, "x"), (5, "5"))),
+    "first load": Kind(
+        ((taking, "publish"), (commit, "_mark")), loaded=False, after=((3, "x"),), later=((3, "x"), (5, "5"))
+    ),
+    "merge": Kind(
+        ((taking, "publish"), (commit, "_staged")),
+        after=((1, "7"), (2, "8"), (3, "x")),
+        later=((1, "7"), (3, "x"), (5, "5")),
+    ),
     "truncate": Kind(((evolve, "publish"),), (DeleteRows(None),), after=(), later=((5, "5"),)),
     "partition delete": Kind(
         ((evolve, "publish"), (commit, "_staged")), (DeleteRows(_id_below(2)),), after=((2, "8"),), later=((5, "5"),)

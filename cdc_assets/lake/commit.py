@@ -1,7 +1,8 @@
 """Commits to one table: each is guarded, labelled and all there is to see of a step.
 
     rows        MERGE, or an overwrite of an empty table, as a snapshot that nobody sees yet (write-audit-publish)
-    publish     one Java transaction: that snapshot, or an empty one with the label, with schema and properties
+    publish     one Java transaction: that snapshot, or one with the label and no files, or with data files that were
+                written for an empty table, with schema and properties
 
 What Iceberg validates of a MERGE is its rows only: one that races with a DDL, or with rows of other keys, would go
 through. So the guard is in `publish`: it refuses a table whose snapshot or schema is not the one that the step began
@@ -66,8 +67,9 @@ def target(session: StepSession, identifier: Identifier) -> Target:
     """Load a table for a step."""
     table = session.load(identifier)
     snapshot = table.currentSnapshot()
-    empty = snapshot is None or dict(snapshot.summary()).get("total-records", "0") == "0"
-    return Target(session, identifier, table, _snapshot_id(table), table.schema().schemaId(), empty)
+    empty = snapshot is None or snapshot.summary().get("total-records") in (None, "0")
+    number = None if snapshot is None else int(snapshot.snapshotId())
+    return Target(session, identifier, table, number, table.schema().schemaId(), empty)
 
 
 def _snapshot_id(table: Any) -> int | None:
@@ -80,13 +82,17 @@ def publish(
     label: Label,
     *,
     rows: Callable[[], None] | None = None,
+    files: Mapping[str, int] | None = None,
     schema: Callable[[Any], None] | None = None,
     properties: Mapping[str, str] | None = None,
     delete_all: bool = False,
+    mark: Mapping[str, str] | None = None,
 ) -> None:
     """Commit rows, schema, properties and label at once. Raises TableMoved, with nothing done, when the table moved.
 
-    `rows` writes to the table in the step's session; `schema` is given the transaction.
+    `rows` writes to the table in the step's session; `files` are data files of the table that are written already, with
+    their bytes; `schema` is given the transaction. `mark` stands beside the label on the snapshot, where `rows` is not
+    given.
     """
     staged = _staged(target, label, rows) if rows is not None else None
     work = target.table.newTransaction()  # reads the table's newest state
@@ -102,7 +108,7 @@ def publish(
     if staged is not None:
         work.manageSnapshots().setCurrentSnapshot(staged).commit()
     else:
-        _mark(target, work, label, delete_all)
+        _mark(target, work, {**label.properties(), **(mark or {})}, files or {}, delete_all)
     work.commitTransaction()
 
 
@@ -115,13 +121,30 @@ def refuse_moved(target: Target, table: Any) -> None:
         )
 
 
-def _mark(target: Target, work: Any, label: Label, delete_all: bool) -> None:
-    """Add a labelled snapshot without files, or one that deletes all rows."""
-    expressions = target.session.jvm.org.apache.iceberg.expressions.Expressions
-    snapshot = work.newDelete().deleteFromRowFilter(expressions.alwaysTrue()) if delete_all else work.newFastAppend()
-    for key, value in label.properties().items():
+def _mark(target: Target, work: Any, said: Mapping[str, str], files: Mapping[str, int], delete_all: bool) -> None:
+    """Add a snapshot with these properties: of some files, of none, or one that deletes all rows."""
+    if delete_all:
+        expressions = target.session.iceberg.java("org.apache.iceberg.expressions.Expressions")
+        snapshot = work.newDelete().deleteFromRowFilter(expressions.alwaysTrue())
+    else:
+        snapshot = work.newFastAppend()
+    if files:
+        target.session.statements.append(f"APPEND {len(files)} data file(s) TO {target.name}")
+    for location, size in files.items():
+        snapshot.appendFile(_data_file(target, work.table(), location, size))
+    for key, value in said.items():
         snapshot.set(key, value)
     snapshot.commit()
+
+
+def _data_file(target: Target, table: Any, location: str, size: int) -> Any:
+    """Describe a Parquet file as Iceberg does those that it wrote: counts and bounds from the file's own footer."""
+    java = target.session.iceberg.java
+    file = table.io().newInputFile(location, size)
+    config = java("org.apache.iceberg.MetricsConfig").forTable(table)
+    metrics = java("org.apache.iceberg.parquet.ParquetUtil").fileMetrics(file, config)
+    builder = java("org.apache.iceberg.DataFiles").builder(table.spec()).withInputFile(file).withFormat("parquet")
+    return builder.withMetrics(metrics).build()
 
 
 def _staged(target: Target, label: Label, rows: Callable[[], None]) -> int | None:

@@ -69,11 +69,10 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, chan
         NAME: format_name(step.name),
         KEY: json.dumps(step.schema.key),
     }
-    schema = session.jvm.org.apache.iceberg.SchemaParser.fromJson(json.dumps(schema_json(step.schema)))
-    builder = session.java_catalog().buildTable(session.java_identifier(identifier), schema).withLocation(place)
-    for key, value in properties.items():
-        builder = builder.withProperty(key, value)
-    work = builder.createTransaction()
+    parser = session.iceberg.java("org.apache.iceberg.SchemaParser")
+    schema = parser.fromJson(json.dumps(schema_json(step.schema)))
+    builder = session.iceberg.builder(identifier, schema).withLocation(place)
+    work = builder.withProperties(session.iceberg.java_map(properties)).createTransaction()
     snapshot = work.newFastAppend()
     for key, value in replace(Label.first(step.at), ddl=step.ddl).properties().items():
         snapshot.set(key, value)
@@ -138,7 +137,7 @@ def bury(session: StepSession, identifier: Identifier, changefeed: str, life: Li
         f"MERGE INTO {name} t USING stone s ON t.changefeed = s.changefeed AND t.identity = s.identity "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
-    session.java_catalog().dropTable(session.java_identifier(identifier), True)
+    session.iceberg.drop(identifier)
     session.statements.append(f"DROP TABLE {session.name(identifier)} PURGE")
 
 

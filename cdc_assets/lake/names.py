@@ -14,11 +14,13 @@ from urllib.parse import quote, unquote
 from cdc_assets.model import Life, TableId
 
 __all__ = [
+    "ASIDE",
     "DROPPED",
     "MOVING",
     "OWN",
     "Identifier",
     "Move",
+    "aside_changefeed",
     "aside_name",
     "format_identity",
     "format_name",
@@ -33,6 +35,9 @@ Identifier = tuple[str, str]
 
 OWN, DROPPED, MOVING = "_cdc", "_cdc_dropped", "_cdc_moving"
 """Namespaces of the lake itself: tombstones, dropped tables, tables on the way to a name that is still taken."""
+
+ASIDE = "_cdc_rebuild_"
+"""What the namespaces of tables begin with that a rebuild makes; its token and the database's namespace follow."""
 
 
 def _encoded(text: str) -> str:
@@ -69,9 +74,15 @@ def _short(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:150]}~{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-def location(warehouse: str, changefeed: str, life: Life) -> str:
-    """Return a table's own directory, which no name can make leave the warehouse."""
-    return f"{warehouse.rstrip('/')}/{_encoded(changefeed)}/{_short(format_identity(life))}"
+def location(warehouse: str, changefeed: str, life: Life | None) -> str:
+    """Return a table's own directory, which no name can make leave the warehouse; without a life that of all tables."""
+    place = f"{warehouse.rstrip('/')}/{_encoded(changefeed)}"
+    return place if life is None else f"{place}/{_short(format_identity(life))}"
+
+
+def aside_changefeed(changefeed: str, token: str) -> str:
+    """Return the name to which a rebuild's tables belong. No changefeed can be called so: it has a `~`."""
+    return f"{changefeed}~{token}"
 
 
 def aside_name(changefeed: str, life: Life) -> str:

@@ -1,11 +1,17 @@
-"""One task's part of a stage: what runs on the executors. No JVM here, and no catalog."""
+"""One task's part of a stage: what runs on the executors, or in the driver. No JVM here, and no catalog.
+
+    read          files -> reduced changes                     a window that one task reads alone
+    scatter       files -> reduced changes by the key's hash   a window that several tasks read …
+    gather        one hash's changes -> reduced changes        … and share once more by key
+
+What is left is written as staged changes for a MERGE, or, where the table is empty, as its own data files.
+"""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,77 +22,153 @@ import pyarrow.parquet as pq
 from cdc_assets.errors import CdcError, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model import ApplyRows, Report, TableSchema
-from cdc_assets.reduce import COUNT, FILE
+from cdc_assets.mysql_types import iceberg_type
+from cdc_assets.reduce import COUNT, FILE, reduce_changes, split_by_key
 from cdc_assets.window import Window
 
-__all__ = ["Part", "Ranges", "Read", "part_reader", "part_writer", "storage"]
+__all__ = ["Landing", "Part", "Place", "Ranges", "Read", "gather", "on_executors", "part_reader", "scatter", "storage"]
 
 Read = Callable[[str], bytes]
 Ranges = Mapping[str, tuple[int, int]]
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
+_GROUP_BYTES = 64 << 20
+"""Row groups of data files, before they are encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where data files of a table lie, and its columns: name -> (Iceberg's type, field id, id of a list's element)."""
+
+    directory: str
+    schema_id: int
+    columns: Mapping[str, tuple[str, int, int | None]]
+
+    def takes(self, schema: TableSchema) -> bool:
+        """Tell whether the table has exactly the schema's columns, and the lake's own."""
+        wanted = {column.name: iceberg_type(column) for column in schema.stored} | {COMMIT_TS: "long"}
+        return wanted == {name: kind for name, (kind, _, _) in self.columns.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tasks of one stage write: its directory, and the table's own where they write data files."""
+
+    path: str
+    io: Mapping[str, str]
+    step: ApplyRows
+    landing: Landing | None = None
+
+    def part_path(self, number: int) -> str:
+        """Return the location of a part: data files are called after the stage, `cdc-<seconds>-<uuid>-<number>`."""
+        if self.landing is None:
+            return f"{self.path}/part-{number:05d}.parquet"
+        return f"{self.landing.directory}/cdc-{self.path.rsplit('/', 1)[-1]}-{number:05d}.parquet"
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task did."""
+    """What one task did. `name` is the location of what it wrote, `buckets` those by the key's hash, "" for none."""
 
     report: Report
     name: str = ""
+    file_bytes: int = 0
     entering: int = 0
     leaving: int = 0
     ranges: Ranges | None = None
     error: CdcError | None = None
     rejects: str = ""
+    buckets: tuple[str, ...] = ()
 
 
-def part_writer(
-    path: str, io: dict[str, str], step: ApplyRows, reader: Callable[[Any], Window], tasks: Sequence[Any]
-) -> Batches:
-    """Return what a task runs: it gets numbers of `tasks`, writes their windows and yields a pickled Part for each."""
+def on_executors(work: Callable[[int], Part]) -> Batches:
+    """Return what an executor runs: it gets numbers of tasks and yields a pickled Part for each."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                part = _write_part(path, io, step, partial(reader, tasks[number]), number)
+                try:
+                    part = work(number)
+                except CdcError as error:  # Spark would turn it into text
+                    part = Part(Report(), error=error)
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], names=["part"])
 
     return run
 
 
-def _write_part(path: str, io: Mapping[str, str], step: ApplyRows, read: Callable[[], Window], number: int) -> Part:
-    try:
-        return _written(path, io, step, read(), number)
-    except CdcError as error:  # Spark would turn it into text
-        return Part(Report(), error=error)
-
-
-def _written(path: str, io: Mapping[str, str], step: ApplyRows, window: Window, number: int) -> Part:
-    changes = window.changes
+def write_window(place: Place, window: Window, number: int) -> Part:
+    """Write a reduced window as part `number`, with its records for the quarantine."""
     if window.report.failed:
         return Part(window.report)
-    rejects = ""
-    if window.rejects:
-        from cdc_assets.quarantine import rejects_table
+    rejects = _write_rejects(place, window, number)
+    return _written(place, window.changes, window.report, number, rejects)
 
-        rejects = f"rejects-{number:05d}.parquet"
-        _write(io, path, rejects, rejects_table(window.rejects, step))
-    if not changes.num_rows:
-        return Part(window.report, rejects=rejects)
-    name = f"part-{number:05d}.parquet"
-    _write(io, path, name, _by_position(changes, step))
+
+def scatter(place: Place, window: Window, number: int, buckets: int) -> Part:
+    """Write what one task reduced for itself into files by the hash of the key."""
+    if window.report.failed:
+        return Part(window.report)
+    rejects = _write_rejects(place, window, number)
+    names = []
+    for bucket, changes in enumerate(split_by_key(window.changes, place.step.schema, buckets)):
+        name = f"{place.path}/bucket-{bucket:05d}-{number:05d}.parquet" if changes.num_rows else ""
+        if name:
+            _write(place, name, _by_position(changes, place.step))
+        names.append(name)
+    return Part(window.report, rejects=rejects, buckets=tuple(names))
+
+
+def gather(place: Place, files: Sequence[str], number: int) -> Part:
+    """Reduce what several tasks wrote for one hash, and write it as part `number`."""
+    names = [column.name for column in place.step.schema.stored]
+    tables = []
+    for file in files:
+        system, path = storage(place.io, file)
+        with system.open_input_file(path) as source:
+            table = pq.read_table(source)
+        head = table.column_names[: table.num_columns - len(names)]
+        tables.append(table.rename_columns([*head, *names]))
+    changes = reduce_changes(pa.concat_tables(tables), place.step.schema, place.step.life.born_as)
+    return _written(place, changes, Report(), number, "")
+
+
+def _write_rejects(place: Place, window: Window, number: int) -> str:
+    if not window.rejects:
+        return ""
+    from cdc_assets.quarantine import rejects_table
+
+    name = f"rejects-{number:05d}.parquet"
+    _write(place, f"{place.path}/{name}", rejects_table(window.rejects, place.step))
+    return name
+
+
+def _written(place: Place, changes: pa.Table, report: Report, number: int, rejects: str) -> Part:
     entering, leaving = _directions(changes)
-    return Part(window.report, name, entering, leaving, _ranges(changes, step.schema), rejects=rejects)
+    if not (entering if place.landing is not None else changes.num_rows):
+        return Part(report, rejects=rejects, leaving=leaving)
+    name = place.part_path(number)
+    if place.landing is None:
+        written = _write(place, name, _by_position(changes, place.step))
+    else:
+        rows = _landed(changes, place.step, place.landing)
+        each = max(1, rows.nbytes // max(1, rows.num_rows))
+        options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
+        written = _write(place, name, rows, store_decimal_as_integer=True, **options)
+    ranges = _ranges(changes, place.step.schema)
+    return Part(report, name, written, entering, leaving, ranges, rejects=rejects)
 
 
-def _write(io: Mapping[str, str], path: str, name: str, rows: pa.Table) -> None:
+def _write(place: Place, location: str, rows: pa.Table, **options: Any) -> int:
+    """Write a Parquet file and return its bytes."""
     try:
-        system, place = storage(io, path)
-        system.create_dir(place, recursive=True)
-        with system.open_output_stream(f"{place}/{name}") as sink:
-            pq.write_table(rows, sink)
+        system, path = storage(place.io, location)
+        system.create_dir(path.rsplit("/", 1)[0], recursive=True)
+        with system.open_output_stream(path) as sink:
+            pq.write_table(rows, sink, **options)
+            return int(sink.tell())
     except OSError as error:
         raise LakeUnavailable(
-            f"{path}: the warehouse takes no files ({error}). Nothing was applied. Correct that and try again."
+            f"{location}: the warehouse takes no files ({error}). Nothing was applied. Correct that and try again."
         ) from error
 
 
@@ -95,6 +177,29 @@ def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
     columns = [column.name for column in step.schema.stored]
     places = [f"c{position}" for position in range(len(columns))]
     return changes.select([*names, *columns]).rename_columns([*names, *places])
+
+
+def _landed(changes: pa.Table, step: ApplyRows, landing: Landing) -> pa.Table:
+    """The rows that enter, as the table's own: its columns by their field ids, then the commit-ts."""
+    if pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py():
+        changes = changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8())))
+    arrays, fields = [], []
+    for name in [*(column.name for column in step.schema.stored), COMMIT_TS]:
+        array = changes.column(name)
+        if name == COMMIT_TS and step.positions is not None:
+            array = pa.chunked_array([pa.nulls(len(array), pa.int64())])
+        _, field_id, element_id = landing.columns[name]
+        kind = array.type
+        if element_id is not None:
+            kind = pa.list_(pa.field("element", kind.value_type, metadata=_field_id(element_id)))
+            array = array.cast(kind)
+        arrays.append(array)
+        fields.append(pa.field(name, kind, metadata=_field_id(field_id)))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _field_id(number: int) -> dict[str, str]:
+    return {"PARQUET:field_id": str(number)}
 
 
 def _directions(changes: pa.Table) -> tuple[int, int]:

@@ -10,16 +10,18 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from cdc_assets.class_data import class_data_options
 from cdc_assets.errors import CdcError, JavaMissing, LakeUnavailable, TableMoved
 from cdc_assets.jars import spark_jars
-from cdc_assets.java import prepare_environment
+from cdc_assets.java import prepare_environment, spark_default
+from cdc_assets.lake.gateway import IcebergCatalog, open_gateway
 from cdc_assets.lake.names import Identifier
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from cdc_assets.config import LakeSettings
 
-__all__ = ["Sessions", "StepSession", "quoted", "races", "spark_configuration", "spark_session", "step_session"]
+__all__ = ["Sessions", "StepSession", "quoted", "races", "spark_configuration", "spark_session", "start_jvm"]
 
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
 
@@ -41,6 +43,9 @@ _MOVED = (
 )
 """What the loser of a race gets: a conflict, or that the table is not at its name any more."""
 
+_UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
+"""A commit that may still take effect."""
+
 _OTHER_TABLE = "Table UUID does not match"
 """What Iceberg says, without a class of its own, when another table took the name of a loaded one."""
 
@@ -51,26 +56,71 @@ _IN_TEXT = re.compile(r"\bjava\.(?:io|net|nio\.file)\.\w+Exception: [^\n]*")
 """What the executors' exceptions look like when they reach the driver as text."""
 
 
+def spark_master() -> str:
+    """Return the Spark master that sessions started here get."""
+    return os.environ.get("CDC_ASSETS_SPARK_MASTER", "local[2]")
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
 def spark_configuration(settings: LakeSettings) -> dict[str, str]:
     """Return Spark's configuration for the lake, with defaults for a local session.
 
     `CDC_ASSETS_SPARK_MASTER` and `CDC_ASSETS_DRIVER_MEMORY` change the two that depend on the machine. Raises
     SetupError when the jars were never fetched.
     """
+    jars = [str(path) for path in spark_jars()]
+    master = spark_master()
     return {
-        "spark.master": os.environ.get("CDC_ASSETS_SPARK_MASTER", "local[2]"),
+        "spark.master": master,
         "spark.app.name": "cdc-assets",
         "spark.driver.memory": os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "2g"),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # On the driver's own class path they are part of the class-data archive, and no session copies them.
+        "spark.driver.extraClassPath": os.pathsep.join([*jars, *spark_default("spark.driver.extraClassPath")]),
+        **({} if _is_local(master) else {"spark.jars": ",".join(jars)}),
+        "spark.driver.extraJavaOptions": " ".join(
+            [*spark_default("spark.driver.extraJavaOptions"), *class_data_options()]
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.jars": ",".join(str(path) for path in spark_jars()),
         **settings.spark_properties(),
     }
+
+
+def start_jvm(settings: LakeSettings) -> Any:
+    """Return the JVM of this process, started when there is none. Raises JavaMissing, SetupError.
+
+    A caller that comes while it starts waits for it.
+    """
+    prepare_environment()
+    try:
+        jvm = open_gateway(spark_configuration(settings))
+    except RuntimeError as error:
+        raise JavaMissing(f"Spark's Java did not start ({error}). Check JAVA_HOME; Java 17 or 21 is needed.") from error
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setRootLevel(log4j.Level.toLevel(_log_level()))
+    return jvm
+
+
+def _start_jvm_aside(settings: LakeSettings) -> None:
+    """Begin to start the JVM and go on; what goes wrong is met again by the `start_jvm` that needs it."""
+
+    def run() -> None:
+        with suppress(CdcError):
+            start_jvm(settings)
+
+    Thread(target=run, name="cdc-assets-jvm", daemon=True).start()
+
+
+def _log_level() -> str:
+    return os.environ.get("CDC_ASSETS_SPARK_LOG", "OFF")
 
 
 def spark_session(settings: LakeSettings, **conf: str) -> SparkSession:
@@ -86,7 +136,7 @@ def spark_session(settings: LakeSettings, **conf: str) -> SparkSession:
         spark = builder.getOrCreate()
     except RuntimeError as error:
         raise JavaMissing(f"Spark's Java did not start ({error}). Check JAVA_HOME; Java 17 or 21 is needed.") from error
-    spark.sparkContext.setLogLevel(os.environ.get("CDC_ASSETS_SPARK_LOG", "OFF"))
+    spark.sparkContext.setLogLevel(_log_level())
     return spark
 
 
@@ -95,14 +145,26 @@ def quoted(*names: str) -> str:
     return ".".join("`" + name.replace("`", "``") + "`" for name in names)
 
 
-@dataclass
 class StepSession:
-    """A Spark session for one step at a time. `statements` collects what was run, for the journal."""
+    """A session for one step at a time. `statements` collects what was run, for the journal.
 
-    spark: SparkSession
-    catalog: str
-    statements: list[str] = field(default_factory=list)
-    _set: set[str] = field(default_factory=set)
+    Iceberg's own API is at hand at once; a Spark session is opened when the step first asks for one.
+    """
+
+    def __init__(self, catalog: str, iceberg: IcebergCatalog, opened: Callable[[], SparkSession]) -> None:
+        self.catalog = catalog
+        self.iceberg = iceberg
+        self.statements: list[str] = []
+        self._open = opened
+        self._spark: SparkSession | None = None
+        self._set: set[str] = set()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The step's own Spark session."""
+        if self._spark is None:
+            self._spark = self._open()
+        return self._spark
 
     def sql(self, statement: str) -> DataFrame:
         """Run a statement and note it down."""
@@ -126,8 +188,14 @@ class StepSession:
         self.statements = []
 
     def close(self) -> None:
-        """Give back the catalog's connections; the session is of no use afterwards."""
-        catalog = self.java_catalog()
+        """Give back the connections of the Spark session's catalog; it is of no use afterwards."""
+        if self._spark is None:
+            return
+        jvm = self.jvm
+        # Spark3Util makes a catalog from the settings of the *active* session.
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(self._spark._jsparkSession)
+        spark3 = jvm.org.apache.iceberg.spark.Spark3Util
+        catalog = spark3.loadIcebergCatalog(self._spark._jsparkSession, self.catalog)
         if hasattr(catalog, "close"):
             catalog.close()
 
@@ -138,32 +206,14 @@ class StepSession:
     @property
     def jvm(self) -> Any:
         """The JVM as py4j shows it."""
-        return self.spark._jvm
+        return self.iceberg.jvm
 
     def load(self, identifier: Identifier) -> Any:
         """Return Iceberg's `Table` as it is now."""
-        return self._spark3().loadIcebergTable(self.spark._jsparkSession, self.name(identifier))
-
-    def java_catalog(self) -> Any:
-        """Return Iceberg's `Catalog`."""
-        return self._spark3().loadIcebergCatalog(self.spark._jsparkSession, self.catalog)
-
-    def _spark3(self) -> Any:
-        """Return Iceberg's way into Spark, which makes a catalog from the settings of the *active* session."""
-        self.jvm.org.apache.spark.sql.SparkSession.setActiveSession(self.spark._jsparkSession)
-        return self.jvm.org.apache.iceberg.spark.Spark3Util
-
-    def java_identifier(self, identifier: Identifier) -> Any:
-        """Return Iceberg's `TableIdentifier` with a namespace of one level."""
-        gateway = self.spark.sparkContext._gateway
-        assert gateway is not None
-        levels = gateway.new_array(self.jvm.java.lang.String, 1)
-        levels[0] = identifier[0]
-        iceberg = self.jvm.org.apache.iceberg.catalog
-        return iceberg.TableIdentifier.of(iceberg.Namespace.of(levels), identifier[1])
+        return self.iceberg.load(identifier)
 
 
-def step_session(spark: SparkSession, settings: LakeSettings) -> StepSession:
+def step_spark(spark: SparkSession, settings: LakeSettings) -> SparkSession:
     """Return a new session on the same Spark, with the lake's catalog."""
     session = spark.newSession()
     for key, value in settings.spark_properties().items():
@@ -174,40 +224,66 @@ def step_session(spark: SparkSession, settings: LakeSettings) -> StepSession:
     # A table or column called ${env:SECRET} is a name, not a variable.
     session.conf.set("spark.sql.variable.substitute", "false")
     session.conf.set("spark.sql.parquet.inferTimestampNTZ.enabled", "true")
-    return StepSession(session, settings.name)
+    return session
 
 
 class Sessions:
-    """The sessions of one lake on one Spark, which is started when it is first needed, or given by `spark`."""
+    """The sessions of one lake in one JVM; Spark is started when it is first needed, or given by `spark`."""
 
     def __init__(self, settings: LakeSettings, spark: Callable[[], SparkSession] | None = None) -> None:
         self._settings = settings
         self._given = spark
         self._spark: SparkSession | None = None
+        self._iceberg: IcebergCatalog | None = None
         self._idle: list[StepSession] = []
         self._side: StepSession | None = None
+        self._lock = RLock()
 
     @property
     def spark(self) -> SparkSession:
         """The Spark session that all others belong to."""
-        if self._spark is None:
-            self._spark = self._given() if self._given is not None else spark_session(self._settings)
-        return self._spark
+        with self._lock:
+            if self._spark is None:
+                self._spark = self._given() if self._given is not None else spark_session(self._settings)
+            return self._spark
+
+    @property
+    def local(self) -> bool:
+        """Tell whether executors would be threads of the driver's own machine."""
+        return _is_local(spark_master() if self._given is None else str(self.spark.sparkContext.master))
+
+    def warm(self) -> None:
+        """Begin to start the JVM, unless Spark is given; returns at once."""
+        if self._given is None and self._iceberg is None:
+            _start_jvm_aside(self._settings)
+
+    @property
+    def iceberg(self) -> IcebergCatalog:
+        """The lake's catalog in the JVM. Raises JavaMissing, SetupError."""
+        with self._lock:
+            if self._iceberg is None:
+                given = self.spark if self._given is not None else None
+                jvm = given._jvm if given is not None else start_jvm(self._settings)
+                self._iceberg = IcebergCatalog(jvm, self._settings, given)
+            return self._iceberg
 
     @contextmanager
     def step(self) -> Iterator[StepSession]:
         """Lend a session to one step."""
-        session = self._idle.pop() if self._idle else step_session(self.spark, self._settings)
+        session = self._idle.pop() if self._idle else self._session()
         try:
             yield session
         finally:
             session.reset()
             self._idle.append(session)
 
+    def _session(self) -> StepSession:
+        return StepSession(self._settings.name, self.iceberg, lambda: step_spark(self.spark, self._settings))
+
     def side(self) -> StepSession:
         """Return the session for what is no step: staging, and tables of the lake itself."""
         if self._side is None:
-            self._side = step_session(self.spark, self._settings)
+            self._side = self._session()
         self._side.reset()
         return self._side
 
@@ -217,9 +293,12 @@ class Sessions:
             with suppress(Exception):
                 session.close()
         self._idle, self._side = [], None
+        if self._iceberg is not None:
+            with suppress(Exception):
+                self._iceberg.close()
         if self._given is None and self._spark is not None:
             self._spark.stop()
-        self._spark = None
+        self._spark = self._iceberg = None
 
 
 @contextmanager
@@ -242,6 +321,7 @@ def races(table: str) -> Iterator[None]:
             raise TableMoved(
                 f"{table}: another writer committed first ({message}). Read the progress again and plan again.",
                 table=table,
+                **({"unsettled": True} if _UNKNOWN in known else {}),
             ) from error
         told = _IN_TEXT.search(str(error))
         if told is not None or any(name.startswith(_UNANSWERED) for name in known):

@@ -1,9 +1,14 @@
-"""A window's changes on their way: executors decode, check, reduce and write Parquet; the commit reads it.
+"""A window's changes on their way: decoded, checked, reduced and written as Parquet; the commit takes them in.
 
     <warehouse>/_cdc_stage/<seconds since 1970>-<uuid>/part-00000.parquet …, rejects-00000.parquet …, _stage.json
+    <table>/data/cdc-<seconds since 1970>-<uuid>-00000.parquet …     where the table is empty: its own data files
 
-Columns of the source stand there by position (`c0`, `c1`, …), so no name can get in the way. Only reports cross to the
-driver. A stage whose run died is removed by the next commit of anybody once it is a day old.
+A small window is read in the driver, a large one by executors. Several tasks that share a window reduce it twice: each
+what it read, written by the key's hash, then each hash what all of them wrote. Columns of the source stand in a stage
+by position (`c0`, `c1`, …), so no name can get in the way. Only reports cross to the driver.
+
+A stage whose run died is removed by the next commit of anybody once it is a day old. Data files of such a run are named
+like its stage and belong to no snapshot.
 """
 
 from __future__ import annotations
@@ -13,29 +18,49 @@ import json
 import pickle
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.fs as pafs
-from pyspark.sql import DataFrame, SparkSession
 
+from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP
-from cdc_assets.lake.commit import key_form
-from cdc_assets.lake.part import Ranges, Read, part_reader, part_writer, storage
-from cdc_assets.model import ApplyRows, SinkOptions, Staged, TableSchema
+from cdc_assets.lake.part import (
+    Landing,
+    Part,
+    Place,
+    Ranges,
+    Read,
+    gather,
+    on_executors,
+    part_reader,
+    scatter,
+    storage,
+    write_window,
+)
+from cdc_assets.model import ApplyRows, SinkOptions, Staged
 from cdc_assets.mysql_types import spark_type
-from cdc_assets.reduce import COUNT, FILE
-from cdc_assets.window import Window, merge_reports, read_window
+from cdc_assets.reduce import COUNT, FILE, hash_probe, reduce_changes
+from cdc_assets.window import Window, decode_window, merge_reports, read_window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "Batch",
+    "Engine",
     "discard",
+    "is_small",
+    "name_of",
     "read_batch",
     "read_manifest",
     "read_parts",
+    "remove_files",
     "remove_stale",
     "shares",
     "stage",
@@ -45,42 +70,75 @@ __all__ = [
 STAGE = "_cdc_stage"
 _TASK_BYTES = 256 << 20
 _SMALL_BYTES = 8 << 20
+_HERE_BYTES, _HERE_BYTES_REMOTE = 256 << 20, 16 << 20
+"""Windows up to this are read in the driver: where executors are its own threads, and where they are other machines."""
+_BYTES_FOR_ONE = {"canal-json": 4}
+"""Bytes in a file for one in memory: each record repeats names and types."""
+_HERE_THREADS = 2
 _STALE_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Where windows are read. `spark` starts a session, for which a small window need not wait."""
+
+    spark: Callable[[], SparkSession]
+    local: Callable[[], bool]
+
+    def reads_here(self, step: ApplyRows, options: SinkOptions) -> bool:
+        """Tell whether the driver reads a window itself."""
+        size = sum(file.size for file in step.files) // _BYTES_FOR_ONE.get(options.protocol, 1)
+        return is_small(step) or (size <= _HERE_BYTES and self.local())
+
+
+def is_small(step: ApplyRows) -> bool:
+    """Tell whether a window is read in the driver wherever executors are."""
+    return sum(file.size for file in step.files) <= _HERE_BYTES_REMOTE
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A staged window: `entering` and `leaving` count reduced changes, `ranges` bounds integer key columns.
 
-    `rejects` are the Parquet files of records for the quarantine.
+    `parts` are locations of Parquet files with `sizes` in bytes; with `schema_id` they are data files of the table,
+    written for that schema of it. `rejects` are the names in the stage of Parquet files of records for the quarantine.
     """
 
-    parts: tuple[str, ...]
-    entering: int
-    leaving: int
-    ranges: Ranges
+    parts: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    entering: int = 0
+    leaving: int = 0
+    ranges: Ranges = field(default_factory=dict)
     rejects: tuple[str, ...] = ()
+    schema_id: int | None = None
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def stage(
-    spark: SparkSession,
+    engine: Engine,
     warehouse: str,
     io: Mapping[str, str],
     step: ApplyRows,
     options: SinkOptions,
     read: Read,
     quarantine: bool = False,
+    landing: Landing | None = None,
 ) -> Staged:
-    """Decode a window on the executors and write it reduced. `io` is PyIceberg's properties of the warehouse.
+    """Decode a window and write it reduced. `io` is PyIceberg's properties of the warehouse.
 
-    Rows that do not fit are in the report, and with `quarantine` in Parquet files beside the changes. Raises what the
-    format raises for the whole window: TableHeld, InputError.
+    With `landing` the changes become data files of that table, which has to be empty. Rows that do not fit are in the
+    report, and with `quarantine` in Parquet files beside the changes. Raises what the format raises for the whole
+    window: TableHeld, InputError.
     """
+    place = _place(warehouse, io, step, landing if step.schema.key else None)
+    if engine.reads_here(step, options):
+        return _staged(place, lambda: _read_here(place, options, read, quarantine))
+    spark = engine.spark()
+    tasks = shares(step, spark.sparkContext.defaultParallelism)
     reader = partial(read_window, step, options, read, quarantine=quarantine)
-    return stage_tasks(spark, warehouse, io, step, reader, shares(step, spark.sparkContext.defaultParallelism))
+    return _staged(place, lambda: _run_tasks(spark, place, reader, tasks))
 
 
 def stage_tasks(
@@ -92,32 +150,90 @@ def stage_tasks(
     tasks: Sequence[Any],
 ) -> Staged:
     """Let executors write the windows that `reader` makes of the tasks, all with the columns of the step's schema."""
-    started = time.monotonic()
+    place = _place(warehouse, io, step, None)
+    return _staged(place, lambda: _run_tasks(spark, place, reader, tasks))
+
+
+def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: Landing | None) -> Place:
     path = f"{warehouse.rstrip('/')}/{STAGE}/{int(time.time())}-{uuid.uuid4().hex}"
-    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    return Place(path, dict(io), step, landing)
+
+
+def _staged(place: Place, write: Callable[[], Sequence[Part]]) -> Staged:
+    """Write the parts and what is to be known of them; nothing stays of a window that will not be committed."""
+    started = time.monotonic()
     try:
-        rows = numbers.mapInArrow(part_writer(path, dict(io), step, reader, tasks), "part binary").collect()
-        parts = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  # our own executors wrote them
-        for part in parts:
-            if part.error is not None:
-                raise part.error
+        parts = write()
         report = merge_reports([part.report for part in parts], time.monotonic() - started)
         written = [part for part in parts if part.name]
-        rejects = tuple(part.rejects for part in parts if part.rejects)
-        if not written and not rejects:
-            return Staged("", 0, report)
         batch = Batch(
             tuple(part.name for part in written),
-            sum(part.entering for part in written),
-            sum(part.leaving for part in written),
+            tuple(part.file_bytes for part in written),
+            sum(part.entering for part in parts),
+            sum(part.leaving for part in parts),
             _bounds([part.ranges or {} for part in written]),
-            rejects,
+            tuple(part.rejects for part in parts if part.rejects),
+            place.landing.schema_id if place.landing is not None else None,
         )
-        _write_manifest(io, path, batch)
+        rows = batch.entering + batch.leaving
+        if report.failed or (not rows and not batch.rejects):
+            _forget(place)
+            return Staged("", 0, report)
+        _write_manifest(place.io, place.path, batch)
     except BaseException:
-        discard(io, path)
+        _forget(place)
         raise
-    return Staged(path, batch.entering + batch.leaving, report)
+    return Staged(place.path, rows, report)
+
+
+def _read_here(place: Place, options: SinkOptions, read: Read, quarantine: bool) -> list[Part]:
+    """Read a window in this process, files side by side, and reduce it once."""
+    step = place.step
+    cut = shares(step, _HERE_THREADS)
+    started = time.monotonic()
+    with ThreadPoolExecutor(len(cut), "cdc-assets-read") as pool:
+        found = list(pool.map(lambda share: decode_window(step, options, read, share, quarantine), cut))
+    changes = pa.concat_tables([window.changes for window in found])
+    if changes.num_rows:
+        changes = reduce_changes(changes, step.schema, step.life.born_as)
+    report = merge_reports([window.report for window in found], time.monotonic() - started)
+    rejects = tuple(reject for window in found for reject in window.rejects)
+    return [write_window(place, Window(changes, report, rejects), 0)]
+
+
+def _run_tasks(
+    spark: SparkSession, place: Place, reader: Callable[[Any], Window], tasks: Sequence[Any]
+) -> Sequence[Part]:
+    """Let executors read the tasks' windows; several of a table with a key are reduced once more, by key."""
+    if len(tasks) == 1 or not place.step.schema.key:
+        return _executed(spark, len(tasks), lambda number: write_window(place, reader(tasks[number]), number))
+    count, probe = len(tasks), hash_probe()
+
+    def read(number: int) -> Part:
+        if hash_probe() != probe:
+            raise LakeUnavailable(
+                "the driver and an executor hash keys differently, so they cannot share a window: let them run the "
+                "same version of polars on the same kind of machine."
+            )
+        return scatter(place, reader(tasks[number]), number, count)
+
+    first = _executed(spark, count, read)
+    if any(part.report.failed for part in first):
+        return first
+    buckets = [[name for name in names if name] for names in zip(*(part.buckets for part in first), strict=True)]
+    buckets = [names for names in buckets if names]
+    second = _executed(spark, len(buckets), lambda number: gather(place, buckets[number], number)) if buckets else ()
+    return [*first, *second]
+
+
+def _executed(spark: SparkSession, count: int, work: Callable[[int], Part]) -> list[Part]:
+    """Run tasks 0 … count-1 on the executors; raises what one of them raised."""
+    rows = spark.range(0, count, 1, count).mapInArrow(on_executors(work), "part binary").collect()
+    parts = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  # our own executors wrote them
+    for part in parts:
+        if part.error is not None:
+            raise part.error
+    return parts
 
 
 def shares(step: ApplyRows, tasks: int) -> list[list[int]]:
@@ -146,14 +262,12 @@ def _bounds(ranges: Sequence[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_batch(spark: SparkSession, io: Mapping[str, str], step: ApplyRows, staged: Staged) -> tuple[DataFrame, Batch]:
-    """Return the staged changes, one per key, and what is known of them."""
-    batch = read_manifest(io, staged.path)
+def read_batch(spark: SparkSession, io: Mapping[str, str], step: ApplyRows, batch: Batch) -> DataFrame:
+    """Return the staged changes, one per key."""
     fields = [f"{OP} tinyint", f"{COMMIT_TS} bigint", f"{LINE} bigint", f"{FILE} int"]
     fields += [] if step.schema.key else [f"{COUNT} bigint"]
     fields += [f"c{position} {spark_type(column)}" for position, column in enumerate(step.schema.stored)]
-    rows = read_parts(spark, io, [f"{staged.path}/{part}" for part in batch.parts], ", ".join(fields))
-    return (_last_per_key(spark, rows, step.schema) if len(batch.parts) > 1 else rows), batch
+    return read_parts(spark, io, batch.parts, ", ".join(fields))
 
 
 def read_parts(spark: SparkSession, io: Mapping[str, str], files: Sequence[str], types: str) -> DataFrame:
@@ -163,22 +277,13 @@ def read_parts(spark: SparkSession, io: Mapping[str, str], files: Sequence[str],
     return spark.range(0, len(files), 1, len(files)).mapInArrow(part_reader(dict(io), files), types)
 
 
-def _last_per_key(spark: SparkSession, rows: DataFrame, schema: TableSchema) -> DataFrame:
-    """Reduce what several tasks reduced for themselves: the same order as `reduce.reduce_keyed`."""
-    rows.createOrReplaceTempView("parts")
-    places = {column.name: f"c{position}" for position, column in enumerate(schema.stored)}
-    key = ", ".join(key_form(schema.column(name), places[name]) for name in schema.key)
-    order = f"{COMMIT_TS} DESC, {OP} > 0 DESC, {FILE} DESC, {LINE} DESC"
-    ranked = f"SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY {order}) AS _cdc_rank FROM parts"
-    return spark.sql(f"SELECT * FROM ({ranked}) WHERE _cdc_rank = 1").drop("_cdc_rank")
-
-
 # --- storage ----------------------------------------------------------------------------------------------------------
 
 
 def _write_manifest(io: Mapping[str, str], path: str, batch: Batch) -> None:
     system, place = storage(io, path)
     told = dataclasses.asdict(batch)
+    system.create_dir(place, recursive=True)
     with system.open_output_stream(f"{place}/_stage.json") as sink:
         sink.write(json.dumps(told).encode())
 
@@ -189,22 +294,52 @@ def read_manifest(io: Mapping[str, str], path: str) -> Batch:
     with system.open_input_stream(f"{place}/_stage.json") as source:
         told = json.loads(source.readall())
     ranges = {name: (int(low), int(high)) for name, (low, high) in told["ranges"].items()}
-    return Batch(tuple(told["parts"]), told["entering"], told["leaving"], ranges, tuple(told["rejects"]))
+    lists = {name: tuple(told[name]) for name in ("parts", "sizes", "rejects")}
+    return Batch(**{**told, **lists, "ranges": ranges})
+
+
+def name_of(path: str) -> str:
+    """Return a stage's own name, which the data files that were written with it begin with."""
+    return path.rsplit("/", 1)[-1]
 
 
 def discard(io: Mapping[str, str], path: str) -> None:
-    """Remove a stage; nothing happens when it is gone already."""
+    """Remove a stage; nothing happens when it is gone already. Data files stay: a snapshot may have them."""
     if path:
         system, place = storage(io, path)
         with suppress(OSError):
             system.delete_dir(place)
 
 
-def remove_stale(io: Mapping[str, str], warehouse: str) -> None:
-    """Remove stages of runs that died more than a day ago, by the time in their names."""
+def remove_files(io: Mapping[str, str], locations: Iterable[str]) -> None:
+    """Remove data files that no snapshot has; what is not removed is an orphan, which maintenance removes."""
+    for location in locations:
+        system, place = storage(io, location)
+        with suppress(OSError):
+            system.delete_file(place)
+
+
+def _forget(place: Place) -> None:
+    """Remove whatever the tasks of a stage wrote, known or not: a task may have failed beside others that wrote."""
+    discard(place.io, place.path)
+    if place.landing is None:
+        return
+    system, directory = storage(place.io, place.landing.directory)
+    mark = place.part_path(0).rsplit("/", 1)[-1].rpartition("-")[0]
+    with suppress(OSError):
+        for info in system.get_file_info(pafs.FileSelector(directory, allow_not_found=True)):
+            if info.base_name.startswith(mark):
+                system.delete_file(info.path)
+
+
+def remove_stale(io: Mapping[str, str], warehouse: str) -> int:
+    """Remove stages of runs that died more than a day ago, by the time in their names; return how many."""
+    removed = 0
     system, place = storage(io, f"{warehouse.rstrip('/')}/{STAGE}")
     with suppress(OSError):
         for info in system.get_file_info(pafs.FileSelector(place, allow_not_found=True)):
             begun = info.base_name.partition("-")[0]
             if begun.isdigit() and int(begun) < time.time() - _STALE_SECONDS:
                 system.delete_dir(info.path)
+                removed += 1
+    return removed

@@ -11,12 +11,11 @@ before it expires snapshots).
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +29,10 @@ from pyiceberg.exceptions import (
 from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 
-from cdc_assets.errors import LakeUnavailable, TableHeld, TableMoved
+from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, TableHeld, TableMoved
+from cdc_assets.lake.label import Label, kept_label, label_of, lineage
 from cdc_assets.lake.names import (
+    ASIDE,
     DROPPED,
     MOVING,
     OWN,
@@ -51,75 +52,11 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from cdc_assets.config import LakeSettings
+    from cdc_assets.lake.part import Landing
 
 __all__ = ["CHANGEFEED", "IDENTITY", "KEY", "NAME", "Held", "Label", "LakeState", "label_of", "lineage"]
 
 CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
-_TS, _PHASE, _DDL, _POSITIONS = "cdc.applied-ts", "cdc.applied-phase", "cdc.ddl-ts", "cdc.positions"
-
-
-# --- labels -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """How far a snapshot is, and the newest schema version that it took into account."""
-
-    progress: Progress
-    ddl: Tso
-    positions: Mapping[str, int] = field(default_factory=dict)
-
-    def properties(self) -> dict[str, str]:
-        """Return the snapshot properties that say so."""
-        said = {
-            _TS: str(self.progress.tso),
-            _PHASE: self.progress.phase.name.lower(),
-            _DDL: str(self.ddl),
-        }
-        return {**said, _POSITIONS: json.dumps(self.positions, sort_keys=True)} if self.positions else said
-
-    @classmethod
-    def first(cls, at: Tso) -> Label:
-        """Return the label of a table that its CREATE has just made."""
-        return cls(Progress(at, Phase.DDL), at)
-
-    @classmethod
-    def parse(cls, properties: Mapping[str, str]) -> Label | None:
-        """Return the label among properties, None when there is none."""
-        if _TS not in properties:
-            return None
-        progress = Progress(int(properties[_TS]), Phase[properties.get(_PHASE, "rows").upper()])
-        return cls(progress, int(properties.get(_DDL, progress.tso)), json.loads(properties.get(_POSITIONS, "{}")))
-
-    def through_ddl(self, at: Tso) -> Label:
-        """Return the label after the DDL at that TSO. A DDL that came late leaves rows as far as they were."""
-        return replace(self, progress=max(self.progress, Progress(at, Phase.DDL)), ddl=max(self.ddl, at))
-
-    @property
-    def rows_from(self) -> Tso:
-        """Rows above this commit-ts are still due."""
-        return self.progress.tso - (self.progress.phase is Phase.DDL)
-
-
-def lineage(metadata: TableMetadata, across_rewrites: bool = False) -> Iterator[Snapshot]:
-    """Yield main's snapshot and its ancestors, newest first; before a rewrite, which has no parent, by main's log."""
-    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    seen: set[int] = set()
-    starts = [metadata.current_snapshot_id]
-    if across_rewrites:
-        starts += [entry.snapshot_id for entry in reversed(metadata.snapshot_log)]
-    for start in starts:
-        snapshot = known.get(start) if start is not None else None
-        while snapshot is not None and snapshot.snapshot_id not in seen:
-            seen.add(snapshot.snapshot_id)
-            yield snapshot
-            parent = snapshot.parent_snapshot_id
-            snapshot = known.get(parent) if parent is not None else None
-
-
-def label_of(snapshot: Snapshot) -> Label | None:
-    """Return a snapshot's own label, None when it has none (a compaction, a foreign commit)."""
-    return Label.parse(snapshot.summary.additional_properties) if snapshot.summary else None
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -127,7 +64,10 @@ def label_of(snapshot: Snapshot) -> Label | None:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A table of this changefeed as the catalog has it now. `rows` is its row count, None when it cannot be told."""
+    """A table of this changefeed as the catalog has it now. `rows` is its row count, None when it cannot be told.
+
+    `file_bytes` and `data_files` are what its newest snapshot says of its files, None where it says nothing.
+    """
 
     identifier: Identifier
     metadata_location: str
@@ -137,6 +77,9 @@ class Held:
     snapshot_id: int | None
     rows: int | None
     location: str = ""
+    parent_id: int | None = None
+    file_bytes: int | None = None
+    data_files: int | None = None
 
     @property
     def applied(self) -> Applied:
@@ -195,6 +138,13 @@ class LakeState:
 
     def tables(self) -> dict[Life, Held]:
         """Return every table that this changefeed made, wherever it is now."""
+        return {read.held.life: read.held for read in self._reads() if read.changefeed == self.changefeed}
+
+    def changefeeds(self) -> set[str]:
+        """Return the names of all changefeeds that have tables in the catalog."""
+        return {read.changefeed for read in self._reads()}
+
+    def _reads(self) -> list[_Read]:
         for _ in range(3):
             entries = list(self.entries())
             try:
@@ -202,16 +152,12 @@ class LakeState:
                 if len(unread) > 1:
                     with ThreadPoolExecutor(8) as pool:
                         list(pool.map(self._interpreted, unread))
-                reads = [self._interpreted(place) for _, place in entries]
+                reads = [self._standing(identifier, place) for identifier, place in entries]
             except FileNotFoundError as error:  # a commit retired it after the catalog had named it
                 gone = error
                 continue
             self._forget_retired({place for _, place in entries})
-            return {
-                read.held.life: replace(read.held, identifier=identifier)
-                for (identifier, _), read in zip(entries, reads, strict=True)
-                if read is not None and read.changefeed == self.changefeed
-            }
+            return [read for read in reads if read is not None]
         raise LakeUnavailable(
             f"the lake's catalog names a metadata file that is not there ({gone}). Was the warehouse moved or cleaned?"
         )
@@ -235,8 +181,9 @@ class LakeState:
             rows = connection.exec_driver_sql(
                 "SELECT catalog_name, table_namespace, table_name, metadata_location FROM iceberg_tables"
             ).fetchall()
+        own = self.catalog.name
         for catalog, namespace, name, place in rows:
-            if catalog == self.catalog.name and place:
+            if catalog == own and place:
                 yield (namespace, name), place
 
     def find(self, life: Life) -> Held:
@@ -261,6 +208,21 @@ class LakeState:
         if read is None:
             raise TableMoved(f"{'.'.join(identifier)} has no progress in {place}. Plan again.")
         return replace(read.held, identifier=identifier)
+
+    def foreign(self, identifier: Identifier, life: Life) -> CdcError:
+        """Return the error about a table that stands where a life is to be made, and is none of those in `tables`."""
+        place = next((place for one, place in self.entries() if one == identifier), None)
+        properties = self._metadata(place).properties if place is not None else {}
+        if IDENTITY in properties and properties.get(CHANGEFEED) == self.changefeed:
+            return TableHeld(
+                f"{'.'.join(identifier)} tells no progress: something other than `cdc-assets maintain` expired its "
+                f"labelled snapshots. Drop it, and rebuild {life.born_as} from its history.",
+                table=str(life),
+            )
+        return BadSettings(
+            f"the lake has a table {'.'.join(identifier)} that is not the changefeed {self.changefeed}'s. Rename or "
+            "drop it, or give this changefeed another namespace pattern (setting namespace)."
+        )
 
     def exists(self, identifier: Identifier) -> bool:
         """Tell whether anything is at a name."""
@@ -295,22 +257,36 @@ class LakeState:
 
     def releases(self) -> Releases:
         """Return the releases of this changefeed: properties of the namespace OWN, one query."""
-        return parse_properties(self._own_properties(), self.changefeed)
+        return parse_properties(self.own_properties(), self.changefeed)
 
     def release(self, release: Release) -> None:
         """Keep a release in one update, in place of an earlier one about the same DDL."""
         self.ensure_namespace(OWN)
         said = format_properties(self.changefeed, release)
-        old = property_names(self._own_properties(), self.changefeed, release.life, release.version)
+        old = property_names(self.own_properties(), self.changefeed, release.life, release.version)
         self.catalog.update_namespace_properties((OWN,), removals=old - set(said), updates=said)
 
     def unrelease(self, life: Life, version: Tso) -> None:
         """Forget a release."""
-        old = property_names(self._own_properties(), self.changefeed, life, version)
+        old = property_names(self.own_properties(), self.changefeed, life, version)
         if old:
             self.catalog.update_namespace_properties((OWN,), removals=old)
 
-    def _own_properties(self) -> Mapping[str, str]:
+    def tell(self, name: str, value: str | None) -> None:
+        """Set a property of the namespace OWN; None removes it."""
+        if value is not None:
+            self.ensure_namespace(OWN)
+        removals, updates = ({name}, {}) if value is None else (set[str](), {name: value})
+        with _answering(), suppress(NoSuchNamespaceError):
+            self.catalog.update_namespace_properties((OWN,), removals=removals, updates=updates)
+
+    def forget(self, identifier: Identifier) -> None:
+        """Take a table out of the catalog; its files stay."""
+        with _answering(), suppress(NoSuchTableError):
+            self.catalog.drop_table(identifier)
+
+    def own_properties(self) -> Mapping[str, str]:
+        """Return the properties of the namespace OWN; none before it is made."""
         try:
             return self.catalog.load_namespace_properties((OWN,))
         except NoSuchNamespaceError:
@@ -320,11 +296,15 @@ class LakeState:
 
     # --- snapshots ---
 
+    def snapshot_with(self, life: Life, name: str, value: str) -> Snapshot | None:
+        """Return the snapshot of a table's history that has a property of that value."""
+        snapshots = lineage(self._metadata(self.find(life).metadata_location), across_rewrites=True)
+        told = ((one, one.summary.additional_properties) for one in snapshots if one.summary is not None)
+        return next((one for one, properties in told if properties.get(name) == value), None)
+
     def has_snapshot(self, life: Life, name: str, value: str) -> bool:
         """Tell whether some snapshot of a table's history has a property of that value."""
-        held = self.find(life)
-        snapshots = lineage(self._metadata(held.metadata_location), across_rewrites=True)
-        return any(s.summary is not None and s.summary.additional_properties.get(name) == value for s in snapshots)
+        return self.snapshot_with(life, name, value) is not None
 
     def snapshot_below(self, held: Held, version: Tso) -> int:
         """Return the newest snapshot that has not seen the DDL of that version: the state before it.
@@ -346,6 +326,27 @@ class LakeState:
         snapshot = self._metadata(held.metadata_location).current_snapshot()
         return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
 
+    def landing(self, held: Held) -> Landing | None:
+        """Return where data files of a table go, None where they may not be written without Iceberg's own writer."""
+        metadata = self._metadata(held.metadata_location)
+        told = metadata.properties
+        plain = told.get("write.format.default", "parquet") == "parquet" and not metadata.spec().fields
+        if not plain or told.get("write.object-storage.enabled", "false") == "true":
+            return None
+        from cdc_assets.lake.part import Landing  # polars, which nobody needs who only looks
+
+        columns = {
+            field.name: (str(field.field_type), field.field_id, getattr(field.field_type, "element_id", None))
+            for field in metadata.schema().fields
+        }
+        directory = told.get("write.data.path") or f"{metadata.location}/data"
+        return Landing(directory.rstrip("/"), metadata.current_schema_id, columns)
+
+    def has_mark(self, held: Held, name: str, value: str) -> bool:
+        """Tell whether any snapshot that a table's metadata still knows has a property of that value."""
+        snapshots = self._metadata(held.metadata_location).snapshots
+        return any(s.summary is not None and s.summary.additional_properties.get(name) == value for s in snapshots)
+
     def _metadata(self, place: str) -> TableMetadata:
         io = load_file_io(self.catalog.properties, place)
         return FromInputFile.table_metadata(io.new_input(place))
@@ -356,6 +357,15 @@ class LakeState:
         read = _interpret(place, self._metadata(place))
         with _cache_lock:
             _cache[place] = read
+        return read
+
+    def _standing(self, identifier: Identifier, place: str) -> _Read | None:
+        """Return what a metadata file says, with the name that its table has now."""
+        read = self._interpreted(place)
+        if read is not None and read.held.identifier != identifier:
+            read = _Read(read.changefeed, replace(read.held, identifier=identifier))
+            with _cache_lock:
+                _cache[place] = read
         return read
 
     def _forget_retired(self, places: set[str]) -> None:
@@ -377,7 +387,8 @@ class LakeState:
 
     def refuse_reserved(self, name: TableId, life: Life) -> None:
         """Refuse a database that has the name of one of the lake's own namespaces."""
-        if self.home(name)[0] in (OWN, DROPPED, MOVING):
+        reserved = self.home(name)[0].startswith(ASIDE) and not self.namespace.startswith(ASIDE)
+        if reserved or self.home(name)[0] in (OWN, DROPPED, MOVING):
             raise TableHeld(
                 f"{life}: the namespace {self.home(name)[0]} is kept for the lake itself. "
                 "Give the changefeed another namespace pattern (setting namespace), such as src_{schema}.",
@@ -449,7 +460,7 @@ def _interpret(place: str, metadata: TableMetadata) -> _Read | None:
     if IDENTITY not in properties:
         return None
     labels = (label_of(snapshot) for snapshot in lineage(metadata))
-    label = next((label for label in labels if label is not None), None) or Label.parse(properties)
+    label = next((label for label in labels if label is not None), None) or kept_label(metadata)
     if label is None:
         return None
     snapshot = metadata.current_snapshot()
@@ -462,8 +473,19 @@ def _interpret(place: str, metadata: TableMetadata) -> _Read | None:
         snapshot_id=snapshot.snapshot_id if snapshot else None,
         rows=_row_count(snapshot),
         location=metadata.location,
+        parent_id=snapshot.parent_snapshot_id if snapshot else None,
+        file_bytes=_told(snapshot, "total-files-size"),
+        data_files=_told(snapshot, "total-data-files"),
     )
     return _Read(properties.get(CHANGEFEED, ""), held)
+
+
+def _told(snapshot: Snapshot | None, name: str) -> int | None:
+    """Return a number of a snapshot's summary; a table without snapshot has nothing."""
+    if snapshot is None or snapshot.summary is None:
+        return 0
+    told = snapshot.summary.additional_properties.get(name)
+    return None if told is None else int(told)
 
 
 def _row_count(snapshot: Snapshot | None) -> int | None:

@@ -2,7 +2,7 @@
 
     applied()          PyIceberg reads the labels                       no JVM
     run(step)          DDL: one Java transaction, or one atomic rewrite
-    stage, commit      rows: executors stage Parquet, one MERGE or validated overwrite takes it in
+    stage, commit      rows: staged as Parquet, taken in by one MERGE; the first ones are its own files at once
     settle_names()     every table to the name that it should have      no JVM
 
 Before a step, its table's label is read in the step's own session; what the step commits is validated against that very
@@ -19,23 +19,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import functions as sql
 
 from cdc_assets.errors import BadSettings, CdcError, TableHeld, TableMoved
-from cdc_assets.formats import COMMIT_TS, OP
+from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake import evolve, quarantine, stage
 from cdc_assets.lake.commit import (
     Target,
     exchange,
-    merge_rows,
-    net_rows,
     overwrite,
     publish,
     sql_condition,
     target,
 )
 from cdc_assets.lake.names import OWN, Identifier, format_identity, format_name, location
+from cdc_assets.lake.rows import STAGED, take_in
 from cdc_assets.lake.session import Sessions, StepSession, quoted, races
+from cdc_assets.lake.stage import Batch
 from cdc_assets.lake.state import IDENTITY, NAME, Held, Label, LakeState
 from cdc_assets.model import (
     Applied,
@@ -218,10 +217,7 @@ class Lake:
             return
         owner = next((held for held in self.state.tables().values() if held.identifier == home), None)
         if owner is None:
-            raise BadSettings(
-                f"the lake has a table {'.'.join(home)} that is not the changefeed {self.changefeed}'s. Rename or drop "
-                "it, or give this changefeed another namespace pattern (setting namespace)."
-            )
+            raise self.state.foreign(home, step.life)
         raise TableHeld(
             f"{step.life} cannot be created: {owner.life} holds the name {step.name}, neither renamed nor dropped.",
             table=str(step.life),
@@ -262,7 +258,7 @@ class Lake:
     # --- rows ---
 
     def stage(self, step: ApplyRows, options: SinkOptions, opener: Any, quarantine: bool = False) -> Staged:
-        """Decode, check and reduce a window on the executors without touching the table.
+        """Decode, check and reduce a window, a large one on the executors, without touching the table.
 
         `opener` has `read(path) -> bytes` and is picklable, or is such a function. With `quarantine` records that do
         not fit are staged for `quarantine`, and the report does not fail for them.
@@ -271,52 +267,64 @@ class Lake:
         if not step.files:
             return Staged("", 0, Report())
         with races(str(step.life)):
-            spark = self._session().spark
-            return stage.stage(spark, self.settings.warehouse, self._io(), step, options, read, quarantine)
+            held = self.state.find(step.life)
+            landing = self.state.landing(held) if held.rows == 0 else None
+            if landing is not None and not landing.takes(step.schema):
+                landing = None
+            engine = stage.Engine(lambda: self._session().spark, lambda: self._sessions.local)
+            return stage.stage(
+                engine, self.settings.warehouse, self._io(), step, options, read, quarantine, landing=landing
+            )
+
+    def warm(self) -> None:
+        """Begin to start the JVM, while rows are read; returns at once."""
+        self._sessions.warm()
+
+    def reads_ahead(self, step: ApplyRows) -> bool:
+        """Tell whether a window may be staged beside a step: one that the driver reads with little memory."""
+        return stage.is_small(step)
 
     def commit(self, step: ApplyRows, staged: Staged) -> StepResult:
         """Write a staged window with its label in one commit, and remove the stage.
 
         Raises TableMoved when the table does not stand at `step.lo` any more.
         """
-        started, leaving = time.monotonic(), 0
+        started, batch = time.monotonic(), Batch()
         if staged.report.failed:
             raise ValueError("a window with records that do not fit is not committed")
         self._clean_once()
-        with self._work(step.life) as work:
-            label = Label(
-                Progress(step.hi, Phase.ROWS), max(step.ddl, work.label.ddl), step.positions or work.label.positions
-            )
-            if work.label.progress < label.progress:
-                if work.label.rows_from != step.lo:
-                    raise TableMoved(
-                        f"{step.life} stands at {work.label.rows_from}, and the window begins at {step.lo}: another "
-                        "writer committed first. Plan again.",
-                        table=str(step.life),
-                    )
-                if staged.rows:
-                    leaving = stage.read_manifest(self._io(), staged.path).leaving
-                    publish(work.target, label, rows=lambda: self._write(step, staged, work))
-                else:
-                    publish(work.target, label)
-            result = self._result(work, started, staged.report, leaving)
+        try:
+            with self._work(step.life) as work:
+                label = Label(
+                    Progress(step.hi, Phase.ROWS), max(step.ddl, work.label.ddl), step.positions or work.label.positions
+                )
+                if work.label.progress < label.progress:
+                    if work.label.rows_from != step.lo:
+                        raise TableMoved(
+                            f"{step.life} stands at {work.label.rows_from}, and the window begins at {step.lo}: "
+                            "another writer committed first. Plan again.",
+                            table=str(step.life),
+                        )
+                    if staged.rows:
+                        batch = stage.read_manifest(self._io(), staged.path)
+                    take_in(work.target, label, step, staged, batch, self._io())
+                result = self._result(work, started, staged.report, batch.leaving)
+        except TableMoved as error:
+            if not error.where.get("unsettled"):
+                self._forget(step.life, staged)
+            raise
         self.discard(staged)
-        return result
+        return dataclasses.replace(result, entering=batch.entering)
 
-    def _write(self, step: ApplyRows, staged: Staged, work: _Work) -> None:
-        """Write the changes in the step's session."""
-        changes, batch = stage.read_batch(work.session.spark, self._io(), step, staged)
-        if step.positions is not None:
-            changes = changes.withColumn(COMMIT_TS, sql.lit(None).cast("bigint"))
-        if not step.schema.key:
-            net_rows(work.target, changes, step.schema, str(step.life))
-        elif work.target.empty:
-            names = [column.name for column in step.schema.stored]
-            columns = [sql.col(f"c{position}").alias(name) for position, name in enumerate(names)]
-            entering = changes.where(f"{OP} > 0").select(*columns, COMMIT_TS)
-            overwrite(work.target, entering, f"INSERT OVERWRITE {work.target.name} SELECT … FROM changes")
-        else:
-            merge_rows(work.target, changes, step.schema, batch.ranges)
+    def _forget(self, life: Life, staged: Staged) -> None:
+        """Remove a window that lost, and its data files unless a snapshot has them: a run before may have committed."""
+        with suppress(CdcError, OSError):
+            held = self.state.tables().get(life)
+            batch = stage.read_manifest(self._io(), staged.path) if staged.path else Batch()
+            lost = held is not None and not self.state.has_mark(held, STAGED, stage.name_of(staged.path))
+            if batch.schema_id is not None and lost:
+                stage.remove_files(self._io(), batch.parts)
+            self.discard(staged)
 
     def discard(self, staged: Staged) -> None:
         """Forget a staged window."""
@@ -364,7 +372,8 @@ class Lake:
                 if staged.rows and not replay.frame.schema.key:
                     work.session.label({REPLAY: quarantine.replaying(self._session, self.state, life, fitting)})
                 if staged.rows:
-                    publish(work.target, work.label, rows=lambda: self._write(replay.frame, staged, work))
+                    batch = stage.read_manifest(self._io(), staged.path)
+                    take_in(work.target, work.label, replay.frame, staged, batch, self._io())
         finally:
             self.discard(staged)
         quarantine.close(self._session, self.state, life, fitting)
@@ -395,7 +404,7 @@ class Lake:
         with races(str(life)), self._sessions.step() as session:
             held = self.state.find(life)
             loaded = target(session, held.identifier)
-            if dict(loaded.table.properties()).get(IDENTITY) != format_identity(life):
+            if loaded.table.properties().get(IDENTITY) != format_identity(life):
                 raise TableMoved(f"{life} was renamed meanwhile. Plan again.", table=str(life))
             place = loaded.table.operations().current().metadataFileLocation()
             held = self.state.at(place, held.identifier)
@@ -438,6 +447,7 @@ class Lake:
         removed += int(told.get("added-position-deletes", 0)) - int(told.get("removed-position-deletes", 0))
         deleted = max(removed - added, 0) if leaving is None else min(leaving, removed)
         updated = removed - deleted
+        alone = held.snapshot_id == work.held.snapshot_id or held.parent_id == work.held.snapshot_id
         return StepResult(
             tuple(work.session.statements),
             work.held.snapshot_id,
@@ -447,6 +457,8 @@ class Lake:
             deleted,
             seconds=time.monotonic() - started,
             report=report,
+            rows_before=work.held.rows,
+            rows_after=held.rows if alone else None,
         )
 
     def _session(self) -> StepSession:

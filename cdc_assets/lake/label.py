@@ -1,0 +1,110 @@
+"""How far a table is: the label that a step's own commit carries, and where it is found.
+
+    snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
+    table      the same, and cdc.applied-snapshot: the fallback for a table without any labelled ancestor
+
+The newest labelled ancestor of main tells. The fallback is what maintenance writes, and counts only where it is known
+that nothing but unlabelled commits (compactions) came after the snapshot that it names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from cdc_assets.model import Phase, Progress, Tso
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+__all__ = ["AT", "Label", "fallback", "kept_label", "label_of", "lineage"]
+
+_TS, _PHASE, _DDL, _POSITIONS = "cdc.applied-ts", "cdc.applied-phase", "cdc.ddl-ts", "cdc.positions"
+
+AT = "cdc.applied-snapshot"
+"""Table property: main's snapshot at which the fallback was right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """How far a snapshot is, and the newest schema version that it took into account."""
+
+    progress: Progress
+    ddl: Tso
+    positions: Mapping[str, int] = field(default_factory=dict)
+
+    def properties(self) -> dict[str, str]:
+        """Return the snapshot properties that say so."""
+        said = {
+            _TS: str(self.progress.tso),
+            _PHASE: self.progress.phase.name.lower(),
+            _DDL: str(self.ddl),
+        }
+        return {**said, _POSITIONS: json.dumps(self.positions, sort_keys=True)} if self.positions else said
+
+    @classmethod
+    def first(cls, at: Tso) -> Label:
+        """Return the label of a table that its CREATE has just made."""
+        return cls(Progress(at, Phase.DDL), at)
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> Label | None:
+        """Return the label among properties, None when there is none."""
+        if _TS not in properties:
+            return None
+        progress = Progress(int(properties[_TS]), Phase[properties.get(_PHASE, "rows").upper()])
+        return cls(progress, int(properties.get(_DDL, progress.tso)), json.loads(properties.get(_POSITIONS, "{}")))
+
+    def through_ddl(self, at: Tso) -> Label:
+        """Return the label after the DDL at that TSO. A DDL that came late leaves rows as far as they were."""
+        return replace(self, progress=max(self.progress, Progress(at, Phase.DDL)), ddl=max(self.ddl, at))
+
+    @property
+    def rows_from(self) -> Tso:
+        """Rows above this commit-ts are still due."""
+        return self.progress.tso - (self.progress.phase is Phase.DDL)
+
+
+def lineage(metadata: TableMetadata, across_rewrites: bool = False) -> Iterator[Snapshot]:
+    """Yield main's snapshot and its ancestors, newest first; before a rewrite, which has no parent, by main's log."""
+    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    seen: set[int] = set()
+    starts = [metadata.current_snapshot_id]
+    if across_rewrites:
+        starts += [entry.snapshot_id for entry in reversed(metadata.snapshot_log)]
+    for start in starts:
+        snapshot = known.get(start) if start is not None else None
+        while snapshot is not None and snapshot.snapshot_id not in seen:
+            seen.add(snapshot.snapshot_id)
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = known.get(parent) if parent is not None else None
+
+
+def label_of(snapshot: Snapshot) -> Label | None:
+    """Return a snapshot's own label, None when it has none (a compaction, a foreign commit)."""
+    return Label.parse(snapshot.summary.additional_properties) if snapshot.summary else None
+
+
+def fallback(label: Label, snapshot_id: int) -> dict[str, str]:
+    """Return the table properties that keep a label for the time after its snapshot; the inverse of `kept_label`."""
+    return {**label.properties(), AT: str(snapshot_id)}
+
+
+def kept_label(metadata: TableMetadata) -> Label | None:
+    """Return the label that the table's properties keep, None where something may have been committed since.
+
+    Good is one that was written at a snapshot from which only visible, unlabelled commits lead to the present one.
+    """
+    label, at = Label.parse(metadata.properties), metadata.properties.get(AT)
+    if label is None or at is None:
+        return None
+    for snapshot in lineage(metadata):
+        if str(snapshot.snapshot_id) == at or str(snapshot.parent_snapshot_id) == at:
+            return label
+        if label_of(snapshot) is not None:
+            return None
+    return None
