@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -39,6 +40,8 @@ changefeeds:
     tz: UTC
     sensor_running: true
     sensor_interval_seconds: 5
+    run_lingers_seconds: 0  # the next checkpoint comes when this one is loaded
+    owners: ["team:bank"]
 """
 
 
@@ -118,12 +121,18 @@ def _prepare_once(demo: Demo) -> None:
         lock.rmdir()
 
 
+def _end_as_by_ctrl_c() -> None:
+    """Let SIGTERM end this process as Ctrl-C does: with all that it started."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def run_demo(directory: str) -> int:
     """Play the feed and let Dagster's daemon load each checkpoint; print what stands in the lake afterwards."""
     from cdc_assets.cli import show_status
     from cdc_assets.defs.instance import RunWatch, daemon
     from cdc_assets.opening import lake_status
 
+    _end_as_by_ctrl_c()
     demo = Demo(directory)
     plays = demo.prepare()
     os.environ.update(demo.environment())
@@ -193,6 +202,7 @@ def run_ui(directory: str, port: int) -> int:
     """Run Dagster's webserver and daemon on the demo's instance until Ctrl-C."""
     from cdc_assets.defs.instance import stop_group
 
+    _end_as_by_ctrl_c()
     demo = Demo(directory)
     _prepare_once(demo)
 

@@ -2,8 +2,9 @@
 
 Dagster limits concurrency by run tags, but runs of a backfill, of the UI and re-executions do not carry tags of their
 partition's table (dagster-io/dagster#15752). Here every run gets the tag `cdc/table` as it enters the queue, and
-`dagster.yaml` limits that tag to one. It only saves work: order is guaranteed by the progress that the lake holds, so
-runs that pass by the queue (`dagster asset materialize`, ranges of partitions in one run) are as safe.
+`dagster.yaml` limits that tag to one; `cdc/changefeed` lets the sensor see what is under way. It only saves work: order
+is guaranteed by the progress that the lake holds, so runs that pass by the queue (`dagster asset materialize`, ranges
+of partitions in one run) are as safe.
 """
 
 from __future__ import annotations
@@ -14,22 +15,24 @@ import re
 from dagster._core.run_coordinator import QueuedRunCoordinator, SubmitRunContext
 from dagster._core.storage.dagster_run import DagsterRun
 
-__all__ = ["TABLE_TAG", "TableSerializingRunCoordinator", "table_of"]
+__all__ = ["CHANGEFEED_TAG", "TABLE_TAG", "TableSerializingRunCoordinator", "table_of"]
 
-TABLE_TAG = "cdc/table"
+CHANGEFEED_TAG, TABLE_TAG = "cdc/changefeed", "cdc/table"
 
 _PARTITION = re.compile(r"(?P<table>[^@]+)@\d{20}")
 
 
 class TableSerializingRunCoordinator(QueuedRunCoordinator):
-    """Dagster's queue, with the tag `cdc/table` on every run of a partition `schema.table@version`."""
+    """Dagster's queue, with the tags `cdc/table` and `cdc/changefeed` on every run of a partition of a changefeed."""
 
     def submit_run(self, context: SubmitRunContext) -> DagsterRun:
         """Tag the run with its table, then queue it; runs without such a partition are queued as they are."""
         run = context.dagster_run
         table = table_of(run.tags.get("dagster/partition", ""))
-        if table and TABLE_TAG not in run.tags:
-            self._instance.add_run_tags(run.run_id, {TABLE_TAG: table})
+        feeds = {key.path[0] for key in run.asset_selection or () if key.path[1:] in (["ddl"], ["dml"])}
+        told = {TABLE_TAG: table, CHANGEFEED_TAG: feeds.pop() if len(feeds) == 1 else None} if table else {}
+        if new := {name: value for name, value in told.items() if value and name not in run.tags}:
+            self._instance.add_run_tags(run.run_id, new)
         return super().submit_run(context)
 
 

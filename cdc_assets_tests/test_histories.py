@@ -72,13 +72,16 @@ class Feed:
         self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
 
     def apply(self, publication: Publication) -> Outcome:
+        self.publish(publication)
+        return self.pipeline.apply("test")
+
+    def publish(self, publication: Publication) -> None:
         memory = fsspec.filesystem("memory")
         metadata = {"metadata": b'{"checkpoint-ts":%d}' % publication.checkpoint}
         for path, data in {**publication.files, **metadata}.items():
             if self.files.get(path) != data:
                 memory.pipe_file(f"/{self.root}/{path}", data)
                 self.files[path] = data
-        return self.pipeline.apply("test")
 
     @property
     def pipeline(self) -> Pipeline:

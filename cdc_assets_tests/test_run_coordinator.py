@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance, DagsterRunStatus
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.run_coordinator import SubmitRunContext
 from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
-from cdc_assets.run_coordinator import TABLE_TAG, TableSerializingRunCoordinator, table_of
+from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TableSerializingRunCoordinator, table_of
+from cdc_assets_tests.postgres import postgres
 
 ROOT = Path(__file__).parent.parent
 VERSION = "00462381905237639173"
@@ -27,11 +29,14 @@ def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
         yield instance
 
 
-def queued(instance: DagsterInstance, tags: dict[str, str]) -> dict[str, str]:
+def queued(
+    instance: DagsterInstance, tags: dict[str, str], assets: tuple[AssetKey, ...] | None = None
+) -> dict[str, str]:
     """Queue a run with these tags and return the tags that it has in the queue."""
     location = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="cdc_assets.definitions"))
     origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), "job")
-    run = create_run_for_test(instance, job_name="job", tags=tags, remote_job_origin=origin)
+    chosen = frozenset(assets) if assets else None
+    run = create_run_for_test(instance, job_name="job", tags=tags, remote_job_origin=origin, asset_selection=chosen)
     # The queue never looks at the workspace; only coordinators that launch at once do.
     submitted = instance.run_coordinator.submit_run(SubmitRunContext(run, workspace=None))  # type: ignore[arg-type]
     assert submitted.status == DagsterRunStatus.QUEUED
@@ -40,6 +45,12 @@ def queued(instance: DagsterInstance, tags: dict[str, str]) -> dict[str, str]:
 
 def test_a_run_of_a_partition_is_tagged_with_its_table(instance: DagsterInstance) -> None:
     assert queued(instance, {"dagster/partition": f"shop.orders@{VERSION}"})[TABLE_TAG] == "shop.orders"
+
+
+def test_a_run_of_a_partition_is_tagged_with_its_changefeed(instance: DagsterInstance) -> None:
+    both = (AssetKey(["feed", "ddl"]), AssetKey(["feed", "dml"]))
+    told = queued(instance, {"dagster/partition": f"shop.orders@{VERSION}"}, both)
+    assert told[CHANGEFEED_TAG] == "feed"
 
 
 def test_a_tag_that_the_sensor_gave_stays(instance: DagsterInstance) -> None:
@@ -56,6 +67,23 @@ def test_the_instance_limits_each_table_to_one_run(instance: DagsterInstance) ->
     assert isinstance(coordinator, TableSerializingRunCoordinator)
     limits = {limit["key"]: limit for limit in coordinator.get_run_queue_config().tag_concurrency_limits}
     assert limits[TABLE_TAG] == {"key": TABLE_TAG, "value": {"applyLimitPerUniqueValue": True}, "limit": 1}
+
+
+def test_the_instance_for_production_works_on_postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(ROOT / "deploy" / "dagster.yaml", tmp_path)
+    with ExitStack() as stack:
+        try:
+            environment = stack.enter_context(postgres())
+        except FileNotFoundError as missing:
+            pytest.skip(str(missing))
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        instance = stack.enter_context(DagsterInstance.from_config(str(tmp_path)))
+        assert "Postgres" in type(instance.run_storage).__name__
+        assert queued(instance, {"dagster/partition": f"shop.orders@{VERSION}"})[TABLE_TAG] == "shop.orders"
+        limits = {limit["key"] for limit in instance.get_concurrency_config().run_queue_config.tag_concurrency_limits}  # type: ignore[union-attr]
+        assert limits == {TABLE_TAG, CHANGEFEED_TAG, "dagster/partition"}
+        assert not instance.telemetry_enabled
 
 
 def test_the_instance_sends_nothing_home(instance: DagsterInstance) -> None:

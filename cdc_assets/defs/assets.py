@@ -6,18 +6,19 @@ guaranteed by the lake's own progress, read at the start: whatever order runs co
 """
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
+from cdc_assets.defs.checks import evaluations
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.resources import Source
 from cdc_assets.model import ApplyRows, Life, Phase, Progress, Report, Step
 from cdc_assets.outcome import Outcome, TableOutcome
-from cdc_assets.partitions import PartitionKey, life_of, limit_of, parse_partition_key
+from cdc_assets.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
 from cdc_assets.pipeline import Pipeline, related
 from cdc_assets.plan import Plan
 
@@ -42,15 +43,17 @@ def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetC
 
 def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition) -> list[dg.AssetsDefinition]:
     """Return `ddl` and `dml` of one changefeed."""
-    name = source.changefeed.name
+    name, owners = source.changefeed.name, list(source.changefeed.owners)
 
     @dg.asset(
         key=[name, "ddl"],
         partitions_def=partitions,
         deps=[dg.AssetKey([name, "bucket"])],
-        group_name=_group(name),
+        group_name=source.group,
         kinds={"tidb", "iceberg"},
-        description="The table's schema as of this version: created, changed, renamed or dropped in the lake.",
+        owners=owners,
+        description="The table's schema as of this version: created, changed, renamed or dropped in the lake. What it "
+        "needs first, of the same table or of others, is applied in the same run.",
     )
     def ddl(
         context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource
@@ -58,10 +61,11 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         key = parse_partition_key(context.partition_key)
         with source.pipeline(s3, pyspark, _log(context), fuse=False) as pipeline:
             lives, outcome = _through(pipeline, key, Phase.DDL, context.run_id)
-            _raise_unless_applied(outcome, lives)
+            _tell_lake_tables(context, source, pipeline, outcome)
+            _raise_unless_applied(context, source, pipeline, outcome, lives)
             return dg.MaterializeResult(metadata=ddl_metadata(outcome.plan, key, pipeline.ledger.journal(name)))
 
-    @dg.op(name=f"{_group(name)}_decode", ins={"after": dg.In(dg.Nothing)}, pool="spark")
+    @dg.op(name=f"{source.group}_decode", ins={"after": dg.In(dg.Nothing)}, pool="spark")
     def decode(context: dg.OpExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource) -> Any:
         """Read, decode and check the rows of the partition that are due; they wait in the lake's stage."""
         key = parse_partition_key(context.partition_key)
@@ -69,10 +73,11 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
             before, last = _split(pipeline, key)
             if before:
                 outcome = pipeline.apply(context.run_id, lambda plan: _still(plan, before))
-                _raise_unless_applied(outcome, {step.life for step in before})
-            return (last, pipeline.stage(last)) if last is not None else None
+                _tell_lake_tables(context, source, pipeline, outcome)
+                _raise_unless_applied(context, source, pipeline, outcome, {step.life for step in before})
+            return (last, pipeline.stage(last), pipeline.published) if last is not None else None
 
-    @dg.op(name=f"{_group(name)}_validate")
+    @dg.op(name=f"{source.group}_validate")
     def validate(context: dg.OpExecutionContext, work: Any) -> Any:
         """Show what the checks of the decoding pass found."""
         if work is not None:
@@ -80,7 +85,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         return work
 
     @dg.op(
-        name=f"{_group(name)}_apply",
+        name=f"{source.group}_apply",
         out={"result": dg.Out(dg.Nothing, is_required=False), CHECK: dg.Out()},
         pool="spark",
     )
@@ -90,17 +95,18 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         with source.pipeline(s3, pyspark, fuse=False) as pipeline:
             report: Report | None = work[1].report if work is not None else None
             if report is not None and report.failed:
-                pipeline.lake.discard(work[1])
+                _report(context, source, pipeline, pipeline.refuse(work[0], work[1], context.run_id))
                 yield dg.AssetCheckResult(check_name=CHECK, passed=False, metadata=report_metadata(report))
                 return
             changed = work[1].rows if work is not None else 0
             if work is not None:
+                pipeline.published = work[2]
                 pipeline.commit(work[0], work[1], context.run_id)
-            plan = pipeline.settle(context.run_id).plan
-            held_tables = source.held_tables()
-            for life in life_of(plan, key):
-                for event in lake_table(source, pipeline, plan, held_tables[life], changed):
-                    context.log_event(event)
+            outcome = pipeline.settle(context.run_id)
+            plan = outcome.plan
+            lives = life_of(plan, key)
+            _tell_lake_tables(context, source, pipeline, outcome, lives, changed)
+            _report(context, source, pipeline, outcome, lives)
             yield dg.Output(None, "result", metadata=dml_metadata(plan, key, work[0] if work else None, changed))
             yield dg.AssetCheckResult(check_name=CHECK, passed=True, metadata=report_metadata(report))
 
@@ -109,9 +115,11 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         partitions_def=partitions,
         ins={"ddl": dg.AssetIn(dg.AssetKey([name, "ddl"]), dagster_type=dg.Nothing)},
         check_specs=[check_spec(name, partitions)],
-        group_name=_group(name),
+        group_name=source.group,
         kinds={"pyspark", "iceberg"},
-        description="The rows from this version up to the next one or the checkpoint, decoded, checked and merged.",
+        owners=owners,
+        description="The rows from this version up to the next one or the checkpoint, decoded, checked and merged. "
+        "Run again, a partition whose rows are applied changes nothing.",
     )
     def dml(ddl: Any) -> Any:
         result, check = apply(validate(decode(after=ddl)))
@@ -120,15 +128,32 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
     return [ddl, dml]
 
 
-def _group(name: str) -> str:
-    return "".join(sign if sign.isalnum() or sign == "_" else "_" for sign in name)
-
-
 def _log(context: Any) -> Any:
     def watch(step: Step, number: int, count: int) -> None:
         context.log.info(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
 
     return watch
+
+
+def _tell_lake_tables(
+    context: Any, source: Source, pipeline: Pipeline, outcome: Outcome, lives: Iterable[Life] = (), changed: int = 0
+) -> None:
+    """Log an event for every lake table that got a window or a DDL here, and for those of `lives`."""
+    moved = {table.life for table in outcome.tables if table.steps} | pipeline.accounts.keys() | set(lives)
+    if not moved:
+        return
+    for life, held in source.held_tables().items():
+        if life in moved:
+            for event in lake_table(source, pipeline, outcome.plan, held, changed):
+                context.log_event(event)
+
+
+def _report(
+    context: Any, source: Source, pipeline: Pipeline, outcome: Outcome, lives: Collection[Life] | None = None
+) -> None:
+    """Log the checks of the changefeed and of the tables that the run moved, as a catch-up run does."""
+    for evaluation in evaluations(source, pipeline, outcome, lives):
+        context.log_event(evaluation)
 
 
 # --- which steps a partition needs ------------------------------------------------------------------------------------
@@ -168,18 +193,33 @@ def _still(plan: Plan, wanted: list[Step]) -> list[Step]:
     return [step for step in plan.steps if (step.life, step.at, type(step)) in places]
 
 
-def _raise_unless_applied(outcome: Outcome, lives: set[Life]) -> None:
+def _raise_unless_applied(context: Any, source: Source, pipeline: Pipeline, outcome: Outcome, lives: set[Life]) -> None:
     stopped = [table for table in outcome.tables if table.life in lives and table.state in ("held", "failed")]
     if stopped:
-        raise failure(stopped)
+        _report(context, source, pipeline, outcome)
+        raise failure(stopped, outcome.plan, parse_partition_key(context.partition_key))
 
 
-def failure(stopped: Iterable[TableOutcome]) -> dg.Failure:
-    """One failure that names every table that stopped, with its reason and ways out."""
-    lines = [f"{table.name}: {table.reason}" for table in stopped]
+def failure(stopped: Iterable[TableOutcome], plan: Plan | None = None, asked: PartitionKey | None = None) -> dg.Failure:
+    """One failure that names every table that stopped, with its reason and ways out.
+
+    For a run of one partition it names the earlier one that this one waits for.
+    """
+    stopped = list(stopped)
+    lines = [f"{table.name}: {_waits(table, plan, asked)}{table.reason}" for table in stopped]
     ways = {
         str(table.name): dg.MetadataValue.md("\n".join(f"- {way}" for way in table.ways))
         for table in stopped
         if table.ways
     }
     return dg.Failure("\n".join(lines), metadata=ways, allow_retries=False)
+
+
+def _waits(table: TableOutcome, plan: Plan | None, asked: PartitionKey | None) -> str:
+    if plan is None or asked is None or table.stopped_at is None:
+        return ""
+    before = [event for event in plan.history.lives[table.life].events if event.at <= table.stopped_at]
+    if not before or before[-1].at >= asked.version:
+        return ""
+    stuck = format_partition_key(PartitionKey(before[-1].file.table, before[-1].at))
+    return f"version {asked.version} waits for {stuck}, which is {table.state}: "

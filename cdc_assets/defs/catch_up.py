@@ -1,24 +1,27 @@
-"""Many tables in one run: one Spark serves them all, and each partition that moved is logged as if by its own run."""
+"""Many tables in one run: one Spark serves them all, and each partition that moved is logged as if by its own run.
 
-import warnings
-from collections.abc import Iterator
+A run may linger: while the checkpoint goes on moving it takes the next window of all its tables, so that one warm Spark
+serves many. It ends when its time is over, when the checkpoint rests, and when another run waits in the queue.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from cdc_assets.defs.assets import CHECK, failure
-from cdc_assets.defs.checks import conformance_result, holds_result, quarantine_result, standing
-from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
+from cdc_assets.defs.assets import failure
+from cdc_assets.defs.checks import evaluations
+from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.resources import Source
-from cdc_assets.errors import BadSettings
-from cdc_assets.ledger import JournalEntry
-from cdc_assets.model import Applied, Life, Step
-from cdc_assets.outcome import TableOutcome
-from cdc_assets.partitions import PartitionKey, format_partition_key, partition_keys
+from cdc_assets.due import families
+from cdc_assets.errors import BadSettings, Retryable
+from cdc_assets.model import Life, Step, Tso
+from cdc_assets.outcome import Outcome, TableOutcome
+from cdc_assets.partitions import format_partition_key, partition_keys
 from cdc_assets.pipeline import Pipeline
 from cdc_assets.plan import Plan
 from cdc_assets.release import release
@@ -27,10 +30,17 @@ __all__ = ["CatchUpConfig", "catch_up_job"]
 
 
 class CatchUpConfig(dg.Config):
-    """What a run does beside bringing every table to the checkpoint; both may be left out."""
+    """What a run does beside bringing every table to the checkpoint; all of it may be left out."""
 
     tables: list[str] = Field(
-        default_factory=list, description="Only these tables, as `schema.table@version of birth`; none named means all."
+        default_factory=list,
+        description="Only these tables, and those that they exchange names or rows with, as `schema.table@version of "
+        "birth`; none named means all.",
+    )
+    leave: list[str] = Field(default_factory=list, description="Where all tables are taken: all but these.")
+    linger: bool = Field(
+        default=False,
+        description="Go on while the checkpoint moves, for the changefeed's setting `run_lingers_seconds`.",
     )
     releases: dict[str, str] = Field(
         default_factory=dict,
@@ -48,48 +58,106 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
         context: dg.OpExecutionContext, config: CatchUpConfig, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> Iterator[Any]:
         """Apply DDL and rows in TSO order over all chosen tables; a table that stops does not stop the others."""
-
-        def chosen(life: Life) -> bool:
-            return not config.tables or str(life) in config.tables
-
-        def watch(step: Step, number: int, count: int) -> None:
-            context.log.info(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
-
-        with source.pipeline(s3, pyspark, watch) as pipeline:
+        stopped: dict[Life, TableOutcome] = {}
+        with source.pipeline(s3, pyspark, _watch(context)) as pipeline:
             for held, decision in config.releases.items():
                 context.log.info(f"releasing {held}: {decision}")
                 _release(pipeline, held, decision)
-            before = pipeline.lake.applied()
-            outcome = pipeline.apply(context.run_id, lambda plan: [step for step in plan.steps if chosen(step.life)])
-            plan = outcome.plan
-            _add_partitions(context, plan, name)
-            journal = pipeline.ledger.journal(name)
-            held_tables = source.held_tables()
-            for table in outcome.tables:
-                moved = list(_moved(table, plan, before.get(table.life)))
-                for key, head in moved:
-                    yield from _materializations(plan, key, table, head, journal, name)
-                for key, head in moved:
-                    yield _evaluation(context, format_partition_key(key), table, table.error is None or not head, name)
-                if table.steps and table.life in held_tables:
-                    yield from lake_table(source, pipeline, plan, held_tables[table.life], table.changes)
-        for result in (conformance_result(outcome.findings), *_standing_results(source)):
-            yield _evaluation_of_changefeed(name, result)
-        stopped = [t for t in outcome.tables if t.state in ("held", "failed") and chosen(t.life)]
+            events = RunEvents(context, source, pipeline)
+            pipeline.after = events.after
+            for outcome in _passes(context, config, source, pipeline, events, stopped):
+                events.finish(outcome)
+                asked = _chosen(outcome.plan, config)[1]
+                for table in outcome.tables:
+                    if table.error is not None or (table.state in ("held", "failed") and table.life in asked):
+                        stopped[table.life] = table
+                yield from evaluations(source, pipeline, outcome)
         if stopped:
-            raise failure(stopped)
+            raise failure(stopped.values())
 
-    @dg.job(name=job_name, executor_def=dg.in_process_executor, tags={"cdc/changefeed": name})
+    @dg.job(
+        name=job_name,
+        executor_def=dg.in_process_executor,
+        tags={"cdc/changefeed": name},
+        description="Brings all tables, or those that are named, to the checkpoint in one run.",
+    )
     def job() -> None:
         catch_up()
 
     return job
 
 
-def _standing_results(source: Source) -> tuple[dg.AssetCheckResult, dg.AssetCheckResult]:
-    """Return how the changefeed's tables stand after a run: holds and quarantine."""
-    tables = standing(source)
-    return holds_result(tables), quarantine_result(tables)
+# --- which tables, and how long ---------------------------------------------------------------------------------------
+
+
+def _passes(
+    context: dg.OpExecutionContext,
+    config: CatchUpConfig,
+    source: Source,
+    pipeline: Pipeline,
+    events: RunEvents,
+    stopped: Iterable[Life],
+) -> Iterator[Outcome]:
+    """Bring the tables to the checkpoint, and again while the run lingers; what has stopped is left to a later run."""
+
+    def select(plan: Plan) -> list[Step]:
+        _add_partitions(context, plan, source.changefeed.name)
+        lives = _chosen(plan, config)[0].difference(stopped)
+        return [step for step in plan.steps if step.life in lives]
+
+    end = None
+    while True:
+        events.begin()
+        outcome = pipeline.apply(context.run_id, select)
+        yield outcome
+        if not config.linger:
+            return
+        end = end or time.monotonic() + source.changefeed.run_lingers_seconds
+        if not _moves(context, source, pipeline, outcome.checkpoint, end):
+            return
+
+
+def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
+    """Return the tables that a run takes, and those of them that it was asked for; raises BadSettings."""
+    known = {str(life): life for life in plan.history.lives}
+    if not config.tables:
+        taken = {life for text, life in known.items() if text not in config.leave}
+        return taken, taken
+    if unknown := [text for text in config.tables if text not in known]:
+        raise BadSettings(
+            f"no table of the changefeed is {', '.join(unknown)}; expected schema.table@version of its birth, such as "
+            f"{', '.join(sorted(known)[:5])}. `cdc-assets inspect` lists them."
+        )
+    family = families(plan.history)
+    asked = {known[text] for text in config.tables}
+    return {other for life in asked for other in family[life]}, asked
+
+
+def _moves(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, checkpoint: Tso, end: float) -> bool:
+    """Wait until the checkpoint moves; False once the run is to end."""
+    waiting = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED])
+    while (left := end - time.monotonic()) > 0:
+        if context.instance.get_runs_count(waiting):
+            context.log.info("other runs wait in the queue: this one ends")
+            return False
+        time.sleep(min(left, source.changefeed.sensor_interval_seconds))
+        try:
+            if pipeline.feed.read_checkpoint() > checkpoint:
+                return True
+        except Retryable as error:
+            context.log.warning(f"{error} All windows so far are applied: this run ends.")
+            return False
+    return False
+
+
+def _watch(context: dg.OpExecutionContext) -> Callable[[Step, int, int], None]:
+    def watch(step: Step, number: int, count: int) -> None:
+        context.log.info(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
+
+    return watch
+
+
+# --- what a person decides, and what appeared meanwhile ---------------------------------------------------------------
 
 
 def _release(pipeline: Pipeline, held: str, decision: str) -> None:
@@ -100,70 +168,9 @@ def _release(pipeline: Pipeline, held: str, decision: str) -> None:
     release(pipeline, table, int(version), way.strip(), text.strip(), who="run config")
 
 
-def _evaluation_of_changefeed(name: str, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
-    assert result.check_name is not None
-    return dg.AssetCheckEvaluation(
-        asset_key=dg.AssetKey([name, "bucket"]),
-        check_name=result.check_name,
-        passed=result.passed,
-        severity=result.severity,
-        metadata=result.metadata,
-    )
-
-
 def _add_partitions(context: dg.OpExecutionContext, plan: Plan, name: str) -> None:
-    """Partitions of schema files that appeared after the sensor's tick."""
+    """Add the partitions of schema files that appeared after the sensor's tick."""
     known = set(context.instance.get_dynamic_partitions(f"cdc_{name}"))
     new = [key for key in map(format_partition_key, partition_keys(plan)) if key not in known]
     if new:
         context.instance.add_dynamic_partitions(f"cdc_{name}", new)
-
-
-def _moved(table: TableOutcome, plan: Plan, before: Applied | None) -> Iterator[tuple[PartitionKey, bool]]:
-    """The partitions a run moved: versions taken in, and the head, which rows move (True)."""
-    if not table.steps and table.error is None:
-        return
-    events = [event for event in plan.history.lives[table.life].events if event.at <= table.version]
-    seen = before.ddl if before is not None else -1
-    for number, event in enumerate(events):
-        head = number == len(events) - 1
-        if event.at > seen or head:
-            yield PartitionKey(event.file.table, event.at), head
-
-
-def _materializations(
-    plan: Plan, key: PartitionKey, table: TableOutcome, head: bool, journal: tuple[JournalEntry, ...], name: str
-) -> Iterator[dg.AssetMaterialization]:
-    """One event of `ddl`, and one of `dml` unless the partition's rows were refused."""
-    partition = format_partition_key(key)
-    yield dg.AssetMaterialization([name, "ddl"], partition=partition, metadata=ddl_metadata(plan, key, journal))
-    if table.error is None or not head:
-        metadata = dml_metadata(plan, key, None, table.changes if head else 0)
-        yield dg.AssetMaterialization([name, "dml"], partition=partition, metadata=metadata)
-
-
-def _evaluation(
-    context: dg.OpExecutionContext, partition: str, table: TableOutcome, passed: bool, name: str
-) -> dg.AssetCheckEvaluation:
-    """Return the check of a partition; it counts there only with the materialization that it is about."""
-    dml = dg.AssetKey([name, "dml"])
-    records = context.instance.fetch_materializations(
-        dg.AssetRecordsFilter(asset_key=dml, asset_partitions=[partition]), limit=1
-    ).records
-    target = None
-    if records:
-        target = AssetCheckEvaluationTargetMaterializationData(
-            storage_id=records[0].storage_id, run_id=records[0].run_id, timestamp=records[0].timestamp
-        )
-    reason = {} if passed else {"reason": table.reason}
-    metadata = {**report_metadata(table.report), **reason}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.PreviewWarning)
-        return dg.AssetCheckEvaluation(
-            asset_key=dml,
-            check_name=CHECK,
-            passed=passed,
-            metadata=metadata,
-            target_materialization_data=target,
-            partition=partition,
-        )

@@ -2,73 +2,121 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import dagster as dg
 from dagster_aws.s3 import S3Resource
+from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.config import ChangefeedSettings, LakeSettings, Settings
+from cdc_assets.defs.alerts import failure_alerts
 from cdc_assets.defs.assets import changefeed_assets
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.checks import changefeed_checks
+from cdc_assets.defs.freshness import freshness_sensor
+from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
 from cdc_assets.defs.metadata import lake_key
-from cdc_assets.defs.resources import Source, spark_resource
+from cdc_assets.defs.rebuild import rebuild_job
+from cdc_assets.defs.resources import S3Credentials, Source, spark_resource
 from cdc_assets.defs.sensor import checkpoint_sensor
+from cdc_assets.errors import BadSettings
 from cdc_assets.model import TableId
 from cdc_assets.opening import known_tables
 
 __all__ = ["build_changefeed_defs", "build_defs"]
 
+_S3, _SPARK = S3Credentials(), spark_resource()
+"""One object each for all changefeeds of a code location, or Dagster refuses to merge their definitions."""
+
 
 def build_changefeed_defs(
-    changefeed: ChangefeedSettings, lake: LakeSettings, s3: S3Resource | None = None
+    changefeed: ChangefeedSettings | None = None,
+    lake: LakeSettings | str | os.PathLike[str] | None = None,
+    s3: S3Resource | None = None,
+    pyspark: LazyPySparkResource | None = None,
+    **settings: Any,
 ) -> dg.Definitions:
-    """Return assets, check, jobs and sensor of one changefeed.
+    """Return assets, checks, jobs and sensors of one changefeed.
 
-    Nothing of the bucket is read here. Lake tables that runs have seen so far have assets of their own; a new one shows
-    its lineage after the code location is reloaded.
+    `changefeed` is its settings, which may be given as keywords instead (`name`, `sink_uri`, …: those of
+    `changefeeds.yaml`); `lake` its lake, or the directory of a local one; `s3` where the credentials of the bucket come
+    from, the environment by default; `pyspark` a Spark that is configured otherwise than the lake's. Nothing of the
+    bucket is read here. Lake tables that runs have seen so far have assets of their own; a new one shows its lineage
+    after the code location is reloaded. Raises BadSettings.
     """
+    if lake is None or (changefeed is not None and settings):
+        raise BadSettings(
+            "build_changefeed_defs takes a changefeed, as settings or as keywords and not as both, and a lake. Give "
+            "lake=LakeSettings(…), or the directory of a local one."
+        )
+    changefeed = changefeed or ChangefeedSettings(**settings)
+    lake = lake if isinstance(lake, LakeSettings) else LakeSettings.from_warehouse(lake)
     source = Source(changefeed, lake)
     name = changefeed.name
     partitions = dg.DynamicPartitionsDefinition(name=f"cdc_{name}")
-    job_name = "".join(sign if sign.isalnum() else "_" for sign in name)
+    job_name = source.group
     catch_up = catch_up_job(source, f"{job_name}_catch_up")
+    maintenance = maintenance_job(source, f"{job_name}_maintain")
     assets = changefeed_assets(source, partitions)
     by_partition = dg.define_asset_job(
         f"{job_name}_partition",
         selection=dg.AssetSelection.assets([name, "ddl"], [name, "dml"]),
-        partitions_def=partitions,
         executor_def=dg.in_process_executor,
-        description="One version of one table: its DDL, then its rows.",
+        description="One version of one table: its DDL, then its rows. Launched as a backfill over partitions in any "
+        "order it ends right, for the lake's own progress decides what is due; what is applied already stays as it is.",
     )
     return dg.Definitions(
         assets=[
-            dg.AssetSpec(
-                [name, "bucket"],
-                group_name=job_name,
-                kinds={"tidb"},
-                description=f"What TiCDC writes to {changefeed.uri}.",
-            ),
+            _bucket_spec(source),
             *assets,
-            *(_lake_spec(source, table, job_name) for table in known_tables(lake, name)),
+            *(_lake_spec(source, table) for table in known_tables(lake, name)),
         ],
         asset_checks=changefeed_checks(source),
-        jobs=[by_partition, catch_up],
-        sensors=[checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint")],
-        resources={"pyspark": spark_resource(lake), "s3": s3 or S3Resource()},
+        jobs=[by_partition, catch_up, rebuild_job(source, f"{job_name}_rebuild"), maintenance],
+        schedules=[maintenance_schedule(source, maintenance, f"{job_name}_maintenance")],
+        sensors=[
+            checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint"),
+            *([freshness_sensor(source)] if changefeed.lag_targets or changefeed.lag_target_seconds else []),
+        ],
+        resources={"pyspark": pyspark or _SPARK, "s3": s3 or _S3},
         executor=dg.in_process_executor,
     )
 
 
 def build_defs(settings: Settings) -> dg.Definitions:
-    """Return the definitions of every changefeed of a settings file."""
+    """Return the definitions of every changefeed of a settings file, and a sensor that tells a webhook of failures."""
     lake = settings.needed_lake()
-    return dg.Definitions.merge(*(build_changefeed_defs(changefeed, lake) for changefeed in settings.changefeeds))
+    alerts = dg.Definitions(sensors=[failure_alerts(changefeed.name for changefeed in settings.changefeeds)])
+    return dg.Definitions.merge(*(build_changefeed_defs(one, lake) for one in settings.changefeeds), alerts)
 
 
-def _lake_spec(source: Source, table: TableId, group: str) -> dg.AssetSpec:
+def _bucket_spec(source: Source) -> dg.AssetSpec:
+    changefeed = source.changefeed
+    store = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "az": "azure"}.get(changefeed.location[0], "file")
+    return dg.AssetSpec(
+        [changefeed.name, "bucket"],
+        group_name=source.group,
+        kinds={"tidb", store, "json" if changefeed.sink_options.protocol == "canal-json" else "csv"},
+        owners=list(changefeed.owners),
+        metadata={"dagster/uri": changefeed.uri, "protocol": changefeed.sink_options.protocol, "tz": changefeed.tz},
+        description=f"What TiCDC writes to {changefeed.uri}: schema files, data files and the checkpoint. Read only.",
+    )
+
+
+def _lake_spec(source: Source, table: TableId) -> dg.AssetSpec:
+    target = source.changefeed.lag_target_of(table)
+    namespace = source.changefeed.namespace_of(table.schema)
     return dg.AssetSpec(
         lake_key(table),
         deps=[dg.AssetKey([source.changefeed.name, "dml"])],
-        group_name=group,
+        group_name=source.group,
         kinds={"iceberg", "table"},
-        description=f"{table} as the source has it.",
+        owners=list(source.changefeed.owners),
+        metadata={
+            "dagster/table_name": f"{namespace}.{table.table}",
+            **({"lag_target_seconds": target} if target is not None else {}),
+        },
+        description=f"{table} as the source has it, through the checkpoint that `applied_time` shows; one column more, "
+        "`_cdc_commit_ts`. Any Iceberg reader may query it.",
     )

@@ -1,31 +1,70 @@
-"""Checks on the changefeed as a whole: its conformance, tables on hold, records in quarantine.
+"""Checks on the changefeed as a whole and on each of its lake tables. Every failing one says what to do next.
 
-They stand on the asset of the bucket, can be run by hand, and are reported by every run that catches tables up. None of
-them blocks: what must not be written is stopped before, table by table.
+    on the bucket       conformance, completeness (files missing, changed, vanished), holds, quarantine
+    on a lake table     row_arithmetic (before + inserted - deleted = after), freshness (against its own lag target)
+    on a dml partition  column_types: the one that gates the write, see `assets`
+
+All can be run by hand, and are reported by every run that applies something: by the catch-up run of the sensor and by a
+partition's run alike. None of these blocks: what must not be written is stopped before, table by table.
+
+Dagster's own freshness policies look at the last materialization, so a table without new rows would be called late;
+here a table is as fresh as the TSO through which everything is applied.
 """
 
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
+from cdc_assets.account import Account, seconds_text
 from cdc_assets.conformance import Finding, Severity
+from cdc_assets.defs.metadata import lake_key
 from cdc_assets.defs.resources import Source
-from cdc_assets.opening import TableStatus, conformance_report, lake_status
+from cdc_assets.describe import tso_time
+from cdc_assets.findings import FILE_RULES
+from cdc_assets.ledger import TableState
+from cdc_assets.model import Life, TableId, Tso, wall_clock_ms
+from cdc_assets.opening import TableStatus, conformance_report, known_tables, lake_status
+from cdc_assets.outcome import Outcome, TableOutcome
+from cdc_assets.pipeline import Pipeline
 
-__all__ = ["CHECKS", "changefeed_checks", "conformance_result", "holds_result", "quarantine_result", "standing"]
+__all__ = [
+    "CHECKS",
+    "Freshness",
+    "changefeed_checks",
+    "completeness_result",
+    "conformance_result",
+    "evaluation",
+    "evaluations",
+    "freshness_of",
+    "holds_result",
+    "quarantine_result",
+    "standing",
+    "table_results",
+]
 
-CHECKS = ("conformance", "holds", "quarantine")
+CHECKS = ("conformance", "completeness", "holds", "quarantine")
+"""Names of the checks on the bucket's asset."""
+
+FRESHNESS, ARITHMETIC = "freshness", "row_arithmetic"
 
 
 def changefeed_checks(source: Source) -> list[dg.AssetChecksDefinition]:
-    """Return the three checks of a changefeed."""
+    """Return the checks of a changefeed and of the lake tables that runs have seen so far."""
     bucket = dg.AssetKey([source.changefeed.name, "bucket"])
 
     @dg.asset_check(asset=bucket, name="conformance", description="The changefeed writes what can be kept equal.")
     def conformance(s3: S3Resource) -> dg.AssetCheckResult:
         return conformance_result(conformance_report(source.with_credentials(s3)))
+
+    @dg.asset_check(asset=bucket, name="completeness", description="No file is missing, changed or vanished unread.")
+    def completeness(s3: S3Resource) -> dg.AssetCheckResult:
+        with source.pipeline(s3) as pipeline:
+            return completeness_result(pipeline.stand().findings)
 
     @dg.asset_check(asset=bucket, name="holds", description="No table is on hold.")
     def holds() -> dg.AssetCheckResult:
@@ -35,7 +74,79 @@ def changefeed_checks(source: Source) -> list[dg.AssetChecksDefinition]:
     def quarantine() -> dg.AssetCheckResult:
         return quarantine_result(standing(source))
 
-    return [conformance, holds, quarantine]
+    return [conformance, completeness, holds, quarantine, *_table_checks(source)]
+
+
+def _table_checks(source: Source) -> list[dg.AssetChecksDefinition]:
+    specs = [spec for table in known_tables(source.lake, source.changefeed.name) for spec in _specs(source, table)]
+    if not specs:
+        return []
+
+    @dg.multi_asset_check(name=f"{source.group}_lake_tables", specs=specs, can_subset=True)
+    def lake_tables(context: dg.AssetCheckExecutionContext, s3: S3Resource) -> Iterator[dg.AssetCheckResult]:
+        wanted = context.selected_asset_check_keys
+        with source.pipeline(s3) as pipeline:
+            outcome = pipeline.stand()
+            results = list(table_results(source, pipeline, outcome.tables, outcome.checkpoint, time.time()))
+        for result in results:
+            assert result.asset_key is not None
+            assert result.check_name is not None
+            if dg.AssetCheckKey(result.asset_key, result.check_name) in wanted:
+                yield result
+
+    return [lake_tables]
+
+
+def _specs(source: Source, table: TableId) -> Iterator[dg.AssetCheckSpec]:
+    yield dg.AssetCheckSpec(
+        ARITHMETIC,
+        asset=lake_key(table),
+        description="Rows before, plus inserted, minus deleted, are the rows after: of every window.",
+    )
+    target = source.changefeed.lag_target_of(table)
+    if target is not None:
+        description = f"Everything is applied through at least {seconds_text(target)} ago."
+        yield dg.AssetCheckSpec(FRESHNESS, asset=lake_key(table), description=description)
+
+
+def evaluations(
+    source: Source, pipeline: Pipeline, outcome: Outcome, touched: Collection[Life] | None = None
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Yield what a run has to report: all checks of the changefeed, and those of the lake tables that it touched.
+
+    Without `touched` these are the tables of the outcome that took a step or stopped.
+    """
+    bucket = dg.AssetKey([source.changefeed.name, "bucket"])
+    tables = standing(source)
+    for result in (
+        conformance_result(outcome.findings),
+        completeness_result(outcome.findings),
+        holds_result(tables),
+        quarantine_result(tables),
+    ):
+        yield evaluation(bucket, result)
+    if touched is None:
+        touched = {table.life for table in outcome.tables if table.steps or table.error is not None}
+    moved = [table for table in outcome.tables if table.life in touched]
+    for result in table_results(source, pipeline, moved, outcome.checkpoint, time.time()):
+        assert result.asset_key is not None
+        yield evaluation(result.asset_key, result)
+
+
+def evaluation(key: dg.AssetKey, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
+    """Return a check's result as the event that a run or a sensor logs."""
+    assert result.check_name is not None
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=result.check_name,
+        passed=result.passed,
+        severity=result.severity,
+        metadata=result.metadata,
+        description=result.description,
+    )
+
+
+# --- the changefeed ---------------------------------------------------------------------------------------------------
 
 
 def standing(source: Source) -> list[TableStatus]:
@@ -48,9 +159,28 @@ def standing(source: Source) -> list[TableStatus]:
 
 def conformance_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
     """Fail for what stops or holds tables, warn for the rest; each finding says what to do."""
-    grave = [finding for finding in findings if finding.severity is not Severity.WARNING]
-    metadata = {"findings": dg.MetadataValue.md("\n".join(f"- {finding.text}" for finding in findings) or "none")}
-    return _result("conformance", not findings, metadata, error=bool(grave))
+    found = [finding for finding in findings if finding.rule not in (*FILE_RULES, "missing-files")]
+    grave = [finding for finding in found if finding.severity is not Severity.WARNING]
+    return _result(
+        "conformance",
+        not found,
+        {"findings": _points(finding.text for finding in found)},
+        error=bool(grave),
+        description=_first(found, "What the changefeed writes can be kept equal."),
+    )
+
+
+def completeness_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
+    """Fail for files that are missing or vanished, warn for those that changed; each finding says what to do."""
+    found = [finding for finding in findings if finding.rule in FILE_RULES]
+    metadata: dict[str, Any] = {rule: sum(finding.rule == rule for finding in found) for rule in FILE_RULES}
+    return _result(
+        "completeness",
+        not found,
+        {**metadata, "findings": _points(finding.text for finding in found)},
+        error=any(finding.rule != "files-changed" for finding in found),
+        description=_first(found, "No file is missing, changed or vanished unread."),
+    )
 
 
 def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
@@ -60,20 +190,146 @@ def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
         table.table: dg.MetadataValue.md("\n".join([table.reason, "", *(f"- {way}" for way in table.ways)]))
         for table in stopped
     }
-    return _result("holds", not stopped, metadata, error=True)
+    names = ", ".join(table.table for table in stopped)
+    told = f"{names}: see the ways out; the other tables go on." if stopped else "No table is on hold."
+    return _result("holds", not stopped, metadata, error=True, description=told)
 
 
 def quarantine_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
     """Fail while records wait in quarantine; `cdc-assets quarantine` lists and replays them."""
     waiting = {table.table: table.quarantined for table in tables if table.quarantined}
     metadata = {name: dg.MetadataValue.int(count) for name, count in waiting.items()}
-    return _result("quarantine", not waiting, metadata, error=True)
+    told = (
+        f"{sum(waiting.values()):,} records of {', '.join(waiting)} are kept aside: `cdc-assets quarantine` lists them "
+        "with their reasons, `cdc-assets quarantine --replay` takes them in once the cause is mended."
+        if waiting
+        else "No record waits in quarantine."
+    )
+    return _result("quarantine", not waiting, metadata, error=True, description=told)
+
+
+# --- lake tables ------------------------------------------------------------------------------------------------------
+
+
+def table_results(
+    source: Source, pipeline: Pipeline, tables: Iterable[TableOutcome], checkpoint: Tso, now: float
+) -> Iterator[dg.AssetCheckResult]:
+    """Yield the results for lake tables as of `now`, seconds since 1970. Dropped tables have none."""
+    accounts = pipeline.ledger.accounts(source.changefeed.name)
+    for table in tables:
+        if table.state == "dropped":
+            continue
+        yield arithmetic_result(table.name, accounts.get(str(table.life), ()))
+        fresh = freshness_of(source, table, checkpoint, now)
+        if fresh is not None:
+            yield fresh.result()
+
+
+def arithmetic_result(table: TableId, accounts: Sequence[Account]) -> dg.AssetCheckResult:
+    """Fail while a window is known whose rows do not add up; it stays known until the table is rebuilt."""
+    wrong = [account.mismatch for account in accounts if account.mismatch]
+    metadata: dict[str, Any] = {}
+    if accounts:
+        last = accounts[-1]
+        numbers = ("rows_before", "inserted", "updated", "deleted", "rows_after")
+        known = {name: getattr(last, name) for name in numbers}
+        metadata = {name: dg.MetadataValue.int(number) for name, number in known.items() if number is not None}
+        metadata["window"] = f"{last.lo} < commit-ts <= {last.hi}"
+    if wrong:
+        metadata["windows that do not add up"] = _points(wrong)
+    told = wrong[0] if wrong else "The rows of every window add up."
+    return _result(ARITHMETIC, not wrong, metadata, error=True, description=told, asset_key=lake_key(table))
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How far a table is behind the present: from the TSO through which everything is applied, in seconds."""
+
+    table: TableId
+    age_seconds: float
+    target_seconds: int
+    through: Tso
+    checkpoint: Tso
+    reason: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether the table keeps its lag target."""
+        return self.age_seconds <= self.target_seconds
+
+    @property
+    def sentence(self) -> str:
+        """How late the table is, why, and what to do."""
+        told = (
+            f"{self.table} is applied through {tso_time(self.through) if self.through else 'nothing yet'}: "
+            f"{seconds_text(self.age_seconds)} behind the present, its target is {seconds_text(self.target_seconds)}."
+        )
+        if self.passed:
+            return told
+        if self.reason:
+            return f"{told} It does not go on: {self.reason}"
+        if self.through >= self.checkpoint:
+            return (
+                f"{told} All that the changefeed has published is applied, so it is the checkpoint that stands still: "
+                "look at the changefeed (`cdc cli changefeed query`) and at its way into the bucket."
+            )
+        return (
+            f"{told} The changefeed has published more: is the sensor on, do runs wait in the queue or fail, are they "
+            "too few for what comes in (settings runs_at_once, run_tables)?"
+        )
+
+    def result(self) -> dg.AssetCheckResult:
+        """Return this as a check's result."""
+        metadata: dict[str, Any] = {
+            "age_seconds": dg.MetadataValue.float(self.age_seconds),
+            "target_seconds": dg.MetadataValue.int(self.target_seconds),
+            "applied_time": tso_time(self.through) if self.through else "",
+        }
+        return _result(FRESHNESS, self.passed, metadata, True, self.sentence, lake_key(self.table))
+
+
+def freshness_of(source: Source, table: TableOutcome | TableState, checkpoint: Tso, now: float) -> Freshness | None:
+    """Return how fresh a table is as of `now`, seconds since 1970; None for one without target, and for one dropped.
+
+    A table of which nothing is applied yet is as old as its DDL.
+    """
+    target = source.changefeed.lag_target_of(table.name)
+    if target is None or table.state == "dropped":
+        return None
+    age = max(0.0, now - wall_clock_ms(table.through or table.version) / 1000)
+    return Freshness(table.name, round(age, 3), target, table.through, checkpoint, table.reason)
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def _points(lines: Iterable[str]) -> dg.MarkdownMetadataValue:
+    return dg.MetadataValue.md("\n".join(f"- {line}" for line in lines) or "none")
+
+
+def _first(findings: Sequence[Finding], otherwise: str) -> str:
+    if not findings:
+        return otherwise
+    more = f" ({len(findings) - 1} more)" if len(findings) > 1 else ""
+    return findings[0].text + more
 
 
 def _result(
-    name: str, passed: bool, metadata: dict[str, dg.MarkdownMetadataValue] | dict[str, dg.IntMetadataValue], error: bool
+    name: str,
+    passed: bool,
+    metadata: Mapping[str, Any],
+    error: bool,
+    description: str,
+    asset_key: dg.AssetKey | None = None,
 ) -> dg.AssetCheckResult:
     severity = dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
-        return dg.AssetCheckResult(check_name=name, passed=passed, severity=severity, metadata={**metadata})
+        return dg.AssetCheckResult(
+            asset_key=asset_key,
+            check_name=name,
+            passed=passed,
+            severity=severity,
+            metadata={**metadata},
+            description=description,
+        )

@@ -1,24 +1,55 @@
-"""What Dagster shows of a partition, a window's report and a lake table."""
+"""What Dagster shows of a partition, a window's report and a lake table.
+
+Keys that begin with `dagster/` are Dagster's own: it shows them in places of their own. Numbers are numbers, so that
+the UI plots them: rows, changes, lag by stage and bytes of every run stand beside each other. A TSO is text: no plot
+could show its digits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
 
+from cdc_assets.account import Account
 from cdc_assets.defs.resources import Source
 from cdc_assets.describe import column_type, tso_time
+from cdc_assets.errors import MalformedData
 from cdc_assets.fidelity import format_report
+from cdc_assets.formats import COMMIT_TS
+from cdc_assets.history import TableHistory
 from cdc_assets.lake.state import Held
 from cdc_assets.ledger import JournalEntry
-from cdc_assets.model import ApplyRows, Life, Report, TableId, wall_clock_ms
-from cdc_assets.partitions import PartitionKey, life_of
+from cdc_assets.model import (
+    AddColumn,
+    ApplyRows,
+    Column,
+    RenameColumn,
+    Report,
+    TableId,
+    TableSchema,
+    Tso,
+    wall_clock_ms,
+)
+from cdc_assets.mysql_types import spark_type
+from cdc_assets.partitions import PartitionKey, life_of, limit_of
 from cdc_assets.pipeline import Pipeline
 from cdc_assets.plan import Plan
 from cdc_assets.window import sentence
 
-__all__ = ["ddl_metadata", "dml_metadata", "lake_key", "lake_table", "report_metadata"]
+__all__ = [
+    "column_lineage",
+    "ddl_metadata",
+    "dml_metadata",
+    "lake_key",
+    "lake_table",
+    "origins",
+    "report_metadata",
+]
+
+MAX_FILES = 100
+"""Names of files that an event carries; all are in the ledger (`cdc-assets files`)."""
 
 
 def lake_key(table: TableId) -> dg.AssetKey:
@@ -28,35 +59,54 @@ def lake_key(table: TableId) -> dg.AssetKey:
     )
 
 
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
 def ddl_metadata(plan: Plan, key: PartitionKey, journal: Iterable[JournalEntry]) -> dict[str, Any]:
     """The DDL's text, what was run for it, and the columns afterwards."""
     done = [entry for entry in journal if entry.tso == key.version]
     found: dict[str, Any] = {
-        "version": key.version,
+        "version": str(key.version),
         "time": tso_time(key.version),
         "statements": dg.MetadataValue.md(_code(s for entry in done for s in entry.statements)),
     }
     for life in life_of(plan, key):
         event = next(event for event in plan.history.lives[life].events if event.at == key.version)
         found["query"] = dg.MetadataValue.md(_code([event.file.query])) if event.file.query else "no DDL text"
-        found["action"] = event.action
-        found["columns"] = _columns(plan, life)
+        found["action"] = event.told_action
+        found["columns"] = _columns(event.after, lake=False)
+        found["schema_file"] = event.file.path
+    for file in plan.history.other_files:  # of a database or a view
+        if (file.table, file.version) == (key.table, key.version):
+            found["query"] = dg.MetadataValue.md(_code([file.query])) if file.query else "no DDL text"
+            found["schema_file"] = file.path
     return found
 
 
 def dml_metadata(plan: Plan, key: PartitionKey, step: ApplyRows | None, changed: int) -> dict[str, Any]:
-    """Which window was applied, from how many files."""
+    """Which window was applied, from how many files; without a `step`, those of the plan that concern the partition."""
+    through = min((limit_of(plan, life, key.version) for life in life_of(plan, key)), default=plan.checkpoint)
     found: dict[str, Any] = {
-        "checkpoint_ts": plan.checkpoint,
-        "applied_through": tso_time(plan.checkpoint),
+        "checkpoint_ts": str(plan.checkpoint),
+        "applied_through": tso_time(through),
         "changes": changed,
     }
-    if step is not None:
-        found["commit_ts_low"], found["commit_ts_high"] = step.lo, step.hi
-        found["files"] = len(step.files)
-        found["file_bytes"] = sum(file.size for file in step.files)
-        found["source_files"] = dg.MetadataValue.json([file.path for file in step.files[:100]])
+    steps = [step] if step is not None else list(_windows(plan, key))
+    if steps:
+        files = {file.path: file for one in steps for file in one.files}
+        found["commit_ts_low"], found["commit_ts_high"] = str(steps[0].lo), str(steps[-1].hi)
+        found["files"] = len(files)
+        found["file_bytes"] = sum(file.size for file in files.values())
+        found["source_files"] = dg.MetadataValue.json(list(files)[:MAX_FILES])
     return found
+
+
+def _windows(plan: Plan, key: PartitionKey) -> Iterator[ApplyRows]:
+    for life in life_of(plan, key):
+        limit = limit_of(plan, life, key.version)
+        for step in plan.of(life):
+            if isinstance(step, ApplyRows) and step.lo < limit and step.hi >= key.version:
+                yield step
 
 
 def report_metadata(report: Report | None) -> dict[str, Any]:
@@ -66,6 +116,10 @@ def report_metadata(report: Report | None) -> dict[str, Any]:
     found: dict[str, Any] = {"records": report.rows, "rejected": report.reject_count, "seconds": report.seconds}
     if report.rejects:
         found["first failures"] = dg.MetadataValue.md("\n".join(f"- {sentence(reject)}" for reject in report.rejects))
+        found["what to do"] = (
+            "Restore the file as TiCDC wrote it or correct the settings that it is read by, then run the partition "
+            "again; or let such records be kept aside (setting quarantine) and the rest be applied."
+        )
     if report.notes:
         found["changed values"] = dg.MetadataValue.json(
             {f"{column}: {rule}": count for (column, rule), count in report.notes.items()}
@@ -73,48 +127,142 @@ def report_metadata(report: Report | None) -> dict[str, Any]:
     return found
 
 
+# --- lake tables ------------------------------------------------------------------------------------------------------
+
+
 def lake_table(
     source: Source, pipeline: Pipeline, plan: Plan, held: Held, changed: int
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield the event of a lake table: rows, schema, place, lag; nothing for one that has no name."""
+    """Yield the event of a lake table: rows, schema, place, lag; nothing for one that has no name.
+
+    Each window that the pipeline committed is told by one event; `changed` counts where none was committed in it.
+    """
     life = held.life
-    name = plan.history.lives[life].name
-    if name is None:
+    accounts = pipeline.accounts.pop(life, [])
+    history = plan.history.lives[life]
+    if history.name is None:
         return
     through = held.label.progress.tso
+    schema = _schema_at(history, held.label.ddl)
+    behind = wall_clock_ms(plan.checkpoint) - wall_clock_ms(through) if through else 0
     metadata: dict[str, Any] = {
-        "dagster/column_schema": _columns(plan, life),
-        "dagster/table_name": f"{source.changefeed.namespace_of(name.schema)}.{name.table}",
-        "applied_ts": through,
+        "dagster/column_schema": _columns(schema, lake=True),
+        "dagster/column_lineage": column_lineage(history, held.label.ddl, source.changefeed.name),
+        "dagster/table_name": f"{source.changefeed.namespace_of(history.name.schema)}.{history.name.table}",
+        "applied_ts": str(through),
         "applied_time": tso_time(through) if through else "",
-        "lag_seconds": max(0, wall_clock_ms(plan.checkpoint) - wall_clock_ms(through)) / 1000 if through else 0.0,
-        "changes": changed,
+        "behind_checkpoint_seconds": max(0, behind) / 1000,
+        "changes": sum(account.changes for account in accounts) if accounts else changed,
+        **_series(accounts),
     }
+    told = {"dagster/row_count": held.rows, "dagster/size_bytes": held.file_bytes, "data_files": held.data_files}
+    metadata.update({name: dg.MetadataValue.int(count) for name, count in told.items() if count is not None})
     fidelity = pipeline.ledger.fidelity(source.changefeed.name, life)
     if fidelity:
         metadata["fidelity"] = dg.MetadataValue.md(format_report(fidelity))
-    if held.rows is not None:
-        metadata["dagster/row_count"] = held.rows
     if held.location:
         metadata["dagster/uri"] = held.location
-    yield dg.AssetMaterialization(lake_key(name), metadata=metadata)
+    yield dg.AssetMaterialization(lake_key(history.name), metadata=metadata)
 
 
-def _columns(plan: Plan, life: Life) -> dg.TableSchemaMetadataValue:
-    schema = plan.history.lives[life].schema
-    return dg.MetadataValue.table_schema(
-        dg.TableSchema(
-            columns=[
-                dg.TableColumn(
-                    column.name or " ",
-                    column_type(column),
-                    description="virtual generated: not in the lake" if column.virtual else None,
-                    constraints=dg.TableColumnConstraints(
-                        nullable=column.nullable, unique=schema.key == (column.name,)
-                    ),
-                )
-                for column in schema.columns
-            ]
+def _series(accounts: Sequence[Account]) -> dict[str, Any]:
+    """Numbers of the windows that a run committed: sums, and the lag of the newest change (see `account.Lag`)."""
+    if not accounts:
+        return {}
+    found: dict[str, Any] = {
+        name: dg.MetadataValue.int(sum(getattr(account, name) for account in accounts))
+        for name in ("inserted", "updated", "deleted", "files", "file_bytes")
+    }
+    found["seconds"] = dg.MetadataValue.float(sum(account.seconds for account in accounts))
+    found["snapshot"] = dg.MetadataValue.text(str(accounts[-1].snapshot))
+    lag = accounts[-1].lag
+    if lag is not None:
+        found["lag_seconds"] = dg.MetadataValue.float(lag.total_seconds)
+        for stage, seconds, share in zip(
+            ("written", "checkpoint", "applied"),
+            (lag.written_seconds, lag.checkpoint_seconds, lag.applied_seconds),
+            lag.shares,
+            strict=True,
+        ):
+            if seconds is not None:
+                found[f"lag_{stage}_seconds"] = dg.MetadataValue.float(seconds)
+                found[f"lag_{stage}_share"] = dg.MetadataValue.float(share)
+    return found
+
+
+def _schema_at(history: TableHistory, ddl: Tso) -> TableSchema:
+    """The schema that a table has: later DDL may wait for a person."""
+    return next((event.after for event in reversed(history.events) if event.at <= ddl), history.events[0].after)
+
+
+def _columns(schema: TableSchema, lake: bool) -> dg.TableSchemaMetadataValue:
+    """Columns with their source types and comments; of the `lake`, which also has the commit-ts, with their own."""
+    columns = [
+        dg.TableColumn(
+            column.name or " ",
+            column_type(column),
+            description=_told(
+                column.comment,
+                "virtual generated: not in the lake" if column.virtual else _lake_type(column),
+                f"kept, the source dropped it at {column.kept}" if column.kept else "",
+            ),
+            constraints=dg.TableColumnConstraints(nullable=column.nullable, unique=schema.key == (column.name,)),
+        )
+        for column in (schema.stored if lake else schema.columns)
+    ]
+    if lake:
+        columns.append(
+            dg.TableColumn(COMMIT_TS, "BIGINT", description="TSO of the row's last change; lake type bigint")
+        )
+    return dg.MetadataValue.table_schema(dg.TableSchema(columns=columns))
+
+
+def _lake_type(column: Column) -> str:
+    try:
+        return f"lake type {spark_type(column)}"
+    except MalformedData:
+        return "of a type that the lake does not take"
+
+
+def _told(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def origins(history: TableHistory, ddl: Tso) -> dict[str, str]:
+    """Return the name that each column was born with, by the name that it has after the DDL of that version."""
+    names = {column.name: column.name for column in history.events[0].after.columns}
+    for event in history.events[1:]:
+        if event.at > ddl:
+            break
+        renamed = {
+            change.new: names.get(change.old, change.old)
+            for change in event.changes
+            if isinstance(change, RenameColumn)
+        }
+        added = {change.column.name for change in event.changes if isinstance(change, AddColumn)}
+        names = {
+            column.name: column.name
+            if column.name in added
+            else renamed.get(column.name, names.get(column.name, column.name))
+            for column in event.after.columns
+        }
+    return names
+
+
+def column_lineage(history: TableHistory, ddl: Tso, changefeed: str) -> dg.TableColumnLineageMetadataValue:
+    """Return from which column of the source, by the names of its birth, each column of a lake table comes.
+
+    A changefeed's `ddl` stands for all of its tables, so a column there is `schema.table.column`.
+    """
+    upstream = dg.AssetKey([changefeed, "ddl"])
+    stored = {column.name for column in _schema_at(history, ddl).stored}
+    return dg.MetadataValue.column_lineage(
+        dg.TableColumnLineage(
+            {
+                name: [dg.TableColumnDep(upstream, f"{history.life.born_as}.{born}")]
+                for name, born in origins(history, ddl).items()
+                if name in stored
+            }
         )
     )
 

@@ -1,25 +1,45 @@
 """The sensor on the checkpoint: it compares what is available with what is applied and asks for what is due.
 
-It keeps no history of its own. A tick without a new checkpoint costs one small read. Whatever a crash or a failed run
-left behind is due again at a later tick.
+    same checkpoint, nothing to wait for ──▶ skip, after one small read
+    runs enough under way                ──▶ skip: they take what is there
+    else list and plan ──▶ new partitions, and a run for each batch of due tables
+
+What is due is decided by the lake's own progress, so whatever a crash or a failed run left behind is due again. The
+cursor only remembers how often tables were asked for in vain (they rest, longer each time) and when to look again.
 """
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
+from cdc_assets.changefeed import Changefeed
 from cdc_assets.defs.resources import Source
-from cdc_assets.errors import MetadataMissing
-from cdc_assets.model import HoldTable, Life
-from cdc_assets.partitions import format_partition_key, partition_keys
+from cdc_assets.describe import tso_time
+from cdc_assets.due import MARK_SIGNS, Asked, Batch, Due, batches, due, families, kept, rests
+from cdc_assets.errors import BadSettings, MetadataMissing
+from cdc_assets.model import HoldTable, Life, Tso
+from cdc_assets.outcome import checkpoint_lag_seconds
+from cdc_assets.partitions import PartitionKey, format_partition_key, life_of, parse_partition_key, partition_keys
 from cdc_assets.plan import Plan
 
 __all__ = ["checkpoint_sensor"]
 
-MAX_NEW_KEYS = 500
-"""Keys asked of the daemon in one tick; more are added directly, which is a hundred times cheaper."""
+MAX_NEW_KEYS = 50
+"""Keys asked of the daemon in one tick, 14 ms each on Postgres; more are added directly, a hundred times cheaper."""
+
+KEYS_AT_ONCE = 10_000
+"""Keys added in one statement."""
+
+MAX_MARKS = 1000
+"""Marks that the cursor remembers; Dagster copies it into every tick."""
+
+HELD_SECONDS, ANYWAY_SECONDS, TOLD_SECONDS = 60, 600, 300
+"""When the same checkpoint is looked at again: while tables are held, and in any case. How often the lag is logged."""
 
 _UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -30,8 +50,50 @@ _UNFINISHED = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What a tick tells the next one. Times are seconds since 1970; `look_at` is when to look at it again."""
+
+    checkpoint: Tso = 0
+    look_at: int = 0
+    told_at: int = 0
+    stalled: bool = False
+    asked: tuple[Asked, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Cursor":
+        """Read a cursor; an unknown one, of another version or edited by hand, counts as none."""
+        try:
+            told = json.loads(text or "{}")
+            asked = [Asked(at, attempt, tuple(_cut(marks))) for at, attempt, marks in told.pop("asked", ())]
+            return cls(**told, asked=tuple(asked))
+        except (TypeError, ValueError, AttributeError):
+            return cls()
+
+    def format(self) -> str:
+        """Write the cursor in a few bytes for each table that is waited for."""
+        asked = [(one.at, one.attempt, "".join(one.marks)) for one in self.asked]
+        return json.dumps(
+            {
+                "checkpoint": self.checkpoint,
+                "look_at": self.look_at,
+                "told_at": self.told_at,
+                "stalled": self.stalled,
+                "asked": asked,
+            }
+        )
+
+
+def _cut(marks: str) -> Iterable[str]:
+    return (marks[at : at + MARK_SIGNS] for at in range(0, len(marks), MARK_SIGNS))
+
+
 def checkpoint_sensor(
-    source: Source, partitions: dg.DynamicPartitionsDefinition, job: dg.JobDefinition, name: str
+    source: Source,
+    partitions: dg.DynamicPartitionsDefinition,
+    job: dg.JobDefinition,
+    name: str,
+    clock: Callable[[], float] = time.time,
 ) -> dg.SensorDefinition:
     """Return the sensor of one changefeed; it runs from the start where the settings say `sensor_running`."""
     running = source.changefeed.sensor_running
@@ -44,54 +106,254 @@ def checkpoint_sensor(
         description="Watches the changefeed's checkpoint, adds partitions for new schema files, requests what is due.",
     )
     def sensor(context: dg.SensorEvaluationContext, s3: S3Resource) -> dg.SensorResult | dg.SkipReason:
-        cursor = json.loads(context.cursor) if context.cursor else {}
-        with source.pipeline(s3) as pipeline:
-            try:
-                checkpoint = pipeline.feed.read_checkpoint()
-            except MetadataMissing as missing:
-                return dg.SkipReason(str(missing))
-            if cursor.get("checkpoint") == checkpoint and not cursor.get("open"):
-                return dg.SkipReason(f"checkpoint {checkpoint} is applied")
-            busy = context.instance.get_runs(
-                dg.RunsFilter(statuses=_UNFINISHED, tags={"cdc/changefeed": source.changefeed.name}), limit=1
+        try:
+            checkpoint = Changefeed(source.with_credentials(s3)).read_checkpoint()
+        except MetadataMissing as missing:
+            return dg.SkipReason(str(missing))
+        tick = _Tick(source, context.instance, job.name, Cursor.parse(context.cursor), checkpoint, int(clock()))
+        if tick.idle:
+            return tick.skipped(f"checkpoint {checkpoint} ({tso_time(checkpoint)}): nothing is due")
+        underway = _Underway.of(context.instance, source.changefeed.name, job.name)
+        if underway.runs and checkpoint == tick.cursor.checkpoint:
+            return tick.skipped(f"{underway.runs} runs of this changefeed are under way")
+        if underway.caught_up_by >= source.changefeed.runs_at_once or underway.all_of_it:
+            return tick.skipped(
+                f"{underway.caught_up_by} runs are under way; they take what is there when they get to it"
             )
-            if busy:
-                return dg.SkipReason("a run of this changefeed is under way; it takes what is there when it starts")
-            _, plan = pipeline.look()
-        due = due_lives(plan)
-        new = _new_keys(context, partitions, plan)
-        attempt = cursor.get("attempt", 0) + 1 if cursor.get("checkpoint") == checkpoint else 1
-        give_up = attempt > 3
-        requests = [] if not due or give_up else [_request(source, plan, due, attempt, job.name)]
-        return dg.SensorResult(
-            dynamic_partitions_requests=[partitions.build_add_request(new)] if new else [],
-            run_requests=requests,
-            cursor=json.dumps({"checkpoint": checkpoint, "open": bool(requests), "attempt": attempt}),
-        )
+        return tick.reconciled(s3, underway, partitions)
 
     return sensor
 
 
-def due_lives(plan: Plan) -> list[Life]:
-    """The lives with something to do before any hold, in TSO order."""
-    return list(dict.fromkeys(step.life for step in plan.steps if not isinstance(step, HoldTable)))
+@dataclass(frozen=True, slots=True)
+class _Underway:
+    """The runs of a changefeed that bring tables forward and have not ended: which tables they take."""
+
+    runs: int = 0
+    caught_up_by: int = 0
+    tables: frozenset[str] = frozenset()
+    left_out: frozenset[str] | None = None
+    """Set when a run takes all tables: those that it leaves out."""
+    partitions: tuple[PartitionKey, ...] = ()
+
+    @classmethod
+    def of(cls, instance: dg.DagsterInstance, changefeed: str, job_name: str) -> "_Underway":
+        mine = dg.RunsFilter(statuses=_UNFINISHED, tags={"cdc/changefeed": changefeed})
+        return cls.taken_by(instance.get_runs(mine), job_name)
+
+    @classmethod
+    def taken_by(cls, runs: Iterable[dg.DagsterRun], job_name: str) -> "_Underway":
+        found = cls()
+        for run in runs:
+            if run.job_name == job_name:
+                config = _config_of(run, job_name)
+                found = replace(found, runs=found.runs + 1, caught_up_by=found.caught_up_by + 1)
+                if config.get("tables"):
+                    found = replace(found, tables=found.tables | set(config["tables"]))
+                else:
+                    left = frozenset(config.get("leave", ()))
+                    found = replace(found, left_out=left if found.left_out is None else found.left_out & left)
+            elif key := run.tags.get("dagster/partition"):
+                try:
+                    partitions = (*found.partitions, parse_partition_key(key))
+                except BadSettings:
+                    continue  # a run of somebody else's partition
+                found = replace(found, runs=found.runs + 1, partitions=partitions)
+        return found
+
+    @property
+    def all_of_it(self) -> bool:
+        """Tell whether a run takes every table there is."""
+        return self.left_out is not None and not self.left_out
+
+    def lives(self, plan: Plan) -> set[Life]:
+        """The tables that a run takes, with all that are applied together with them."""
+        family = families(plan.history)
+        by_partition = {life for key in self.partitions for life in life_of(plan, key)}
+        named = {life for life in family if str(life) in self.tables} | by_partition
+        together = {other for life in named for other in family[life]}
+        if self.left_out is not None:
+            together |= {life for life in family if str(life) not in self.left_out}
+        return together
 
 
-def _new_keys(
-    context: dg.SensorEvaluationContext, partitions: dg.DynamicPartitionsDefinition, plan: Plan
-) -> Sequence[str]:
-    assert partitions.name is not None
-    known = set(context.instance.get_dynamic_partitions(partitions.name))
-    new = [key for key in map(format_partition_key, partition_keys(plan)) if key not in known]
-    if len(new) > MAX_NEW_KEYS:
-        context.instance.add_dynamic_partitions(partitions.name, new)
+def _config_of(run: dg.DagsterRun, job_name: str) -> dict[str, Any]:
+    found: Any = run.run_config
+    for part in ("ops", f"{job_name}_tables", "config"):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """One evaluation of the sensor."""
+
+    source: Source
+    instance: dg.DagsterInstance
+    job_name: str
+    cursor: Cursor
+    checkpoint: Tso
+    now: int
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether the last look at this checkpoint left nothing to come back for yet."""
+        return self.cursor.checkpoint == self.checkpoint and self.now < self.cursor.look_at
+
+    @property
+    def lag_seconds(self) -> float:
+        return checkpoint_lag_seconds(self.checkpoint, self.now)
+
+    @property
+    def stalled(self) -> bool:
+        return self.lag_seconds > self.source.changefeed.stalled_after_seconds
+
+    def skipped(self, why: str) -> dg.SensorResult | dg.SkipReason:
+        """Skip; the lag of the checkpoint is logged now and then, and when it begins or ends to be stalled."""
+        if not self._tells:
+            return dg.SkipReason(self._with_lag(why))
+        cursor = replace(self.cursor, told_at=self.now, stalled=self.stalled)
+        return dg.SensorResult(skip_reason=self._with_lag(why), cursor=cursor.format(), asset_events=[self._observed()])
+
+    def reconciled(
+        self, s3: S3Resource, underway: _Underway, partitions: dg.DynamicPartitionsDefinition
+    ) -> dg.SensorResult:
+        """List, plan, and ask for what is due, not under way and not resting."""
+        name = self.source.changefeed.name
+        with self.source.pipeline(s3) as pipeline:
+            listing, plan = pipeline.look()
+            told = {s.life: s.reason for s in pipeline.ledger.states().get(name, ()) if s.state == "held"}
+            dues = due(plan, repr(self.source.changefeed.quarantine), told)
+            if not dues and not underway.runs:
+                pipeline.settle("sensor", (listing, plan))
+        made, look_at = self._chosen(plan, dues, underway)
+        asked = [Asked(self.now, batch.attempt, tuple(one.mark for one in batch.dues)) for batch in made]
+        asked = [*kept(self.cursor.asked, dues, [mark for one in asked for mark in one.marks]), *asked]
+        cursor = Cursor(self.checkpoint, look_at, self.cursor.told_at, self.cursor.stalled, _bounded(asked))
+        if self._tells:
+            cursor = replace(cursor, told_at=self.now, stalled=self.stalled)
+        requests = [
+            self._request(plan, batch, number, _leave(plan, batch, dues, underway)) for number, batch in enumerate(made)
+        ]
+        why = None if requests else self._with_lag(f"checkpoint {plan.checkpoint}: {_standing(plan, dues, name)}")
+        new = _new_keys(self.instance, partitions, plan)
+        return dg.SensorResult(
+            dynamic_partitions_requests=[partitions.build_add_request(new)] if new else [],
+            run_requests=requests,
+            skip_reason=why,
+            cursor=cursor.format(),
+            asset_events=[self._observed(plan, dues)] if self._tells else [],
+        )
+
+    def _chosen(self, plan: Plan, dues: Sequence[Due], underway: _Underway) -> tuple[list[Batch], int]:
+        """The runs to ask for now, and when the same checkpoint is to be looked at again."""
+        settings = self.source.changefeed
+        resting = rests(self.cursor.asked, self.now, settings.retry_seconds, settings.retry_max_seconds)
+        attempts = {mark: one.attempt for one in self.cursor.asked for mark in one.marks}
+        busy = underway.lives(plan) | self._just_run(plan)
+        ready = [one for one in dues if one.mark not in resting and not busy.intersection(one.lives)]
+        made = batches(
+            ready,
+            lambda one: attempts.get(one.mark, 0) + 1,
+            tables=settings.run_tables,
+            file_bytes=settings.run_bytes,
+            everything=underway.left_out is None,
+        )
+        waiting = [one for one in dues if one.mark not in resting]
+        held = any(isinstance(step, HoldTable) for step in plan.steps)
+        look_at = self.now if waiting else min(resting[one.mark] for one in dues) if dues else self.now + ANYWAY_SECONDS
+        look_at = min(look_at, self.now + (HELD_SECONDS if held else ANYWAY_SECONDS))
+        return list(made[: settings.runs_at_once - underway.caught_up_by]), look_at
+
+    def _just_run(self, plan: Plan) -> set[Life]:
+        """The tables whose last run ended less than the table interval ago."""
+        settings = self.source.changefeed
+        if not settings.table_interval_seconds:
+            return set()
+        records = self.instance.get_run_records(
+            dg.RunsFilter(job_name=self.job_name, tags={"cdc/changefeed": settings.name}), limit=100
+        )
+        since = self.now - settings.table_interval_seconds
+        ended = [record.dagster_run for record in records if record.end_time and record.end_time > since]
+        return _Underway.taken_by(ended, self.job_name).lives(plan)
+
+    def _request(self, plan: Plan, batch: Batch, number: int, leave: list[str]) -> dg.RunRequest:
+        name = self.source.changefeed.name
+        lives = [str(life) for life in batch.lives]
+        config = {"tables": [] if batch.everything else lives, "leave": leave}
+        lingers = batch.everything or (len(batch.dues) == 1 and batch.attempt == 1)
+        tags = {"cdc/changefeed": name, "cdc/tables": str(len(lives)), "cdc/attempt": str(batch.attempt)}
+        if len(lives) == 1 and not batch.everything:
+            event = plan.history.lives[batch.lives[0]].events[-1]
+            tags["cdc/table"] = format_partition_key(PartitionKey(event.file.table, 0)).rpartition("@")[0]
+        return dg.RunRequest(
+            run_key=f"{name}:{plan.checkpoint}:{self.now}:{number}",
+            run_config={"ops": {f"{self.job_name}_tables": {"config": {**config, "linger": lingers}}}},
+            tags=tags,
+        )
+
+    # --- lag ---
+
+    @property
+    def _tells(self) -> bool:
+        return self.stalled != self.cursor.stalled or self.now >= self.cursor.told_at + TOLD_SECONDS
+
+    def _with_lag(self, why: str) -> str:
+        if not self.stalled:
+            return why
+        return (
+            f"{why}. The checkpoint is {self.lag_seconds:,.0f} s behind the clock, more than "
+            f"{self.source.changefeed.stalled_after_seconds} s (stalled_after_seconds): the changefeed seems to be "
+            "stalled or paused. Look at its state with `cdc cli changefeed query`."
+        )
+
+    def _observed(self, plan: Plan | None = None, dues: Sequence[Due] = ()) -> dg.AssetObservation:
+        metadata: dict[str, Any] = {
+            "checkpoint_ts": self.checkpoint,
+            "checkpoint_time": tso_time(self.checkpoint),
+            "checkpoint_lag_seconds": self.lag_seconds,
+            "stalled": self.stalled,
+        }
+        if plan is not None:
+            metadata["tables"] = sum(table.name is not None for table in plan.history.lives.values())
+            metadata["tables_due"] = sum(len(one.lives) for one in dues)
+            metadata["tables_held"] = len({step.life for step in plan.steps if isinstance(step, HoldTable)})
+        return dg.AssetObservation([self.source.changefeed.name, "bucket"], metadata=metadata)
+
+
+def _leave(plan: Plan, batch: Batch, dues: Iterable[Due], underway: _Underway) -> list[str]:
+    """What a run that takes all tables leaves out: what rests, has its own run, or is on hold and was told."""
+    if not batch.everything:
         return []
-    return new
+    mine = set(batch.lives)
+    others = {life for one in dues for life in one.lives} | {s.life for s in plan.steps if isinstance(s, HoldTable)}
+    return sorted({str(life) for life in others - mine} | underway.tables)
 
 
-def _request(source: Source, plan: Plan, due: Sequence[Life], attempt: int, job_name: str) -> dg.RunRequest:
-    return dg.RunRequest(
-        run_key=f"{source.changefeed.name}:{plan.checkpoint}:{attempt}",
-        run_config={"ops": {f"{job_name}_tables": {"config": {"tables": [str(life) for life in due]}}}},
-        tags={"cdc/changefeed": source.changefeed.name, "cdc/tables": str(len(due))},
-    )
+def _standing(plan: Plan, dues: Sequence[Due], name: str) -> str:
+    held = len({step.life for step in plan.steps if isinstance(step, HoldTable)})
+    parts = [f"{sum(len(one.lives) for one in dues)} tables wait for a run or rest after one in vain"] if dues else []
+    parts += [f"{held} tables are on hold (see the check `holds` of {name}/bucket)"] if held else []
+    return ", ".join(parts) or "nothing is due"
+
+
+def _bounded(asked: Sequence[Asked]) -> tuple[Asked, ...]:
+    """The newest requests, as many as the cursor may hold."""
+    room, found = MAX_MARKS, []
+    for one in sorted(asked, key=lambda one: -one.at):
+        if room > 0:
+            found.append(Asked(one.at, one.attempt, one.marks[:room]))
+        room -= len(one.marks)
+    return tuple(reversed(found))
+
+
+def _new_keys(instance: dg.DagsterInstance, partitions: dg.DynamicPartitionsDefinition, plan: Plan) -> Sequence[str]:
+    """Return the few keys that are new; many are added here, at once."""
+    assert partitions.name is not None
+    known = set(instance.get_dynamic_partitions(partitions.name))
+    new = [key for key in map(format_partition_key, partition_keys(plan)) if key not in known]
+    if len(new) <= MAX_NEW_KEYS:
+        return new
+    for at in range(0, len(new), KEYS_AT_ONCE):
+        instance.add_dynamic_partitions(partitions.name, new[at : at + KEYS_AT_ONCE])
+    return []

@@ -1,0 +1,92 @@
+"""Tell a webhook when a run of a changefeed fails: which table, why, and the ways out.
+
+A sensor for people who want to be told; switch it on in the UI, or copy it. The address comes from the environment
+variable CDC_ASSETS_WEBHOOK and takes a JSON object with `text` (as Slack, Mattermost and Teams' incoming webhooks do),
+`run_id`, `changefeed` and `attempt`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+import warnings
+from collections.abc import Iterable, Sequence
+
+import dagster as dg
+
+__all__ = ["WEBHOOK_VARIABLE", "failure_alerts", "failure_text"]
+
+WEBHOOK_VARIABLE = "CDC_ASSETS_WEBHOOK"
+PATIENCE_SECONDS = 10
+CHANGEFEED_TAG = "cdc/changefeed"
+
+
+def failure_alerts(changefeeds: Iterable[str], name: str = "cdc_alerts") -> dg.SensorDefinition:
+    """Return a sensor, stopped by default, that posts every failed run of these changefeeds to the webhook."""
+    known = frozenset(changefeeds)
+
+    def alerts(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
+        changefeed = _changefeed(context.dagster_run, known)
+        if changefeed is None:
+            return dg.SkipReason("not a run of a changefeed")
+        address = os.environ.get(WEBHOOK_VARIABLE)
+        if not address:
+            return dg.SkipReason(f"{WEBHOOK_VARIABLE} is not set; set it to the address of a webhook")
+        run = context.dagster_run
+        attempt = run.tags.get("cdc/attempt", "1")
+        text = failure_text(changefeed, run.job_name, attempt, context.get_step_failure_events(), context.failure_event)
+        _post(address, {"text": text, "run_id": run.run_id, "changefeed": changefeed, "attempt": attempt})
+        return None
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # a parameter that is not given here
+        return dg.run_failure_sensor(
+            name=name,
+            default_status=dg.DefaultSensorStatus.STOPPED,
+            description=f"Posts failed runs to the address in {WEBHOOK_VARIABLE}: table, reason, ways out.",
+        )(alerts)
+
+
+def _changefeed(run: dg.DagsterRun, known: frozenset[str]) -> str | None:
+    """The changefeed of a run: by its tag, or by the assets that it materializes."""
+    feeds = {key.path[0] for key in run.asset_selection or ()} | {run.tags.get(CHANGEFEED_TAG, "")}
+    return min(feeds & known, default=None)
+
+
+def failure_text(
+    changefeed: str, job_name: str, attempt: str, steps: Sequence[dg.DagsterEvent], run_event: dg.DagsterEvent
+) -> str:
+    """Return what a person has to know of a failed run: tables with their reasons, then the ways out of each."""
+    lines = [f"changefeed {changefeed}: {job_name} failed (attempt {attempt})"]
+    for event in steps:
+        failure = event.step_failure_data.user_failure_data
+        error = event.step_failure_data.error
+        if failure is not None and failure.description:
+            lines += failure.description.splitlines()
+            for table, ways in failure.metadata.items():
+                lines += [f"ways out for {table}:", *str(ways.value).splitlines()]
+        elif error is not None:
+            cause = error.cause or error
+            lines.append(cause.message.strip())
+    if len(lines) == 1:
+        lines.append(run_event.message or "the run ended without a word: its process died")
+    return "\n".join(lines)
+
+
+def _post(address: str, message: dict[str, str]) -> None:
+    """Raise what the webhook answers: the tick fails then, and Dagster shows why."""
+    if not address.startswith(("http://", "https://")):
+        raise dg.DagsterInvariantViolationError(
+            f"{WEBHOOK_VARIABLE} is to be an address that begins with http:// or https://."
+        )
+    body = json.dumps(message, ensure_ascii=False).encode()
+    request = urllib.request.Request(address, body, {"Content-Type": "application/json"})  # noqa: S310  # checked above
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS):  # noqa: S310
+            return
+    except urllib.error.URLError as error:
+        raise dg.DagsterInvariantViolationError(
+            f"the webhook of {WEBHOOK_VARIABLE} did not take the message ({error}). Check the address."
+        ) from None

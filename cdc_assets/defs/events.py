@@ -1,0 +1,156 @@
+"""What a run over many tables tells Dagster: each partition's events as soon as its step is done."""
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+
+from cdc_assets.defs.assets import CHECK
+from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
+from cdc_assets.defs.resources import Source
+from cdc_assets.history import Event
+from cdc_assets.model import Applied, ApplyRows, CreateTable, Life, Report, Step, Tso
+from cdc_assets.outcome import Outcome, Progressing, TableOutcome
+from cdc_assets.partitions import PartitionKey, format_partition_key
+from cdc_assets.pipeline import Pipeline
+from cdc_assets.plan import Plan
+
+__all__ = ["RunEvents"]
+
+LAKE_SECONDS = 20
+"""How often the catalog is read for the events of lake tables while a run goes on."""
+
+
+class RunEvents:
+    """Logs materializations and checks of one run into its context; `after` is for `Pipeline.after`."""
+
+    def __init__(self, context: dg.OpExecutionContext, source: Source, pipeline: Pipeline) -> None:
+        self._context = context
+        self._source = source
+        self._pipeline = pipeline
+        self._name = source.changefeed.name
+        self._before: Mapping[Life, Applied] = {}
+        self._done: set[tuple[str, str]] = set()
+        self._changes: dict[Life, int] = {}
+        self._pending: dict[Life, int] = {}
+        self._read_at = time.monotonic()
+
+    def begin(self) -> None:
+        """Note how far the tables are before a pass over them."""
+        self._before = self._pipeline.lake.applied()
+        self._done.clear()
+        self._changes.clear()
+
+    def after(self, step: Step, plan: Plan, table: Progressing) -> None:
+        """Tell a step that was carried out: a DDL's partition, or those that a window filled."""
+        events = plan.history.lives[step.life].events
+        if isinstance(step, ApplyRows):
+            self._window(step, plan, events, table)
+        else:
+            versions = {step.at, *(step.takes if isinstance(step, CreateTable) else ())}
+            for event in events:
+                if event.at in versions:
+                    self._ddl(plan, event)
+        self._pending[step.life] = table.changes
+        if time.monotonic() > self._read_at + LAKE_SECONDS:
+            self._lake_tables(plan)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Tell what a pass left to tell: versions without rows, windows that were refused, and the lake's tables."""
+        for table in outcome.tables:
+            if table.steps or table.error is not None:
+                self._rest(table, outcome.plan)
+        self._lake_tables(outcome.plan)
+
+    # --- partitions ---
+
+    def _window(self, step: ApplyRows, plan: Plan, events: tuple[Event, ...], table: Progressing) -> None:
+        filled = [event for event in events if event.at <= step.ddl]
+        changes = table.changes - self._changes.get(step.life, 0)
+        self._changes[step.life] = table.changes
+        for number, event in enumerate(filled):
+            head = number == len(filled) - 1
+            if head or event.at > self._seen(step.life):
+                self._ddl(plan, event)
+                self._dml(plan, event, step if head else None, changes if head else 0, again=head)
+                self._check(event, True, table.report if head else None)
+
+    def _rest(self, table: TableOutcome, plan: Plan) -> None:
+        events = [event for event in plan.history.lives[table.life].events if event.at <= table.version]
+        for number, event in enumerate(events):
+            head = number == len(events) - 1
+            if not head and event.at <= self._seen(table.life):
+                continue
+            self._ddl(plan, event)
+            if head and table.error is not None:
+                self._check(event, False, table.report, table.reason)
+            elif self._dml(plan, event, None, 0):
+                self._check(event, True, table.report if head else None)
+
+    def _seen(self, life: Life) -> Tso:
+        applied = self._before.get(life)
+        return applied.ddl if applied is not None else -1
+
+    def _ddl(self, plan: Plan, event: Event) -> None:
+        key = PartitionKey(event.file.table, event.at)
+        if self._first("ddl", key):
+            self._materialize("ddl", key, ddl_metadata(plan, key, self._pipeline.ledger.journal(self._name, event.at)))
+
+    def _dml(self, plan: Plan, event: Event, step: ApplyRows | None, changes: int, again: bool = False) -> bool:
+        key = PartitionKey(event.file.table, event.at)
+        if not self._first("dml", key) and not again:
+            return False
+        self._materialize("dml", key, dml_metadata(plan, key, step, changes))
+        return True
+
+    def _first(self, asset: str, key: PartitionKey) -> bool:
+        place = (asset, format_partition_key(key))
+        first = place not in self._done
+        self._done.add(place)
+        return first
+
+    def _materialize(self, asset: str, key: PartitionKey, metadata: dict[str, Any]) -> None:
+        partition = format_partition_key(key)
+        self._context.log_event(dg.AssetMaterialization([self._name, asset], partition=partition, metadata=metadata))
+
+    def _check(self, event: Event, passed: bool, report: Report | None, reason: str = "") -> None:
+        """Log the check of a partition; it counts there only with the materialization that it is about."""
+        dml = dg.AssetKey([self._name, "dml"])
+        partition = format_partition_key(PartitionKey(event.file.table, event.at))
+        wanted = dg.AssetRecordsFilter(asset_key=dml, asset_partitions=[partition])
+        records = self._context.instance.fetch_materializations(wanted, limit=1).records
+        target = None
+        if records:
+            target = AssetCheckEvaluationTargetMaterializationData(
+                storage_id=records[0].storage_id, run_id=records[0].run_id, timestamp=records[0].timestamp
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dg.PreviewWarning)
+            self._context.log_event(
+                dg.AssetCheckEvaluation(  # type: ignore[arg-type]  # log_event takes it, its annotation lags behind
+                    asset_key=dml,
+                    check_name=CHECK,
+                    passed=passed,
+                    metadata={**report_metadata(report), **({"reason": reason} if reason else {})},
+                    target_materialization_data=target,
+                    partition=partition,
+                )
+            )
+
+    # --- lake tables ---
+
+    def _lake_tables(self, plan: Plan) -> None:
+        if self._pending:
+            held = self._source.held_tables()
+            for event in self._events_of(held, plan):
+                self._context.log_event(event)
+        self._pending.clear()
+        self._read_at = time.monotonic()
+
+    def _events_of(self, held: Mapping[Life, Any], plan: Plan) -> Iterator[dg.AssetMaterialization]:
+        for life, changes in self._pending.items():
+            if life in held:
+                yield from lake_table(self._source, self._pipeline, plan, held[life], changes)

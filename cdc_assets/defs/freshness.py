@@ -1,0 +1,71 @@
+"""The sensor on freshness: it reports when a lake table begins or ceases to be late, without starting a run.
+
+Runs report freshness too, but none comes when the changefeed stands still, the sensor on its checkpoint is off or runs
+fail: which is when somebody has to be told.
+"""
+
+import json
+import time
+from collections.abc import Iterable
+
+import dagster as dg
+from dagster_aws.s3 import S3Resource
+
+from cdc_assets.defs.checks import Freshness, evaluation, freshness_of
+from cdc_assets.defs.metadata import lake_key
+from cdc_assets.defs.resources import Source
+from cdc_assets.errors import MetadataMissing
+from cdc_assets.ledger import TableState
+from cdc_assets.model import Tso
+from cdc_assets.outcome import TableOutcome
+
+__all__ = ["freshness_sensor"]
+
+INTERVAL_SECONDS = 60
+MAX_EVENTS = 200
+"""Events of one tick; each costs the daemon 10 to 20 ms. What is left comes with the next one."""
+
+
+def freshness_sensor(source: Source) -> dg.SensorDefinition:
+    """Return the sensor of a changefeed that has lag targets; it runs from the start where `sensor_running` is set."""
+    running = source.changefeed.sensor_running
+
+    @dg.sensor(
+        name=f"{source.group}_freshness",
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING if running else dg.DefaultSensorStatus.STOPPED,
+        description="Reports the check `freshness` of a lake table when it begins or ceases to miss its lag target.",
+    )
+    def sensor(context: dg.SensorEvaluationContext, s3: S3Resource) -> dg.SensorResult | dg.SkipReason:
+        try:
+            found = _now(source, s3)
+        except MetadataMissing as missing:
+            return dg.SkipReason(str(missing))
+        told: dict[str, bool] = json.loads(context.cursor or "{}")
+        news = [one for one in found if told.get(str(one.table)) != one.passed][:MAX_EVENTS]
+        if not news:
+            return dg.SkipReason(f"{sum(not one.passed for one in found)} of {len(found)} tables are late, as before")
+        told = {name: told[name] for name in (str(one.table) for one in found) if name in told}
+        return dg.SensorResult(
+            cursor=json.dumps({**told, **{str(one.table): one.passed for one in news}}),
+            asset_events=[evaluation(lake_key(one.table), one.result()) for one in news],
+        )
+
+    return sensor
+
+
+def _now(source: Source, s3: S3Resource) -> list[Freshness]:
+    """How fresh every table with a target is. The bucket is listed only when one looks late by the ledger."""
+    now, name = time.time(), source.changefeed.name
+    with source.pipeline(s3) as pipeline:
+        checkpoint = pipeline.feed.read_checkpoint()
+        states = pipeline.ledger.states().get(name, ())
+        found = _of(source, states, checkpoint, now)
+        if all(one.passed for one in found) or all(state.checkpoint == checkpoint for state in states):
+            return found
+        return _of(source, pipeline.stand().tables, checkpoint, now)
+
+
+def _of(source: Source, tables: Iterable[TableState | TableOutcome], checkpoint: Tso, now: float) -> list[Freshness]:
+    every = (freshness_of(source, table, checkpoint, now) for table in tables)
+    return [one for one in every if one is not None]

@@ -1,0 +1,140 @@
+"""The job that keeps the lake's files in order, and its schedule, which asks for a run only when something is due."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+from dagster_aws.s3 import S3Resource
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+
+from cdc_assets.defs.metadata import lake_key
+from cdc_assets.defs.resources import Source
+from cdc_assets.errors import BadSettings, MetadataMissing
+from cdc_assets.maintenance import Upkept, maintain
+from cdc_assets.pipeline import Pipeline
+
+__all__ = ["MaintenanceConfig", "maintenance_job", "maintenance_schedule"]
+
+
+class MaintenanceConfig(dg.Config):
+    """Which tables are looked after; nothing named means all, and those of the lake itself."""
+
+    tables: list[str] = Field(
+        default_factory=list,
+        description="Only these tables, as `schema.table`, `schema.table@version of birth`, or as the lake calls them "
+        "(`_cdc.quarantine`).",
+    )
+    dry_run: bool = Field(default=False, description="Only say what is due.")
+
+
+def maintenance_job(source: Source, job_name: str) -> dg.JobDefinition:
+    """Return the job; it takes the writers' slot (pool `spark`)."""
+
+    @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing), pool="spark")
+    def maintain_tables(
+        context: dg.OpExecutionContext, config: MaintenanceConfig, pyspark: LazyPySparkResource, s3: S3Resource
+    ) -> Iterator[Any]:
+        """Compact, rewrite manifests, expire snapshots, remove orphan files: whatever of it is due, table by table."""
+        try:
+            with source.pipeline(s3, pyspark) as pipeline:
+                upkept = _maintained(
+                    pipeline, config.tables, dry=config.dry_run, say=lambda text: context.log.info(text)
+                )
+        except BadSettings as error:
+            raise dg.Failure(str(error), allow_retries=False) from error
+        context.add_output_metadata(_figures(upkept), output_name="result")
+        for one in upkept.tables:
+            if one.name is not None:
+                metadata: dict[str, Any] = one.figures()
+                yield dg.AssetObservation(lake_key(one.name), description=f"maintenance: {one.due}", metadata=metadata)
+        problems = [f"{one.before.table}: {one.problem}" for one in upkept.tables if one.problem]
+        if problems:
+            raise dg.Failure("\n".join(problems), allow_retries=False)
+        yield dg.Output(None)
+
+    @dg.job(
+        name=job_name,
+        executor_def=dg.in_process_executor,
+        tags={"cdc/changefeed": source.changefeed.name},
+        description="Compacts small files and deleted rows away, rewrites manifests, expires snapshots and removes "
+        "files that nothing refers to, where that is due by the changefeed's `maintenance` settings. Progress is kept, "
+        "and so are snapshots that an open partition exchange reads. Beside a writer one of the two wins, and the "
+        "other tries again.",
+    )
+    def job() -> None:
+        maintain_tables()
+
+    return job
+
+
+def maintenance_schedule(source: Source, job: dg.JobDefinition, name: str) -> dg.ScheduleDefinition:
+    """Return the schedule of the changefeed's maintenance settings; it is stopped unless they say `running`."""
+    settings = source.changefeed.maintenance
+
+    @dg.schedule(
+        name=name,
+        job=job,
+        cron_schedule=settings.cron,
+        default_status=dg.DefaultScheduleStatus.RUNNING if settings.running else dg.DefaultScheduleStatus.STOPPED,
+        description="Asks for a run of maintenance when something is due; looking takes no Spark.",
+    )
+    def schedule(context: dg.ScheduleEvaluationContext, s3: S3Resource) -> dg.RunRequest | dg.SkipReason:
+        try:
+            with source.pipeline(s3) as pipeline:
+                due = _maintained(pipeline, (), dry=True)
+        except MetadataMissing as missing:
+            return dg.SkipReason(str(missing))
+        if not due.tables:
+            return dg.SkipReason(f"nothing is due for {due.idle} tables")
+        tags = {"cdc/tables": str(len(due.tables))}
+        names = [str(one.name) for one in due.tables if one.name is not None]
+        if len(due.tables) == len(names) == 1:
+            tags["cdc/table"] = names[0]  # the queue keeps it apart from the table's writers
+        return dg.RunRequest(tags=tags)
+
+    return schedule
+
+
+def _maintained(pipeline: Pipeline, tables: Any, **how: Any) -> Upkept:
+    from cdc_assets.lake.upkeep import Upkeep
+
+    keeper = Upkeep(pipeline.lake, pipeline.settings.maintenance)  # type: ignore[arg-type]  # the lake of this project
+    return maintain(pipeline, keeper, int(time.time() * 1000), tables, **how)
+
+
+def _figures(upkept: Upkept) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "tables_maintained": len(upkept.tables),
+        "tables_idle": upkept.idle,
+        "stages_removed": upkept.stages,
+        "rebuild_tables_removed": upkept.aside,
+        "orphan_files_removed": sum(one.orphans for one in upkept.tables),
+    }
+    for name in ("data_files", "data_bytes", "delete_files", "snapshots"):
+        told[f"{name}_before"] = sum(getattr(one.before, name) for one in upkept.tables)
+        told[name] = sum(getattr(one.after, name) for one in upkept.tables)
+    columns = ["table", "done", "files", "bytes", "deletes", "snapshots", "problem"]
+    records = [
+        dg.TableRecord(
+            dict(
+                zip(
+                    columns,
+                    (
+                        one.before.table,
+                        str(one.due),
+                        f"{one.before.data_files} → {one.after.data_files}",
+                        f"{one.before.data_bytes} → {one.after.data_bytes}",
+                        f"{one.before.delete_files} → {one.after.delete_files}",
+                        f"{one.before.snapshots} → {one.after.snapshots}",
+                        one.problem,
+                    ),
+                    strict=True,
+                )
+            )
+        )
+        for one in upkept.tables
+    ]
+    schema = dg.TableSchema(columns=[dg.TableColumn(column, "string") for column in columns])
+    return {**told, "tables": dg.MetadataValue.table(records, schema=schema)} if records else told

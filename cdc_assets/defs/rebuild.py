@@ -1,0 +1,95 @@
+"""The job that builds tables anew from their recorded history and swaps each in one commit."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+from dagster_aws.s3 import S3Resource
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+
+from cdc_assets.defs.metadata import lake_key
+from cdc_assets.defs.resources import Source
+from cdc_assets.describe import tso_time
+from cdc_assets.errors import BadSettings, RebuildRefused
+from cdc_assets.rebuild import Rebuilt, rebuild
+
+__all__ = ["RebuildConfig", "rebuild_job"]
+
+
+class RebuildConfig(dg.Config):
+    """Which tables are rebuilt: name some, or say that all are meant."""
+
+    tables: list[str] = Field(
+        default_factory=list,
+        description="The tables to rebuild, each as its present name `schema.table` or as `schema.table@version of "
+        "birth`. Tables that exchanged partitions with one of them are rebuilt along.",
+    )
+    every_table: bool = Field(
+        default=False, description="Rebuild all tables that have a name; `tables` has to be empty then."
+    )
+
+
+def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
+    """Return the job; its launch form says what it takes."""
+    name = source.changefeed.name
+
+    @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing), pool="spark")
+    def rebuild_tables(
+        context: dg.OpExecutionContext, config: RebuildConfig, pyspark: LazyPySparkResource, s3: S3Resource
+    ) -> Iterator[Any]:
+        """Build the tables aside, swap each in one commit, and remove what was aside."""
+        from cdc_assets.lake.aside import Rebuilds
+
+        try:
+            if bool(config.tables) == config.every_table:
+                raise BadSettings(
+                    f"tables names {len(config.tables)} tables and every_table is {config.every_table}; expected one "
+                    "of the two. Name the tables to rebuild, or set every_table."
+                )
+            with source.pipeline(s3, pyspark) as pipeline:
+                done = rebuild(
+                    pipeline,
+                    Rebuilds(pipeline.lake),  # type: ignore[arg-type]  # the lake of this project
+                    config.tables,
+                    context.run_id,
+                    lambda text: context.log.info(text),
+                )
+                held = source.held_tables()
+        except (BadSettings, RebuildRefused) as error:
+            raise dg.Failure(str(error), allow_retries=False) from error
+        for one in done:
+            if one.name is not None:
+                yield dg.AssetMaterialization(
+                    lake_key(one.name),
+                    description=f"rebuilt from its history through {tso_time(one.through)}",
+                    metadata=_figures(one, held[one.life].rows),
+                )
+
+    @dg.job(
+        name=job_name,
+        executor_def=dg.in_process_executor,
+        tags={"cdc/changefeed": name},
+        description="Builds tables aside from the changefeed's whole recorded history and swaps each in one commit: "
+        "readers see the old rows or the new ones, never none. Refused, with nothing changed, when the history does "
+        "not begin with CREATE TABLE, when files of it are missing, and while a hold or records in quarantine stand "
+        "in the way. A run that died is continued by the next one. Writers may go on meanwhile; with the tag "
+        "`cdc/table` = `schema.table` the queue lets them wait instead.",
+    )
+    def job() -> None:
+        rebuild_tables()
+
+    return job
+
+
+def _figures(one: Rebuilt, rows: int | None) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "rebuilt": True,
+        "applied_ts": one.through,
+        "applied_time": tso_time(one.through),
+        "statements": dg.MetadataValue.md("```sql\n" + "\n".join(one.result.statements) + "\n```"),
+        "snapshot_before": str(one.result.snapshot_before),
+        "snapshot_after": str(one.result.snapshot_after),
+        "swap_seconds": one.result.seconds,
+    }
+    return told if rows is None else {**told, "dagster/row_count": dg.MetadataValue.int(rows)}
