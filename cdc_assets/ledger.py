@@ -274,8 +274,8 @@ class Ledger:
         with self._read() as connection:
             return {(column, rule): int(n) for _, column, rule, n in _notes(connection, changefeed, str(life))}
 
-    def record_columns(self, changefeed: str, life: Life, columns: Iterable[ColumnFidelity]) -> None:
-        """Remember what the lake keeps of each column, as of the newest schema."""
+    def record_columns(self, changefeed: str, tables: Mapping[Life, Iterable[ColumnFidelity]]) -> None:
+        """Remember what the lake keeps of each column of these tables, as of their newest schema."""
         rows = [
             {
                 "changefeed": changefeed,
@@ -287,12 +287,15 @@ class Ledger:
                 "grade": one.grade.value,
                 "rule": one.rule,
             }
+            for life, columns in tables.items()
             for position, one in enumerate(columns)
         ]
+        mine = sa.and_(_COLUMNS.c.changefeed == sa.bindparam("of"), _COLUMNS.c.life == sa.bindparam("whose"))
         with self._write() as connection:
-            connection.execute(
-                sa.delete(_COLUMNS).where(_COLUMNS.c.changefeed == changefeed, _COLUMNS.c.life == str(life))
-            )
+            if tables:
+                connection.execute(
+                    sa.delete(_COLUMNS).where(mine), [{"of": changefeed, "whose": str(t)} for t in tables]
+                )
             if rows:
                 connection.execute(sa.insert(_COLUMNS), rows)
 

@@ -567,7 +567,8 @@ class Report:
     `rejects` holds the first cases only, `reject_count` all, `quarantined` those kept aside. `notes` counts values
     changed by a rule of the type table, keyed by (column, rule): zero dates turned null, ambiguous hours, …
     `newest` is the highest commit-ts of a change that belongs to the window, with the first file that has it; None
-    where there is no change, or rows carry no commit-ts.
+    where there is no change, or rows carry no commit-ts. `joints` are files of a table without key that begin with the
+    very commit-ts, of this window, at which the file before them ended: a transaction cut in two, or told again.
     """
 
     rows: int = 0
@@ -578,6 +579,7 @@ class Report:
     seconds: float = 0.0
     quarantined: int = 0
     newest: tuple[Tso, str] | None = None
+    joints: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:

@@ -108,6 +108,20 @@ class Progressing:
     hold: HoldTable | None = None
     stopped_at: Tso | None = None
     accounts: list[Account] = field(default_factory=list)
+    joints: list[str] = field(default_factory=list)
+
+    @property
+    def warning(self) -> str:
+        """What a person should know of the rows that were applied, "" for nothing."""
+        if not self.joints:
+            return ""
+        others = f" and {len(self.joints) - 1} more" if len(self.joints) > 1 else ""
+        return (
+            f"{self.name} has no key, and {self.joints[0]}{others} begins with the commit-ts at which the file before "
+            "it ended: one transaction cut in two, or rows that were delivered again. They are counted as one "
+            "transaction. If the writer was restarted then, compare the table with the source, or name its key in the "
+            "setting keys."
+        )
 
     @classmethod
     def begin(cls, life: Life, planned: Plan) -> Progressing:

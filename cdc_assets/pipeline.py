@@ -336,6 +336,7 @@ class Pipeline:
             staged = self._ahead.take(step)
             result = self.commit(step, staged, run)
             table.report = staged.report
+            table.joints += staged.report.joints
             table.accounts.append(self.accounts[step.life][-1])
             table.changes += getattr(staged, "rows", 0)
         else:
@@ -382,6 +383,7 @@ class Pipeline:
             "nothing was applied. Is this an older copy of the changefeed?"
             for life in planned.behind
         ]
+        warnings += [table.warning for table in tables.values() if table.warning]
         return Outcome(planned, outcomes, listing.problems, tuple(warnings), seconds, findings)
 
     def _journal(self, step: Step, planned: Plan, result: StepResult, run: str) -> None:
@@ -405,8 +407,9 @@ class Pipeline:
         )
 
     def _record_columns(self, planned: Plan, tables: Iterable[Life]) -> None:
-        for life in tables:
-            self.ledger.record_columns(self.settings.name, life, column_fidelity(planned.history.lives[life].schema))
+        self.ledger.record_columns(
+            self.settings.name, {life: column_fidelity(planned.history.lives[life].schema) for life in tables}
+        )
 
     def record(self, outcome: Outcome, run: str) -> None:
         """Write the tables' states down for `status`. What stopped a table stays its state until the table moves."""

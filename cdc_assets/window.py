@@ -102,6 +102,7 @@ def decode_window(
             reports.append(Report(reject_count=1, rejects=(tail,)))
         if changes.num_rows:
             tables.append(changes if step.positions is None else _ordered_by_file(changes, position))
+    reports.append(Report(joints=tuple(step.files[position].path for position in deliveries.joints)))
     report = merge_reports(reports, time.monotonic() - started)
     return Window(pa.concat_tables(tables), report, tuple(rejects))
 
@@ -121,6 +122,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
     notes: dict[tuple[str, str], int] = {}
     files: list[FileStats] = []
     rows = count = quarantined = 0
+    joints: list[str] = []
     newest: tuple[Tso, str] | None = None
     for report in reports:
         if report.newest is not None and (newest is None or report.newest[0] > newest[0]):
@@ -130,9 +132,10 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
         quarantined += report.quarantined
         rejects.extend(report.rejects[: MAX_REJECTS - len(rejects)])
         files.extend(report.files)
+        joints.extend(report.joints)
         for rule, n in report.notes.items():
             notes[rule] = notes.get(rule, 0) + n
-    return Report(rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined, newest)
+    return Report(rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined, newest, tuple(joints))
 
 
 class _Deliveries:
@@ -145,6 +148,8 @@ class _Deliveries:
     def __init__(self, step: ApplyRows) -> None:
         self._sequence_of = sequences(step.files)
         self._tell_apart = not step.schema.key and step.positions is None
+        self._lo, self._hi = step.lo, step.hi
+        self.joints: list[int] = []
         self._last: dict[int, tuple[Tso, int]] = {}
         self._count = 0
 
@@ -156,6 +161,8 @@ class _Deliveries:
         order = np.argsort(changes.column(LINE).to_numpy(), kind="stable")
         ts = changes.column(COMMIT_TS).to_numpy()[order]
         before, current = self._last.get(sequence, (ts[0] + 1, 0))
+        if ts[0] == before and self._lo < before <= self._hi:
+            self.joints.append(position)
         back = np.diff(ts, prepend=before) < 0
         fresh = np.cumsum(back)
         numbers = np.where(fresh > 0, fresh + self._count, current)

@@ -127,6 +127,15 @@ def test_a_transaction_over_two_files_counts_in_full(feed: Feed) -> None:
     assert feed.apply(30) == [10, 20, 20, 20, 30]
 
 
+def test_a_file_that_begins_where_the_one_before_ended_is_warned_of_in_its_own_window(feed: Feed) -> None:
+    feed.file(1, 10, 20)
+    feed.file(2, 20, 30)
+    feed.file(3, 31, 40)
+    told = [[text for text in feed.run(checkpoint).warnings if "has no key" in text] for checkpoint in (10, 30, 40)]
+    assert [len(texts) for texts in told] == [0, 1, 0]
+    assert f"db/t/1/CDC{2:020d}.csv begins with the commit-ts at which the file before it ended" in told[1][0]
+
+
 def test_a_file_that_was_seen_half_is_read_again(feed: Feed) -> None:
     feed.file(1, 10, 20)
     feed.put("metadata", b'{"checkpoint-ts":10}')

@@ -73,8 +73,8 @@ def know(feed: Feed, warehouse: Path) -> LakeSettings:
             for life in history.lives
         ],
     )
-    for life, table in history.lives.items():
-        ledger.record_columns(settings.name, life, column_fidelity(table.schema))
+    tables = {life: column_fidelity(table.schema) for life, table in history.lives.items()}
+    ledger.record_columns(settings.name, tables)
     ledger.close()
     return lake
 
