@@ -159,9 +159,9 @@ def test_one_run_for_many_tables_logs_every_partition_with_its_check(
     location = Location(Case("I_update_keys_nonclustered").config("csv-cf4"), tmp_path, instance)
     assert location.catch_up().success
     assert location.differences() == []
-    tables = {format_partition_key(key) for key in location.partition_keys() if key.table.table}
-    assert location.materialized("dml") == tables
-    assert location.materialized("ddl") == tables
+    keys = {format_partition_key(key) for key in location.partition_keys()}
+    assert location.materialized("dml") == keys
+    assert location.materialized("ddl") == keys
 
 
 def test_a_second_run_changes_nothing(location: Location) -> None:

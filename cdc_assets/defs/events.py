@@ -37,6 +37,7 @@ class RunEvents:
         self._changes: dict[Life, int] = {}
         self._pending: dict[Life, int] = {}
         self._read_at = time.monotonic()
+        self._tableless_told: set[str] | None = None
 
     def begin(self) -> None:
         """Note how far the tables are before a pass over them."""
@@ -63,6 +64,7 @@ class RunEvents:
         for table in outcome.tables:
             if table.steps or table.error is not None:
                 self._rest(table, outcome.plan)
+        self._tableless(outcome.plan)
         self._lake_tables(outcome.plan)
 
     # --- partitions ---
@@ -89,6 +91,21 @@ class RunEvents:
                 self._check(event, False, table.report, table.reason)
             elif self._dml(plan, event, None, 0):
                 self._check(event, True, table.report if head else None)
+
+    def _tableless(self, plan: Plan) -> None:
+        """Tell the partitions of databases and views once: there is nothing to do for them."""
+        files = plan.history.other_files
+        if not files:
+            return
+        if self._tableless_told is None:
+            ddl = dg.AssetKey([self._name, "ddl"])
+            self._tableless_told = self._context.instance.get_materialized_partitions(ddl)
+        for file in files:
+            key = PartitionKey(file.table, file.version)
+            if format_partition_key(key) not in self._tableless_told:
+                self._tableless_told.add(format_partition_key(key))
+                self._materialize("ddl", key, ddl_metadata(plan, key, ()))
+                self._materialize("dml", key, dml_metadata(plan, key, None, 0))
 
     def _seen(self, life: Life) -> Tso:
         applied = self._before.get(life)
