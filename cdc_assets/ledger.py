@@ -131,10 +131,11 @@ class Ledger:
         """Open the database of a SQLAlchemy URL; a SQLite file that another process writes to is waited for."""
         waiting = {"timeout": patience_seconds} if sa.make_url(url).get_backend_name() == "sqlite" else {}
         self._engine = sa.create_engine(url, connect_args=waiting)
-        with suppress(sa.exc.DBAPIError):
-            _METADATA.create_all(self._engine, checkfirst=True)
-            return
-        with self._answering():  # another process made the tables at the same moment
+        for _ in _METADATA.tables:  # another process may make each of them at the same moment
+            with suppress(sa.exc.DBAPIError):
+                _METADATA.create_all(self._engine, checkfirst=True)
+                return
+        with self._answering():
             _METADATA.create_all(self._engine, checkfirst=True)
 
     def close(self) -> None:

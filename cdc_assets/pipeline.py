@@ -165,7 +165,7 @@ class Pipeline:
         self.lake = lake
         self.ledger = ledger
         self.published = 0.0  # when the `metadata` that is worked by was written
-        self.accounts: dict[Life, list[Account]] = {}  # of windows that were committed here and not told yet
+        self.accounts: dict[Life, list[Account]] = {}  # of windows that the newest run committed and nobody told yet
         self._watch = watch
         self._ahead = Ahead(self.stage, lambda staged: self.lake.discard(staged), lambda _: False)
         self.after: Callable[[Step, Plan, Progressing], None] | None = None  # told each step once it is done
@@ -226,6 +226,7 @@ class Pipeline:
         MetadataMissing, which concern all tables.
         """
         started = time.monotonic()
+        self.accounts.clear()
         tables: dict[Life, Progressing] = {}
         listing, planned = self.look()
         findings = self.findings(listing, planned)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from cdc_assets.config import load
 from cdc_assets.defs.instance import stop_group
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model import TableId
-from cdc_assets.opening import TableStatus, lake_status
+from cdc_assets.opening import TableStatus, lake_status, open_pipeline
+from cdc_assets.partitions import format_partition_key, partition_keys
 from cdc_assets_tests.cases import Case, Config, differences, expected_tables
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.postgres import free_port, postgres
@@ -49,6 +51,9 @@ LAUNCH = """mutation($params: ExecutionParams!) { launchRun(executionParams: $pa
 RUN = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 RUNS = """query($filter: RunsFilter!) { runsOrError(filter: $filter) { ... on Runs { results {
     runId jobName status tags { key value } } } } }"""
+ADD_PARTITION = """mutation($where: RepositorySelector!, $name: String!, $key: String!) {
+    addDynamicPartition(repositorySelector: $where, partitionsDefName: $name, partitionKey: $key) {
+    __typename ... on PythonError { message } } }"""
 TERMINATE = "mutation($id: String!) { terminateRun(runId: $id) { __typename } }"
 CHECK = """query($key: AssetKeyInput!) { assetCheckExecutions(assetKey: $key, checkName: "column_types", limit: 20) {
     status evaluation { success metadataEntries { label ... on MarkdownMetadataEntry { mdStr }
@@ -60,7 +65,9 @@ TICKS = """query($selector: SensorSelector!) { sensorOrError(sensorSelector: $se
 class Site:
     """A settings file, a Dagster home, a webserver's address, and two buckets."""
 
-    def __init__(self, config: Config, directory: Path, instance: Path, more: dict[str, str]) -> None:
+    def __init__(
+        self, config: Config, directory: Path, instance: Path, more: dict[str, str], sensors: bool = True
+    ) -> None:
         self.config = config
         self.directory = directory
         self.bucket = directory / "recorded"
@@ -71,7 +78,9 @@ class Site:
         self.home.mkdir()
         shutil.copy(instance, self.home / "dagster.yaml")
         self.file = directory / "changefeeds.yaml"
-        cadence = "    sensor_running: true\n    sensor_interval_seconds: 1\n    run_lingers_seconds: 5\n"
+        cadence = (
+            f"    sensor_running: {str(sensors).lower()}\n    sensor_interval_seconds: 1\n    run_lingers_seconds: 5\n"
+        )
         self.file.write_text(
             f"lake: {{warehouse: lake}}\nchangefeeds:\n  - name: {REDO}\n"
             f'    sink_uri: "file://{self.bucket}?{config.recorded_options["sink_uri_params"]}"\n'
@@ -111,8 +120,8 @@ class Site:
         assert "errors" not in told, told
         return told["data"]
 
-    def wait(self, what: str, done: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_SECONDS
+    def wait(self, what: str, done: Callable[[], bool], patience_seconds: float = PATIENCE_SECONDS) -> None:
+        end = time.monotonic() + patience_seconds
         while time.monotonic() < end:
             assert self.process is not None
             assert self.process.poll() is None, self.log.read_text()[-3000:]
@@ -152,6 +161,11 @@ class Site:
     def partition_keys(self, changefeed: str) -> list[str]:
         keys: list[str] = self.ask(PARTITIONS, key={"path": [changefeed, "dml"]})["assetNodeOrError"]["partitionKeys"]
         return keys
+
+    def add_partitions(self, changefeed: str, keys: Iterable[str]) -> None:
+        for key in keys:
+            added = self.ask(ADD_PARTITION, where=REPOSITORY, name=f"cdc_{changefeed}", key=key)["addDynamicPartition"]
+            assert added["__typename"] == "AddDynamicPartitionSuccess", added
 
     def backfill(self, changefeed: str, keys: list[str]) -> str:
         assets = [{"path": [changefeed, "ddl"]}, {"path": [changefeed, "dml"]}]
@@ -284,3 +298,29 @@ def _a_run_that_is_ended_leaves_whole_windows(site: Site) -> None:
     site.little.publish(FIRST + 50)
     site.wait("the next run", lambda: site.applied(LITTLE, FIRST + 50))
     assert site.values("good") == {1: "changed", 3: "three", 4: "four"}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_one_backfill_of_all_partitions_without_the_sensor_ends_equal(tmp_path: Path) -> None:
+    """Tables are renamed, exchange names, are dropped and made again; each partition is a run of its own."""
+    config = Case("C_ddl_tables").config("csv-ts")
+    site = Site(config, tmp_path, ROOT / "dagster.yaml", {}, sensors=False)
+    settings = next(one for one in load(site.file).changefeeds if one.name == REDO)
+    with open_pipeline(settings, None) as pipeline:
+        keys = [format_partition_key(key) for key in partition_keys(pipeline.look()[1])]
+    random.Random(5).shuffle(keys)
+    site.start()
+    try:
+        site.wait("the code location", lambda: site.partition_keys(REDO) == [])
+        site.add_partitions(REDO, keys)
+        everything = site.backfill(REDO, keys)
+        site.wait("the backfill", lambda: site.backfilled(everything), patience_seconds=3000)
+        expected = config.checkpoints[-1].expected
+        assert expected is not None
+        assert site.differences(expected) == []
+        names = {held.name for held in LakeState(load(site.file).needed_lake(), REDO).tables().values()} - {None}
+        assert names == set(expected_tables(expected))
+    finally:
+        assert site.process is not None
+        stop_group(site.process)
