@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -44,10 +45,21 @@ class Lap:
 
 def run(command: Sequence[str], **environment: str) -> Cost:
     """Run a command to its end and watch it. Raises RuntimeError with its last words when it fails."""
-    begun = time.perf_counter()
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
-    )
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as error:  # a pipe may be full
+        begun = time.perf_counter()
+        process = subprocess.Popen(command, stdout=output, stderr=error, env={**os.environ, **environment})
+        spent, rss, pss = _watched(process)
+        wall = time.perf_counter() - begun
+        output.seek(0)
+        error.seek(0)
+        told, complaint = output.read(), error.read()
+    if process.returncode not in (0, 1):
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {complaint[-2000:]}")
+    return Cost(wall, spent, rss // 1024, pss // 1024, process.returncode, told)
+
+
+def _watched(process: subprocess.Popen[bytes]) -> tuple[float, int, int]:
+    """Wait for a process; return the CPU seconds of its tree, and its peak RSS and PSS in kB."""
     spent: dict[int, float] = {}
     rss = pss = turns = 0
     while process.poll() is None:
@@ -61,11 +73,7 @@ def run(command: Sequence[str], **environment: str) -> Cost:
             process.wait(_PAUSE_SECONDS)
         except subprocess.TimeoutExpired:
             continue
-    wall = time.perf_counter() - begun
-    output, error = process.communicate()
-    if process.returncode not in (0, 1):
-        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {error[-2000:]}")
-    return Cost(wall, sum(spent.values()), rss // 1024, pss // 1024, process.returncode, output)
+    return sum(spent.values()), rss, pss
 
 
 def contend(name: str, **arguments: Any) -> tuple[Cost, Any]:
