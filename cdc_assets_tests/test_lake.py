@@ -185,7 +185,7 @@ def test_tasks_that_share_a_window_agree_on_the_last_change_of_a_key(
         [("U", 185, 1, "older"), ("D", 300, 3, "x")],
     )
     staged = lake.stage(step, OPTIONS, files)
-    assert len(list(Path(staged.path).glob("bucket-*.parquet"))) > 1
+    assert len(list(Path(staged.path).glob("bucket-*.arrow"))) > 1
     lake.commit(step, staged)
     assert orders.rows() == [(1, "c"), (9, "again")]
 
