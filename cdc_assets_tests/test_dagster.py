@@ -115,6 +115,19 @@ def test_partitions_in_reverse_order_end_equal_and_earlier_ones_find_their_work_
     assert location.materialized("dml") == set(keys)
 
 
+def test_what_a_partition_needs_first_is_applied_and_logged_with_it(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    location = Location(Case("B_ddl_columns").config("csv-ts"), tmp_path, instance)
+    keys = location.add_partitions()
+    by_table = {table: [key for key in keys if key.split("@")[0] == table] for table in {k.split("@")[0] for k in keys}}
+    versions = min((found for found in by_table.values() if len(found) > 2), key=len)
+    assert location.materialize(versions[-1]).success
+    assert set(versions) <= location.materialized("ddl")
+    assert set(versions[:-1]) & location.materialized("dml")
+    assert not (set(keys) - set(versions)) & location.materialized("dml")
+
+
 def test_a_bad_value_fails_the_check_and_leaves_table_and_partition_as_they_were(
     tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
 ) -> None:

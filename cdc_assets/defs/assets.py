@@ -6,14 +6,15 @@ guaranteed by the lake's own progress, read at the start: whatever order runs co
 """
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
-from cdc_assets.defs.checks import evaluations
+from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
+from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.resources import Source
 from cdc_assets.model import ApplyRows, Life, Phase, Progress, Report, Step
@@ -22,10 +23,7 @@ from cdc_assets.partitions import PartitionKey, format_partition_key, life_of, l
 from cdc_assets.pipeline import Pipeline, related
 from cdc_assets.plan import Plan
 
-__all__ = ["CHECK", "changefeed_assets", "check_spec"]
-
-CHECK = "column_types"
-"""Name of the check that gates the write."""
+__all__ = ["changefeed_assets", "check_spec", "failure"]
 
 
 def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetCheckSpec:
@@ -33,7 +31,7 @@ def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetC
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
         return dg.AssetCheckSpec(
-            CHECK,
+            COLUMN_TYPES,
             asset=dg.AssetKey([name, "dml"]),
             blocking=True,
             partitions_def=partitions,
@@ -60,6 +58,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
     ) -> dg.MaterializeResult[None]:
         key = parse_partition_key(context.partition_key)
         with source.pipeline(s3, pyspark, _log(context), fuse=False) as pipeline:
+            pipeline.after = _of_others(context, source, pipeline, key)
             lives, outcome = _through(pipeline, key, Phase.DDL, context.run_id)
             _tell_lake_tables(context, source, pipeline, outcome)
             _raise_unless_applied(context, source, pipeline, outcome, lives)
@@ -72,6 +71,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         with source.pipeline(s3, pyspark, _log(context), fuse=False) as pipeline:
             before, last = _split(pipeline, key)
             if before:
+                pipeline.after = _of_others(context, source, pipeline, key)
                 outcome = pipeline.apply(context.run_id, lambda plan: _still(plan, before))
                 _tell_lake_tables(context, source, pipeline, outcome)
                 _raise_unless_applied(context, source, pipeline, outcome, {step.life for step in before})
@@ -86,7 +86,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
 
     @dg.op(
         name=f"{source.group}_apply",
-        out={"result": dg.Out(dg.Nothing, is_required=False), CHECK: dg.Out()},
+        out={"result": dg.Out(dg.Nothing, is_required=False), COLUMN_TYPES: dg.Out()},
         pool="spark",
     )
     def apply(context: dg.OpExecutionContext, work: Any, pyspark: LazyPySparkResource, s3: S3Resource) -> Iterator[Any]:
@@ -96,7 +96,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
             report: Report | None = work[1].report if work is not None else None
             if report is not None and report.failed:
                 _report(context, source, pipeline, pipeline.refuse(work[0], work[1], context.run_id))
-                yield dg.AssetCheckResult(check_name=CHECK, passed=False, metadata=report_metadata(report))
+                yield dg.AssetCheckResult(check_name=COLUMN_TYPES, passed=False, metadata=report_metadata(report))
                 return
             changed = work[1].rows if work is not None else 0
             if work is not None:
@@ -108,7 +108,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
             _tell_lake_tables(context, source, pipeline, outcome, lives, changed)
             _report(context, source, pipeline, outcome, lives)
             yield dg.Output(None, "result", metadata=dml_metadata(plan, key, work[0] if work else None, changed))
-            yield dg.AssetCheckResult(check_name=CHECK, passed=True, metadata=report_metadata(report))
+            yield dg.AssetCheckResult(check_name=COLUMN_TYPES, passed=True, metadata=report_metadata(report))
 
     @dg.graph_asset(
         key=[name, "dml"],
@@ -123,7 +123,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
     )
     def dml(ddl: Any) -> Any:
         result, check = apply(validate(decode(after=ddl)))
-        return {"result": result, f"{name}__dml_{CHECK}": check}
+        return {"result": result, f"{name}__dml_{COLUMN_TYPES}": check}
 
     return [ddl, dml]
 
@@ -133,6 +133,13 @@ def _log(context: Any) -> Any:
         context.log.info(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
 
     return watch
+
+
+def _of_others(context: Any, source: Source, pipeline: Pipeline, key: PartitionKey) -> Callable[..., None]:
+    """Return what logs the partitions that a run applies because its own needs them."""
+    events = RunEvents(context, source, pipeline, own=key)
+    events.begin()
+    return events.after
 
 
 def _tell_lake_tables(

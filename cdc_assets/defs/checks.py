@@ -34,6 +34,7 @@ from cdc_assets.pipeline import Pipeline
 
 __all__ = [
     "CHECKS",
+    "COLUMN_TYPES",
     "Freshness",
     "changefeed_checks",
     "completeness_result",
@@ -46,6 +47,9 @@ __all__ = [
     "standing",
     "table_results",
 ]
+
+COLUMN_TYPES = "column_types"
+"""Name of the check of a partition that gates the write."""
 
 CHECKS = ("conformance", "completeness", "holds", "quarantine")
 """Names of the checks on the bucket's asset."""

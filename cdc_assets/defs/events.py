@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
-from cdc_assets.defs.assets import CHECK
+from cdc_assets.defs.checks import COLUMN_TYPES
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.resources import Source
 from cdc_assets.history import Event
@@ -25,9 +25,15 @@ LAKE_SECONDS = 20
 
 
 class RunEvents:
-    """Logs materializations and checks of one run into its context; `after` is for `Pipeline.after`."""
+    """Logs materializations and checks of one run into its context; `after` is for `Pipeline.after`.
 
-    def __init__(self, context: dg.OpExecutionContext, source: Source, pipeline: Pipeline) -> None:
+    `own` is the partition whose events Dagster logs itself.
+    """
+
+    def __init__(
+        self, context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, own: PartitionKey | None = None
+    ) -> None:
+        self._own = own
         self._context = context
         self._source = source
         self._pipeline = pipeline
@@ -130,11 +136,15 @@ class RunEvents:
         return first
 
     def _materialize(self, asset: str, key: PartitionKey, metadata: dict[str, Any]) -> None:
+        if key == self._own:
+            return
         partition = format_partition_key(key)
         self._context.log_event(dg.AssetMaterialization([self._name, asset], partition=partition, metadata=metadata))
 
     def _check(self, event: Event, passed: bool, report: Report | None, reason: str = "") -> None:
         """Log the check of a partition; it counts there only with the materialization that it is about."""
+        if PartitionKey(event.file.table, event.at) == self._own:
+            return
         dml = dg.AssetKey([self._name, "dml"])
         partition = format_partition_key(PartitionKey(event.file.table, event.at))
         wanted = dg.AssetRecordsFilter(asset_key=dml, asset_partitions=[partition])
@@ -149,7 +159,7 @@ class RunEvents:
             self._context.log_event(
                 dg.AssetCheckEvaluation(  # type: ignore[arg-type]  # log_event takes it, its annotation lags behind
                     asset_key=dml,
-                    check_name=CHECK,
+                    check_name=COLUMN_TYPES,
                     passed=passed,
                     metadata={**report_metadata(report), **({"reason": reason} if reason else {})},
                     target_materialization_data=target,
