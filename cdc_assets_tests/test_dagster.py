@@ -6,6 +6,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -15,7 +16,10 @@ from pyspark.sql import SparkSession
 from cdc_assets.config import LakeSettings
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.checks import CHECKS
+from cdc_assets.errors import TableMoved
+from cdc_assets.lake import Lake
 from cdc_assets.lake.state import LakeState
+from cdc_assets.model import ApplyRows, StepResult
 from cdc_assets.opening import lake_status
 from cdc_assets.partitions import PartitionKey, format_partition_key
 from cdc_assets.partitions import partition_keys as keys_of
@@ -126,6 +130,25 @@ def test_what_a_partition_needs_first_is_applied_and_logged_with_it(
     assert set(versions) <= location.materialized("ddl")
     assert set(versions[:-1]) & location.materialized("dml")
     assert not (set(keys) - set(versions)) & location.materialized("dml")
+
+
+def test_a_window_whose_table_another_run_moved_is_planned_again(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = Location(Case("I_update_keys_clustered").config("csv-cf4"), tmp_path, instance)
+    original, moved = Lake.commit, list[str]()
+
+    def overtaken(lake: Lake, step: ApplyRows, staged: Any) -> StepResult:
+        if not moved:
+            moved.append(str(step.life))
+            raise TableMoved(f"{step.life}: another writer committed first")
+        return original(lake, step, staged)
+
+    monkeypatch.setattr(Lake, "commit", overtaken)
+    keys = location.add_partitions()
+    assert [key for key in keys if not location.materialize(key).success] == []
+    assert moved
+    assert location.differences() == []
 
 
 def test_a_bad_value_fails_the_check_and_leaves_table_and_partition_as_they_were(

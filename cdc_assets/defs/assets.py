@@ -17,6 +17,7 @@ from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.resources import Source
+from cdc_assets.errors import TableMoved
 from cdc_assets.model import ApplyRows, Life, Phase, Progress, Report, Step
 from cdc_assets.outcome import Outcome, TableOutcome
 from cdc_assets.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
@@ -101,7 +102,13 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
             changed = work[1].rows if work is not None else 0
             if work is not None:
                 pipeline.published = work[2]
-                pipeline.commit(work[0], work[1], context.run_id)
+                try:
+                    pipeline.commit(work[0], work[1], context.run_id)
+                except TableMoved as moved:  # what was staged begins where the table does not stand any more
+                    context.log.info(str(moved))
+                    pipeline.lake.discard(work[1])
+                    concerned, again = _through(pipeline, key, Phase.ROWS, context.run_id)
+                    _raise_unless_applied(context, source, pipeline, again, concerned)
             outcome = pipeline.settle(context.run_id)
             plan = outcome.plan
             lives = life_of(plan, key)
