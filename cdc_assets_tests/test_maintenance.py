@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -185,6 +186,15 @@ def test_the_newest_labelled_snapshot_stays_behind_the_compactions(lake: Lake) -
     tended(lake)
     line = lineage(lake.state._metadata(lake.state.find(orders.life).metadata_location))
     assert [label.progress.tso for label in map(label_of, line) if label] == [349]
+
+
+def test_a_thread_that_never_used_spark_may_compact(lake: Lake) -> None:
+    busy(lake)
+    keeper = Upkeep(lake, EAGER)
+    (one,) = keeper.facts()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(keeper.carry_out, one, Chores(compact=True), later_ms()).result()
+    assert keeper.facts()[0].data_files == 1
 
 
 def expire_all(lake: Lake, orders: Source) -> None:

@@ -90,8 +90,6 @@ def spark_configuration(settings: LakeSettings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        # Iceberg sets it when it first rewrites files, in the session that is active in the thread at that moment.
-        "spark.sql.catalog.default_rewrite_catalog": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
         **settings.spark_properties(),
     }
 

@@ -227,6 +227,9 @@ def _strays(metadata: TableMetadata, line: list[Snapshot]) -> Iterator[Snapshot]
 
 
 def _actions(session: StepSession) -> Any:
+    """Return Iceberg's actions, which read their settings from the session that is active in this thread."""
+    spark = session.jvm.org.apache.spark.sql.SparkSession
+    spark.setActiveSession(session.spark._jsparkSession)
     return session.jvm.org.apache.iceberg.spark.actions.SparkActions.get(session.spark._jsparkSession)
 
 
