@@ -39,6 +39,7 @@ __all__ = [
     "TableId",
     "TableSchema",
     "Tso",
+    "seconds_between",
     "wall_clock_ms",
 ]
 
@@ -49,6 +50,14 @@ Tso = int
 def wall_clock_ms(tso: Tso) -> int:
     """Return the wall-clock part of a TSO as milliseconds since 1970, UTC."""
     return tso >> 18
+
+
+def seconds_between(since: Tso, until: Tso) -> float:
+    """Return the wall-clock time between two TSO in seconds; 0 where `until` is the earlier one or `since` is 0.
+
+    0 is the progress of a table of which nothing is applied.
+    """
+    return max(0, wall_clock_ms(until) - wall_clock_ms(since)) / 1000 if since else 0.0
 
 
 # --- names and schemas ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from cdc_assets.account import Account, Lag
 from cdc_assets.describe import describe_tables, tso_time
 from cdc_assets.errors import BadSettings
 from cdc_assets.ledger import Ledger
-from cdc_assets.model import Applied, DataFile, Life, Listing, TableId, Tso, wall_clock_ms
+from cdc_assets.model import Applied, DataFile, Life, Listing, TableId, Tso, seconds_between
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -293,29 +293,26 @@ def lake_status(lake: LakeSettings) -> list[TableStatus]:
         lake_state = LakeState(lake, changefeed)
         counts = lake_state.row_counts()
         waiting = quarantined_counts(lake_state)
-        for table in tables:
-            lag = (
-                max(0, wall_clock_ms(table.checkpoint) - wall_clock_ms(table.through)) / 1000 if table.through else 0.0
+        rows += [
+            TableStatus(
+                changefeed,
+                str(table.name),
+                table.version,
+                counts.get(table.life),
+                table.through,
+                tso_time(table.through) if table.through else "",
+                table.checkpoint,
+                seconds_between(table.through, table.checkpoint),
+                table.state,
+                "failed" if table.state in ("held", "failed") else "passed",
+                table.reason,
+                table.ways,
+                waiting.get(table.life, 0),
+                kept[changefeed].get(table.life, ()),
+                *_accounted(windows.get(table.life, ())),
             )
-            rows.append(
-                TableStatus(
-                    changefeed,
-                    str(table.name),
-                    table.version,
-                    counts.get(table.life),
-                    table.through,
-                    tso_time(table.through) if table.through else "",
-                    table.checkpoint,
-                    lag,
-                    table.state,
-                    "failed" if table.state in ("held", "failed") else "passed",
-                    table.reason,
-                    table.ways,
-                    waiting.get(table.life, 0),
-                    kept[changefeed].get(table.life, ()),
-                    *_accounted(windows.get(table.life, ())),
-                )
-            )
+            for table in tables
+        ]
     return rows
 
 

@@ -40,7 +40,7 @@ from cdc_assets.model import (
     StepResult,
     TableId,
     Tso,
-    wall_clock_ms,
+    seconds_between,
 )
 from cdc_assets.pipeline import Lake, Pipeline
 from cdc_assets.plan import Plan
@@ -116,15 +116,16 @@ def refusals(
     found: list[str] = []
     for life in wanted:
         first = planned.history.lives[life].events[0]
+        days = seconds_between(life.version, planned.checkpoint) // 86_400
         if "create table" not in kinds(first.file):
             found.append(
                 f"the history of {life} begins with {first.file.query or 'a schema file without DDL'!r}; expected "
                 "CREATE TABLE. Rows from before are not in the files, so the table cannot be built from them."
             )
-        elif expiration_days and _days(life.version, planned.checkpoint) >= expiration_days:
+        elif expiration_days and days >= expiration_days:
             found.append(
-                f"{life} is {_days(life.version, planned.checkpoint)} days old, and the changefeed removes its files "
-                f"after {expiration_days} (file-expiration-days); expected all files since its CREATE."
+                f"{life} is {days:.0f} days old, and the changefeed removes its files after "
+                f"{expiration_days} (file-expiration-days); expected all files since its CREATE."
             )
         if life in planned.behind or (life in applied and applied[life].progress.tso > planned.checkpoint):
             found.append(
@@ -143,10 +144,6 @@ def refusals(
             )
         found += [f"{step.reason}" for step in planned.of(life) if isinstance(step, HoldTable)]
     return (*found, *missing_files(listing, planned, wanted, entries, schema_files))
-
-
-def _days(since: Tso, until: Tso) -> int:
-    return (wall_clock_ms(until) - wall_clock_ms(since)) // 86_400_000
 
 
 def missing_files(

@@ -18,7 +18,17 @@ from cdc_assets.config import ChangefeedSettings
 from cdc_assets.describe import status_lines
 from cdc_assets.errors import BadSettings
 from cdc_assets.ledger import Ledger
-from cdc_assets.model import ApplyRows, DataFile, FileStats, Life, Report, StepResult, TableId, TableSchema
+from cdc_assets.model import (
+    ApplyRows,
+    DataFile,
+    FileStats,
+    Life,
+    Report,
+    StepResult,
+    TableId,
+    TableSchema,
+    seconds_between,
+)
 from cdc_assets.opening import TableStatus
 from cdc_assets.plan import plan
 from cdc_assets.window import read_window
@@ -80,6 +90,16 @@ def test_status_shows_every_stage_with_its_share_and_what_does_not_add_up() -> N
 )
 def test_a_duration_is_told_as_people_say_it(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "seconds"),
+    [(SECOND, 3 * SECOND, 2.0), (SECOND, SECOND + SECOND // 2 + 7, 0.5), (3 * SECOND, SECOND, 0.0), (0, SECOND, 0.0)],
+)
+def test_the_time_between_two_tso_is_never_negative_and_none_before_the_first(
+    since: int, until: int, seconds: float
+) -> None:
+    assert seconds_between(since, until) == seconds
 
 
 def test_the_newest_change_is_timed_by_the_file_that_holds_it() -> None:

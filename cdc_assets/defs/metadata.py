@@ -30,7 +30,7 @@ from cdc_assets.model import (
     TableId,
     TableSchema,
     Tso,
-    wall_clock_ms,
+    seconds_between,
 )
 from cdc_assets.mysql_types import spark_type
 from cdc_assets.partitions import PartitionKey, life_of, limit_of
@@ -144,14 +144,13 @@ def lake_table(
         return
     through = held.label.progress.tso
     schema = _schema_at(history, held.label.ddl)
-    behind = wall_clock_ms(plan.checkpoint) - wall_clock_ms(through) if through else 0
     metadata: dict[str, Any] = {
         "dagster/column_schema": _columns(schema, lake=True),
         "dagster/column_lineage": column_lineage(history, held.label.ddl, source.changefeed.name),
         "dagster/table_name": f"{source.changefeed.namespace_of(history.name.schema)}.{history.name.table}",
         "applied_ts": str(through),
         "applied_time": tso_time(through) if through else "",
-        "behind_checkpoint_seconds": max(0, behind) / 1000,
+        "behind_checkpoint_seconds": seconds_between(through, plan.checkpoint),
         "changes": sum(account.changes for account in accounts) if accounts else changed,
         **_series(accounts),
     }
