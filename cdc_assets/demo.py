@@ -185,11 +185,11 @@ def _loaded(
 
 
 def _show_rows(lake: LakeSettings) -> None:
-    from cdc_assets.lake.state import LakeState
     from cdc_assets.model import TableId
+    from cdc_assets.opening import open_state
 
-    state = LakeState(lake, NAME)
-    accounts, savings = (state.read(TableId("bank", table)).sort_by("id") for table in ("accounts", "savings"))
+    with open_state(lake, NAME) as state:
+        accounts, savings = (state.read(TableId("bank", table)).sort_by("id") for table in ("accounts", "savings"))
     click.echo(f"\nbank.accounts, read back from the lake (5 of {accounts.num_rows} rows):")
     click.echo("  ".join(accounts.column_names))
     for row in accounts.slice(0, 5).to_pylist():

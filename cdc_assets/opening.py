@@ -41,6 +41,7 @@ __all__ = [
     "lake_status",
     "open_ledger",
     "open_pipeline",
+    "open_state",
     "quarantined_counts",
     "quarantined_records",
     "read_ledger",
@@ -82,6 +83,18 @@ def read_ledger(lake: LakeSettings) -> Iterator[Ledger]:
         yield ledger
     finally:
         ledger.close()
+
+
+@contextmanager
+def open_state(lake: LakeSettings, changefeed: str, namespace: str = "{schema}") -> Iterator[LakeState]:
+    """Open what the lake holds of a changefeed, to read it without a JVM; its connections end with the block."""
+    from cdc_assets.lake.state import LakeState
+
+    state = LakeState(lake, changefeed, namespace)
+    try:
+        yield state
+    finally:
+        state.close()
 
 
 def ledger_url(lake: LakeSettings) -> str:
@@ -241,31 +254,21 @@ def quarantined_records(lake: LakeSettings, changefeed: str, *, replayed: bool =
     Reads the lake only, without a JVM.
     """
     from cdc_assets.lake import quarantine
-    from cdc_assets.lake.state import LakeState
 
-    state = LakeState(lake, changefeed)
-    try:
+    with open_state(lake, changefeed) as state:
         return quarantine.read(state, raw=True, replayed=replayed)
-    finally:
-        state.close()
 
 
 def kept_releases(lake: LakeSettings, changefeed: str) -> tuple[Release, ...]:
     """Return what people decided about single DDL of a changefeed, by time. Reads the lake only, without a JVM."""
-    from cdc_assets.lake.state import LakeState
-
-    state = LakeState(lake, changefeed)
-    try:
+    with open_state(lake, changefeed) as state:
         return tuple(sorted(state.releases().values(), key=lambda one: (one.when, one.version)))
-    finally:
-        state.close()
 
 
 def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, int | None]:
     """Return how many rows each table of a changefeed has, by the text of its life; from metadata, without a JVM."""
-    from cdc_assets.lake.state import LakeState
-
-    return LakeState(lake, settings.name, settings.namespace).row_counts()
+    with open_state(lake, settings.name, settings.namespace) as state:
+        return state.row_counts()
 
 
 def quarantined_counts(state: LakeState) -> dict[str, int]:
@@ -281,8 +284,6 @@ def quarantined_counts(state: LakeState) -> dict[str, int]:
 
 def lake_status(lake: LakeSettings) -> list[TableStatus]:
     """Return every table that a run has looked at, by changefeed and name. Reads metadata only, without a JVM."""
-    from cdc_assets.lake.state import LakeState
-
     with read_ledger(lake) as ledger:
         states = ledger.states()
         accounts = {changefeed: ledger.accounts(changefeed) for changefeed in states}
@@ -290,9 +291,8 @@ def lake_status(lake: LakeSettings) -> list[TableStatus]:
     rows: list[TableStatus] = []
     for changefeed, tables in states.items():
         windows = accounts.get(changefeed, {})
-        lake_state = LakeState(lake, changefeed)
-        counts = lake_state.row_counts()
-        waiting = quarantined_counts(lake_state)
+        with open_state(lake, changefeed) as state:
+            counts, waiting = state.row_counts(), quarantined_counts(state)
         rows += [
             TableStatus(
                 changefeed,

@@ -17,9 +17,11 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.changefeed import Changefeed, schema_checksum
 from cdc_assets.config import ChangefeedSettings, LakeSettings, from_flags
+from cdc_assets.defs.resources import Source
 from cdc_assets.lake import Lake, state
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import TableId
+from cdc_assets.opening import kept_releases, lake_status, open_ledger, quarantined_records, row_counts
 from cdc_assets.pipeline import Pipeline
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -212,6 +214,28 @@ def test_open_and_closed_lakes_give_everything_back(spark: SparkSession, tmp_pat
     assert {name: late.files[name] for name in ("catalog.db", "ledger.db")} == {"catalog.db": 0, "ledger.db": 0}
     assert late.java_threads - early.java_threads < 10
     assert late.java_files - early.java_files < 10
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="without /proc nobody tells what is open")
+def test_who_only_looks_into_a_lake_leaves_no_connection_open(tmp_path: Path) -> None:
+    feed, warehouse = Feed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
+    with open_ledger(warehouse) as ledger:
+        _run(Pipeline(feed.settings, Changefeed(feed.settings), MemoryLake(), ledger), feed, 1)
+    looks: list[Callable[[], object]] = [
+        Source(feed.settings, warehouse).held_tables,
+        lambda: row_counts(warehouse, feed.settings),
+        lambda: lake_status(warehouse),
+        lambda: quarantined_records(warehouse, feed.settings.name),
+        lambda: kept_releases(warehouse, feed.settings.name),
+    ]
+    early = use().files["catalog.db"]
+    gc.disable()  # it would close what is left open, at some time
+    try:
+        for look in looks:
+            look()
+            assert _open_files("self")["catalog.db"] == early
+    finally:
+        gc.enable()
 
 
 def test_what_was_read_of_tables_is_forgotten_once_they_have_newer_states(

@@ -13,12 +13,12 @@ from dagster_pyspark import LazyPySparkResource
 from cdc_assets.config import ChangefeedSettings, LakeSettings
 from cdc_assets.java import prepare_environment
 from cdc_assets.lake import spark_configuration
-from cdc_assets.lake.state import Held, LakeState
 from cdc_assets.model import Life
-from cdc_assets.opening import open_pipeline
+from cdc_assets.opening import open_pipeline, open_state
 from cdc_assets.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from cdc_assets.lake.state import Held
     from cdc_assets.model import Step
 
 __all__ = ["S3Credentials", "Source", "spark_resource"]
@@ -59,7 +59,8 @@ class Source:
 
     def held_tables(self) -> Mapping[Life, Held]:
         """Return the changefeed's tables as the catalog has them now."""
-        return LakeState(self.lake, self.changefeed.name, self.changefeed.namespace).tables()
+        with open_state(self.lake, self.changefeed.name, self.changefeed.namespace) as state:
+            return state.tables()
 
     @contextmanager
     def pipeline(
