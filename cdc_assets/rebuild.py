@@ -42,7 +42,7 @@ from cdc_assets.model import (
     Tso,
     seconds_between,
 )
-from cdc_assets.pipeline import Lake, Pipeline
+from cdc_assets.pipeline import Lake, Pipeline, telling
 from cdc_assets.plan import Plan
 
 if TYPE_CHECKING:
@@ -389,11 +389,7 @@ def _run(work: _Rebuild, say: Callable[[str], object]) -> None:
     settings = work.live.settings.model_copy(update={"name": f"{work.live.settings.name}~{work.ticket.token}"})
     settings = settings.model_copy(update={"quarantine": False})
     notes = _Notes()
-
-    def told(step: Step, number: int, count: int) -> None:
-        say(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
-
-    aside = Pipeline(settings, work.live.feed, lake, notes, told, work.live.fuse)
+    aside = Pipeline(settings, work.live.feed, lake, notes, telling(say), work.live.fuse)
     try:
         for attempt in range(_SWAPS):
             outcome = aside.apply(work.run, work.select)

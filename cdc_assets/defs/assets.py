@@ -21,7 +21,7 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.model import ApplyRows, Life, Phase, Progress, Report, Step
 from cdc_assets.outcome import Outcome, TableOutcome
 from cdc_assets.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
-from cdc_assets.pipeline import Pipeline, related
+from cdc_assets.pipeline import Pipeline, related, telling
 from cdc_assets.plan import Plan
 
 __all__ = ["changefeed_assets", "check_spec", "failure"]
@@ -58,7 +58,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> dg.MaterializeResult[None]:
         key = parse_partition_key(context.partition_key)
-        with source.pipeline(s3, pyspark, _log(context), fuse=False) as pipeline:
+        with source.pipeline(s3, pyspark, telling(context.log.info), fuse=False) as pipeline:
             pipeline.after = _of_others(context, source, pipeline, key)
             lives, outcome = _through(pipeline, key, Phase.DDL, context.run_id)
             _tell_lake_tables(context, source, pipeline, outcome)
@@ -69,7 +69,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
     def decode(context: dg.OpExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource) -> Any:
         """Read, decode and check the rows of the partition that are due; they wait in the lake's stage."""
         key = parse_partition_key(context.partition_key)
-        with source.pipeline(s3, pyspark, _log(context), fuse=False) as pipeline:
+        with source.pipeline(s3, pyspark, telling(context.log.info), fuse=False) as pipeline:
             before, last = _split(pipeline, key)
             if before:
                 pipeline.after = _of_others(context, source, pipeline, key)
@@ -133,13 +133,6 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         return {"result": result, f"{name}__dml_{COLUMN_TYPES}": check}
 
     return [ddl, dml]
-
-
-def _log(context: Any) -> Any:
-    def watch(step: Step, number: int, count: int) -> None:
-        context.log.info(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
-
-    return watch
 
 
 def _of_others(context: Any, source: Source, pipeline: Pipeline, key: PartitionKey) -> Callable[..., None]:

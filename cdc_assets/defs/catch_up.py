@@ -5,7 +5,7 @@ serves many. It ends when its time is over, when the checkpoint rests, and when 
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -22,7 +22,7 @@ from cdc_assets.errors import BadSettings, Retryable
 from cdc_assets.model import Life, Step, Tso
 from cdc_assets.outcome import Outcome, TableOutcome
 from cdc_assets.partitions import format_partition_key, partition_keys
-from cdc_assets.pipeline import Pipeline
+from cdc_assets.pipeline import Pipeline, telling
 from cdc_assets.plan import Plan
 from cdc_assets.release import release
 
@@ -59,7 +59,7 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
     ) -> Iterator[Any]:
         """Apply DDL and rows in TSO order over all chosen tables; a table that stops does not stop the others."""
         stopped: dict[Life, TableOutcome] = {}
-        with source.pipeline(s3, pyspark, _watch(context)) as pipeline:
+        with source.pipeline(s3, pyspark, telling(context.log.info)) as pipeline:
             for held, decision in config.releases.items():
                 context.log.info(f"releasing {held}: {decision}")
                 _release(pipeline, held, decision)
@@ -148,13 +148,6 @@ def _moves(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, c
             context.log.warning(f"{error} All windows so far are applied: this run ends.")
             return False
     return False
-
-
-def _watch(context: dg.OpExecutionContext) -> Callable[[Step, int, int], None]:
-    def watch(step: Step, number: int, count: int) -> None:
-        context.log.info(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
-
-    return watch
 
 
 # --- what a person decides, and what appeared meanwhile ---------------------------------------------------------------

@@ -39,9 +39,7 @@ def maintenance_job(source: Source, job_name: str) -> dg.JobDefinition:
         """Compact, rewrite manifests, expire snapshots, remove orphan files: whatever of it is due, table by table."""
         try:
             with source.pipeline(s3, pyspark) as pipeline:
-                upkept = _maintained(
-                    pipeline, config.tables, dry=config.dry_run, say=lambda text: context.log.info(text)
-                )
+                upkept = _maintained(pipeline, config.tables, dry=config.dry_run, say=context.log.info)
         except BadSettings as error:
             raise dg.Failure(str(error), allow_retries=False) from error
         context.add_output_metadata(_figures(upkept), output_name="result")

@@ -53,7 +53,7 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
                     Rebuilds(pipeline.lake),  # type: ignore[arg-type]  # the lake of this project
                     config.tables,
                     context.run_id,
-                    lambda text: context.log.info(text),
+                    context.log.info,
                 )
                 held = source.held_tables()
         except (BadSettings, RebuildRefused) as error:
