@@ -57,7 +57,7 @@ from cdc_assets.window import rejected
 if TYPE_CHECKING:
     from cdc_assets.quarantine import Found, QuarantinedRow, Replay
 
-__all__ = ["Lake", "Pipeline", "check_settings", "related", "telling"]
+__all__ = ["Lake", "Pipeline", "check_settings", "gone_file", "related", "telling"]
 
 REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it gives that table up."""
@@ -123,8 +123,8 @@ def _broken(listing: Listing, options: SinkOptions) -> list[tuple[str, Tso, str]
     return [(place.root, place.version, why) for place, why in places if place is not None]
 
 
-def _gone(error: CdcError | None) -> str:
-    """The path of the file that was listed and is gone, "" for any other error."""
+def gone_file(error: CdcError | None) -> str:
+    """Return the path of the file that was listed and is gone, "" for any other error and for none."""
     return str(error.where["file"]) if error is not None and error.where.get("gone") else ""
 
 
@@ -245,7 +245,7 @@ class Pipeline:
             moved = self._advance(steps, planned, tables, run)
             if not moved or attempt == REPLANS:
                 break
-            gone = any(_gone(tables[life].error) for life in moved)
+            gone = any(gone_file(tables[life].error) for life in moved)
             if not gone:
                 time.sleep(0.2 * 2**attempt)
             before, (listing, planned) = listing, self.look(None if gone else listing)
@@ -317,7 +317,7 @@ class Pipeline:
                 self.run_step(step, planned, table, run)
             except (InputError, Retryable, BucketMissing) as error:
                 table.stop(step, error)
-                if isinstance(error, (TableMoved, LakeUnavailable)) or _gone(error):
+                if isinstance(error, (TableMoved, LakeUnavailable)) or gone_file(error):
                     moved.append(step.life)
             if table.stopped_at is None:
                 if isinstance(step, (RenameTable, RecoverTable, DropTable)):
@@ -330,7 +330,7 @@ class Pipeline:
 
     def _lost(self, table: Progressing, before: Listing, listing: Listing, run: str) -> bool:
         """Tell whether a table's file is gone in a fresh listing too, and nobody knows that all in it is applied."""
-        path, name = _gone(table.error), self.settings.name
+        path, name = gone_file(table.error), self.settings.name
         known, applied = self.ledger.file_stats(name).get(path), self.lake.applied().get(table.life)
         if not path or not is_lost(path, before, listing, known, applied):
             return False

@@ -42,7 +42,7 @@ from cdc_assets.model import (
     Tso,
     seconds_between,
 )
-from cdc_assets.pipeline import Lake, Pipeline, telling
+from cdc_assets.pipeline import Lake, Pipeline, gone_file, telling
 from cdc_assets.plan import Plan
 
 if TYPE_CHECKING:
@@ -410,9 +410,7 @@ def _refuse_stopped(work: _Rebuild, outcome: Outcome) -> None:
     """Stop when a table aside did not come to the checkpoint; a file that vanished is written down."""
     stopped = [table for table in outcome.tables if table.life in work.needed and table.state in ("held", "failed")]
     for table in stopped:
-        path = (
-            str(table.error.where.get("file", "")) if table.error is not None and table.error.where.get("gone") else ""
-        )
+        path = gone_file(table.error)
         if path and path not in work.live.ledger.file_stats(work.live.settings.name):
             work.live.ledger.record_unread(work.live.settings.name, table.life, path, work.run)
     for table in stopped:
