@@ -65,7 +65,7 @@ class Ahead:
                 self._discard(begun.result())
 
     def close(self) -> None:
-        """Discard what was begun and never asked for."""
+        """Discard what was begun and never asked for; other steps may begin afterwards."""
         try:
             for begun in self._begun.values():
                 if not begun.cancel():
@@ -75,3 +75,4 @@ class Ahead:
             self._begun = {}
             if self._pool is not None:
                 self._pool.shutdown()
+                self._pool = None

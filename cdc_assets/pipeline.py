@@ -176,7 +176,9 @@ class Pipeline:
         self.published = 0.0  # when the `metadata` that is worked by was written
         self.accounts: dict[Life, list[Account]] = {}  # of windows that the newest run committed and nobody told yet
         self._watch = watch
-        self._ahead = Ahead(self.stage, lambda staged: self.lake.discard(staged), lambda _: False)
+        self._ahead = Ahead(
+            self.stage, lambda staged: self.lake.discard(staged), lambda step: self.lake.reads_ahead(step)
+        )
         self.after: Callable[[Step, Plan, Progressing], None] | None = None  # told each step once it is done
 
     # --- looking ---
@@ -291,7 +293,6 @@ class Pipeline:
         self.lake.settle_names()  # a run that died may have left a rename half done
         if any(not isinstance(step, HoldTable) for step in steps):
             self.lake.warm()
-        self._ahead = Ahead(self.stage, self.lake.discard, self.lake.reads_ahead)
         try:
             return self._advanced(steps, planned, tables, run)
         finally:
