@@ -12,6 +12,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from cdc_assets.changefeed import Changefeed
 from cdc_assets.config import LakeSettings
+from cdc_assets.defs import keys
 from cdc_assets.defs import sensor as sensor_module
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.resources import S3Credentials, Source
@@ -239,6 +240,16 @@ def test_many_partitions_are_added_at_once(watched: Watched) -> None:
     assert isinstance(result, dg.SensorResult)
     assert not result.dynamic_partitions_requests
     assert len(watched.instance.get_dynamic_partitions("cdc_little")) == MAX_NEW_KEYS + 1
+
+
+def test_keys_are_added_in_pieces_that_a_statement_can_take(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "KEYS_AT_ONCE", 2)
+    wanted = [f"s.t{number}@{FIRST:020d}" for number in range(5)]
+    keys.add_keys(instance, "little", wanted[:1])
+    keys.add_keys(instance, "little", wanted)
+    assert sorted(instance.get_dynamic_partitions(keys.keys_name("little"))) == wanted
 
 
 def test_two_thousand_tables_are_taken_in_by_chunks_with_a_small_cursor(watched: Watched) -> None:

@@ -16,12 +16,12 @@ from pydantic import Field
 from cdc_assets.defs.assets import failure
 from cdc_assets.defs.checks import evaluations
 from cdc_assets.defs.events import RunEvents
+from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.resources import Source
 from cdc_assets.due import families
 from cdc_assets.errors import BadSettings, Retryable
 from cdc_assets.model import Life, Step, Tso
 from cdc_assets.outcome import Outcome, TableOutcome
-from cdc_assets.partitions import format_partition_key, partition_keys
 from cdc_assets.pipeline import Pipeline, telling
 from cdc_assets.plan import Plan
 from cdc_assets.release import release
@@ -101,7 +101,8 @@ def _passes(
     """Bring the tables to the checkpoint, and again while the run lingers; what has stopped is left to a later run."""
 
     def select(plan: Plan) -> list[Step]:
-        _add_partitions(context, plan, source.changefeed.name)
+        name = source.changefeed.name  # schema files may have appeared after the sensor's tick
+        add_keys(context.instance, name, new_keys(context.instance, name, plan))
         lives = _chosen(plan, config)[0].difference(stopped)
         return [step for step in plan.steps if step.life in lives]
 
@@ -150,7 +151,7 @@ def _moves(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, c
     return False
 
 
-# --- what a person decides, and what appeared meanwhile ---------------------------------------------------------------
+# --- what a person decides --------------------------------------------------------------------------------------------
 
 
 def _release(pipeline: Pipeline, held: str, decision: str) -> None:
@@ -159,11 +160,3 @@ def _release(pipeline: Pipeline, held: str, decision: str) -> None:
     if not table or not version.isdigit():
         raise BadSettings(f'releases names "{held}"; expected schema.table@version, the version of the held DDL.')
     release(pipeline, table, int(version), way.strip(), text.strip(), who="run config")
-
-
-def _add_partitions(context: dg.OpExecutionContext, plan: Plan, name: str) -> None:
-    """Add the partitions of schema files that appeared after the sensor's tick."""
-    known = set(context.instance.get_dynamic_partitions(f"cdc_{name}"))
-    new = [key for key in map(format_partition_key, partition_keys(plan)) if key not in known]
-    if new:
-        context.instance.add_dynamic_partitions(f"cdc_{name}", new)

@@ -15,6 +15,7 @@ from cdc_assets.defs.assets import changefeed_assets
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.checks import changefeed_checks
 from cdc_assets.defs.freshness import freshness_sensor
+from cdc_assets.defs.keys import keys_name
 from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
 from cdc_assets.defs.metadata import lake_key
 from cdc_assets.defs.rebuild import rebuild_job
@@ -54,7 +55,7 @@ def build_changefeed_defs(
     lake = lake if isinstance(lake, LakeSettings) else LakeSettings.from_warehouse(lake)
     source = Source(changefeed, lake)
     name = changefeed.name
-    partitions = dg.DynamicPartitionsDefinition(name=f"cdc_{name}")
+    partitions = dg.DynamicPartitionsDefinition(name=keys_name(name))
     job_name = source.group
     catch_up = catch_up_job(source, f"{job_name}_catch_up")
     maintenance = maintenance_job(source, f"{job_name}_maintain")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import dagster as dg
 
+from cdc_assets.defs.keys import keys_name
+
 __all__ = ["RunWatch", "daemon", "stop_group"]
 
 _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
@@ -72,7 +74,7 @@ class RunWatch:
 
     def partitions(self) -> int:
         """Return how many partitions the sensor has added."""
-        return len(self._instance.get_dynamic_partitions(f"cdc_{self._changefeed}"))
+        return len(self._instance.get_dynamic_partitions(keys_name(self._changefeed)))
 
     def _runs(self) -> list[dg.DagsterRun]:
         return list(self._instance.get_runs(dg.RunsFilter(tags={"cdc/changefeed": self._changefeed}), limit=50))

@@ -18,22 +18,20 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.changefeed import Changefeed
+from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.resources import Source
 from cdc_assets.describe import tso_time
 from cdc_assets.due import MARK_SIGNS, Asked, Batch, Due, batches, due, families, kept, rests
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model import HoldTable, Life, Tso
 from cdc_assets.outcome import checkpoint_lag_seconds
-from cdc_assets.partitions import PartitionKey, format_partition_key, life_of, parse_partition_key, partition_keys
+from cdc_assets.partitions import PartitionKey, format_partition_key, life_of, parse_partition_key
 from cdc_assets.plan import Plan
 
 __all__ = ["checkpoint_sensor"]
 
 MAX_NEW_KEYS = 50
 """Keys asked of the daemon in one tick, 14 ms each on Postgres; more are added directly, a hundred times cheaper."""
-
-KEYS_AT_ONCE = 10_000
-"""Keys added in one statement."""
 
 MAX_MARKS = 1000
 """Marks that the cursor remembers; Dagster copies it into every tick."""
@@ -236,7 +234,10 @@ class _Tick:
             self._request(plan, batch, number, _leave(plan, batch, dues, underway)) for number, batch in enumerate(made)
         ]
         why = None if requests else self._with_lag(f"checkpoint {plan.checkpoint}: {_standing(plan, dues, name)}")
-        new = _new_keys(self.instance, partitions, plan)
+        new = new_keys(self.instance, name, plan)
+        if len(new) > MAX_NEW_KEYS:
+            add_keys(self.instance, name, new)
+            new = []
         return dg.SensorResult(
             dynamic_partitions_requests=[partitions.build_add_request(new)] if new else [],
             run_requests=requests,
@@ -345,15 +346,3 @@ def _bounded(asked: Sequence[Asked]) -> tuple[Asked, ...]:
             found.append(Asked(one.at, one.attempt, one.marks[:room]))
         room -= len(one.marks)
     return tuple(reversed(found))
-
-
-def _new_keys(instance: dg.DagsterInstance, partitions: dg.DynamicPartitionsDefinition, plan: Plan) -> Sequence[str]:
-    """Return the few keys that are new; many are added here, at once."""
-    assert partitions.name is not None
-    known = set(instance.get_dynamic_partitions(partitions.name))
-    new = [key for key in map(format_partition_key, partition_keys(plan)) if key not in known]
-    if len(new) <= MAX_NEW_KEYS:
-        return new
-    for at in range(0, len(new), KEYS_AT_ONCE):
-        instance.add_dynamic_partitions(partitions.name, new[at : at + KEYS_AT_ONCE])
-    return []
