@@ -59,3 +59,15 @@ def open_lake(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Lak
 def lake(open_lake: Callable[..., Lake]) -> Lake:
     """A lake in a fresh warehouse."""
     return open_lake()
+
+
+@pytest.fixture(params=["threads of the driver", "executors"])
+def several_tasks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every file of a window be read by a task of its own."""
+    from cdc_assets.lake import stage
+
+    for limit in ("_SMALL_BYTES", "_ONCE_BYTES"):
+        monkeypatch.setattr(stage, limit, 0)
+    monkeypatch.setattr(stage, "_SHARE_BYTES", 1)
+    here = request.param != "executors"
+    monkeypatch.setattr(stage.Engine, "reads_here", lambda self, step, options: here)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.lake import Lake
-from cdc_assets.lake import stage as staging
 from cdc_assets.model import AddColumn, Column, RenameColumn, TableId, TableSchema
 from cdc_assets.reduce import FILE, reduce_changes, split_by_key
 from cdc_assets_tests.test_lake import NOTE, OPTIONS, ORDERS, SCHEMA, Source
@@ -179,11 +178,8 @@ def test_a_first_load_that_was_killed_before_its_commit_is_not_seen_and_is_done_
     assert len(data_files(tmp_path)) == 2
 
 
-def test_a_first_load_by_several_executors_has_each_key_once(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(staging, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(staging.Engine, "reads_here", lambda self, step, options: False)
+@pytest.mark.usefixtures("several_tasks")
+def test_a_first_load_by_several_tasks_has_each_key_once(lake: Lake, tmp_path: Path) -> None:
     orders = Source(lake)
     first = [("I", 110, key, "a") for key in range(20)]
     orders.apply(400, first, [("U", 190, key, "b") for key in range(10)], [("D", 300, 3, "b"), ("U", 185, 4, "old")])

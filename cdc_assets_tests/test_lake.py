@@ -171,11 +171,8 @@ def test_a_table_that_was_emptied_is_loaded_again(lake: Lake) -> None:
     assert orders.rows() == [(1, "b")]
 
 
-def test_tasks_that_share_a_window_agree_on_the_last_change_of_a_key(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(staging, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(staging.Engine, "reads_here", lambda self, step, options: False)
+@pytest.mark.usefixtures("several_tasks")
+def test_tasks_that_share_a_window_agree_on_the_last_change_of_a_key(lake: Lake) -> None:
     orders = Source(lake)
     orders.apply(150, [("I", 110, 9, "not empty")])
     step, files = orders.window(

@@ -3,9 +3,10 @@
     <warehouse>/_cdc_stage/<seconds since 1970>-<uuid>/part-00000.parquet …, rejects-00000.parquet …, _stage.json
     <table>/data/cdc-<seconds since 1970>-<uuid>-00000.parquet …     where the table is empty: its own data files
 
-A small window is read in the driver, a large one by executors. Several tasks that share a window reduce it twice: each
-what it read, written by the key's hash, then each hash what all of them wrote. Columns of the source stand in a stage
-by position (`c0`, `c1`, …), so no name can get in the way. Only reports cross to the driver.
+A small window is read in the driver, and a large one too where executors would be the same few cores; any other is read
+by executors. Several tasks that share a window reduce it twice: each what it read, written by the key's hash, then each
+hash what all of them wrote. Columns of the source stand in a stage by position (`c0`, `c1`, …), so no name can get in
+the way. Only reports cross to the driver.
 
 A stage whose run died is removed by the next commit of anybody once it is a day old. Data files of such a run are named
 like its stage and belong to no snapshot.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pickle
 import time
 import uuid
@@ -67,14 +69,23 @@ __all__ = [
     "stage_tasks",
 ]
 
+Run = Callable[[int, Callable[[int], Part]], list[Part]]
+"""Runs that many tasks by their number, and returns their parts in order."""
+
 STAGE = "_cdc_stage"
 _TASK_BYTES = 256 << 20
 _SMALL_BYTES = 8 << 20
-_HERE_BYTES, _HERE_BYTES_REMOTE = 256 << 20, 16 << 20
-"""Windows up to this are read in the driver: where executors are its own threads, and where they are other machines."""
+_ONCE_BYTES = 256 << 20
+"""Windows up to this are held in memory as a whole where the driver reads them."""
+_SHARE_BYTES = 128 << 20
+"""What one thread of the driver reads of a larger window at a time."""
+_HERE_BYTES_REMOTE = 16 << 20
+"""Windows up to this are read in the driver where executors are other machines."""
 _BYTES_FOR_ONE = {"canal-json": 4}
 """Bytes in a file for one in memory: each record repeats names and types."""
 _HERE_THREADS = 2
+_FEW_CORES = 4
+"""Up to this many, executors in the driver's process would read no faster than its threads."""
 _STALE_SECONDS = 24 * 3600
 
 
@@ -87,13 +98,17 @@ class Engine:
 
     def reads_here(self, step: ApplyRows, options: SinkOptions) -> bool:
         """Tell whether the driver reads a window itself."""
-        size = sum(file.size for file in step.files) // _BYTES_FOR_ONE.get(options.protocol, 1)
-        return is_small(step) or (size <= _HERE_BYTES and self.local())
+        few = _loaded_bytes(step, options) <= _ONCE_BYTES or (os.cpu_count() or 1) <= _FEW_CORES
+        return is_small(step) or (few and self.local())
 
 
 def is_small(step: ApplyRows) -> bool:
     """Tell whether a window is read in the driver wherever executors are."""
     return sum(file.size for file in step.files) <= _HERE_BYTES_REMOTE
+
+
+def _loaded_bytes(step: ApplyRows, options: SinkOptions) -> int:
+    return sum(file.size for file in step.files) // _BYTES_FOR_ONE.get(options.protocol, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +148,16 @@ def stage(
     window: TableHeld, InputError.
     """
     place = _place(warehouse, io, step, landing if step.schema.key else None)
-    if engine.reads_here(step, options):
-        return _staged(place, lambda: _read_here(place, options, read, quarantine))
-    spark = engine.spark()
-    tasks = shares(step, spark.sparkContext.defaultParallelism)
     reader = partial(read_window, step, options, read, quarantine=quarantine)
-    return _staged(place, lambda: _run_tasks(spark, place, reader, tasks))
+    if not engine.reads_here(step, options):
+        spark = engine.spark()
+        tasks = shares(step, spark.sparkContext.defaultParallelism)
+        return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, reader, tasks))
+    size = _loaded_bytes(step, options)
+    if size <= _ONCE_BYTES or not step.schema.key:
+        return _staged(place, lambda: _read_here(place, options, read, quarantine))
+    tasks = shares(step, -(-size // _SHARE_BYTES))
+    return _staged(place, lambda: _run_tasks(_in_threads, place, reader, tasks))
 
 
 def stage_tasks(
@@ -151,7 +170,7 @@ def stage_tasks(
 ) -> Staged:
     """Let executors write the windows that `reader` makes of the tasks, all with the columns of the step's schema."""
     place = _place(warehouse, io, step, None)
-    return _staged(place, lambda: _run_tasks(spark, place, reader, tasks))
+    return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, reader, tasks))
 
 
 def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: Landing | None) -> Place:
@@ -201,12 +220,10 @@ def _read_here(place: Place, options: SinkOptions, read: Read, quarantine: bool)
     return [write_window(place, Window(changes, report, rejects), 0)]
 
 
-def _run_tasks(
-    spark: SparkSession, place: Place, reader: Callable[[Any], Window], tasks: Sequence[Any]
-) -> Sequence[Part]:
-    """Let executors read the tasks' windows; several of a table with a key are reduced once more, by key."""
+def _run_tasks(run: Run, place: Place, reader: Callable[[Any], Window], tasks: Sequence[Any]) -> Sequence[Part]:
+    """Let tasks read windows; what several of them read of a table with a key is reduced once more, by key."""
     if len(tasks) == 1 or not place.step.schema.key:
-        return _executed(spark, len(tasks), lambda number: write_window(place, reader(tasks[number]), number))
+        return run(len(tasks), lambda number: write_window(place, reader(tasks[number]), number))
     count, probe = len(tasks), hash_probe()
 
     def read(number: int) -> Part:
@@ -217,17 +234,24 @@ def _run_tasks(
             )
         return scatter(place, reader(tasks[number]), number, count)
 
-    first = _executed(spark, count, read)
+    first = run(count, read)
     if any(part.report.failed for part in first):
         return first
     buckets = [[name for name in names if name] for names in zip(*(part.buckets for part in first), strict=True)]
     buckets = [names for names in buckets if names]
-    second = _executed(spark, len(buckets), lambda number: gather(place, buckets[number], number)) if buckets else ()
-    return [*first, *second]
+    return [*first, *run(len(buckets), lambda number: gather(place, buckets[number], number))]
 
 
-def _executed(spark: SparkSession, count: int, work: Callable[[int], Part]) -> list[Part]:
+def _in_threads(count: int, work: Callable[[int], Part]) -> list[Part]:
+    """Run tasks 0 … count-1 in this process."""
+    with ThreadPoolExecutor(_HERE_THREADS, "cdc-assets-task") as pool:
+        return list(pool.map(work, range(count)))
+
+
+def _on_executors(spark: SparkSession, count: int, work: Callable[[int], Part]) -> list[Part]:
     """Run tasks 0 … count-1 on the executors; raises what one of them raised."""
+    if not count:
+        return []
     rows = spark.range(0, count, 1, count).mapInArrow(on_executors(work), "part binary").collect()
     parts = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  # our own executors wrote them
     for part in parts:
