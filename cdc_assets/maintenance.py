@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline import Pipeline
 
 __all__ = [
+    "MOVE_HEADS",
     "Chores",
     "Keeper",
     "Maintained",
@@ -160,6 +161,9 @@ class Keeper(Protocol):
         """Remove stages and tables aside of runs that died; return how many (stages, tables)."""
 
 
+MOVE_HEADS = ("files", "bytes", "deletes", "snapshots")
+
+
 @dataclass(frozen=True, slots=True)
 class Maintained:
     """What was done for a table: its facts before and after, and why it stopped ("" when it did not)."""
@@ -171,6 +175,12 @@ class Maintained:
     orphans: int = 0
     seconds: float = 0.0
     problem: str = ""
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """What each of MOVE_HEADS was and is: `17 → 1`."""
+        names = ("data_files", "data_bytes", "delete_files", "snapshots")
+        return tuple(f"{getattr(self.before, name)} → {getattr(self.after, name)}" for name in names)
 
     def figures(self) -> dict[str, int | float | str]:
         """Return the figures for a person and for plots."""

@@ -24,7 +24,17 @@ from cdc_assets.lake.aside import Rebuilds, Ticket
 from cdc_assets.lake.label import label_of, lineage
 from cdc_assets.lake.upkeep import Upkeep
 from cdc_assets.ledger import Ledger
-from cdc_assets.maintenance import Chores, SnapshotFact, TableFacts, chores, expirable, maintain, open_exchanges
+from cdc_assets.maintenance import (
+    MOVE_HEADS,
+    Chores,
+    Maintained,
+    SnapshotFact,
+    TableFacts,
+    chores,
+    expirable,
+    maintain,
+    open_exchanges,
+)
 from cdc_assets.model import CreateTable, DropTable, ExchangePartition, Life, Phase, Progress, TableId
 from cdc_assets.pipeline import Pipeline
 from cdc_assets_tests.cases import Config
@@ -128,6 +138,17 @@ def test_after_an_expiry_nothing_more_expires(history: TableFacts, settings: Mai
 )
 def test_each_chore_is_due_from_its_threshold_on_and_not_before(given_: dict[str, Any], due: Chores) -> None:
     assert chores(facts(**{"swept_ms": 100 * DAY, **given_}), MaintenanceSettings(), 100 * DAY) == due
+
+
+def test_a_table_that_was_looked_after_tells_what_each_figure_was_and_is() -> None:
+    before = facts(data_files=17, data_bytes=900, delete_files=3, strays=(SnapshotFact(1, 0), SnapshotFact(2, 0)))
+    done = Maintained(before, facts(data_files=1, data_bytes=800), Chores(compact=True))
+    assert dict(zip(MOVE_HEADS, done.moves, strict=True)) == {
+        "files": "17 → 1",
+        "bytes": "900 → 800",
+        "deletes": "3 → 0",
+        "snapshots": "2 → 0",
+    }
 
 
 def test_a_table_without_snapshots_has_nothing_due() -> None:

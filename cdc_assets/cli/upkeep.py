@@ -107,19 +107,10 @@ def _figures(upkept: Upkept) -> dict[str, Any]:
 
 
 def _show(upkept: Upkept, dry_run: bool) -> None:
-    heads = ("table", "due" if dry_run else "done", "files", "bytes", "deletes", "snapshots", "orphans")
-    rows = [
-        (
-            one.before.table,
-            str(one.due),
-            f"{one.before.data_files} → {one.after.data_files}",
-            f"{one.before.data_bytes} → {one.after.data_bytes}",
-            f"{one.before.delete_files} → {one.after.delete_files}",
-            f"{one.before.snapshots} → {one.after.snapshots}",
-            one.orphans,
-        )
-        for one in upkept.tables
-    ]
+    from cdc_assets.maintenance import MOVE_HEADS
+
+    heads = ("table", "due" if dry_run else "done", *MOVE_HEADS, "orphans")
+    rows = [(one.before.table, str(one.due), *one.moves, one.orphans) for one in upkept.tables]
     if rows:
         show_grid(heads, rows)
     click.echo(f"Nothing is due for {upkept.idle} tables." if upkept.idle or not rows else "Everything was due.")

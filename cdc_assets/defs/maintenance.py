@@ -12,7 +12,7 @@ from pydantic import Field
 from cdc_assets.defs.metadata import lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, MetadataMissing
-from cdc_assets.maintenance import Upkept, maintain
+from cdc_assets.maintenance import MOVE_HEADS, Upkept, maintain
 from cdc_assets.pipeline import Pipeline
 
 __all__ = ["MaintenanceConfig", "maintenance_job", "maintenance_schedule"]
@@ -113,26 +113,8 @@ def _figures(upkept: Upkept) -> dict[str, Any]:
     for name in ("data_files", "data_bytes", "delete_files", "snapshots"):
         told[f"{name}_before"] = sum(getattr(one.before, name) for one in upkept.tables)
         told[name] = sum(getattr(one.after, name) for one in upkept.tables)
-    columns = ["table", "done", "files", "bytes", "deletes", "snapshots", "problem"]
-    records = [
-        dg.TableRecord(
-            dict(
-                zip(
-                    columns,
-                    (
-                        one.before.table,
-                        str(one.due),
-                        f"{one.before.data_files} → {one.after.data_files}",
-                        f"{one.before.data_bytes} → {one.after.data_bytes}",
-                        f"{one.before.delete_files} → {one.after.delete_files}",
-                        f"{one.before.snapshots} → {one.after.snapshots}",
-                        one.problem,
-                    ),
-                    strict=True,
-                )
-            )
-        )
-        for one in upkept.tables
-    ]
+    columns = ["table", "done", *MOVE_HEADS, "problem"]
+    rows = [(one.before.table, str(one.due), *one.moves, one.problem) for one in upkept.tables]
+    records = [dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows]
     schema = dg.TableSchema(columns=[dg.TableColumn(column, "string") for column in columns])
     return {**told, "tables": dg.MetadataValue.table(records, schema=schema)} if records else told
