@@ -14,6 +14,7 @@ import pytest
 from cdc_assets import java
 from cdc_assets.errors import JavaMissing, SetupError
 from cdc_assets.java import VECTOR_FLAG, find_java, prepare_environment, probe, spark_home
+from cdc_assets.lake import session
 
 MakeJava = Callable[..., Path]
 
@@ -137,6 +138,12 @@ def test_a_session_gets_this_python_and_this_spark(bare: pytest.MonkeyPatch, mak
     assert os.environ["JAVA_HOME"] == str(home)
     assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert Path(os.environ["SPARK_HOME"], "bin", "spark-submit").exists()
+
+
+def test_a_java_that_ends_as_it_starts_is_told_with_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "prepare_environment", lambda: None)
+    with pytest.raises(JavaMissing, match=r"did not start \(it exited\)\. Check JAVA_HOME"), session.java_needed():
+        raise RuntimeError("it exited")
 
 
 def test_a_spark_of_the_same_version_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.config import ChangefeedSettings, LakeSettings
-from cdc_assets.java import prepare_environment
 from cdc_assets.lake import spark_configuration
+from cdc_assets.lake.session import java_needed
 from cdc_assets.model import Life
 from cdc_assets.opening import open_pipeline, open_state
 from cdc_assets.pipeline import Pipeline
@@ -74,9 +74,9 @@ class Source:
 
         def session() -> Any:
             assert pyspark is not None
-            prepare_environment()
-            configuration = {**spark_configuration(self.lake), **pyspark.spark_config}
-            return LazyPySparkResource(spark_config=configuration).spark_session
+            with java_needed():
+                configuration = {**spark_configuration(self.lake), **pyspark.spark_config}
+                return LazyPySparkResource(spark_config=configuration).spark_session
 
         settings = self.with_credentials(s3)
         with open_pipeline(settings, self.lake, watch, session, fuse) as pipeline:

@@ -29,7 +29,16 @@ if TYPE_CHECKING:
 
     from cdc_assets.config import LakeSettings
 
-__all__ = ["Sessions", "StepSession", "quoted", "races", "spark_configuration", "spark_session", "start_jvm"]
+__all__ = [
+    "Sessions",
+    "StepSession",
+    "java_needed",
+    "quoted",
+    "races",
+    "spark_configuration",
+    "spark_session",
+    "start_jvm",
+]
 
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
 
@@ -94,16 +103,23 @@ def spark_configuration(settings: LakeSettings) -> dict[str, str]:
     }
 
 
+@contextmanager
+def java_needed() -> Iterator[None]:
+    """Find the Java that a block starts a JVM with. Raises JavaMissing, also when the JVM ends at once, SetupError."""
+    prepare_environment()
+    try:
+        yield
+    except RuntimeError as error:
+        raise JavaMissing(f"Spark's Java did not start ({error}). Check JAVA_HOME; Java 17 or 21 is needed.") from error
+
+
 def start_jvm(settings: LakeSettings) -> Any:
     """Return the JVM of this process, started when there is none. Raises JavaMissing, SetupError.
 
     A caller that comes while it starts waits for it.
     """
-    prepare_environment()
-    try:
+    with java_needed():
         jvm = open_gateway(spark_configuration(settings))
-    except RuntimeError as error:
-        raise JavaMissing(f"Spark's Java did not start ({error}). Check JAVA_HOME; Java 17 or 21 is needed.") from error
     log4j = jvm.org.apache.logging.log4j
     log4j.core.config.Configurator.setRootLevel(log4j.Level.toLevel(_log_level()))
     return jvm
@@ -128,14 +144,11 @@ def spark_session(settings: LakeSettings, **conf: str) -> SparkSession:
 
     `conf` changes `spark_configuration`: pass `**{"spark.master": "…"}`. Raises JavaMissing, SetupError.
     """
-    prepare_environment()
-    builder = SparkSession.builder
-    for key, value in {**spark_configuration(settings), **conf}.items():
-        builder = builder.config(key, value)
-    try:
+    with java_needed():
+        builder = SparkSession.builder
+        for key, value in {**spark_configuration(settings), **conf}.items():
+            builder = builder.config(key, value)
         spark = builder.getOrCreate()
-    except RuntimeError as error:
-        raise JavaMissing(f"Spark's Java did not start ({error}). Check JAVA_HOME; Java 17 or 21 is needed.") from error
     spark.sparkContext.setLogLevel(_log_level())
     return spark
 
