@@ -13,7 +13,7 @@ from cdc_assets.conformance import Finding, Severity
 from cdc_assets.ledger import UNREAD, FileEntry
 from cdc_assets.model import Applied, FileStats, Life, Listing, SinkOptions, Tso
 
-__all__ = ["FILE_RULES", "file_findings", "graded_findings", "is_lost", "unread_files"]
+__all__ = ["FILE_RULES", "file_findings", "is_lost", "unread_files"]
 
 FILE_RULES = ("files-missing", "files-changed", "files-vanished")
 """Rules of what is odd about files. One that changed is read again; the others may be rows that are lost."""
@@ -25,14 +25,7 @@ _UNREAD = (
 
 
 def file_findings(
-    listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, Applied] | None = None
-) -> tuple[str, ...]:
-    """Return the sentences of `graded_findings`."""
-    return tuple(finding.sentence for finding in graded_findings(listing, entries, applied))
-
-
-def graded_findings(
-    listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, Applied] | None = None
+    listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, Applied]
 ) -> tuple[Finding, ...]:
     """Return one finding, by a rule of FILE_RULES, for each gap in the numbers and each file that changed or vanished.
 
@@ -40,7 +33,7 @@ def graded_findings(
     finding when all of its rows are applied, nor is the gap that it leaves.
     """
     known = {entry.path: entry for entry in entries}
-    through = {str(life): state.progress.tso for life, state in (applied or {}).items()}
+    through = {str(life): state.progress.tso for life, state in applied.items()}
     found = (_gaps(listing, known, through), _changed(listing, known), _vanished(listing, known, through))
     return tuple(
         Finding(rule, Severity.WARNING, "", sentence)

@@ -29,7 +29,7 @@ from cdc_assets.errors import (
     Retryable,
     TableMoved,
 )
-from cdc_assets.findings import graded_findings, is_lost, unread_files
+from cdc_assets.findings import file_findings, is_lost, unread_files
 from cdc_assets.history import Event
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model import (
@@ -225,7 +225,7 @@ class Pipeline:
         sample = take_sample(self.feed.opener, [step.files for step in new.values()])
         # Without commit-ts look() has refused already unless that was accepted.
         found = conformance(listing, planned.history, self.settings.sink_options, sample)
-        files = graded_findings(listing, self.ledger.files(self.settings.name), planned.applied)
+        files = file_findings(listing, self.ledger.files(self.settings.name), planned.applied)
         return (*(finding for finding in found if finding.rule != "missing-files"), *files)  # these know more of them
 
     # --- doing ---

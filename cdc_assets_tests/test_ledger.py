@@ -183,9 +183,9 @@ def test_exactly_the_numbers_between_files_are_missed(numbers: set[int]) -> None
 
 def test_a_changed_file_is_told_with_both_sizes() -> None:
     (told,) = file_findings(listing(1, size=12), [entry(1)], APPLIED)
-    assert path_of(1) in told
-    assert "9 bytes" in told
-    assert "12" in told
+    assert path_of(1) in told.sentence
+    assert "9 bytes" in told.sentence
+    assert "12" in told.sentence
 
 
 @pytest.mark.parametrize(("last", "count"), [(50, 0), (100, 0), (101, 1), (None, 0)])
