@@ -14,7 +14,15 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.model import Life, TableId, Tso
 from cdc_assets.plan import Plan
 
-__all__ = ["PartitionKey", "format_partition_key", "life_of", "limit_of", "parse_partition_key", "partition_keys"]
+__all__ = [
+    "PartitionKey",
+    "format_partition_key",
+    "format_table",
+    "life_of",
+    "limit_of",
+    "parse_partition_key",
+    "partition_keys",
+]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,8 +35,13 @@ class PartitionKey:
 
 def format_partition_key(key: PartitionKey) -> str:
     """Write a key; the inverse of parse_partition_key."""
-    names = (key.table.schema, key.table.table) if key.table.table else (key.table.schema,)
-    return ".".join(_encoded(name) for name in names) + f"@{key.version:020d}"
+    return f"{format_table(key.table)}@{key.version:020d}"
+
+
+def format_table(table: TableId) -> str:
+    """Write a table as its keys begin, which is also what the queue tells tables apart by (tag `cdc/table`)."""
+    names = (table.schema, table.table) if table.table else (table.schema,)
+    return ".".join(_encoded(name) for name in names)
 
 
 def parse_partition_key(text: str) -> PartitionKey:

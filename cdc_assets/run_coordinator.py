@@ -15,9 +15,20 @@ import re
 from dagster._core.run_coordinator import QueuedRunCoordinator, SubmitRunContext
 from dagster._core.storage.dagster_run import DagsterRun
 
-__all__ = ["CHANGEFEED_TAG", "TABLE_TAG", "TableSerializingRunCoordinator", "table_of"]
+__all__ = [
+    "ATTEMPT_TAG",
+    "CHANGEFEED_TAG",
+    "TABLES_TAG",
+    "TABLE_TAG",
+    "TableSerializingRunCoordinator",
+    "table_of",
+]
 
 CHANGEFEED_TAG, TABLE_TAG = "cdc/changefeed", "cdc/table"
+"""What the queue limits runs by. A table is written as in its partition keys."""
+
+TABLES_TAG, ATTEMPT_TAG = "cdc/tables", "cdc/attempt"
+"""For people: how many tables a run takes, and which attempt at them it is."""
 
 _PARTITION = re.compile(r"(?P<table>[^@]+)@\d{20}")
 
@@ -37,6 +48,9 @@ class TableSerializingRunCoordinator(QueuedRunCoordinator):
 
 
 def table_of(partition_key: str) -> str | None:
-    """Return the `schema.table` of a partition key `schema.table@<version in 20 digits>`, None for any other key."""
+    """Return the `schema.table` of a partition key `schema.table@<version in 20 digits>`, None for any other key.
+
+    It is what `partitions.format_table` writes.
+    """
     match = _PARTITION.fullmatch(partition_key)
     return match["table"] if match else None

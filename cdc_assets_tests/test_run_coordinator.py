@@ -8,13 +8,20 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRunStatus
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus, build_schedule_context
 from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.run_coordinator import SubmitRunContext
 from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
+from cdc_assets.config import LakeSettings
+from cdc_assets.defs import maintenance
+from cdc_assets.defs.resources import S3Credentials, Source
+from cdc_assets.maintenance import Chores, Maintained, TableFacts, Upkept
+from cdc_assets.model import Life, TableId
+from cdc_assets.partitions import PartitionKey, format_partition_key, format_table
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TableSerializingRunCoordinator, table_of
+from cdc_assets_tests.little_feed import LittleFeed
 from cdc_assets_tests.postgres import postgres
 
 ROOT = Path(__file__).parent.parent
@@ -45,6 +52,25 @@ def queued(
 
 def test_a_run_of_a_partition_is_tagged_with_its_table(instance: DagsterInstance) -> None:
     assert queued(instance, {"dagster/partition": f"shop.orders@{VERSION}"})[TABLE_TAG] == "shop.orders"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [TableId("shop", "a@b"), TableId("s/hop", "o/rders"), TableId("shop", "größe"), TableId("a.b", "c%d")],
+    ids=str,
+)
+def test_maintenance_of_a_table_waits_for_its_partitions_whatever_it_is_called(
+    table: TableId, instance: DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = TableFacts("t", Life(table, 1), 5, 9, 900, 9, 0, 0, 1, 4096)
+    due = Upkept((Maintained(facts, facts, Chores(compact=True), table),), 0)
+    monkeypatch.setattr(maintenance, "_maintained", lambda *_, **__: due)
+    source = Source(LittleFeed(tmp_path / "feed").settings(), LakeSettings.from_warehouse(tmp_path / "lake"))
+    schedule = maintenance.maintenance_schedule(source, maintenance.maintenance_job(source, "upkeep"), "nightly")
+    with build_schedule_context(instance, resources={"s3": S3Credentials()}) as context:
+        (request,) = schedule.evaluate_tick(context).run_requests or ()
+    key = format_partition_key(PartitionKey(table, int(VERSION)))
+    assert request.tags[TABLE_TAG] == queued(instance, {"dagster/partition": key})[TABLE_TAG] == format_table(table)
 
 
 def test_a_run_of_a_partition_is_tagged_with_its_changefeed(instance: DagsterInstance) -> None:

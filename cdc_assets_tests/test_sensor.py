@@ -18,7 +18,9 @@ from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.resources import S3Credentials, Source
 from cdc_assets.defs.sensor import MAX_NEW_KEYS, Cursor, checkpoint_sensor
 from cdc_assets.due import Asked
-from cdc_assets.model import wall_clock_ms
+from cdc_assets.model import TableId, wall_clock_ms
+from cdc_assets.partitions import format_table
+from cdc_assets.run_coordinator import TABLE_TAG, table_of
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 JOB = "little_catch_up"
@@ -116,6 +118,21 @@ def test_a_table_with_much_to_read_has_a_run_of_its_own(tmp_path: Path, instance
     rest, own = sorted(watched.asked(), key=lambda config: len(config["tables"]))
     assert (rest["tables"], rest["leave"]) == ([], [large])
     assert (own["tables"], own["leave"]) == ([large], [])
+
+
+@pytest.mark.parametrize("name", ["t@1", "größe", "a b"])
+def test_a_run_for_one_table_waits_for_runs_of_its_partitions(
+    name: str, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    watched = Watched(tmp_path, instance, run_bytes=2000)
+    watched.tables(1)
+    watched.feed.create(f"s.{name}")
+    watched.feed.rows(f"s.{name}", FIRST, [("I", FIRST + 1, key, "x" * 30) for key in range(200)])
+    result = watched.tick()
+    assert isinstance(result, dg.SensorResult)
+    (told,) = (request.tags[TABLE_TAG] for request in result.run_requests or [] if TABLE_TAG in request.tags)
+    assert told in {table_of(key) for added in result.dynamic_partitions_requests or [] for key in added.partition_keys}
+    assert told == format_table(TableId("s", name))
 
 
 def test_many_tables_are_asked_for_in_chunks_and_only_so_many_runs_at_once(

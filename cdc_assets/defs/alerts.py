@@ -16,11 +16,12 @@ from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
+from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG
+
 __all__ = ["WEBHOOK_VARIABLE", "failure_alerts", "failure_text"]
 
 WEBHOOK_VARIABLE = "CDC_ASSETS_WEBHOOK"
 PATIENCE_SECONDS = 10
-CHANGEFEED_TAG = "cdc/changefeed"
 
 
 def failure_alerts(changefeeds: Iterable[str], name: str = "cdc_alerts") -> dg.SensorDefinition:
@@ -35,7 +36,7 @@ def failure_alerts(changefeeds: Iterable[str], name: str = "cdc_alerts") -> dg.S
         if not address:
             return dg.SkipReason(f"{WEBHOOK_VARIABLE} is not set; set it to the address of a webhook")
         run = context.dagster_run
-        attempt = run.tags.get("cdc/attempt", "1")
+        attempt = run.tags.get(ATTEMPT_TAG, "1")
         text = failure_text(changefeed, run.job_name, attempt, context.get_step_failure_events(), context.failure_event)
         _post(address, {"text": text, "run_id": run.run_id, "changefeed": changefeed, "attempt": attempt})
         return None

@@ -25,6 +25,7 @@ from cdc_assets.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline import Pipeline, telling
 from cdc_assets.plan import Plan
 from cdc_assets.release import release
+from cdc_assets.run_coordinator import CHANGEFEED_TAG
 
 __all__ = ["CatchUpConfig", "catch_up_job"]
 
@@ -78,7 +79,7 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
     @dg.job(
         name=job_name,
         executor_def=dg.in_process_executor,
-        tags={"cdc/changefeed": name},
+        tags={CHANGEFEED_TAG: name},
         description="Brings all tables, or those that are named, to the checkpoint in one run.",
     )
     def job() -> None:

@@ -13,7 +13,9 @@ from cdc_assets.defs.metadata import lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.maintenance import MOVE_HEADS, Upkept, maintain
+from cdc_assets.partitions import format_table
 from cdc_assets.pipeline import Pipeline
+from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
 
 __all__ = ["MaintenanceConfig", "maintenance_job", "maintenance_schedule"]
 
@@ -55,7 +57,7 @@ def maintenance_job(source: Source, job_name: str) -> dg.JobDefinition:
     @dg.job(
         name=job_name,
         executor_def=dg.in_process_executor,
-        tags={"cdc/changefeed": source.changefeed.name},
+        tags={CHANGEFEED_TAG: source.changefeed.name},
         description="Compacts small files and deleted rows away, rewrites manifests, expires snapshots and removes "
         "files that nothing refers to, where that is due by the changefeed's `maintenance` settings. Progress is kept, "
         "and so are snapshots that an open partition exchange reads. Beside a writer one of the two wins, and the "
@@ -86,10 +88,10 @@ def maintenance_schedule(source: Source, job: dg.JobDefinition, name: str) -> dg
             return dg.SkipReason(str(missing))
         if not due.tables:
             return dg.SkipReason(f"nothing is due for {due.idle} tables")
-        tags = {"cdc/tables": str(len(due.tables))}
-        names = [str(one.name) for one in due.tables if one.name is not None]
+        tags = {TABLES_TAG: str(len(due.tables))}
+        names = [one.name for one in due.tables if one.name is not None]
         if len(due.tables) == len(names) == 1:
-            tags["cdc/table"] = names[0]  # the queue keeps it apart from the table's writers
+            tags[TABLE_TAG] = format_table(names[0])  # the queue keeps it apart from the table's writers
         return dg.RunRequest(tags=tags)
 
     return schedule

@@ -13,6 +13,7 @@ from cdc_assets.defs.resources import Source
 from cdc_assets.describe import tso_time
 from cdc_assets.errors import BadSettings, RebuildRefused
 from cdc_assets.rebuild import Rebuilt, rebuild
+from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG
 
 __all__ = ["RebuildConfig", "rebuild_job"]
 
@@ -69,12 +70,12 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
     @dg.job(
         name=job_name,
         executor_def=dg.in_process_executor,
-        tags={"cdc/changefeed": name},
+        tags={CHANGEFEED_TAG: name},
         description="Builds tables aside from the changefeed's whole recorded history and swaps each in one commit: "
         "readers see the old rows or the new ones, never none. Refused, with nothing changed, when the history does "
         "not begin with CREATE TABLE, when files of it are missing, and while a hold or records in quarantine stand "
         "in the way. A run that died is continued by the next one. Writers may go on meanwhile; with the tag "
-        "`cdc/table` = `schema.table` the queue lets them wait instead.",
+        f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, the queue lets them wait instead.",
     )
     def job() -> None:
         rebuild_tables()

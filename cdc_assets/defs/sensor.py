@@ -25,8 +25,9 @@ from cdc_assets.due import MARK_SIGNS, Asked, Batch, Due, batches, due, families
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model import HoldTable, Life, Tso
 from cdc_assets.outcome import checkpoint_lag_seconds
-from cdc_assets.partitions import PartitionKey, format_partition_key, life_of, parse_partition_key
+from cdc_assets.partitions import PartitionKey, format_table, life_of, parse_partition_key
 from cdc_assets.plan import Plan
+from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
 
 __all__ = ["checkpoint_sensor"]
 
@@ -136,7 +137,7 @@ class _Underway:
 
     @classmethod
     def of(cls, instance: dg.DagsterInstance, changefeed: str, job_name: str) -> "_Underway":
-        mine = dg.RunsFilter(statuses=_UNFINISHED, tags={"cdc/changefeed": changefeed})
+        mine = dg.RunsFilter(statuses=_UNFINISHED, tags={CHANGEFEED_TAG: changefeed})
         return cls.taken_by(instance.get_runs(mine), job_name)
 
     @classmethod
@@ -272,7 +273,7 @@ class _Tick:
         if not settings.table_interval_seconds:
             return set()
         records = self.instance.get_run_records(
-            dg.RunsFilter(job_name=self.job_name, tags={"cdc/changefeed": settings.name}), limit=100
+            dg.RunsFilter(job_name=self.job_name, tags={CHANGEFEED_TAG: settings.name}), limit=100
         )
         since = self.now - settings.table_interval_seconds
         ended = [record.dagster_run for record in records if record.end_time and record.end_time > since]
@@ -283,10 +284,10 @@ class _Tick:
         lives = [str(life) for life in batch.lives]
         config = {"tables": [] if batch.everything else lives, "leave": leave}
         lingers = batch.everything or (len(batch.dues) == 1 and batch.attempt == 1)
-        tags = {"cdc/changefeed": name, "cdc/tables": str(len(lives)), "cdc/attempt": str(batch.attempt)}
+        tags = {CHANGEFEED_TAG: name, TABLES_TAG: str(len(lives)), ATTEMPT_TAG: str(batch.attempt)}
         if len(lives) == 1 and not batch.everything:
             event = plan.history.lives[batch.lives[0]].events[-1]
-            tags["cdc/table"] = format_partition_key(PartitionKey(event.file.table, 0)).rpartition("@")[0]
+            tags[TABLE_TAG] = format_table(event.file.table)
         return dg.RunRequest(
             run_key=f"{name}:{plan.checkpoint}:{self.now}:{number}",
             run_config={"ops": {f"{self.job_name}_tables": {"config": {**config, "linger": lingers}}}},
