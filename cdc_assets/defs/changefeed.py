@@ -55,6 +55,7 @@ def build_changefeed_defs(
     lake = lake if isinstance(lake, LakeSettings) else LakeSettings.from_warehouse(lake)
     source = Source(changefeed, lake)
     name = changefeed.name
+    tables = known_tables(lake, name)
     partitions = dg.DynamicPartitionsDefinition(name=keys_name(name))
     job_name = source.group
     catch_up = catch_up_job(source, f"{job_name}_catch_up")
@@ -68,12 +69,8 @@ def build_changefeed_defs(
         "order it ends right, for the lake's own progress decides what is due; what is applied already stays as it is.",
     )
     return dg.Definitions(
-        assets=[
-            _bucket_spec(source),
-            *assets,
-            *(_lake_spec(source, table) for table in known_tables(lake, name)),
-        ],
-        asset_checks=changefeed_checks(source),
+        assets=[_bucket_spec(source), *assets, *(_lake_spec(source, table) for table in tables)],
+        asset_checks=changefeed_checks(source, tables),
         jobs=[by_partition, catch_up, rebuild_job(source, f"{job_name}_rebuild"), maintenance],
         schedules=[maintenance_schedule(source, maintenance, f"{job_name}_maintenance")],
         sensors=[

@@ -28,7 +28,7 @@ from cdc_assets.describe import tso_time
 from cdc_assets.findings import FILE_RULES
 from cdc_assets.ledger import TableState
 from cdc_assets.model import Life, TableId, Tso, wall_clock_ms
-from cdc_assets.opening import TableStatus, conformance_report, known_tables, lake_status
+from cdc_assets.opening import TableStatus, conformance_report, lake_status
 from cdc_assets.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline import Pipeline
 
@@ -57,8 +57,8 @@ CHECKS = ("conformance", "completeness", "holds", "quarantine")
 FRESHNESS, ARITHMETIC = "freshness", "row_arithmetic"
 
 
-def changefeed_checks(source: Source) -> list[dg.AssetChecksDefinition]:
-    """Return the checks of a changefeed and of the lake tables that runs have seen so far."""
+def changefeed_checks(source: Source, tables: Iterable[TableId]) -> list[dg.AssetChecksDefinition]:
+    """Return the checks of a changefeed and of these lake tables, those that runs have seen so far."""
     bucket = dg.AssetKey([source.changefeed.name, "bucket"])
 
     @dg.asset_check(asset=bucket, name="conformance", description="The changefeed writes what can be kept equal.")
@@ -78,11 +78,11 @@ def changefeed_checks(source: Source) -> list[dg.AssetChecksDefinition]:
     def quarantine() -> dg.AssetCheckResult:
         return quarantine_result(standing(source))
 
-    return [conformance, completeness, holds, quarantine, *_table_checks(source)]
+    return [conformance, completeness, holds, quarantine, *_table_checks(source, tables)]
 
 
-def _table_checks(source: Source) -> list[dg.AssetChecksDefinition]:
-    specs = [spec for table in known_tables(source.lake, source.changefeed.name) for spec in _specs(source, table)]
+def _table_checks(source: Source, tables: Iterable[TableId]) -> list[dg.AssetChecksDefinition]:
+    specs = [spec for table in tables for spec in _specs(source, table)]
     if not specs:
         return []
 
