@@ -46,6 +46,7 @@ __all__ = [
     "lake_table",
     "origins",
     "report_metadata",
+    "sql_text",
 ]
 
 MAX_FILES = 100
@@ -68,17 +69,17 @@ def ddl_metadata(plan: Plan, key: PartitionKey, journal: Iterable[JournalEntry])
     found: dict[str, Any] = {
         "version": str(key.version),
         "time": tso_time(key.version),
-        "statements": dg.MetadataValue.md(_code(s for entry in done for s in entry.statements)),
+        "statements": sql_text(s for entry in done for s in entry.statements),
     }
     for life in life_of(plan, key):
         event = next(event for event in plan.history.lives[life].events if event.at == key.version)
-        found["query"] = dg.MetadataValue.md(_code([event.file.query])) if event.file.query else "no DDL text"
+        found["query"] = sql_text([event.file.query]) if event.file.query else "no DDL text"
         found["action"] = event.told_action
         found["columns"] = _columns(event.after, lake=False)
         found["schema_file"] = event.file.path
     for file in plan.history.other_files:  # of a database or a view
         if (file.table, file.version) == (key.table, key.version):
-            found["query"] = dg.MetadataValue.md(_code([file.query])) if file.query else "no DDL text"
+            found["query"] = sql_text([file.query]) if file.query else "no DDL text"
             found["schema_file"] = file.path
     return found
 
@@ -266,6 +267,7 @@ def column_lineage(history: TableHistory, ddl: Tso, changefeed: str) -> dg.Table
     )
 
 
-def _code(lines: Iterable[str]) -> str:
+def sql_text(lines: Iterable[str]) -> dg.MarkdownMetadataValue:
+    """Return SQL as the UI shows it: a block of code, or `nothing`."""
     text = "\n".join(lines)
-    return f"```sql\n{text}\n```" if text else "nothing"
+    return dg.MetadataValue.md(f"```sql\n{text}\n```" if text else "nothing")

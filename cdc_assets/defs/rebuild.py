@@ -8,7 +8,7 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from cdc_assets.defs.metadata import lake_key
+from cdc_assets.defs.metadata import lake_key, sql_text
 from cdc_assets.defs.resources import Source
 from cdc_assets.describe import tso_time
 from cdc_assets.errors import BadSettings, RebuildRefused
@@ -88,7 +88,7 @@ def _figures(one: Rebuilt, rows: int | None) -> dict[str, Any]:
         "rebuilt": True,
         "applied_ts": one.through,
         "applied_time": tso_time(one.through),
-        "statements": dg.MetadataValue.md("```sql\n" + "\n".join(one.result.statements) + "\n```"),
+        "statements": sql_text(one.result.statements),
         "snapshot_before": str(one.result.snapshot_before),
         "snapshot_after": str(one.result.snapshot_after),
         "swap_seconds": one.result.seconds,
