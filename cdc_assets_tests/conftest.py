@@ -1,4 +1,4 @@
-"""One Spark session for all tests, and lakes that come and go in it."""
+"""One Spark session for all tests, lakes that come and go in it, and Dagster instances."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import settings
 from cdc_assets.config import LakeSettings
 
 if TYPE_CHECKING:
+    from dagster import DagsterInstance
     from pyspark.sql import SparkSession
 
     from cdc_assets.lake import Lake
@@ -59,6 +60,15 @@ def open_lake(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Lak
 def lake(open_lake: Callable[..., Lake]) -> Lake:
     """A lake in a fresh warehouse."""
     return open_lake()
+
+
+@pytest.fixture
+def instance() -> Iterator[DagsterInstance]:
+    """A Dagster instance in a directory of its own."""
+    from dagster import instance_for_test
+
+    with instance_for_test() as made:
+        yield made
 
 
 @pytest.fixture(params=["threads of the driver", "executors"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from cdc_assets.partitions import partition_keys as keys_of
 from cdc_assets.plan import plan
 from cdc_assets_tests.cases import Case, Config, differences
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]  # Dagster says what is new in it
 
 NAME = "feed"
 
@@ -85,21 +83,8 @@ class Location:
 
 
 @pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as made:
-        yield made
-
-
-@pytest.fixture
 def location(tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession) -> Location:
     return Location(Case("N_filtered_ddl").config("csv-ts"), tmp_path, instance)
-
-
-@pytest.fixture(autouse=True)
-def _no_previews() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def test_dml_stands_between_ddl_and_the_lake_tables(location: Location) -> None:

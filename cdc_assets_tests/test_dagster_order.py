@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from cdc_assets.partitions import parse_partition_key
 from cdc_assets.plan import Plan
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]  # Dagster says what is new in it
 
 NAME = "little"
 V2, V3 = FIRST + 100, FIRST + 200
@@ -83,19 +81,6 @@ def reason_of(run: dg.ExecuteInProcessResult) -> str:
     told = failed.step_failure_data.user_failure_data
     assert told is not None
     return str(told.description)
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def _no_previews() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def test_a_failed_version_stops_its_successor_by_name_and_running_both_again_is_safe(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +19,11 @@ from cdc_assets_tests.cases import Case
 from cdc_assets_tests.test_dagster import NAME, Location
 from cdc_assets_tests.test_maintenance import EAGER
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
-
-
-@pytest.fixture(autouse=True)
-def _no_previews() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as made:
-        yield made
+pytestmark = [
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore"),  # Dagster says what is new in it
+]
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from cdc_assets.model import (
     TableSchema,
 )
 from cdc_assets.rebuild import Rebuilt, rebuild
-from cdc_assets_tests.cases import expected_tables
+from cdc_assets_tests.cases import Checkpoint, Config, expected_tables
 from cdc_assets_tests.kills import Killed, Trap, checkpoints, leftovers, named, trapped
 from cdc_assets_tests.replay import compare
 from cdc_assets_tests.test_lake import ID, NOTE, OPTIONS, SCHEMA, Source
@@ -52,16 +52,22 @@ def opened(directory: Path, spark: SparkSession) -> tuple[Lake, Ledger]:
     return lake, Ledger(f"sqlite:///{directory}/ledger.db")
 
 
+def damaged(directory: Path, spark: SparkSession, config: Config, checkpoint: Checkpoint) -> tuple[Lake, Ledger]:
+    """Apply a checkpoint to a new lake and lose rows of every table."""
+    lake, ledger = opened(directory, spark)
+    pipeline_of(config, checkpoint, lake, ledger).apply("first")
+    for name in sorted(lake.names()):
+        lose_rows(lake, name)
+    return lake, ledger
+
+
 def test_partitions_that_were_exchanged_come_back_together_and_each_table_by_one_commit(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     config, checkpoint = first("E_partitions/canal-ext")
     assert checkpoint.expected is not None
-    lake, ledger = opened(tmp_path, spark)
+    lake, ledger = damaged(tmp_path, spark, config, checkpoint)
     pipeline = pipeline_of(config, checkpoint, lake, ledger)
-    pipeline.apply("first")
-    for name in sorted(lake.names()):
-        lose_rows(lake, name)
     before = {life: held.snapshot_id for life, held in lake.state.tables().items()}
     done = rebuild(pipeline, Rebuilds(lake), (), "again")
     assert {one.name for one in done} == lake.names()
@@ -100,10 +106,7 @@ def test_a_rebuild_that_is_stopped_around_the_swap_is_completed_by_the_next_one(
 ) -> None:
     config, checkpoint = first("G_redelivery/csv-ts")
     assert checkpoint.expected is not None
-    lake, ledger = opened(tmp_path, spark)
-    pipeline_of(config, checkpoint, lake, ledger).apply("first")
-    for name in sorted(lake.names()):
-        lose_rows(lake, name)
+    lake, ledger = damaged(tmp_path, spark, config, checkpoint)
     done: tuple[Rebuilt, ...] = ()
     killed, rows = set[str](), {name: lake.row_count(name) for name in lake.names()}
     whole = {table.id: len(table.rows) for table in expected_tables(checkpoint.expected).values()}
@@ -244,10 +247,7 @@ def test_a_rebuild_beside_another_run_ends_with_every_table_right(
     config = named("G_redelivery/csv-ts")
     early, late = checkpoints(config)[0], checkpoints(config)[-1]
     assert late.expected is not None
-    lake, ledger = opened(tmp_path, spark)
-    pipeline_of(config, early, lake, ledger).apply("first")
-    for name in sorted(lake.names()):
-        lose_rows(lake, name)
+    lake, ledger = damaged(tmp_path, spark, config, early)
     errors: list[BaseException] = []
     start = threading.Barrier(2)
 
