@@ -27,7 +27,7 @@ from cdc_assets.changefeed import missing_numbers, parse_schema_path
 from cdc_assets.config import ChangefeedSettings
 from cdc_assets.ddl import kinds
 from cdc_assets.due import families
-from cdc_assets.errors import BadSettings, RebuildRefused, TableMoved
+from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableMoved
 from cdc_assets.ledger import FileEntry, Ledger
 from cdc_assets.model import (
     Applied,
@@ -279,6 +279,12 @@ def rebuild(
     except RebuildRefused:
         rebuilder.end(ticket.token)
         raise
+    except LakeUnavailable as error:
+        if _known(rebuilder, ticket):
+            raise
+        raise TableMoved(
+            f"another run of the same rebuild ended it and removed its tables ({error}). Nothing is left to do here."
+        ) from error
     rebuilder.end(ticket.token)
     pipeline.settle(run)
     return tuple(work.done)
@@ -351,6 +357,11 @@ def _fingerprint(settings: ChangefeedSettings, targets: Sequence[Life], releases
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
+def _known(rebuilder: Rebuilder, ticket: Ticket) -> bool:
+    """Tell whether a rebuild goes on: several runs may share its ticket, and the first to finish ends it."""
+    return any(one.token == ticket.token for one in rebuilder.tickets())
+
+
 @contextmanager
 def _beating(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
     """Show that the run lives, for as long as it does. A ticket that another run has ended stays ended."""
@@ -359,7 +370,7 @@ def _beating(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
     def beat() -> None:
         while not over.wait(_BEAT_SECONDS):
             with suppress(Exception):  # the next beat shows it, or the lease runs out
-                if any(one.token == ticket.token for one in rebuilder.tickets()):
+                if _known(rebuilder, ticket):
                     rebuilder.touch(ticket)
 
     thread = Thread(target=beat, daemon=True)

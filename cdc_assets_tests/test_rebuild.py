@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_assets.errors import BadSettings, RebuildRefused, TableMoved
+from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableMoved
 from cdc_assets.lake.aside import Ticket
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import (
@@ -174,6 +174,25 @@ def test_a_writer_that_never_rests_stops_the_rebuild_with_its_own_rows_kept() ->
     with pytest.raises(TableMoved):
         rebuild(pipeline, MemoryRebuilds(lake, before_swap=writer), (), "again")
     assert {life: table.rows for life, table in lake.tables.items()} == rows
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_lake_that_fails_once_another_run_ended_the_rebuild_is_a_lost_race(ended: bool) -> None:
+    config = named("G_redelivery/csv-ts")
+    last = checkpoints(config)[-1]
+    lake = MemoryLake()
+    pipeline = pipeline_of(config, last, lake)
+    pipeline.apply("first")
+    rebuilds = MemoryRebuilds(lake)
+
+    def fail(life: Life) -> None:
+        if ended:
+            rebuilds.open.clear()
+        raise LakeUnavailable("no such file")
+
+    rebuilds.before_swap = fail
+    with pytest.raises(TableMoved if ended else LakeUnavailable, match="no such file"):
+        rebuild(pipeline, rebuilds, (), "second")
 
 
 def test_a_table_that_nobody_knows_is_refused_with_those_that_are_known() -> None:
