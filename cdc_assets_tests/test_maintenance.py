@@ -21,7 +21,7 @@ from cdc_assets.config import LakeSettings, MaintenanceSettings
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.lake import Lake, commit, upkeep
 from cdc_assets.lake.aside import Rebuilds, Ticket
-from cdc_assets.lake.label import label_of, lineage
+from cdc_assets.lake.label import Label
 from cdc_assets.lake.upkeep import Upkeep
 from cdc_assets.ledger import Ledger
 from cdc_assets.maintenance import (
@@ -205,8 +205,9 @@ def test_a_second_run_finds_nothing_due_and_commits_nothing(lake: Lake) -> None:
 def test_the_newest_labelled_snapshot_stays_behind_the_compactions(lake: Lake) -> None:
     orders = busy(lake)
     tended(lake)
-    line = lineage(lake.state._metadata(lake.state.find(orders.life).metadata_location))
-    assert [label.progress.tso for label in map(label_of, line) if label] == [349]
+    line = lake.state.file(lake.state.find(orders.life).metadata_location).lineage()
+    labels = [Label.parse(one.summary) for one in line]
+    assert [label.progress.tso for label in labels if label] == [349]
 
 
 def test_a_thread_that_never_used_spark_may_compact(lake: Lake) -> None:
@@ -236,8 +237,8 @@ def test_progress_outlives_every_labelled_snapshot_once_it_was_maintained(lake: 
     applied, rows = lake.applied()[orders.life], orders.rows()
     tended(lake)
     expire_all(lake, orders)
-    line = list(lineage(lake.state._metadata(lake.state.find(orders.life).metadata_location)))
-    assert [label_of(one) for one in line] == [None]
+    line = lake.state.file(lake.state.find(orders.life).metadata_location).lineage()
+    assert [Label.parse(one.summary) for one in line] == [None]
     assert lake.applied()[orders.life] == applied
     assert orders.rows() == rows
     orders.apply(900, [("I", 810, 7777, "after")])

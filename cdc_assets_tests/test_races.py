@@ -19,7 +19,8 @@ from cdc_assets.config import LakeSettings
 from cdc_assets.errors import Retryable, StorageUnavailable, TableMoved
 from cdc_assets.lake import Lake, commit, evolve, tables
 from cdc_assets.lake import rows as taking
-from cdc_assets.lake.state import LakeState, label_of, lineage
+from cdc_assets.lake.label import Label
+from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import Ledger
 from cdc_assets.model import (
     AddColumn,
@@ -189,7 +190,7 @@ def test_of_two_writers_with_the_same_step_one_wins_and_the_other_is_told_or_fin
         one.run(slow)
     assert one.rows(slow) == list(KINDS[name].after)
     held = slow.state.find(one.source.life)
-    labels = [label_of(snapshot) for snapshot in lineage(slow.state._metadata(held.metadata_location))]
+    labels = [Label.parse(one.summary) for one in slow.state.file(held.metadata_location).lineage()]
     assert len({label.progress for label in labels if label}) == len(labels), "a commit was made twice"
     assert leftovers(slow.state) == []
 

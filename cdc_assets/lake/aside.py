@@ -102,7 +102,7 @@ class Rebuilds:
         made = self._state.snapshot_with(life, REBUILD, token)
         if made is None:
             return None
-        return StepResult(("swapped in by a run that died after it",), made.parent_snapshot_id, made.snapshot_id)
+        return StepResult(("swapped in by a run that died after it",), made.parent_id, made.snapshot_id)
 
     def swap(self, aside: Lake, life: Life, token: str) -> StepResult:
         """Give the live table the rows, columns, name and label of the one aside, in one commit.

@@ -10,17 +10,16 @@ that nothing but unlabelled commits (compactions) came after the snapshot that i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cdc_assets.model import Phase, Progress, Tso
 
 if TYPE_CHECKING:
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Snapshot
+    from cdc_assets.lake.metadata_file import MetadataFile
 
-__all__ = ["AT", "Label", "fallback", "kept_label", "label_of", "lineage"]
+__all__ = ["AT", "Label", "fallback", "kept_label"]
 
 _TS, _PHASE, _DDL, _POSITIONS = "cdc.applied-ts", "cdc.applied-phase", "cdc.ddl-ts", "cdc.positions"
 
@@ -68,43 +67,22 @@ class Label:
         return self.progress.tso - (self.progress.phase is Phase.DDL)
 
 
-def lineage(metadata: TableMetadata, across_rewrites: bool = False) -> Iterator[Snapshot]:
-    """Yield main's snapshot and its ancestors, newest first; before a rewrite, which has no parent, by main's log."""
-    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    seen: set[int] = set()
-    starts = [metadata.current_snapshot_id]
-    if across_rewrites:
-        starts += [entry.snapshot_id for entry in reversed(metadata.snapshot_log)]
-    for start in starts:
-        snapshot = known.get(start) if start is not None else None
-        while snapshot is not None and snapshot.snapshot_id not in seen:
-            seen.add(snapshot.snapshot_id)
-            yield snapshot
-            parent = snapshot.parent_snapshot_id
-            snapshot = known.get(parent) if parent is not None else None
-
-
-def label_of(snapshot: Snapshot) -> Label | None:
-    """Return a snapshot's own label, None when it has none (a compaction, a foreign commit)."""
-    return Label.parse(snapshot.summary.additional_properties) if snapshot.summary else None
-
-
 def fallback(label: Label, snapshot_id: int) -> dict[str, str]:
     """Return the table properties that keep a label for the time after its snapshot; the inverse of `kept_label`."""
     return {**label.properties(), AT: str(snapshot_id)}
 
 
-def kept_label(metadata: TableMetadata) -> Label | None:
+def kept_label(file: MetadataFile) -> Label | None:
     """Return the label that the table's properties keep, None where something may have been committed since.
 
     Good is one that was written at a snapshot from which only visible, unlabelled commits lead to the present one.
     """
-    label, at = Label.parse(metadata.properties), metadata.properties.get(AT)
+    label, at = Label.parse(file.properties), file.properties.get(AT)
     if label is None or at is None:
         return None
-    for snapshot in lineage(metadata):
-        if str(snapshot.snapshot_id) == at or str(snapshot.parent_snapshot_id) == at:
+    for snapshot in file.lineage():
+        if at in (str(snapshot.snapshot_id), str(snapshot.parent_id)):
             return label
-        if label_of(snapshot) is not None:
+        if Label.parse(snapshot.summary) is not None:
             return None
     return None

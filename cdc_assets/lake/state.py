@@ -30,7 +30,8 @@ from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, TableHeld, TableMoved
-from cdc_assets.lake.label import Label, kept_label, label_of, lineage
+from cdc_assets.lake.label import Label, kept_label
+from cdc_assets.lake.metadata_file import MetadataFile, Snapshot, parse_metadata_file
 from cdc_assets.lake.names import (
     ASIDE,
     DROPPED,
@@ -47,14 +48,14 @@ from cdc_assets.release import Release, Releases, format_properties, parse_prope
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.io import InputFile
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Snapshot
 
     from cdc_assets.config import LakeSettings
     from cdc_assets.lake.part import Landing
 
-__all__ = ["CHANGEFEED", "IDENTITY", "KEY", "NAME", "Held", "Label", "LakeState", "label_of", "lineage"]
+__all__ = ["CHANGEFEED", "IDENTITY", "KEY", "NAME", "Held", "Label", "LakeState"]
 
 CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
 
@@ -212,7 +213,7 @@ class LakeState:
     def foreign(self, identifier: Identifier, life: Life) -> CdcError:
         """Return the error about a table that stands where a life is to be made, and is none of those in `tables`."""
         place = next((place for one, place in self.entries() if one == identifier), None)
-        properties = self._metadata(place).properties if place is not None else {}
+        properties = self.file(place).properties if place is not None else {}
         if IDENTITY in properties and properties.get(CHANGEFEED) == self.changefeed:
             return TableHeld(
                 f"{'.'.join(identifier)} tells no progress: something other than `cdc-assets maintain` expired its "
@@ -298,9 +299,8 @@ class LakeState:
 
     def snapshot_with(self, life: Life, name: str, value: str) -> Snapshot | None:
         """Return the snapshot of a table's history that has a property of that value."""
-        snapshots = lineage(self._metadata(self.find(life).metadata_location), across_rewrites=True)
-        told = ((one, one.summary.additional_properties) for one in snapshots if one.summary is not None)
-        return next((one for one, properties in told if properties.get(name) == value), None)
+        snapshots = self.file(self.find(life).metadata_location).lineage(across_rewrites=True)
+        return next((one for one in snapshots if one.summary.get(name) == value), None)
 
     def has_snapshot(self, life: Life, name: str, value: str) -> bool:
         """Tell whether some snapshot of a table's history has a property of that value."""
@@ -311,8 +311,8 @@ class LakeState:
 
         Not by progress: rows through a checkpoint that is the DDL's own TSO come before the DDL.
         """
-        for snapshot in lineage(self._metadata(held.metadata_location), across_rewrites=True):
-            label = label_of(snapshot)
+        for snapshot in self.file(held.metadata_location).lineage(across_rewrites=True):
+            label = Label.parse(snapshot.summary)
             if label is not None and label.ddl < version:
                 return snapshot.snapshot_id
         raise TableHeld(
@@ -323,12 +323,12 @@ class LakeState:
 
     def summary(self, held: Held) -> Mapping[str, str]:
         """Return the newest snapshot's summary."""
-        snapshot = self._metadata(held.metadata_location).current_snapshot()
-        return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+        snapshot = self.file(held.metadata_location).snapshot
+        return snapshot.summary if snapshot is not None else {}
 
     def landing(self, held: Held) -> Landing | None:
         """Return where data files of a table go, None where they may not be written without Iceberg's own writer."""
-        metadata = self._metadata(held.metadata_location)
+        metadata = self.metadata(held.metadata_location)
         told = metadata.properties
         plain = told.get("write.format.default", "parquet") == "parquet" and not metadata.spec().fields
         if not plain or told.get("write.object-storage.enabled", "false") == "true":
@@ -344,17 +344,32 @@ class LakeState:
 
     def has_mark(self, held: Held, name: str, value: str) -> bool:
         """Tell whether any snapshot that a table's metadata still knows has a property of that value."""
-        snapshots = self._metadata(held.metadata_location).snapshots
-        return any(s.summary is not None and s.summary.additional_properties.get(name) == value for s in snapshots)
+        snapshots = self.file(held.metadata_location).snapshots.values()
+        return any(one.summary.get(name) == value for one in snapshots)
 
-    def _metadata(self, place: str) -> TableMetadata:
-        io = load_file_io(self.catalog.properties, place)
-        return FromInputFile.table_metadata(io.new_input(place))
+    def file(self, place: str) -> MetadataFile:
+        """Return what a metadata file says; raises FileNotFoundError."""
+        with self._input(place).open() as source:
+            data = source.read()
+        try:
+            return parse_metadata_file(data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise LakeUnavailable(
+                f"{place}: the catalog names it as a table's metadata, but it is no Iceberg metadata file ({error!r}). "
+                "Restore the file, or take the table out of the catalog."
+            ) from error
+
+    def metadata(self, place: str) -> TableMetadata:
+        """Return what a metadata file says as PyIceberg's model: schemas, specs and manifests too."""
+        return FromInputFile.table_metadata(self._input(place))
+
+    def _input(self, place: str) -> InputFile:
+        return load_file_io(self.catalog.properties, place).new_input(place)
 
     def _interpreted(self, place: str) -> _Read | None:
         with suppress(KeyError):
             return _cache[place]
-        read = _interpret(place, self._metadata(place))
+        read = _interpret(place, self.file(place))
         with _cache_lock:
             _cache[place] = read
         return read
@@ -455,43 +470,25 @@ def _answering() -> Iterator[None]:
 _tombstones: dict[str, list[tuple[str, Life, Tso]]] = {}
 
 
-def _interpret(place: str, metadata: TableMetadata) -> _Read | None:
-    properties = metadata.properties
-    if IDENTITY not in properties:
+def _interpret(place: str, file: MetadataFile) -> _Read | None:
+    if IDENTITY not in file.properties:
         return None
-    labels = (label_of(snapshot) for snapshot in lineage(metadata))
-    label = next((label for label in labels if label is not None), None) or kept_label(metadata)
+    labels = (Label.parse(snapshot.summary) for snapshot in file.lineage())
+    label = next((label for label in labels if label is not None), None) or kept_label(file)
     if label is None:
         return None
-    snapshot = metadata.current_snapshot()
+    snapshot = file.snapshot
     held = Held(
         identifier=("", ""),
         metadata_location=place,
-        life=parse_identity(properties[IDENTITY]),
-        name=parse_name(properties.get(NAME, "")),
+        life=parse_identity(file.properties[IDENTITY]),
+        name=parse_name(file.properties.get(NAME, "")),
         label=label,
         snapshot_id=snapshot.snapshot_id if snapshot else None,
-        rows=_row_count(snapshot),
-        location=metadata.location,
-        parent_id=snapshot.parent_snapshot_id if snapshot else None,
-        file_bytes=_told(snapshot, "total-files-size"),
-        data_files=_told(snapshot, "total-data-files"),
+        rows=snapshot.rows if snapshot else 0,
+        location=file.location,
+        parent_id=snapshot.parent_id if snapshot else None,
+        file_bytes=snapshot.number("total-files-size") if snapshot else 0,
+        data_files=snapshot.number("total-data-files") if snapshot else 0,
     )
-    return _Read(properties.get(CHANGEFEED, ""), held)
-
-
-def _told(snapshot: Snapshot | None, name: str) -> int | None:
-    """Return a number of a snapshot's summary; a table without snapshot has nothing."""
-    if snapshot is None or snapshot.summary is None:
-        return 0
-    told = snapshot.summary.additional_properties.get(name)
-    return None if told is None else int(told)
-
-
-def _row_count(snapshot: Snapshot | None) -> int | None:
-    if snapshot is None or snapshot.summary is None:
-        return 0
-    told = snapshot.summary.additional_properties
-    if "total-records" not in told or told.get("total-equality-deletes", "0") != "0":
-        return None
-    return int(told["total-records"]) - int(told.get("total-position-deletes", "0"))
+    return _Read(file.properties.get(CHANGEFEED, ""), held)

@@ -8,7 +8,7 @@ too, together with the snapshot at which it was right (see `label`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from pyiceberg.manifest import DataFileContent, ManifestContent
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.lake import quarantine, stage
 from cdc_assets.lake.aside import REBUILD, Rebuilds
-from cdc_assets.lake.label import fallback, label_of, lineage
+from cdc_assets.lake.label import Label, fallback
 from cdc_assets.lake.names import OWN, Identifier, format_identity
 from cdc_assets.lake.session import StepSession, races
 from cdc_assets.lake.state import IDENTITY, Held
@@ -29,10 +29,9 @@ from cdc_assets.model import Life, Tso
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Snapshot
 
     from cdc_assets.config import MaintenanceSettings
+    from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
 
 __all__ = ["Upkeep"]
 
@@ -75,11 +74,11 @@ class Upkeep:
         exchanges: Mapping[Life, frozenset[Tso]],
     ) -> TableFacts:
         state = self.lake.state
-        metadata = state._metadata(place)
-        line = list(lineage(metadata, across_rewrites=True))
-        told = line[0].summary.additional_properties if line and line[0].summary is not None else {}
+        file = state.file(place)
+        line = {one.snapshot_id: one for one in file.lineage(across_rewrites=True)}
+        told = file.snapshot.summary if file.snapshot is not None else {}
         data_files = int(told.get("total-data-files", 0))
-        manifests, sizes = self._files(metadata, data_files)
+        manifests, sizes = self._files(place, data_files)
         small = sum(size < 0.75 * self.settings.target_file_bytes for size in sizes)
         table = ".".join(identifier)
         self._places[table] = identifier
@@ -94,14 +93,15 @@ class Upkeep:
             int(told.get("total-delete-files", 0)),
             len(manifests),
             sum(manifests),
-            tuple(_snapshot(one, metadata) for one in line),
-            tuple(_snapshot(one, metadata) for one in _strays(metadata, line)),
-            frozenset(self._needed(held, line, tokens, exchanges)),
-            int(metadata.properties.get(_SWEPT, 0)),
+            tuple(_fact_of(one, file) for one in line.values()),
+            tuple(_fact_of(one, file) for one in file.snapshots.values() if one.snapshot_id not in line),
+            frozenset(self._needed(held, line.values(), tokens, exchanges)),
+            int(file.properties.get(_SWEPT, 0)),
         )
 
-    def _files(self, metadata: TableMetadata, data_files: int) -> tuple[list[int], list[int]]:
+    def _files(self, place: str, data_files: int) -> tuple[list[int], list[int]]:
         """Sizes of the manifests, and of the data files where those may be too many."""
+        metadata = self.lake.state.metadata(place)
         snapshot = metadata.current_snapshot()
         if snapshot is None:
             return [], []
@@ -117,7 +117,7 @@ class Upkeep:
         return [manifest.manifest_length for manifest in manifests], sizes
 
     def _needed(
-        self, held: Held | None, line: list[Snapshot], tokens: set[str], exchanges: Mapping[Life, frozenset[Tso]]
+        self, held: Held | None, line: Iterable[Snapshot], tokens: set[str], exchanges: Mapping[Life, frozenset[Tso]]
     ) -> Iterator[int]:
         """Snapshots that an open exchange reads, or by which a replay or a rebuild tells that it was made."""
         if held is None:
@@ -127,8 +127,7 @@ class Upkeep:
                 yield self.lake.state.snapshot_below(held, version)
         begun = set(quarantine.begun(self.lake.state, held.life)) if self._replays() else set()
         for one in line:
-            told = one.summary.additional_properties if one.summary is not None else {}
-            if told.get(REPLAY) in begun or told.get(REBUILD) in tokens:
+            if one.summary.get(REPLAY) in begun or one.summary.get(REBUILD) in tokens:
                 yield one.snapshot_id
 
     def _replays(self) -> bool:
@@ -213,14 +212,9 @@ class Upkeep:
         update.commit()
 
 
-def _snapshot(one: Snapshot, metadata: TableMetadata) -> SnapshotFact:
-    held = {ref.snapshot_id for name, ref in metadata.refs.items() if name != "main"}
-    return SnapshotFact(one.snapshot_id, one.timestamp_ms, label_of(one) is not None, one.snapshot_id in held)
-
-
-def _strays(metadata: TableMetadata, line: list[Snapshot]) -> Iterator[Snapshot]:
-    known = {one.snapshot_id for one in line}
-    return (one for one in metadata.snapshots if one.snapshot_id not in known)
+def _fact_of(one: Snapshot, file: MetadataFile) -> SnapshotFact:
+    held = {snapshot_id for name, snapshot_id in file.refs.items() if name != "main"}
+    return SnapshotFact(one.snapshot_id, one.made_ms, Label.parse(one.summary) is not None, one.snapshot_id in held)
 
 
 # --- Iceberg's actions ------------------------------------------------------------------------------------------------
