@@ -282,10 +282,13 @@ def quarantined_counts(state: LakeState) -> dict[str, int]:
     return {str(life): count for life, count in quarantine.counts(state).items()}
 
 
-def lake_status(lake: LakeSettings) -> list[TableStatus]:
-    """Return every table that a run has looked at, by changefeed and name. Reads metadata only, without a JVM."""
+def lake_status(lake: LakeSettings, only: str = "") -> list[TableStatus]:
+    """Return every table that a run has looked at, by changefeed and name. Reads metadata only, without a JVM.
+
+    With `only`, a changefeed's name, those of other changefeeds are left out and not looked at.
+    """
     with read_ledger(lake) as ledger:
-        states = ledger.states()
+        states = {name: tables for name, tables in ledger.states().items() if only in ("", name)}
         accounts = {changefeed: ledger.accounts(changefeed) for changefeed in states}
         kept = {changefeed: ledger.fidelities(changefeed) for changefeed in states}
     rows: list[TableStatus] = []

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.cli import commands
+from cdc_assets.config import LakeSettings
 from cdc_assets.findings import file_findings, unread_files
-from cdc_assets.ledger import UNREAD, FileEntry, Ledger
+from cdc_assets.lake.state import LakeState
+from cdc_assets.ledger import UNREAD, FileEntry, Ledger, TableState
 from cdc_assets.model import (
     Applied,
     ApplyRows,
@@ -27,6 +29,7 @@ from cdc_assets.model import (
     SinkOptions,
     TableId,
 )
+from cdc_assets.opening import lake_status, open_ledger
 from cdc_assets.outcome import Outcome
 from cdc_assets.pipeline import Pipeline
 from cdc_assets_tests.cases import Config, cases
@@ -152,6 +155,21 @@ def test_the_ledger_keeps_what_each_file_told(ledger: Ledger) -> None:
     }
     assert all(f.run == "run-7" and (f.min_commit_ts or 0) <= (f.max_commit_ts or 0) for f in files)
     assert all(f.size == (SMALL.bucket() / f.path).stat().st_size for f in files)
+
+
+def test_status_of_one_changefeed_looks_at_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, looked = LakeSettings.from_warehouse(tmp_path), list[str]()
+
+    def row_counts(state: LakeState) -> dict[str, int | None]:
+        looked.append(state.changefeed)
+        return {}
+
+    monkeypatch.setattr(LakeState, "row_counts", row_counts)
+    with open_ledger(lake) as ledger:
+        for name in ("one", "two"):
+            ledger.record_states(name, [TableState("db.t@5", TableId("db", "t"), 5, 0, 9, "applied", "", (), "run")])
+    assert [row.changefeed for row in lake_status(lake, "one")] == looked == ["one"]
+    assert [row.changefeed for row in lake_status(lake)] == ["one", "two"]
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------

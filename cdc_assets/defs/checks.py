@@ -158,7 +158,7 @@ def standing(source: Source) -> list[TableStatus]:
     directory = source.lake.local_directory
     if directory is not None and not directory.is_dir():
         return []
-    return [row for row in lake_status(source.lake) if row.changefeed == source.changefeed.name]
+    return lake_status(source.lake, source.changefeed.name)
 
 
 def conformance_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
