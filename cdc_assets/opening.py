@@ -282,15 +282,16 @@ def quarantined_counts(state: LakeState) -> dict[str, int]:
     return {str(life): count for life, count in quarantine.counts(state).items()}
 
 
-def lake_status(lake: LakeSettings, only: str = "") -> list[TableStatus]:
+def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> list[TableStatus]:
     """Return every table that a run has looked at, by changefeed and name. Reads metadata only, without a JVM.
 
-    With `only`, a changefeed's name, those of other changefeeds are left out and not looked at.
+    With `only`, a changefeed's name, those of other changefeeds are left out and not looked at. The columns'
+    fidelity is there where asked for.
     """
     with read_ledger(lake) as ledger:
         states = {name: tables for name, tables in ledger.states().items() if only in ("", name)}
         accounts = {changefeed: ledger.accounts(changefeed) for changefeed in states}
-        kept = {changefeed: ledger.fidelities(changefeed) for changefeed in states}
+        kept = {changefeed: ledger.fidelities(changefeed) if fidelity else {} for changefeed in states}
     rows: list[TableStatus] = []
     for changefeed, tables in states.items():
         windows = accounts.get(changefeed, {})

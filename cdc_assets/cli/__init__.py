@@ -159,7 +159,7 @@ def status(as_json: bool, debug: bool, warehouse: str | None, settings: str | No
     from cdc_assets.opening import lake_status
 
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(settings).needed_lake()
-    rows = [row for row in lake_status(lake) if dropped or row.state != "dropped"]
+    rows = [row for row in lake_status(lake, fidelity=as_json) if dropped or row.state != "dropped"]
     if as_json:
         show_json([dataclasses.asdict(row) for row in rows])
     else:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,6 @@ from cdc_assets.release import Release, Releases, format_properties, parse_prope
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyiceberg.io import InputFile
-    from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
     from cdc_assets.config import LakeSettings
@@ -150,7 +149,7 @@ class LakeState:
             entries = list(self.entries())
             try:
                 unread = [place for _, place in entries if place not in _cache]
-                if len(unread) > 1:
+                if len(unread) > 1 and not any(map(_local_path, unread)):
                     with ThreadPoolExecutor(8) as pool:
                         list(pool.map(self._interpreted, unread))
                 reads = [self._standing(identifier, place) for identifier, place in entries]
@@ -232,8 +231,7 @@ class LakeState:
 
     def read(self, name: TableId) -> pa.Table:
         """Return the rows of a table by its source name; raises KeyError when there is none."""
-        table: Table = self.catalog.load_table(self.named(name).identifier)
-        return table.scan().to_arrow()
+        return self.catalog.load_table(self.named(name).identifier).scan().to_arrow()
 
     def row_counts(self) -> dict[str, int | None]:
         """Return the rows of each table that has a name, by the text of its life."""
@@ -349,8 +347,12 @@ class LakeState:
 
     def file(self, place: str) -> MetadataFile:
         """Return what a metadata file says; raises FileNotFoundError."""
-        with self._input(place).open() as source:
-            data = source.read()
+        local = _local_path(place)
+        if local is not None:
+            data = local.read_bytes()
+        else:
+            with load_file_io(self.catalog.properties, place).new_input(place).open() as source:
+                data = source.read()
         try:
             return parse_metadata_file(data)
         except (ValueError, KeyError, TypeError) as error:
@@ -361,10 +363,8 @@ class LakeState:
 
     def metadata(self, place: str) -> TableMetadata:
         """Return what a metadata file says as PyIceberg's model: schemas, specs and manifests too."""
-        return FromInputFile.table_metadata(self._input(place))
-
-    def _input(self, place: str) -> InputFile:
-        return load_file_io(self.catalog.properties, place).new_input(place)
+        io = load_file_io(self.catalog.properties, place)
+        return FromInputFile.table_metadata(io.new_input(place))
 
     def _interpreted(self, place: str) -> _Read | None:
         with suppress(KeyError):
@@ -454,6 +454,12 @@ class LakeState:
         if silent is not None:
             raise silent
         raise TableMoved("tables are being renamed by somebody else. Plan again.")
+
+
+def _local_path(place: str) -> Path | None:
+    """Return the path of a file on this machine, which is read without pyarrow: importing that takes longer."""
+    path = place.removeprefix("file://")
+    return Path(path) if path.startswith("/") else None
 
 
 @contextmanager
