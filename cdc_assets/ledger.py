@@ -14,6 +14,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from cdc_assets.account import Account, format_account, parse_account
 from cdc_assets.entries import UNREAD, FileEntry, JournalEntry, TableState
@@ -257,10 +258,12 @@ class Ledger:
 
     def record_schema_files(self, changefeed: str, contents: Mapping[tuple[str, int, str], bytes]) -> None:
         """Remember the contents of schema files, so that the next process need not read them again."""
+        rows = [
+            {"changefeed": changefeed, "path": path, "size": size, "etag": etag, "contents": data}
+            for (path, size, etag), data in contents.items()
+        ]
         with self._write() as connection:
-            for (path, size, etag), data in contents.items():
-                key = {"changefeed": changefeed, "path": path}
-                _replace(connection, _SCHEMA_FILES, key, {"size": size, "etag": etag, "contents": data})
+            _replace(connection, _SCHEMA_FILES, rows)
 
     def files_of(self, changefeed: str, life: Life) -> tuple[FileStats, ...]:
         """Return what is known of the files that were read for one table."""
@@ -343,23 +346,22 @@ class Ledger:
         run: str,
     ) -> None:
         """Journal one DDL; carried out again after a crash, it keeps one row."""
+        row = {
+            "changefeed": changefeed,
+            "life": str(life),
+            "tso": tso,
+            "name": str(name),
+            "action": action,
+            "query": query,
+            "statements": json.dumps(result.statements, ensure_ascii=False),
+            "snapshot_before": result.snapshot_before,
+            "snapshot_after": result.snapshot_after,
+            "seconds": result.seconds,
+            "run": run,
+            "done_at": time.time(),
+        }
         with self._write() as connection:
-            _replace(
-                connection,
-                _JOURNAL,
-                {"changefeed": changefeed, "life": str(life), "tso": tso},
-                {
-                    "name": str(name),
-                    "action": action,
-                    "query": query,
-                    "statements": json.dumps(result.statements, ensure_ascii=False),
-                    "snapshot_before": result.snapshot_before,
-                    "snapshot_after": result.snapshot_after,
-                    "seconds": result.seconds,
-                    "run": run,
-                    "done_at": time.time(),
-                },
-            )
+            _replace(connection, _JOURNAL, [row])
 
     def journaled(self, changefeed: str) -> set[tuple[str, Tso]]:
         """Return which DDL have a row in the journal: (life, TSO)."""
@@ -382,25 +384,26 @@ class Ledger:
 
     def record_states(self, changefeed: str, states: Sequence[TableState]) -> None:
         """Remember how tables stand; one row per table."""
+        now = time.time()
+        rows = [
+            {
+                "changefeed": changefeed,
+                "life": state.life,
+                "schema": state.name.schema,
+                "table": state.name.table,
+                "version": state.version,
+                "through": state.through,
+                "checkpoint": state.checkpoint,
+                "state": state.state,
+                "reason": state.reason,
+                "ways": json.dumps(state.ways, ensure_ascii=False),
+                "run": state.run,
+                "changed_at": now,
+            }
+            for state in states
+        ]
         with self._write() as connection:
-            for state in states:
-                _replace(
-                    connection,
-                    _TABLES,
-                    {"changefeed": changefeed, "life": state.life},
-                    {
-                        "schema": state.name.schema,
-                        "table": state.name.table,
-                        "version": state.version,
-                        "through": state.through,
-                        "checkpoint": state.checkpoint,
-                        "state": state.state,
-                        "reason": state.reason,
-                        "ways": json.dumps(state.ways, ensure_ascii=False),
-                        "run": state.run,
-                        "changed_at": time.time(),
-                    },
-                )
+            _replace(connection, _TABLES, rows)
 
     def states(self) -> dict[str, tuple[TableState, ...]]:
         """Return the last known state of every table, by changefeed."""
@@ -466,10 +469,11 @@ def _insert_notes(connection: sa.Connection, changefeed: str, life: Life, stats:
         connection.execute(sa.insert(_FIDELITY), rows)
 
 
-def _replace(
-    connection: sa.Connection, table: sa.Table, key: Mapping[str, object], values: Mapping[str, object]
-) -> None:
-    """Update the row of that key, or insert it; portable over SQLite and Postgres."""
-    where = sa.and_(*(table.c[name] == value for name, value in key.items()))
-    if connection.execute(sa.update(table).where(where).values(**values)).rowcount == 0:
-        connection.execute(sa.insert(table).values(**key, **values))
+def _replace(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, object]]) -> None:
+    """Insert rows that have all columns, in place of those with the same primary key."""
+    if not rows:
+        return
+    insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+    key = [column.name for column in table.primary_key]
+    values = {name: insert.excluded[name] for name in rows[0] if name not in key}
+    connection.execute(insert.on_conflict_do_update(index_elements=key, set_=values), [dict(row) for row in rows])

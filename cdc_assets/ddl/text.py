@@ -58,7 +58,11 @@ _KINDS = {
     TokenType.BIT_STRING: "bits",
     TokenType.HEX_STRING: "hex",
 }
-_FEATURE = re.compile(r"/\*(?:T!(?:\[[^\]]*\])?|!\d*)")
+_QUOTED_OR_COMMENT = re.compile(
+    r"""'[^']*(?:'|\Z) | "[^"]*(?:"|\Z) | `[^`]*(?:`|\Z)
+    | (?P<opens>/\*(?:T!(?:\[[^\]]*\])?|!\d*)) | (?P<closes>\*/)""",
+    re.VERBOSE,
+)
 
 
 @lru_cache(maxsize=8192)  # every plan reads every DDL again
@@ -87,24 +91,17 @@ def _parts(token: object, raw: str) -> list[Token]:
 def _uncommented(sql: str) -> str:
     """Open `/*T![feature] … */` and `/*!50100 … */`, outside quotes."""
     out: list[str] = []
-    at, quoted, opened = 0, "", 0
-    while at < len(sql):
-        char = sql[at]
-        if quoted:
-            quoted = "" if char == quoted else quoted
-        elif char in "'\"`":
-            quoted = char
-        elif char == "/" and (comment := _FEATURE.match(sql, at)):
-            out.append(" ")
-            at, opened = comment.end(), opened + 1
-            continue
-        elif opened and sql.startswith("*/", at):
-            out.append(" ")
-            at, opened = at + 2, opened - 1
-            continue
-        out.append(char)
-        at += 1
-    return "".join(out)
+    at, opened = 0, 0
+    while found := _QUOTED_OR_COMMENT.search(sql, at):
+        opens, closes = found["opens"] is not None, found["closes"] is not None
+        if opens or (closes and opened):
+            out += [sql[at : found.start()], " "]
+            at, opened = found.end(), opened + (1 if opens else -1)
+        else:
+            kept = found.start() + 1 if closes else found.end()
+            out.append(sql[at:kept])
+            at = kept
+    return "".join([*out, sql[at:]])
 
 
 def quote(name: str) -> str:
