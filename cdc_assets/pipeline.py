@@ -183,8 +183,13 @@ class Pipeline:
 
     # --- looking ---
 
-    def look(self, listing: Listing | None = None, releases: Releases | None = None) -> tuple[Listing, Plan]:
-        """Read the checkpoint, list, read progress, plan. Nothing is changed. `releases` stand in for the lake's."""
+    def look(
+        self, listing: Listing | None = None, releases: Releases | None = None, warm: bool = False
+    ) -> tuple[Listing, Plan]:
+        """Read the checkpoint, list, read progress, plan. Nothing is changed. `releases` stand in for the lake's.
+
+        With `warm` the lake may begin to start what steps need while it is planned, where a file is new.
+        """
         check_settings(self.settings)
         options, name = self.settings.sink_options, self.settings.name
         if listing is None:
@@ -193,11 +198,14 @@ class Pipeline:
             self.published = listing.published
             self.ledger.record_schema_files(name, self.feed.fresh)
             self.feed.recalled, self.feed.fresh = {**self.feed.recalled, **self.feed.fresh}, {}
+        stats = self.ledger.file_stats(name)
+        if warm and any(file.path not in stats for file in listing.data_files):
+            self.lake.warm()
         planned = plan(
             listing,
             self.lake.applied(),
             keys=self.settings.keys,
-            stats=self.ledger.file_stats(name),
+            stats=stats,
             commit_ts=options.has_commit_ts,
             broken=[*_broken(listing, options), *unread_files(listing, options, self.ledger.unread(name))],
             holds=conformance_holds,
@@ -239,7 +247,7 @@ class Pipeline:
         started = time.monotonic()
         self.accounts.clear()
         tables: dict[Life, Progressing] = {}
-        listing, planned = self.look()
+        listing, planned = self.look(warm=True)
         findings = self.findings(listing, planned)
         self._complete_journal(planned, run)
         for attempt in range(REPLANS + 1):

@@ -585,6 +585,19 @@ def test_three_tables_exchange_names_and_keep_their_rows_and_progress(lake: Lake
     assert all(applied.progress == Progress(300, Phase.DDL) for applied in lake.applied().values())
 
 
+def test_a_table_is_found_where_another_run_has_moved_it_and_not_taken_for_its_successor(
+    open_lake: Callable[..., Lake],
+) -> None:
+    lake, other = open_lake(), open_lake()
+    a, b = (Source(lake, TableId("shop", name)) for name in "ab")
+    assert set(other.applied()) == {a.life, b.life}
+    for source, to in ((a, b.name), (b, a.name)):
+        lake.run(RenameTable(source.life, 300, to))
+    lake.settle_names()
+    assert [other.state.find(one.life).identifier for one in (a, b)] == [("shop", "b"), ("shop", "a")]
+    assert [other.state.find(one.life).life for one in (a, b)] == [a.life, b.life]
+
+
 def test_a_rename_that_stopped_half_way_is_finished_by_the_next_settling(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

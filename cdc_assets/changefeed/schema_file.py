@@ -42,7 +42,8 @@ def checksum_matches(path: str, data: bytes) -> bool:
     if where is None or where.checksum is None:
         return True
     document = _document(path, data)
-    return where.checksum in (schema_checksum(document), schema_checksum(document, replaced_bytes=True))
+    spellings = (schema_checksum(document, replaced_bytes=replaced) for replaced in (False, True))
+    return where.checksum in spellings
 
 
 def schema_checksum(document: Mapping[str, Any], *, replaced_bytes: bool = False) -> int:

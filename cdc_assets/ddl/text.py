@@ -10,10 +10,10 @@ escapes when the first reading leaves a quote open.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import TokenType
 from sqlglot.dialects.mysql import MySQL
@@ -74,18 +74,20 @@ def tokens(sql: str) -> tuple[Token, ...]:
             found = tokenizer().tokenize(plain)
         except SqlglotError:
             continue
-        return tuple(part for token in found for part in _parts(token, plain[token.start : token.end + 1]))
+        return tuple(_parts(found, plain))
     raise Unreadable("a quote is not closed")
 
 
-def _parts(token: object, raw: str) -> list[Token]:
-    kind = _KINDS.get(token.token_type)  # type: ignore[attr-defined]
-    if kind is not None:
-        return [Token(kind, token.text, raw)]  # type: ignore[attr-defined]
-    if raw.startswith("_") and token.token_type == TokenType.INTRODUCER:  # type: ignore[attr-defined]
-        return []
-    kind = "word" if re.match(r"[^\W\d]|[_$\d]", raw) else "sign"
-    return [Token(kind, word.upper(), word) for word in raw.split()]
+def _parts(found: Iterable[Any], plain: str) -> Iterator[Token]:
+    for token in found:
+        raw = plain[token.start : token.end + 1]
+        kind = _KINDS.get(token.token_type)
+        if kind is not None:
+            yield Token(kind, token.text, raw)
+        elif token.token_type != TokenType.INTRODUCER or not raw.startswith("_"):
+            kind = "word" if raw[0].isalnum() or raw[0] in "_$" else "sign"
+            for word in raw.split():
+                yield Token(kind, word.upper(), word)
 
 
 def _uncommented(sql: str) -> str:

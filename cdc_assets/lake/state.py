@@ -14,13 +14,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
@@ -31,6 +29,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, TableHeld, TableMoved
+from cdc_assets.lake.catalog import answering, close, entries, entry, local_path, open_catalog, read_bytes
 from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot, parse_metadata_file
 from cdc_assets.lake.names import (
@@ -49,6 +48,7 @@ from cdc_assets.release import Release, Releases, format_properties, parse_prope
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.catalog import Catalog
     from pyiceberg.table.metadata import TableMetadata
 
     from cdc_assets.config import LakeSettings
@@ -107,38 +107,28 @@ class LakeState:
         self.changefeed = changefeed
         self.namespace = namespace
         self._opened: Catalog | None = None
+        self._seen: dict[Life, Identifier] = {}
 
     @property
     def catalog(self) -> Catalog:
         """PyIceberg's catalog, opened when first needed."""
         if self._opened is None:
-            directory = self.settings.local_directory
-            if directory is not None:
-                directory.mkdir(parents=True, exist_ok=True)
-            self._opened = self._open()
+            self._opened = open_catalog(self.settings)
         return self._opened
-
-    def _open(self) -> Catalog:
-        """Open the catalog; its tables may be being made by somebody else at this moment."""
-        for pause_seconds in (0.2, 1.0):
-            with suppress(LakeUnavailable), _answering():
-                return load_catalog(self.settings.name, **self.settings.pyiceberg_properties())
-            time.sleep(pause_seconds)
-        with _answering():
-            return load_catalog(self.settings.name, **self.settings.pyiceberg_properties())
 
     def close(self) -> None:
         """Close the catalog's connections."""
-        engine = getattr(self._opened, "engine", None)
-        if engine is not None:
-            engine.dispose()
+        if self._opened is not None:
+            close(self._opened)
         self._opened = None
 
     # --- tables ---
 
     def tables(self) -> dict[Life, Held]:
         """Return every table that this changefeed made, wherever it is now."""
-        return {read.held.life: read.held for read in self._reads() if read.changefeed == self.changefeed}
+        tables = {read.held.life: read.held for read in self._reads() if read.changefeed == self.changefeed}
+        self._seen = {life: held.identifier for life, held in tables.items()}
+        return tables
 
     def changefeeds(self) -> set[str]:
         """Return the names of all changefeeds that have tables in the catalog."""
@@ -149,7 +139,7 @@ class LakeState:
             entries = list(self.entries())
             try:
                 unread = [place for _, place in entries if place not in _cache]
-                if len(unread) > 1 and not any(map(_local_path, unread)):
+                if len(unread) > 1 and not any(map(local_path, unread)):
                     with ThreadPoolExecutor(8) as pool:
                         list(pool.map(self._interpreted, unread))
                 reads = [self._standing(identifier, place) for identifier, place in entries]
@@ -163,37 +153,29 @@ class LakeState:
         )
 
     def entries(self) -> Iterator[tuple[Identifier, str]]:
-        """Yield (identifier, metadata location) of every table in the catalog; one query where it is a SQL database.
-
-        PyIceberg lists no namespace with a dot at its beginning or end, so a SQL catalog is asked directly.
-        """
-        engine = getattr(self.catalog, "engine", None)
-        if engine is not None:
-            yield from self._sql_entries(engine)
-            return
-        for namespace in self.catalog.list_namespaces():
-            for identifier in self.catalog.list_tables(namespace):
-                place = self.catalog.load_table(identifier).metadata_location
-                yield (".".join(identifier[:-1]), identifier[-1]), place
-
-    def _sql_entries(self, engine: Any) -> Iterator[tuple[Identifier, str]]:
-        with _answering(), engine.connect() as connection:
-            rows = connection.exec_driver_sql(
-                "SELECT catalog_name, table_namespace, table_name, metadata_location FROM iceberg_tables"
-            ).fetchall()
-        own = self.catalog.name
-        for catalog, namespace, name, place in rows:
-            if catalog == own and place:
-                yield (namespace, name), place
+        """Yield (identifier, metadata location) of every table in the catalog."""
+        return entries(self.catalog)
 
     def find(self, life: Life) -> Held:
         """Return one table as it is now; raises TableMoved when it is not there."""
-        held = self.tables().get(life)
+        held = self._where_it_was(life) or self.tables().get(life)
         if held is None:
             raise TableMoved(
                 f"{life} is not in the lake: it was purged, or dropped by somebody else. Plan again.", table=str(life)
             )
         return held
+
+    def _where_it_was(self, life: Life) -> Held | None:
+        """Return a table that still has the name under which it was seen last, None where it must be looked for."""
+        identifier = self._seen.get(life)
+        place = entry(self.catalog, identifier) if identifier is not None else None
+        if identifier is None or place is None:
+            return None
+        try:
+            read = self._standing(identifier, place)
+        except FileNotFoundError:
+            return None
+        return read.held if read is not None and (read.changefeed, read.held.life) == (self.changefeed, life) else None
 
     def named(self, name: TableId) -> Held:
         """Return the table that should have a source name; raises KeyError."""
@@ -226,7 +208,7 @@ class LakeState:
 
     def exists(self, identifier: Identifier) -> bool:
         """Tell whether anything is at a name."""
-        with _answering():
+        with answering():
             return self.catalog.table_exists(identifier)
 
     def read(self, name: TableId) -> pa.Table:
@@ -276,12 +258,12 @@ class LakeState:
         if value is not None:
             self.ensure_namespace(OWN)
         removals, updates = ({name}, {}) if value is None else (set[str](), {name: value})
-        with _answering(), suppress(NoSuchNamespaceError):
+        with answering(), suppress(NoSuchNamespaceError):
             self.catalog.update_namespace_properties((OWN,), removals=removals, updates=updates)
 
     def forget(self, identifier: Identifier) -> None:
         """Take a table out of the catalog; its files stay."""
-        with _answering(), suppress(NoSuchTableError):
+        with answering(), suppress(NoSuchTableError):
             self.catalog.drop_table(identifier)
 
     def own_properties(self) -> Mapping[str, str]:
@@ -347,12 +329,7 @@ class LakeState:
 
     def file(self, place: str) -> MetadataFile:
         """Return what a metadata file says; raises FileNotFoundError."""
-        local = _local_path(place)
-        if local is not None:
-            data = local.read_bytes()
-        else:
-            with load_file_io(self.catalog.properties, place).new_input(place).open() as source:
-                data = source.read()
+        data = read_bytes(self.catalog, place)
         try:
             return parse_metadata_file(data)
         except (ValueError, KeyError, TypeError) as error:
@@ -413,13 +390,13 @@ class LakeState:
     def ensure_namespace(self, namespace: str) -> None:
         """Create a namespace unless it is there; two that do so at once both succeed."""
         try:
-            with _answering():
+            with answering():
                 self.catalog.create_namespace((namespace,))
         except NamespaceAlreadyExistsError:
             return
         except Exception:
             try:
-                with _answering():
+                with answering():
                     self.catalog.load_namespace_properties((namespace,))
             except NoSuchNamespaceError:
                 pass
@@ -443,7 +420,7 @@ class LakeState:
             for namespace in sorted({move.target[0] for move in due}):
                 self.ensure_namespace(namespace)
             try:
-                with _answering():
+                with answering():
                     for move in due:
                         self.catalog.rename_table(move.source, move.target)
             except (NoSuchTableError, TableAlreadyExistsError, LakeUnavailable) as error:
@@ -454,23 +431,6 @@ class LakeState:
         if silent is not None:
             raise silent
         raise TableMoved("tables are being renamed by somebody else. Plan again.")
-
-
-def _local_path(place: str) -> Path | None:
-    """Return the path of a file on this machine, which is read without pyarrow: importing that takes longer."""
-    path = place.removeprefix("file://")
-    return Path(path) if path.startswith("/") else None
-
-
-@contextmanager
-def _answering() -> Iterator[None]:
-    """Turn what database drivers and HTTP clients raise into LakeUnavailable."""
-    try:
-        yield
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] in ("sqlalchemy", "sqlite3", "requests", "urllib3", "botocore"):
-            raise LakeUnavailable(f"the lake's catalog did not answer ({error}). Try again.") from error
-        raise
 
 
 _tombstones: dict[str, list[tuple[str, Life, Tso]]] = {}
