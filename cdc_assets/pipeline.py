@@ -9,8 +9,10 @@ plans from there.
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -153,6 +155,19 @@ def telling(say: Callable[[str], object]) -> Callable[[Step, int, int], None]:
     return watch
 
 
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Let Python look for cycles afterwards: of 100,000 files it went through what is kept again and again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class Pipeline:
     """One changefeed into one lake. `watch` is told each step before it runs.
 
@@ -190,6 +205,10 @@ class Pipeline:
 
         With `warm` the lake may begin to start what steps need while it is planned, where a file is new.
         """
+        with _collecting_later():
+            return self._look(listing, releases, warm)
+
+    def _look(self, listing: Listing | None, releases: Releases | None, warm: bool) -> tuple[Listing, Plan]:
         check_settings(self.settings)
         options, name = self.settings.sink_options, self.settings.name
         if listing is None:
