@@ -47,8 +47,8 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     frame = json_lines.frame(data, options.terminator)
     rejects = Rejects(path, frame)
     tail = find_tail(frame, path, options.terminator)
-    parsed, lines = read_records(frame, schema, rejects)
-    batches = [_images(batch, rows, table, schema, rejects) for batch, rows in _batches(parsed, lines)]
+    records = read_records(frame, schema, rejects)
+    batches = [_images(batch, rows, table, schema, rejects) for batch, rows in records]
     _check_extension(batches, options, rejects)
     hidden = _hidden(batches, schema, options)
     if hidden & _key(schema) or len(hidden) == len(schema.stored):
@@ -63,6 +63,9 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     notes: dict[tuple[str, str], int] = {(name, NOT_WRITTEN): 1 for name in sorted(hidden)}
     tables = [_changes(batch, visible, schema, options, rejects, notes) for batch in batches]
     changes = pa.concat_tables([_empty(visible, schema), *tables])
+    lines = changes.column(LINE).to_numpy()
+    if (np.diff(lines) < 0).any():  # records that a parser had to read stand among others
+        changes = changes.take(pa.array(np.argsort(lines, kind="stable")))
     return Decoded(changes, rejects.in_order(), tail, notes)
 
 
@@ -85,13 +88,6 @@ class _Batch(NamedTuple):
     updates: Rows
     before: Mapping[str, pa.Array]
     types: Mapping[str, pa.Array]
-
-
-def _batches(parsed: pa.Table, lines: Rows) -> Iterable[tuple[pa.RecordBatch, Rows]]:
-    start = 0
-    for batch in parsed.to_batches():
-        yield batch, lines[start : start + batch.num_rows]
-        start += batch.num_rows
 
 
 def _images(batch: pa.RecordBatch, lines: Rows, table: TableId, schema: TableSchema, rejects: Rejects) -> _Batch:

@@ -1,7 +1,8 @@
 """Canal-JSON records of a data file -> an Arrow table with their members as they are; what is no record is rejected.
 
-A file that pyarrow can parse as a whole, as all that TiCDC writes, never meets a Python loop over rows. Any other is
-gone through record by record, and what is sound in it goes the same way as the rest.
+Records that are all alike are read by their shape, others by pyarrow's parser. A file of records that it takes, as all
+that TiCDC writes, never meets a Python loop over rows. Any other is gone through record by record, and what is sound in
+it goes the same way as the rest.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import json_lines
+from cdc_assets.formats.canal_uniform import find_shape, read_alike
 from cdc_assets.model import Column, Reject, TableSchema
 
 __all__ = ["Rejects", "Rows", "find_tail", "read_records"]
@@ -73,18 +75,44 @@ def _least_commit_ts(raw: bytes) -> int | None:
     return int(found[1]) << 18 if found else None
 
 
-def read_records(frame: json_lines.Frame, schema: TableSchema, rejects: Rejects) -> tuple[pa.Table, Rows]:
-    """Return all records that have the right shape, and their lines."""
-    if frame.in_lines and json_lines.is_compact(frame[0]) and json_lines.is_utf8(frame.body):
-        members = _record_schema(schema, frame[0])
+def read_records(frame: json_lines.Frame, schema: TableSchema, rejects: Rejects) -> list[tuple[pa.RecordBatch, Rows]]:
+    """Return all records that have the right shape, with their lines, which ascend within a batch."""
+    shape = find_shape(frame, schema)
+    alike = list(read_alike(frame, shape, schema)) if shape is not None else []
+    found = [(batch, positions + 1) for batch, positions in alike]
+    known = np.zeros(len(frame), dtype=bool)
+    for _, lines in found:
+        known[lines - 1] = True
+    if known.all():
+        return found
+    others = np.flatnonzero(~known) + 1
+    start = 0
+    table, lines = _parsed(frame, others, schema, rejects)
+    for batch in table.to_batches():
+        found.append((batch, lines[start : start + batch.num_rows]))
+        start += batch.num_rows
+    return found
+
+
+def _parsed(frame: json_lines.Frame, lines: Rows, schema: TableSchema, rejects: Rejects) -> tuple[pa.Table, Rows]:
+    """Let a parser read some of the records: all at once where that is possible, else one by one."""
+    if len(lines) < len(frame):
+        frame = json_lines.Frame(b"".join(frame[line - 1] + b"\n" for line in lines.tolist()), b"\n", b"")
+    if (
+        len(frame) == len(lines)
+        and frame.in_lines
+        and json_lines.is_compact(frame[0])
+        and json_lines.is_utf8(frame.body)
+    ):
+        members = _record_schema(schema, rejects.frame[0])
         for marked in json_lines.mark_nulls(frame.body):
             try:
                 parsed = json_lines.parse(json_lines.unmark_null(marked, b'"old":', b',"data":['), members)
             except pa.ArrowInvalid:
                 continue
             if parsed.num_rows == len(frame):
-                return parsed, np.arange(1, len(frame) + 1)
-    return _sift(frame, schema, rejects)
+                return parsed, lines
+    return _sift(schema, rejects, lines)
 
 
 def _record_schema(schema: TableSchema, first: bytes = b"") -> pa.Schema:
@@ -122,12 +150,12 @@ def _record_schema(schema: TableSchema, first: bytes = b"") -> pa.Schema:
     return pa.schema([*members.items(), ("_tidb", pa.struct(extension.items()))])
 
 
-def _sift(frame: json_lines.Frame, schema: TableSchema, rejects: Rejects) -> tuple[pa.Table, Rows]:
+def _sift(schema: TableSchema, rejects: Rejects, among: Rows) -> tuple[pa.Table, Rows]:
     """Read record by record: reject those that are no row change of this schema, parse the others."""
     columns = {column.name: column for column in schema.stored}
     sound, lines, strange = [], [], set()
-    for line in range(1, len(frame) + 1):
-        raw = frame[line - 1]
+    for line in among.tolist():
+        raw = rejects.frame[line - 1]
         try:
             sound.append(json_lines.dumps(_sound(json_lines.loads(raw), columns)))
             lines.append(line)
@@ -136,7 +164,7 @@ def _sift(frame: json_lines.Frame, schema: TableSchema, rejects: Rejects) -> tup
             rejects.add(line, str(error), error.column)
         except ValueError as error:
             rejects.add(line, f"the record is no row change: {error}")
-    if strange and not sound:
+    if strange and not sound and len(among) == len(rejects.frame):
         raise MalformedData(
             f"{rejects.path}: the records have the columns {_listed(strange)}, which are not among those of the schema "
             f"file: {_listed(columns)}. The file lies in another version's directory, or its schema file was replaced.",

@@ -70,7 +70,7 @@ class Frame:
         return np.frombuffer(self.body, np.uint8)
 
     @cached_property
-    def _starts(self) -> npt.NDArray[np.int64]:
+    def starts(self) -> npt.NDArray[np.int64]:
         """Where records start, and where the last one's terminator ends."""
         feeds = self._line_feeds
         if len(self.end) > 1:
@@ -78,11 +78,11 @@ class Frame:
         return np.concatenate([[0], feeds + 1])
 
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return len(self.starts) - 1
 
     def __getitem__(self, position: int) -> bytes:
         """Return a complete record, without its terminator."""
-        start, stop = self._starts[position : position + 2]
+        start, stop = self.starts[position : position + 2]
         return self.body[start : stop - len(self.end)]
 
     @property
@@ -93,7 +93,7 @@ class Frame:
         kills the process (pyarrow 26).
         """
         whole = len(self) == len(self._line_feeds) > 0
-        return whole and bool((self._bytes[self._starts[:-1]] == _BRACE).all())
+        return whole and bool((self._bytes[self.starts[:-1]] == _BRACE).all())
 
 
 def frame(data: bytes, terminator: str) -> Frame:
@@ -147,10 +147,8 @@ def _next_object(text: str, terminator: str, position: int) -> int:
     return found
 
 
-def is_utf8(body: bytes) -> bool:
+def is_utf8(body: bytes | npt.NDArray[np.uint8]) -> bool:
     """Tell whether the bytes are UTF-8 throughout; Arrow's JSON reader does not look."""
-    if body.isascii():
-        return True
     offsets = pa.array([0, len(body)], pa.int64()).buffers()[1]
     try:
         pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(body)]).validate(full=True)

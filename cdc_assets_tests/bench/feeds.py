@@ -33,6 +33,7 @@ VERSION: Tso = 465283339517952001
 
 _STEP = 26214  # a tenth of a millisecond between transactions
 _TRANSACTION = 50
+_ORDERS = 1000
 _DATE = f"{datetime.fromtimestamp(wall_clock_ms(VERSION) / 1000, timezone.utc):%Y-%m-%d}"
 _DAY = 86_400
 
@@ -336,7 +337,11 @@ class Feed:
         earlier = image.gather(np.where(made.before < 0, np.arange(len(image)), made.before))
         old = pl.select(pl.when(pl.Series(made.op == 1)).then(earlier).otherwise(pl.lit("null"))).to_series()
         types = {c.name: c.type.lower() + (" unsigned" if c.unsigned else "") for c in columns}
-        told = [json.dumps(one, separators=(",", ":")) for one in (dict.fromkeys(types, 12), types)]
+        numbers = json.dumps(dict.fromkeys(types, 12), separators=(",", ":"))
+        # The order of a map of Go's is another one each time; the rows stay those of the same feed as CSV.
+        rng = np.random.default_rng([self.seed, len(made.op)])
+        orders = [rng.permutation(sorted(types.items())).tolist() for _ in range(_ORDERS)]
+        named = pl.Series([json.dumps(dict(order), separators=(",", ":")) for order in orders])
         ms = pl.Series(made.ts >> 18)
         line = pl.concat_str(
             [
@@ -349,7 +354,9 @@ class Feed:
                 ms,
                 pl.lit(',"ts":'),
                 ms,
-                pl.lit(f',"sql":"","sqlType":{told[0]},"mysqlType":{told[1]},"old":'),
+                pl.lit(f',"sql":"","sqlType":{numbers},"mysqlType":'),
+                named.gather(rng.integers(_ORDERS, size=len(made.op))),
+                pl.lit(',"old":'),
                 old,
                 pl.lit(',"data":'),
                 image,
