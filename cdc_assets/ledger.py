@@ -273,11 +273,6 @@ class Ledger:
 
     # --- fidelity ---
 
-    def notes(self, changefeed: str, life: Life | str) -> dict[tuple[str, str], int]:
-        """Return how many values of a table a rule of the type table has changed so far, by (column, rule)."""
-        with self._read() as connection:
-            return {(column, rule): int(n) for _, column, rule, n in _notes(connection, changefeed, str(life))}
-
     def record_columns(self, changefeed: str, tables: Mapping[Life, Iterable[ColumnFidelity]]) -> None:
         """Remember what the lake keeps of each column of these tables, as of their newest schema."""
         rows = [

@@ -24,15 +24,15 @@ from cdc_assets.model import (
 )
 from cdc_assets.plan import Plan
 
-__all__ = ["Outcome", "Progressing", "TableOutcome", "checkpoint_lag_seconds", "standing"]
+__all__ = ["Outcome", "Progressing", "TableOutcome", "seconds_behind", "standing"]
 
 
-def checkpoint_lag_seconds(checkpoint: Tso, now: float) -> float:
-    """Return how far a checkpoint is behind the wall clock (`now`: seconds since 1970); what TiCDC itself adds to lag.
+def seconds_behind(ts: Tso, now: float) -> float:
+    """Return how far a TSO is behind the wall clock (`now`: seconds since 1970).
 
-    It grows without end when the changefeed stalls.
+    Of a checkpoint this is what TiCDC itself adds to lag, and grows without end when the changefeed stalls.
     """
-    return max(0.0, now - wall_clock_ms(checkpoint) / 1000)
+    return max(0.0, now - wall_clock_ms(ts) / 1000)
 
 
 @dataclass(frozen=True, slots=True)

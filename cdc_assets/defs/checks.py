@@ -27,9 +27,9 @@ from cdc_assets.defs.resources import Source
 from cdc_assets.describe import tso_time
 from cdc_assets.findings import FILE_RULES
 from cdc_assets.ledger import TableState
-from cdc_assets.model import Life, TableId, Tso, wall_clock_ms
+from cdc_assets.model import Life, TableId, Tso
 from cdc_assets.opening import TableStatus, conformance_report, lake_status
-from cdc_assets.outcome import Outcome, TableOutcome
+from cdc_assets.outcome import Outcome, TableOutcome, seconds_behind
 from cdc_assets.pipeline import Pipeline
 
 __all__ = [
@@ -300,7 +300,7 @@ def freshness_of(source: Source, table: TableOutcome | TableState, checkpoint: T
     target = source.changefeed.lag_target_of(table.name)
     if target is None or table.state == "dropped":
         return None
-    age = max(0.0, now - wall_clock_ms(table.through or table.version) / 1000)
+    age = seconds_behind(table.through or table.version, now)
     return Freshness(table.name, round(age, 3), target, table.through, checkpoint, table.reason)
 
 

@@ -24,7 +24,7 @@ from cdc_assets.describe import tso_time
 from cdc_assets.due import MARK_SIGNS, Asked, Batch, Due, batches, due, families, kept, rests
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model import HoldTable, Life, Tso
-from cdc_assets.outcome import checkpoint_lag_seconds
+from cdc_assets.outcome import seconds_behind
 from cdc_assets.partitions import PartitionKey, format_table, life_of, parse_partition_key
 from cdc_assets.plan import Plan
 from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
@@ -201,7 +201,7 @@ class _Tick:
 
     @property
     def lag_seconds(self) -> float:
-        return checkpoint_lag_seconds(self.checkpoint, self.now)
+        return seconds_behind(self.checkpoint, self.now)
 
     @property
     def stalled(self) -> bool:
