@@ -84,15 +84,18 @@ RECORDS = (
 )
 
 
-@settings(deadline=None, max_examples=400)
-@given(data=st.data(), extended=st.booleans())
-def test_shapes_and_parsers_agree_on_files_whose_bytes_were_changed(data: st.DataObject, extended: bool) -> None:
+@settings(deadline=None, max_examples=300)
+@given(data=st.data(), extended=st.booleans(), block=st.sampled_from([1, 900, 1 << 20]))
+def test_shapes_and_parsers_agree_on_files_whose_bytes_were_changed(
+    data: st.DataObject, extended: bool, block: int
+) -> None:
     records = (
         RECORDS if extended else tuple(record.replace(b',"_tidb":{"commitTs":%d}' % TSO, b"") for record in RECORDS)
     )
     options = EXTENDED if extended else PLAIN
     file = data.draw(edited(tuple(file_of(record) for record in (*records, *records))))
-    assert outcome(file, SCHEMA, options) == parsed(file, SCHEMA, options)
+    with patch.object(canal_uniform, "_BLOCK_BYTES", block):
+        assert outcome(file, SCHEMA, options) == parsed(file, SCHEMA, options)
 
 
 def test_a_record_that_a_parser_has_to_read_keeps_its_place() -> None:

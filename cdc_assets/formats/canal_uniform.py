@@ -1,10 +1,12 @@
 """Canal-JSON records that are all alike, as TiCDC writes those of a table, without a parser's look at every byte.
 
-In a file all records have the same members in the same order, and three quarters of their bytes are the same in each:
+In a file all records have the same members in the same order, and three quarters of their bytes tell nothing new:
 names, types, the table. So the first record tells a shape, and every other is held against it: equal bytes where they
 have to be equal, and between them digits, `null`, or a text without quote, backslash or control character. What fits is
-exactly the JSON that a parser would read, and what does not (a text with an escape, other members, a cut) is left to
-the parser.
+what a parser would read, and what does not (a text with an escape, a partial image, a cut) is left to the parser.
+
+`sqlType` and `mysqlType` repeat what the schema file says, the latter in another order in each record (a map of Go's).
+They are passed over but for the types of ENUM and SET columns, which say how numbers are to be read.
 """
 
 from __future__ import annotations
@@ -219,8 +221,10 @@ class _Block:
 
     def _olds(self, body: pa.Buffer, begin: Positions) -> Positions:
         """Return where the value of `old` begins in each record; those without it do not fit."""
-        words = np.ndarray((max(1, len(body) - 7),), "<u8", np.frombuffer(body, np.uint8), strides=(1,))
         olds, left = begin + self.shape.head, np.flatnonzero(self.fit)
+        if not len(left):
+            return olds
+        words = np.ndarray((len(body) - 7,), "<u8", np.frombuffer(body, np.uint8), strides=(1,))
         for more in sorted(range(-self.shape.columns, self.shape.columns + 1), key=abs):
             at = np.clip(olds[left] + more, len(_OLD), len(words) - 1 + len(_OLD))
             found = words[at - len(_OLD)] == int.from_bytes(_OLD, "little")
