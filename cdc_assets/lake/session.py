@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.class_data import class_data_options
 from cdc_assets.errors import CdcError, JavaMissing, LakeUnavailable, TableMoved
 from cdc_assets.jars import spark_jars
-from cdc_assets.java import prepare_environment, spark_default
+from cdc_assets.java import prepare_environment, spark_default, spark_home
 from cdc_assets.lake.gateway import IcebergCatalog, open_gateway
 from cdc_assets.lake.names import Identifier
 
@@ -92,7 +93,7 @@ def spark_configuration(settings: LakeSettings) -> dict[str, str]:
         "spark.driver.extraClassPath": os.pathsep.join([*jars, *spark_default("spark.driver.extraClassPath")]),
         **({} if _is_local(master) else {"spark.jars": ",".join(jars)}),
         "spark.driver.extraJavaOptions": " ".join(
-            [*spark_default("spark.driver.extraJavaOptions"), *class_data_options()]
+            [*spark_default("spark.driver.extraJavaOptions"), *class_data_options(), *_log_options()]
         ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -133,6 +134,13 @@ def _start_jvm_aside(settings: LakeSettings) -> None:
             start_jvm(settings)
 
     Thread(target=run, name="cdc-assets-jvm", daemon=True).start()
+
+
+def _log_options() -> list[str]:
+    """Name our settings of Spark's log; none where the installation has its own."""
+    own = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf", "log4j2.properties")
+    ours = Path(__file__).with_name("log4j2.properties")
+    return [] if own.exists() or " " in str(ours) else [f"-Dlog4j2.configurationFile={ours.as_uri()}"]
 
 
 def _log_level() -> str:
