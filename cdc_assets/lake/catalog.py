@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import load_file_io
 
 from cdc_assets.errors import LakeUnavailable
@@ -73,7 +73,7 @@ def entry(catalog: Catalog, identifier: Identifier) -> str | None:
     try:
         with answering():
             return catalog.load_table(identifier).metadata_location
-    except NoSuchTableError:
+    except (NoSuchNamespaceError, NoSuchTableError):
         return None
 
 
