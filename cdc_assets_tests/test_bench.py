@@ -129,12 +129,11 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLake]:
     return lakes
 
 
-def grown_twice(feed: dict[str, Any], base: int, windows: list[int], lakes: list[str]) -> dict[str, Any]:
+def grown_twice(feed: str, keys: int, windows: list[int], lakes: list[str]) -> dict[str, Any]:
     """The steady state with the same lake twice, as no MERGE is at hand."""
-    source = contenders._feed(feed).create()
-    source.append(base, base, fill=base)
+    source = Feed.resumed(Path(feed))
     for changes in windows:
-        source.append(changes, base)
+        source.append(changes, keys)
     for place in lakes:
         with vars(contenders)["open_pipeline"](source.settings, LakeSettings.from_warehouse(place)) as work:
             work.apply()
@@ -173,8 +172,11 @@ def test_a_bare_merge_of_the_reduced_rows_makes_the_same_table(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contenders, "_spark", lambda lake: contextmanager(lambda: iter([spark]))())
-    feed, lakes = Feed(tmp_path / "feed"), [tmp_path / "ours", tmp_path / "merge"]
-    told = contenders.steady(feed=feed.told, base=50, windows=[30], lakes=[str(lake) for lake in lakes])
+    (tmp_path / "feed").mkdir()
+    feed, lakes = Feed(tmp_path / "feed").create(), [tmp_path / "ours", tmp_path / "merge"]
+    feed.append(50, 50, fill=50)
+    feed.keep()
+    told = contenders.steady(feed=str(feed.directory), keys=50, windows=[30], lakes=[str(lake) for lake in lakes])
     assert [lap["changes"] for lap in (*told["ours"], *told["merge"])] == [30, 30]
     for lake in lakes:
         scenarios._check(feed, lake)

@@ -86,7 +86,7 @@ def spark_configuration(settings: LakeSettings) -> dict[str, str]:
     return {
         "spark.master": master,
         "spark.app.name": "cdc-assets",
-        "spark.driver.memory": os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "2g"),
+        "spark.driver.memory": os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "1536m"),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # On the driver's own class path they are part of the class-data archive, and no session copies them.

@@ -113,12 +113,11 @@ def _merge(name: str, columns: list[str], source: str = "newest", ts: str = "ts"
 
 
 @_contender
-def steady(feed: dict[str, Any], base: int, windows: list[int], lakes: list[str]) -> dict[str, Laps]:
-    """Two equal lakes with `base` rows; windows of changes into one by us, into the other by a bare MERGE of the same
-    reduced rows. `lakes` are two directories; the feed is empty at first and grows here."""
-    source = _feed(feed).create()
+def steady(feed: str, keys: int, windows: list[int], lakes: list[str]) -> dict[str, Laps]:
+    """Two equal lakes with a feed's rows; windows of changes into one by us, into the other by a bare MERGE of the same
+    reduced rows. `lakes` are two directories, `feed` that of a feed that was kept, which grows here over its `keys`."""
+    source = Feed.resumed(Path(feed))
     told: dict[str, Laps] = {"ours": [], "merge": []}
-    source.append(base, base, fill=base, files=max(1, base // 250_000))
     settings, (first, second) = source.settings, (LakeSettings.from_warehouse(place) for place in lakes)
     with _spark(first) as spark:
         for lake in (first, second):
@@ -130,7 +129,7 @@ def steady(feed: dict[str, Any], base: int, windows: list[int], lakes: list[str]
         name = f"{second.name}.bench.{source.name(0).table}"
         for number, changes in enumerate(windows):
             before = set(source.files())
-            source.append(changes, base)
+            source.append(changes, keys)
             with lap() as one, open_pipeline(settings, first, None, lambda: spark) as work:
                 assert work.apply().complete
             told["ours"].append({"changes": changes, **dataclasses.asdict(one.told)})

@@ -12,6 +12,7 @@ transaction, an absent key is inserted, a present one updated or deleted, and co
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -239,6 +240,16 @@ class Feed:
         """Return the data files of a table in order."""
         name = self.name(table)
         return sorted((self.bucket / name.schema / name.table / str(VERSION)).glob("*/CDC*.*[nv]"))
+
+    def keep(self) -> None:
+        """Write down what grows on, for another process that takes it up by `resumed`."""
+        (self.directory / "feed.pickle").write_bytes(pickle.dumps(self))
+
+    @staticmethod
+    def resumed(directory: Path) -> Feed:
+        """Return the feed of a directory as it was kept."""
+        kept: Feed = pickle.loads((directory / "feed.pickle").read_bytes())
+        return kept
 
     def create(self) -> Feed:
         """Write the schema files of all tables and a checkpoint; return the feed."""

@@ -148,12 +148,14 @@ def catch_up(place: Place) -> Iterator[Figure]:
 @_scenario
 def steady(place: Place) -> Iterator[Figure]:
     """Windows of random changes into a large table, beside a bare MERGE of the same reduced rows."""
-    feed, root = Feed(place.at("steady")), place.at("lakes")
-    few, many = place.of(1_000, 10), place.of(100_000, 20)
+    feed, root = place.feed("steady"), place.at("lakes")
+    few, many, rows = place.of(1_000, 10), place.of(100_000, 20), place.of(5_000_000, 100)
     lakes = [str(root / "ours"), str(root / "merge")]
-    windows = [many, few, many, few, many, few]
-    cost, told = contend("steady", feed=feed.told, base=place.of(5_000_000, 100), windows=windows, lakes=lakes)
-    feed = Feed(feed.directory)
+    feed.append(rows, rows, fill=rows, files=max(1, rows // 250_000))
+    feed.keep()
+    # The JVM's compiler is at work on the first of them.
+    windows = [many, few] * 5
+    cost, told = contend("steady", feed=str(feed.directory), keys=rows, windows=windows, lakes=lakes)
     _check(feed, root / "ours")
     _check(feed, root / "merge")
     for changes in (many, few):
