@@ -95,7 +95,16 @@ def test_a_current_snapshot_of_minus_one_is_none() -> None:
     assert parse_metadata_file(document).snapshot_id is None
 
 
-@pytest.mark.parametrize("data", [b"", b"no JSON", b"[]", b'{"properties":{}}', gzip.compress(b"{}")])
+BROKEN = {
+    "empty": b"",
+    "no JSON": b"no JSON",
+    "no object": b"[]",
+    "no location": b'{"properties":{}}',
+    "compressed": gzip.compress(b"{}"),
+}
+
+
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
 def test_a_file_that_is_no_metadata_is_named_with_what_to_do(tmp_path: Path, table: Table, data: bytes) -> None:
     place = Path(table.metadata_location.removeprefix("file://"))
     place.write_bytes(data)
