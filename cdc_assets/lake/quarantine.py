@@ -54,7 +54,7 @@ def _equal(name: str, value: str) -> Any:
 
 
 def _table(state: LakeState) -> Any:
-    place = next((place for identifier, place in state.entries() if identifier == _IDENTIFIER), None)
+    place = state.place_of(_IDENTIFIER)
     return None if place is None else state.catalog.load_table(_IDENTIFIER)
 
 
@@ -93,7 +93,7 @@ _counted: dict[str, Mapping[tuple[str, Life], int]] = {}
 
 def counts(state: LakeState) -> Mapping[Life, int]:
     """Return how many records of each table are open. A state of the table is read once per process."""
-    place = next((place for identifier, place in state.entries() if identifier == _IDENTIFIER), None)
+    place = state.place_of(_IDENTIFIER)
     if place is None:
         return {}
     if place not in _counted:

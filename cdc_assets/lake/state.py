@@ -136,17 +136,17 @@ class LakeState:
 
     def _reads(self) -> list[_Read]:
         for _ in range(3):
-            entries = list(self.entries())
+            standing = list(self.entries())
             try:
-                unread = [place for _, place in entries if place not in _cache]
+                unread = [place for _, place in standing if place not in _cache]
                 if len(unread) > 1 and not any(map(local_path, unread)):
                     with ThreadPoolExecutor(8) as pool:
                         list(pool.map(self._interpreted, unread))
-                reads = [self._standing(identifier, place) for identifier, place in entries]
+                reads = [self._standing(identifier, place) for identifier, place in standing]
             except FileNotFoundError as error:  # a commit retired it after the catalog had named it
                 gone = error
                 continue
-            self._forget_retired({place for _, place in entries})
+            self._forget_retired({place for _, place in standing})
             return [read for read in reads if read is not None]
         raise LakeUnavailable(
             f"the lake's catalog names a metadata file that is not there ({gone}). Was the warehouse moved or cleaned?"
@@ -155,6 +155,10 @@ class LakeState:
     def entries(self) -> Iterator[tuple[Identifier, str]]:
         """Yield (identifier, metadata location) of every table in the catalog."""
         return entries(self.catalog)
+
+    def place_of(self, identifier: Identifier) -> str | None:
+        """Return the metadata location of what stands at a name, None where nothing does."""
+        return entry(self.catalog, identifier)
 
     def find(self, life: Life) -> Held:
         """Return one table as it is now; raises TableMoved when it is not there."""
@@ -168,7 +172,7 @@ class LakeState:
     def _where_it_was(self, life: Life) -> Held | None:
         """Return a table that still has the name under which it was seen last, None where it must be looked for."""
         identifier = self._seen.get(life)
-        place = entry(self.catalog, identifier) if identifier is not None else None
+        place = self.place_of(identifier) if identifier is not None else None
         if identifier is None or place is None:
             return None
         try:
@@ -193,7 +197,7 @@ class LakeState:
 
     def foreign(self, identifier: Identifier, life: Life) -> CdcError:
         """Return the error about a table that stands where a life is to be made, and is none of those in `tables`."""
-        place = next((place for one, place in self.entries() if one == identifier), None)
+        place = self.place_of(identifier)
         properties = self.file(place).properties if place is not None else {}
         if IDENTITY in properties and properties.get(CHANGEFEED) == self.changefeed:
             return TableHeld(
@@ -221,7 +225,7 @@ class LakeState:
 
     def tombstones(self) -> dict[Life, Applied]:
         """Return the progress of tables that were purged after their drop."""
-        place = next((place for identifier, place in self.entries() if identifier == (OWN, "tombstones")), None)
+        place = self.place_of((OWN, "tombstones"))
         if place is None:
             return {}
         if place not in _tombstones:
