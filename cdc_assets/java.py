@@ -235,12 +235,17 @@ def spark_home() -> Path:
     return own
 
 
+def spark_conf(name: str) -> Path:
+    """Return where Spark looks for a file of its settings, which need not be there."""
+    return Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf", name)
+
+
 def spark_default(name: str) -> list[str]:
     """Return the value of a setting in Spark's own `spark-defaults.conf`, as a list of one or none.
 
     What a session is started with replaces such a value, so a setting that is only to be added to has to be read.
     """
-    file = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf", "spark-defaults.conf")
+    file = spark_conf("spark-defaults.conf")
     if not file.is_file():
         return []
     pattern = re.compile(rf"^\s*{re.escape(name)}(?:\s*[=:]\s*|\s+)(.*?)\s*$")

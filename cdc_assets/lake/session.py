@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.class_data import class_data_options
 from cdc_assets.errors import CdcError, JavaMissing, LakeUnavailable, TableMoved
 from cdc_assets.jars import spark_jars
-from cdc_assets.java import prepare_environment, spark_default, spark_home
+from cdc_assets.java import prepare_environment, spark_conf, spark_default
 from cdc_assets.lake.gateway import IcebergCatalog, open_gateway
 from cdc_assets.lake.names import Identifier
 
@@ -138,9 +138,8 @@ def _start_jvm_aside(settings: LakeSettings) -> None:
 
 def _log_options() -> list[str]:
     """Name our settings of Spark's log; none where the installation has its own."""
-    own = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf", "log4j2.properties")
     ours = Path(__file__).with_name("log4j2.properties")
-    return [] if own.exists() or " " in str(ours) else [f"-Dlog4j2.configurationFile={ours.as_uri()}"]
+    return [] if spark_conf(ours.name).exists() or " " in str(ours) else [f"-Dlog4j2.configurationFile={ours.as_uri()}"]
 
 
 def _log_level() -> str:
