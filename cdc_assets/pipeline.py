@@ -198,6 +198,7 @@ class Pipeline:
 
     # --- looking ---
 
+    @_collecting_later()
     def look(
         self, listing: Listing | None = None, releases: Releases | None = None, warm: bool = False
     ) -> tuple[Listing, Plan]:
@@ -205,10 +206,6 @@ class Pipeline:
 
         With `warm` the lake may begin to start what steps need while it is planned, where a file is new.
         """
-        with _collecting_later():
-            return self._look(listing, releases, warm)
-
-    def _look(self, listing: Listing | None, releases: Releases | None, warm: bool) -> tuple[Listing, Plan]:
         check_settings(self.settings)
         options, name = self.settings.sink_options, self.settings.name
         if listing is None:
