@@ -154,7 +154,7 @@ def stage(
         tasks = shares(step, spark.sparkContext.defaultParallelism)
         return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, reader, tasks))
     size = _loaded_bytes(step, options)
-    if size <= _ONCE_BYTES or not step.schema.key:
+    if size <= _ONCE_BYTES:
         return _staged(place, lambda: _read_here(place, options, read, quarantine))
     tasks = shares(step, -(-size // _SHARE_BYTES))
     return _staged(place, lambda: _run_tasks(_in_threads, place, reader, tasks))
