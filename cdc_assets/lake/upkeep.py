@@ -76,8 +76,11 @@ class Upkeep:
         state = self.lake.state
         file = state.file(place)
         line = {one.snapshot_id: one for one in file.lineage(across_rewrites=True)}
-        told = file.snapshot.summary if file.snapshot is not None else {}
-        data_files = int(told.get("total-data-files", 0))
+
+        def total(name: str) -> int:
+            return (file.snapshot.number(f"total-{name}") or 0) if file.snapshot is not None else 0
+
+        data_files = total("data-files")
         manifests, sizes = self._files(place, data_files)
         small = sum(size < 0.75 * self.settings.target_file_bytes for size in sizes)
         table = ".".join(identifier)
@@ -85,12 +88,12 @@ class Upkeep:
         return TableFacts(
             table,
             held.life if held is not None else None,
-            int(told.get("total-records", 0)) - int(told.get("total-position-deletes", 0)),
+            total("records") - total("position-deletes"),
             data_files,
-            int(told.get("total-files-size", 0)),
+            total("files-size"),
             small,
-            int(told.get("total-position-deletes", 0)),
-            int(told.get("total-delete-files", 0)),
+            total("position-deletes"),
+            total("delete-files"),
             len(manifests),
             sum(manifests),
             tuple(_fact_of(one, file) for one in line.values()),
