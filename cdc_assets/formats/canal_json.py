@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, json_lines
 from cdc_assets.formats.canal_records import Rejects, Rows, find_tail, read_records
+from cdc_assets.formats.canal_uniform import KINDS, MEMBERS
 from cdc_assets.model import Column, SinkOptions, TableId, TableSchema
 from cdc_assets.mysql_types import LOSSY, arrow_schema, misfit, values
 
@@ -33,8 +34,6 @@ REPLACED = "U+FFFD, which Canal-JSON also writes for invalid UTF-8"
 NOT_WRITTEN = "in the schema file but not in the rows: a virtual generated column, or one that a selector hides"
 
 _CHARACTER = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
-_MEMBERS = ("ENUM", "SET")
-_TYPES = ("INSERT", "UPDATE", "DELETE")
 
 
 def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> Decoded:
@@ -102,7 +101,7 @@ def _images(batch: pa.RecordBatch, lines: Rows, table: TableId, schema: TableSch
     kinds, old, data = batch.column("type"), batch.column("old"), batch.column("data")
     refuse(batch.column("isDdl"), lambda _: "isDdl is true: TiCDC writes no DDL into data files")
     refuse(
-        pc.invert(pc.is_in(kinds, pa.array(_TYPES))), lambda row: f"type {kinds[row]} is not INSERT, UPDATE or DELETE"
+        pc.invert(pc.is_in(kinds, pa.array(KINDS))), lambda row: f"type {kinds[row]} is not INSERT, UPDATE or DELETE"
     )
     refuse(_not_one(data), lambda _: "data does not hold exactly one row")
     refuse(pc.and_(pc.is_valid(old), _not_one(old, or_none=True)), lambda _: "old does not hold exactly one row")
@@ -110,7 +109,7 @@ def _images(batch: pa.RecordBatch, lines: Rows, table: TableId, schema: TableSch
         batch, lines = batch.filter(pa.array(fit)), lines[fit]
         kinds, old, data = batch.column("type"), batch.column("old"), batch.column("data")
     updates = _rows(pc.and_(pc.equal(kinds, "UPDATE"), pc.greater(pc.list_value_length(old), 0)))
-    members = [column.name for column in schema.stored if column.type in _MEMBERS]
+    members = [column.name for column in schema.stored if column.type in MEMBERS]
     types = batch.column("mysqlType")
     return _Batch(
         lines,
@@ -251,7 +250,7 @@ def _key(schema: TableSchema) -> set[str]:
 
 
 def _ops(batch: _Batch) -> npt.NDArray[np.int8]:
-    codes = pc.index_in(batch.kinds, pa.array(_TYPES)).to_numpy(zero_copy_only=False)
+    codes = pc.index_in(batch.kinds, pa.array(KINDS)).to_numpy(zero_copy_only=False)
     ops: npt.NDArray[np.int8] = np.array([Op.INSERT, Op.UPDATE, Op.DELETE], dtype=np.int8)[codes]
     ops[batch.updates] = Op.INSERT
     return ops

@@ -25,7 +25,7 @@ from cdc_assets.formats import json_lines
 from cdc_assets.formats.json_lines import Frame
 from cdc_assets.model import TableSchema
 
-__all__ = ["Shape", "find_shape", "read_alike"]
+__all__ = ["KINDS", "MEMBERS", "Shape", "find_shape", "read_alike"]
 
 Positions = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
@@ -35,12 +35,14 @@ _CACHED_BYTES = 1 << 18
 _MOST_BYTES = (1 << 31) - 1
 _QUOTE, _BACKSLASH, _SPACE, _N, _BRACKET = b'"\\ n['
 _LAST_ASCII = 0x7F
-_KINDS = ("INSERT", "UPDATE", "DELETE")
+KINDS = ("INSERT", "UPDATE", "DELETE")
+MEMBERS = ("ENUM", "SET")
+"""Types whose values are numbers of members."""
 _KIND_BYTES = 6
 _MOMENT_DIGITS = 13
 """Milliseconds since 1970, from 2001 to 2286."""
 _ES, _TS, _OLD = b'","es":', b',"ts":', b'},"old":'
-_MEMBERS = (
+_NAMES = (
     "id",
     "database",
     "table",
@@ -120,9 +122,9 @@ def find_shape(frame: Frame, schema: TableSchema) -> Shape | None:
             return None
     except ValueError:
         return None
-    lead = json_lines.dumps({name: record[name] for name in _MEMBERS[:5]})[:-1] + b',"type":"'
+    lead = json_lines.dumps({name: record[name] for name in _NAMES[:5]})[:-1] + b',"type":"'
     middle = b',"sql":' + json_lines.dumps(record["sql"]) + b',"sqlType":{'
-    named = [column.name for column in schema.stored if column.type in ("ENUM", "SET")]
+    named = [column.name for column in schema.stored if column.type in MEMBERS]
     said = [json_lines.dumps({name: record["mysqlType"][name]})[1:-1].decode() for name in named]
     head = first.index(_OLD, len(lead) + len(middle)) + len(_OLD)
     return Shape(lead, middle, head, len(record["sqlType"]), tuple(said), tuple(record["data"][0]), record)
@@ -130,15 +132,15 @@ def find_shape(frame: Frame, schema: TableSchema) -> Shape | None:
 
 def _is_known(record: Any, schema: TableSchema) -> bool:
     """Tell whether a record is a row change as TiCDC writes it."""
-    if not isinstance(record, dict) or tuple(record) not in (_MEMBERS, (*_MEMBERS, "_tidb")):
+    if not isinstance(record, dict) or tuple(record) not in (_NAMES, (*_NAMES, "_tidb")):
         return False
-    named = {column.name for column in schema.stored if column.type in ("ENUM", "SET")}
+    named = {column.name for column in schema.stored if column.type in MEMBERS}
     extension, types = record.get("_tidb", {"commitTs": 0}), record["mysqlType"]
     return (
         isinstance(record["database"], str)
         and isinstance(record["table"], str)
         and record["isDdl"] is False
-        and record["type"] in _KINDS
+        and record["type"] in KINDS
         and all(type(record[name]) is int and len(str(record[name])) == _MOMENT_DIGITS for name in ("es", "ts"))
         and isinstance(record["sqlType"], dict)
         and isinstance(types, dict)
@@ -161,8 +163,8 @@ def _is_row(data: Any, schema: TableSchema) -> bool:
 def read_alike(frame: Frame, shape: Shape, schema: TableSchema) -> Iterator[tuple[pa.RecordBatch, Positions]]:
     """Yield the members of the records of that shape, and their positions; other records are left out.
 
-    A batch has the columns database, table, isDdl, type, old, data, mysqlType and _tidb; a null that was written is
-    `json_lines.NULL`, one of Arrow's a missing member.
+    A batch has the columns database, table, isDdl, type, old, data, mysqlType (of MEMBERS) and _tidb; a null that was
+    written is `json_lines.NULL`, one of Arrow's a missing member.
     """
     starts = frame.starts
     blocks = np.searchsorted(starts, np.arange(0, starts[-1], _BLOCK_BYTES))
@@ -216,7 +218,7 @@ class _Block:
         for at in self.shape.moments:
             self.fit &= _are_numbers(piece(at, _MOMENT_DIGITS, pa.string()))
         kinds = piece(self.shape.kind, _KIND_BYTES, pa.string())
-        self.fit &= _marks(pc.is_in(kinds, pa.array(_KINDS)))
+        self.fit &= _marks(pc.is_in(kinds, pa.array(KINDS)))
         return kinds
 
     def _olds(self, body: pa.Buffer, begin: Positions) -> Positions:
@@ -327,7 +329,7 @@ class _Block:
         commit_ts = pa.nulls(count, pa.int64())
         if self.shape.extended:
             commit_ts = self._commit_ts(fit).cast(pa.int64())
-        types = {name: text for name, text in record["mysqlType"].items() if isinstance(text, str)}
+        types = {column.name: record["mysqlType"][column.name] for column in schema.stored if column.type in MEMBERS}
         return pa.RecordBatch.from_pydict(
             {
                 "database": pa.repeat(record["database"], count),
