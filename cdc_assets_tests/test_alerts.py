@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.storage.defs_state.base import set_defs_state_storage
 
 from cdc_assets.config import LakeSettings, Settings
 from cdc_assets.defs import build_defs
@@ -127,7 +128,8 @@ def test_a_webhook_that_is_not_there_fails_the_tick(monkeypatch: pytest.MonkeyPa
 def test_every_settings_file_has_the_alerts_stopped_and_its_changefeeds_side_by_side(tmp_path: Path) -> None:
     feeds = [LittleFeed(tmp_path / name).settings(name) for name in ("one", "two")]
     defs = build_defs(Settings(lake=LakeSettings.from_warehouse(tmp_path / "lake"), changefeeds=tuple(feeds)))
-    with warnings.catch_warnings():
+    # An instance that an earlier test closed may still be where Dagster keeps what definitions load by.
+    with warnings.catch_warnings(), set_defs_state_storage(None):
         warnings.simplefilter("ignore")  # Dagster warns of a parameter that it gives itself
         sensors = {sensor.name: sensor for sensor in defs.get_repository_def().sensor_defs}
     assert {"one_checkpoint", "two_checkpoint", "cdc_alerts"} <= set(sensors)
