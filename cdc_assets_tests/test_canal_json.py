@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, canal_records, decoder
-from cdc_assets.formats.canal_json import EXTENSION, NOT_WRITTEN, REPLACED, decode, members, raw_records
+from cdc_assets.formats.canal_json import EXTENSION, NOT_WRITTEN, REPLACED, decode, raw_records
+from cdc_assets.formats.members import members
 from cdc_assets.model import Column, SinkOptions, TableId, TableSchema
 from cdc_assets.mysql_types import ZERO_DATE, arrow_schema
 

@@ -11,7 +11,6 @@ the TiDB extension.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -24,10 +23,11 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, json_lines
 from cdc_assets.formats.canal_records import Rejects, Rows, find_tail, read_records
 from cdc_assets.formats.canal_uniform import KINDS, MEMBERS
+from cdc_assets.formats.members import members, named
 from cdc_assets.model import Column, SinkOptions, TableId, TableSchema
 from cdc_assets.mysql_types import LOSSY, arrow_schema, misfit, values
 
-__all__ = ["EXTENSION", "NOT_WRITTEN", "REPLACED", "decode", "members", "raw_records"]
+__all__ = ["EXTENSION", "NOT_WRITTEN", "REPLACED", "decode", "raw_records"]
 
 EXTENSION = ".json"
 REPLACED = "U+FFFD, which Canal-JSON also writes for invalid UTF-8"
@@ -361,49 +361,6 @@ def _names(texts: pa.Array, column: Column, types: pa.Array) -> pa.Array:
     """Turn numbers of ENUM and SET into names, null where a number has none; declared types may differ in a file."""
     names = pa.nulls(len(texts), pa.string())
     for text in types.unique().to_pylist():
-        found = _named(texts, column.type, members(text, column))
+        found = named(texts, column.type, members(text, column))
         names = pc.if_else(pc.is_null(types) if text is None else pc.equal(types, text).fill_null(False), found, names)
     return names
-
-
-def _named(texts: pa.Array, kind: str, names: tuple[str | None, ...] | None) -> pa.Array:
-    coded = texts.dictionary_encode()
-    name = _enum_name if kind == "ENUM" else _set_names
-    known = [name(int(text), names or ()) if _is_number(text) else None for text in coded.dictionary.to_pylist()]
-    return pa.array(known, pa.string()).take(coded.indices)
-
-
-def _is_number(text: str) -> bool:
-    return len(text) <= 20 and text.isascii() and text.isdigit()
-
-
-def _enum_name(number: int, names: tuple[str | None, ...]) -> str | None:
-    return "" if number == 0 else names[number - 1] if number <= len(names) else None
-
-
-def _set_names(number: int, names: tuple[str | None, ...]) -> str | None:
-    if number >> len(names):
-        return None
-    chosen = [name for position, name in enumerate(names) if number >> position & 1]
-    return None if None in chosen else ",".join(name for name in chosen if name is not None)
-
-
-def members(text: str | None, column: Column) -> tuple[str | None, ...] | None:
-    r"""Return the member names of a `mysqlType` such as `enum('a','it''s')`; the column's `elems` where it has none.
-
-    TiDB writes NUL, LF and CR as `\0`, `\n` and `\r` but a backslash as itself (OutputFormat): a member with such
-    a pair of characters has two readings and is None, unless the column's `elems` settle it.
-    """
-    if text is None or "(" not in text:
-        return column.elems
-    inner = text[text.index("(") + 1 : text.rindex(")")] if ")" in text else ""
-    written = re.findall(r"'((?:[^']|'')*)'", inner, re.DOTALL)
-    if ",".join(f"'{name}'" for name in written) != inner:
-        return column.elems
-    if column.elems is not None and [_output_format(name) for name in column.elems] == written:
-        return column.elems
-    return tuple(None if re.search(r"\\[0nr]", name) else name.replace("''", "'") for name in written)
-
-
-def _output_format(name: str) -> str:
-    return name.replace("'", "''").replace("\0", "\\0").replace("\n", "\\n").replace("\r", "\\r")
