@@ -81,7 +81,8 @@ class Column:
     `type` is upper case without ` UNSIGNED`. `precision` is also the length of character and binary types; `scale` the
     fraction digits of DECIMAL and of time types. `default` is the JSON value of `ColumnDefault`, None when absent.
     `kept` is the version at which the source dropped a column that the lake keeps, 0 for one that the source has.
-    `comment` is for readers; a column with another one is the same column.
+    `comment` is for readers; a column with another one is the same column. `generated` is the SQL expression of a
+    generated column, virtual or stored, "" for any other and where no text told it.
     """
 
     name: str
@@ -98,6 +99,8 @@ class Column:
     virtual: bool = False
     kept: Tso = 0
     comment: str = field(default="", compare=False)
+    generated: str = field(default="", compare=False)
+    zerofill: bool = field(default=False, compare=False)
 
     def decodes_like(self, other: Column) -> bool:
         """Tell whether values of both columns are written and read in the same way."""
@@ -149,7 +152,8 @@ class Partitioning:
 class TableSchema:
     """Columns in table order, with the facts that only DDL texts tell.
 
-    `key` names the columns that identify a row; () means that none is known and the table is a multiset.
+    `key` names the columns that identify a row; () means that none is known and the table is a multiset. `clustered`
+    tells whether TiDB stores rows by their primary key, None where no text told it.
     """
 
     columns: tuple[Column, ...]
@@ -157,6 +161,8 @@ class TableSchema:
     indexes: tuple[Index, ...] = ()
     partitioning: Partitioning | None = None
     collation: str | None = None
+    comment: str = field(default="", compare=False)
+    clustered: bool | None = field(default=None, compare=False)
 
     def column(self, name: str) -> Column:
         """Return the column of that name; raises KeyError."""

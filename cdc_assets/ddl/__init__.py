@@ -1,13 +1,14 @@
 """DDL texts and schema files -> what they mean. Pure: no I/O, no clock. sqlglot is used here only, for its tokenizer.
 
+    SQL text ────▶ created     TableSchema of a new table by its CREATE TABLE alone
     SchemaFile ──▶ statement   which kind of DDL
-               ──▶ create      TableSchema of a new table (text: members, collations, virtual, keys, partitions)
+               ──▶ create      the same beside its file (text: members, collations, virtual, keys, partitions)
                ──▶ evolve      TableSchema before + file -> after, SchemaChanges in an executable order
                ──▶ follow      the same by plain difference, for a DDL whose effect on rows is left out
                ──▶ kinds       which policies concern it
     Partitioning ─▶ partition_predicate ─▶ spark_sql | polars_expr
 
-The columns of the schema file are the truth; texts break ties and tell what columns cannot.
+Where there is a schema file its columns are the truth; texts break ties and tell what columns cannot.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cdc_assets.ddl.evolve import evolve, follow
 from cdc_assets.ddl.kinds import kinds
 from cdc_assets.ddl.partitions import exchange_predicate, partition_predicate
 from cdc_assets.ddl.predicate import polars_expr, spark_sql
-from cdc_assets.ddl.schema import create, key_of
+from cdc_assets.ddl.schema import create, created, key_of
 from cdc_assets.ddl.statement import (
     Alter,
     AlterDatabase,
@@ -36,6 +37,7 @@ from cdc_assets.ddl.statement import (
     rename_pairs,
     statement,
 )
+from cdc_assets.ddl.text import Unreadable
 from cdc_assets.model import Predicate
 
 __all__ = [
@@ -53,8 +55,10 @@ __all__ = [
     "Statement",
     "Truncate",
     "Unknown",
+    "Unreadable",
     "View",
     "create",
+    "created",
     "evolve",
     "exchange_predicate",
     "follow",

@@ -39,6 +39,7 @@ __all__ = [
     "ReorganizeSpec",
     "Spec",
     "StrangeSpec",
+    "TableCommentSpec",
     "specs",
 ]
 
@@ -152,6 +153,13 @@ class ExchangeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class TableCommentSpec:
+    """The table's comment from here on."""
+
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
 class NeutralSpec:
     """Touches neither rows nor what is known of the columns."""
 
@@ -172,6 +180,7 @@ Spec = (
     | DropIndexSpec
     | RenameIndexSpec
     | CharsetSpec
+    | TableCommentSpec
     | AddPartitionsSpec
     | PartitionRowsSpec
     | ReorganizeSpec
@@ -379,22 +388,21 @@ def _option_spec(at: Cursor) -> list[Spec]:
     whole = render(at.parts)
     convert = at.accept("CONVERT", "TO")
     if convert or at.accept("DEFAULT") or at.sees("CHARACTER|CHAR|CHARSET|COLLATE"):
-        charset, collation = options(at)
-        found: list[Spec] = []
-        if charset or collation:
-            found.append(CharsetSpec(collation or CHARSET_COLLATIONS.get(charset, ""), convert))
-        return found + ([PartitionBySpec(partitioning(at.rest()))] if at else [])
+        return _table_options(at, convert)
     if at.accept("REMOVE", "TTL") or at.accept("SET", "TIFLASH|HYPO") or at.next.text in _NEUTRAL:
-        return _with_charset(at)
+        return [NeutralSpec(), *_table_options(at, False)]
     if at.accept("ORDER", "BY"):
         return [NeutralSpec()]
     return [StrangeSpec(whole)]
 
 
-def _with_charset(at: Cursor) -> list[Spec]:
+def _table_options(at: Cursor, convert: bool) -> list[Spec]:
     """Table options may stand in a row without commas: `COMMENT = 'x' COLLATE = y`."""
-    charset, collation = options(at)
-    found: list[Spec] = [NeutralSpec()]
-    if charset or collation:
-        found.append(CharsetSpec(collation or CHARSET_COLLATIONS.get(charset, ""), False))
+    commented = at.sees("COMMENT")
+    told = options(at)
+    found: list[Spec] = []
+    if told.charset or told.collation:
+        found.append(CharsetSpec(told.collation or CHARSET_COLLATIONS.get(told.charset, ""), convert))
+    if told.comment or commented:
+        found.append(TableCommentSpec(told.comment))
     return found + ([PartitionBySpec(partitioning(at.rest()))] if at else [])

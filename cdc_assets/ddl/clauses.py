@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split
 from cdc_assets.model import Index, Partition, Partitioning
@@ -13,6 +14,7 @@ __all__ = [
     "UNKNOWN_PARTITIONS",
     "ColumnText",
     "Default",
+    "Options",
     "TableText",
     "charset_of",
     "column",
@@ -54,10 +56,16 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class ColumnText:
-    """What a column's definition says beyond the schema file. `generated` is "", VIRTUAL or STORED."""
+    """A column's definition. `generated` is "", VIRTUAL or STORED.
+
+    `type` are the words of the type (`DOUBLE PRECISION`), `arguments` the numbers in parentheses after it.
+    """
 
     name: str
     type: str
+    arguments: tuple[int, ...] = ()
+    unsigned: bool = False
+    zerofill: bool = False
     elems: tuple[str, ...] | None = None
     charset: str = ""
     collation: str = ""
@@ -81,9 +89,19 @@ class TableText:
     charset: str = ""
     collation: str = ""
     partitioning: Partitioning | None = None
+    comment: str = ""
+    clustered: bool | None = None
 
 
-_TYPE_WORDS = {"PRECISION", "VARYING", "VARCHAR", "VARBINARY", "CHAR", "CHARACTER", "UNSIGNED", "SIGNED", "ZEROFILL"}
+class Options(NamedTuple):
+    """Options of a table or a database, "" where not given."""
+
+    charset: str
+    collation: str
+    comment: str
+
+
+_TYPE_WORDS = {"PRECISION", "VARYING", "VARCHAR", "VARBINARY", "VARCHARACTER", "CHAR", "CHARACTER"}
 _NOW = {"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP", "CURRENT_DATE", "CURDATE", "CURRENT_TIME"}
 _INDEX_WORDS = ("PRIMARY", "UNIQUE", "INDEX", "KEY", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "HYBRID")
 
@@ -101,19 +119,30 @@ def column(parts: Sequence[Token]) -> ColumnText:
     """Read `name type option…`; options without meaning here are stepped over."""
     at = Cursor(parts)
     name = at.name()
-    kind = at.word()
-    while at.next.kind == "word" and at.next.text in _TYPE_WORDS:
-        at.take()
-    inside = at.group() if at.sees("(") else ()
+    words = [at.word()]
+    # after CHAR the words CHARACTER SET are an option
+    while at.next.kind == "word" and at.next.text in _TYPE_WORDS and not at.sees("CHARACTER|CHAR", "SET"):
+        words.append(at.take().text)
+    kind, inside = " ".join(words), at.group() if at.sees("(") else ()
     # MySQL keeps members without trailing spaces
     members = tuple(part.text.rstrip(" ") for part in inside if part.kind == "string")
     elems = members if kind in ("ENUM", "SET") else None
-    found = ColumnText(name, kind, elems)
+    numbers = tuple(int(part.text) for part in inside if part.kind == "number" and part.text.isdecimal())
+    found = ColumnText(name, kind, numbers, elems=elems)
     if kind == "SERIAL":
         found = replace(found, nullable=False, numbered=True, unique=True)
     while at:
         found = _option(at, found)
     return found
+
+
+_FLAGS: Mapping[str, Callable[[ColumnText], ColumnText]] = {
+    "AUTO_INCREMENT": lambda found: replace(found, numbered=True),
+    "AUTO_RANDOM": lambda found: replace(found, numbered=True),
+    "BINARY": lambda found: replace(found, binary=True),
+    "UNSIGNED": lambda found: replace(found, unsigned=True),
+    "ZEROFILL": lambda found: replace(found, unsigned=True, zerofill=True),
+}
 
 
 def _option(at: Cursor, found: ColumnText) -> ColumnText:
@@ -140,10 +169,8 @@ def _option(at: Cursor, found: ColumnText) -> ColumnText:
     if at.accept("UNIQUE"):
         at.accept("KEY|INDEX")
         return replace(found, unique=True)
-    if at.accept("AUTO_INCREMENT|AUTO_RANDOM"):
-        return replace(found, numbered=True)
-    if at.accept("BINARY"):
-        return replace(found, binary=True)
+    if at.next.kind == "word" and at.next.text in _FLAGS:
+        return _FLAGS[at.take().text](found)
     if at.accept("COMMENT"):
         return replace(found, comment=at.string())
     if at.sees("("):
@@ -233,9 +260,9 @@ def key_parts(inside: Sequence[Token]) -> tuple[tuple[str, ...], bool]:
 # --- table options ----------------------------------------------------------------------------------------------------
 
 
-def options(at: Cursor) -> tuple[str, str]:
-    """Take table or database options up to PARTITION BY; return charset and collation, "" where not given."""
-    charset = collation = ""
+def options(at: Cursor) -> Options:
+    """Take table or database options up to PARTITION BY."""
+    charset = collation = comment = ""
     while at and not at.sees("PARTITION", "BY"):
         if at.accept("CHARACTER|CHAR", "SET") or at.accept("CHARSET"):
             at.accept("=")
@@ -245,29 +272,33 @@ def options(at: Cursor) -> tuple[str, str]:
             collation = at.string().lower()
         elif at.accept("COMMENT"):
             at.accept("=")
-            at.string()
+            comment = at.string()
         elif at.sees("("):
             at.group()
         else:
             at.take()
-    return charset, collation
+    return Options(charset, collation, comment)
 
 
 def table(at: Cursor) -> TableText:
     """Read a CREATE TABLE from its opening parenthesis on."""
     columns: list[ColumnText] = []
     indexes: list[Index] = []
+    clustered: bool | None = None
     for piece in split(at.group()):
+        if any(part.is_word("CLUSTERED") or part.is_word("NONCLUSTERED") for part in piece):
+            clustered = any(part.is_word("CLUSTERED") for part in piece)
         if is_index(Cursor(piece)):
             found = index(piece)
             if found is not None:
                 indexes.append(found)
         else:
             columns.append(column(piece))
-    charset, collation = options(at)
+    told = options(at)
     parts = partitioning(at.rest()) if at else None
     inline = [own for text in columns for own in inline_indexes(text)]
-    return TableText(tuple(columns), named([*inline, *indexes]), charset, collation, parts)
+    every = named([*inline, *indexes])
+    return TableText(tuple(columns), every, told.charset, told.collation, parts, told.comment, clustered)
 
 
 def inline_indexes(text: ColumnText) -> list[Index]:

@@ -27,6 +27,7 @@ from cdc_assets.ddl.alter import (
     RenameIndexSpec,
     Spec,
     StrangeSpec,
+    TableCommentSpec,
     specs,
 )
 from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, Default, inline_indexes, named
@@ -316,7 +317,10 @@ def _after(
         parts = Partitioning(
             UNKNOWN_PARTITIONS, (f"the text of the DDL at {file.version} cannot be read: {file.query}",)
         )
-    schema = TableSchema(tuple(columns), (), indexes, parts, collation)
+    comment = next((one.comment for one in reversed(text.specs) if isinstance(one, TableCommentSpec)), before.comment)
+    same_primary = [one for one in before.indexes if one.primary] == [one for one in indexes if one.primary]
+    clustered = before.clustered if same_primary else None
+    schema = TableSchema(tuple(columns), (), indexes, parts, collation, comment, clustered)
     return replace(schema, key=_key(before, schema, moved))
 
 
@@ -334,6 +338,8 @@ def _carried(column: Column, old: Column | None, table_collation: str | None) ->
         collation=collation if is_text(column) else None,
         virtual=old.virtual,
         comment=old.comment,
+        generated=old.generated,
+        zerofill=old.zerofill,
         default=old.default if _torn(column) and column.type == old.type else column.default,
     )
 

@@ -20,6 +20,7 @@ from cdc_assets.ddl.alter import (
     ReorganizeSpec,
     Spec,
     StrangeSpec,
+    TableCommentSpec,
     specs,
 )
 from cdc_assets.ddl.statement import (
@@ -75,7 +76,7 @@ def kinds(file: SchemaFile, changes: Iterable[SchemaChange] = ()) -> tuple[str, 
     if not isinstance(found, Alter):
         return _STATEMENTS.get(type(found), ())
     try:
-        parts = [spec for spec in specs(file.query) if not isinstance(spec, NeutralSpec)]
+        parts = [spec for spec in specs(file.query) if not isinstance(spec, NeutralSpec | TableCommentSpec)]
     except Unreadable:
         told = _TYPES.get(file.type)
         return (*([told] if told else []), *_of_changes(changes))

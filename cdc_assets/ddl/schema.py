@@ -1,20 +1,22 @@
-"""A schema file and its CREATE TABLE text -> TableSchema; and the key that identifies a row."""
+"""A CREATE TABLE text -> TableSchema, alone or beside its schema file; and the key that identifies a row."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, specs
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableText, charset_of, table
+from cdc_assets.ddl.columns import column_of
 from cdc_assets.ddl.defaults import stored_default
 from cdc_assets.ddl.statement import Alter, CreateTable, Rename, Statement, create_head, statement
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
 from cdc_assets.errors import TableHeld
 from cdc_assets.model import Column, Index, SchemaFile, TableSchema
 
-__all__ = ["create", "facts", "held", "is_text", "key_of", "primary_first"]
+__all__ = ["create", "created", "facts", "held", "is_text", "key_of", "primary_first"]
 
 _TEXT_TYPES = frozenset("CHAR VARCHAR VAR_STRING TINYTEXT TEXT MEDIUMTEXT LONGTEXT ENUM SET".split())
 _DEFAULT_COLLATION = "utf8mb4_bin"
@@ -59,7 +61,48 @@ def create(file: SchemaFile, like: TableSchema | None, database_collation: str |
             f"The text of CREATE TABLE cannot be read ({problem}), so virtual columns and unique keys are not known",
         ) from problem
     _compare(file, text)
-    return _keyed(_merge(file, text, database_collation))
+    return _keyed(_merge(file.columns, text, database_collation))
+
+
+def created(
+    sql: str,
+    *,
+    like: TableSchema | None = None,
+    database_collation: str | None = None,
+    timezone: str | None = None,
+    shown: bool = False,
+) -> TableSchema:
+    """Return the schema that a CREATE TABLE statement makes, without a schema file beside it.
+
+    The columns are those that TiCDC's schema file has for the same statement, ids apart. `like` is the schema of the
+    table that CREATE TABLE … LIKE names. `timezone` is the zone of the session that a TIMESTAMP's default is printed
+    for; None leaves it as printed. `shown` is for texts of SHOW CREATE TABLE: TiDB prints a line break in a member as
+    a backslash and `n`, and a backslash as itself, so the members of such a column are not known.
+
+    Raises Unreadable for a text that is no CREATE TABLE, names a column twice, or has a type that is not known.
+    """
+    at = Cursor(tokens(sql))
+    create_head(at)
+    if at.sees("LIKE") or at.sees("(", "LIKE"):
+        if like is None:
+            raise Unreadable("the table that it is LIKE is not known")
+        return _keyed(replace(like, key=()))
+    text = _table_text(sql)
+    if shown:
+        text = replace(text, columns=tuple(_without_doubtful_members(column) for column in text.columns))
+    names = [column.name.lower() for column in text.columns]
+    if not names or len(set(names)) < len(names):
+        raise Unreadable("it has no columns" if not names else "it has a column twice")
+    primary = {name.lower() for one in text.indexes if one.primary for name in one.columns}
+    charset = charset_of(_collation_of(text, database_collation))
+    keyed = (replace(column, primary=column.name.lower() in primary) for column in text.columns)
+    listed = tuple(column_of(column, charset, timezone) for column in keyed)
+    return _keyed(_merge(listed, text, database_collation))
+
+
+def _without_doubtful_members(text: ColumnText) -> ColumnText:
+    doubtful = any(re.search(r"\\[0nr]", member) for member in text.elems or ())
+    return replace(text, elems=None) if doubtful else text
 
 
 @lru_cache(maxsize=8192)  # every plan reads every DDL again
@@ -111,6 +154,8 @@ def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
             collation=same.collation,
             virtual=same.virtual,
             comment=same.comment,
+            generated=same.generated,
+            zerofill=same.zerofill,
             default=same.default if column.type == "BIT" else column.default,
         )
         if (same := known.get(column.name.lower())) is not None
@@ -120,11 +165,17 @@ def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
     return replace(like, columns=columns, key=())
 
 
-def _merge(file: SchemaFile, text: TableText, database_collation: str | None) -> TableSchema:
-    collation = text.collation or CHARSET_COLLATIONS.get(text.charset) or database_collation or _DEFAULT_COLLATION
+def _merge(listed: tuple[Column, ...], text: TableText, database_collation: str | None) -> TableSchema:
+    collation = _collation_of(text, database_collation)
     texts = {one.name.lower(): one for one in text.columns}
-    columns = tuple(facts(column, texts[column.name.lower()], collation) for column in file.columns)
-    return TableSchema(columns, (), primary_first(text.indexes, columns), text.partitioning, collation)
+    columns = tuple(facts(column, texts[column.name.lower()], collation) for column in listed)
+    indexes = primary_first(text.indexes, columns)
+    return TableSchema(columns, (), indexes, text.partitioning, collation, text.comment, text.clustered)
+
+
+def _collation_of(text: TableText, database_collation: str | None) -> str:
+    own = CHARSET_COLLATIONS.get(text.charset) or (text.charset and f"{text.charset}_bin")
+    return text.collation or own or database_collation or _DEFAULT_COLLATION
 
 
 def facts(column: Column, text: ColumnText, table_collation: str | None) -> Column:
@@ -136,6 +187,8 @@ def facts(column: Column, text: ColumnText, table_collation: str | None) -> Colu
         virtual=text.generated == "VIRTUAL",
         default=stored_default(column, text.default),
         comment=text.comment,
+        generated=text.expression,
+        zerofill=text.zerofill,
     )
 
 

@@ -232,7 +232,7 @@ def _database(at: Cursor, file: SchemaFile) -> Statement:
     at.accept("IF", "NOT", "EXISTS")
     if at.next.kind == "name" or not at.sees("CHARACTER|CHARSET|COLLATE|DEFAULT"):
         at.name()
-    charset, collation = options(at)
+    charset, collation, _ = options(at)
     found = collation or CHARSET_COLLATIONS.get(charset) or None
     return CreateDatabase(found) if created else AlterDatabase(found)
 
