@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.formats.arrow_csv import Rows, Undo, undone
 from cdc_assets.formats.csv_columns import Layout, explain, hidden_columns, layout, layout_of_header
-from cdc_assets.formats.csv_dialect import Dialect, Rows, Undo, complete_bytes, dialect, fields, leading, read, records
+from cdc_assets.formats.csv_dialect import Dialect, complete_bytes, dialect, fields, leading, read, records
 from cdc_assets.model import Column, Reject, SinkOptions, TableId, TableSchema
 from cdc_assets.mysql_types import LOSSY, Binary, Values, arrow_type, finish, misfit, values, wire_type
 
@@ -260,7 +261,7 @@ def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File
         _check_flags(batch, faults, file)
     arrays = {OP: ops, COMMIT_TS: stamps, LINE: pc.add(numbers, pa.scalar(file.first, pa.int64()))}
     for place, column in enumerate(file.columns.columns):
-        texts = _undone(batch.column(f"#{place}"), undo)
+        texts = undone(batch.column(f"#{place}"), undo)
         if file.how.null_text is not None:
             texts = _told_from_null(texts, column, file, masks)
         found = _converted(texts, column, file.options)
@@ -326,13 +327,6 @@ def _restored(word: bytes, undo: Undo) -> bytes:
     for stand_in, meant in undo:
         word = word.replace(stand_in, meant)
     return word
-
-
-def _undone(array: pa.Array, undo: Undo) -> pa.Array:
-    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
-        for stand_in, meant in undo:
-            array = pc.replace_substring(array, stand_in.decode(), meant.decode())
-    return array
 
 
 def _commit_stamps(batch: pa.RecordBatch, faults: list[_Fault]) -> pa.Int64Array:

@@ -14,25 +14,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
-from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
-from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.errors import BadSettings
+from cdc_assets.formats.arrow_csv import Plain, Rows, one_by_one, read_plain
 from cdc_assets.model import SinkOptions
 
-__all__ = ["Dialect", "Rows", "Undo", "complete_bytes", "dialect", "fields", "leading", "read", "records"]
+__all__ = ["Dialect", "complete_bytes", "dialect", "fields", "leading", "read", "records"]
 
-_BLOCK_BYTES = 8 << 20
-_CARELESS_ROWS = 1 << 16
 _STAND_INS = [bytes([code]) for code in (*range(1, 9), *range(14, 32), 127)]
-
-Undo = Sequence[tuple[bytes, bytes]]
-"""(stand-in, what it stands for), to be undone in this order in every value that is text."""
 
 
 @dataclass(frozen=True)
@@ -188,28 +181,6 @@ def _unescape(escape: bytes, how: Dialect) -> bytes:
 # --- all records at once ----------------------------------------------------------------------------------------------
 
 
-class Rows(NamedTuple):
-    """Records as batches of columns, `lines` their numbers from 0 in the same order.
-
-    `broken` holds (number from 0, what is wrong) of records that are not in the batches; `undo` is still to be done.
-    """
-
-    batches: list[pa.RecordBatch]
-    lines: pa.Int64Array
-    broken: list[tuple[int, str]]
-    undo: Undo
-
-
-class _Plain(NamedTuple):
-    """Bytes that pyarrow can cut."""
-
-    data: pa.Buffer
-    delimiter: str
-    quote: str | bool
-    null: str
-    undo: Undo
-
-
 def read(
     data: bytes, start: int, end: int, how: Dialect, names: Sequence[str], types: Mapping[str, pa.DataType]
 ) -> Rows:
@@ -220,68 +191,11 @@ def read(
     """
     plain = _plainly(data, start, end, how)
     if plain is None:
-        return _one_by_one(data, start, end, how, names, types)
-    uneven: list[tuple[int, int]] = []
-
-    def note(row: pacsv.InvalidRow) -> str:
-        uneven.append((row.number, row.actual_columns))
-        return "skip"
-
-    table = _read_plain(plain, names, types, note, threads=True)
-    if uneven:  # only a reader without threads knows the numbers of the rows that it skips
-        uneven.clear()
-        table = _read_plain(plain, names, types, note, threads=False)
-    skipped = {number - 1 for number, _ in uneven}
-    lines = _count(table.num_rows + len(skipped))
-    if skipped:
-        lines = lines.filter(pc.invert(pc.is_in(lines, value_set=pa.array(sorted(skipped), pa.int64()))))
-    broken = [(number - 1, _uneven(found, len(names))) for number, found in uneven]
-    return Rows(table.to_batches(), lines, broken, plain.undo)
+        return one_by_one(records(data, how, start, end), partial(fields, how=how), names, types)
+    return read_plain(plain, names, types)
 
 
-def _uneven(found: int, expected: int) -> str:
-    return f"{found} field{'s' * (found != 1)} where {expected} are expected"
-
-
-def _count(size: int) -> pa.Int64Array:
-    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size), start=-1)
-
-
-def _read_plain(
-    plain: _Plain, names: Sequence[str], types: Mapping[str, pa.DataType], note: object, *, threads: bool
-) -> pa.Table:
-    block = _BLOCK_BYTES
-    while True:
-        try:
-            return pacsv.read_csv(
-                pa.BufferReader(plain.data),
-                pacsv.ReadOptions(column_names=list(names), block_size=block, use_threads=threads),
-                pacsv.ParseOptions(
-                    delimiter=plain.delimiter,
-                    quote_char=plain.quote,
-                    double_quote=True,
-                    escape_char=False,
-                    newlines_in_values=bool(plain.quote),
-                    ignore_empty_lines=False,
-                    invalid_row_handler=note,
-                ),
-                pacsv.ConvertOptions(
-                    column_types=types,
-                    include_columns=list(types),
-                    null_values=[plain.null],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            if "straddling" not in str(error):
-                raise
-            if block >= min(plain.data.size, (1 << 31) - 1):
-                raise MalformedData(f"a record of more than {block} bytes cannot be read") from error
-            block = min(plain.data.size, (1 << 31) - 1)
-
-
-def _plainly(data: bytes, start: int, end: int, how: Dialect) -> _Plain | None:
+def _plainly(data: bytes, start: int, end: int, how: Dialect) -> Plain | None:
     """Return bytes that pyarrow cuts as TiCDC meant them, or None where no rewriting is exact."""
     structure = set(how.delimiter) | set(how.terminator) | set(how.quote) | set(b"\r\n")
     if set(how.null) & structure or set(how.delimiter) & set(how.terminator):
@@ -291,7 +205,7 @@ def _plainly(data: bytes, start: int, end: int, how: Dialect) -> _Plain | None:
     single = len(how.delimiter) == 1
     if quote and single and ended:
         whole = pa.py_buffer(data).slice(start, end - start)
-        return _Plain(whole, how.delimiter.decode(), quote, how.null.decode(), ())
+        return Plain(whole, how.delimiter.decode(), quote, how.null.decode(), ())
     ambiguous = how.null.endswith(b"\\") or _overlaps_itself(how.delimiter) or b"\\" in how.delimiter + how.terminator
     if not quote and ambiguous:
         return None
@@ -317,39 +231,8 @@ def _plainly(data: bytes, start: int, end: int, how: Dialect) -> _Plain | None:
     if not ended:
         body = body.replace(ending, b"\n")
     between = how.delimiter if single else delimiter
-    return _Plain(pa.py_buffer(body), between.decode(), quote, null.decode(), undo)
+    return Plain(pa.py_buffer(body), between.decode(), quote, null.decode(), undo)
 
 
 def _overlaps_itself(delimiter: bytes) -> bool:
     return any(delimiter[:size] == delimiter[-size:] for size in range(1, len(delimiter)))
-
-
-def _one_by_one(
-    data: bytes, start: int, end: int, how: Dialect, names: Sequence[str], types: Mapping[str, pa.DataType]
-) -> Rows:
-    batches: list[pa.RecordBatch] = []
-    numbers: list[int] = []
-    broken: list[tuple[int, str]] = []
-    kept: list[list[bytes | None]] = []
-    schema = pa.schema([(name, pa.binary()) for name in types])
-    places = [names.index(name) for name in types]
-
-    def close() -> None:
-        columns = [pa.array([row[place] for row in kept], pa.binary()) for place in places]
-        batches.append(pa.RecordBatch.from_arrays(columns, schema=schema))
-        kept.clear()
-
-    for number, record in enumerate(records(data, how, start, end)):
-        try:
-            row = fields(record, how)
-            if len(row) != len(names):
-                raise ValueError(_uneven(len(row), len(names)))
-        except ValueError as error:
-            broken.append((number, str(error)))
-            continue
-        kept.append(row)
-        numbers.append(number)
-        if len(kept) == _CARELESS_ROWS:
-            close()
-    close()
-    return Rows(batches, pa.array(numbers, pa.int64()), broken, ())
