@@ -27,7 +27,7 @@ from cdc_assets.changefeed import missing_numbers, parse_schema_path
 from cdc_assets.config import ChangefeedSettings
 from cdc_assets.ddl import kinds
 from cdc_assets.due import families
-from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableMoved
+from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
 from cdc_assets.ledger import FileEntry, Ledger
 from cdc_assets.model import (
     Applied,
@@ -279,6 +279,9 @@ def rebuild(
     except RebuildRefused:
         rebuilder.end(ticket.token)
         raise
+    except TableHeld as error:
+        rebuilder.end(ticket.token)
+        raise RebuildRefused(error.message, **error.where) from error
     except LakeUnavailable as error:
         if _known(rebuilder, ticket):
             raise

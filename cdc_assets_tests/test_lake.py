@@ -638,10 +638,26 @@ def test_a_purged_table_is_gone_and_its_drop_is_remembered(lake: Lake) -> None:
 
 def test_a_table_that_is_not_the_changefeeds_is_never_touched(open_lake: Callable[..., Lake]) -> None:
     Source(open_lake("one"))
-    with pytest.raises(BadSettings, match="namespace"):
+    with pytest.raises(TableHeld, match="is the changefeed one's.*namespace"):
         Source(open_lake("two"))
     two = Source(open_lake("two", namespace="two_{schema}"))
     assert [str(life) for life in open_lake("two").applied()] == [str(two.life)]
+
+
+@pytest.mark.parametrize("dropped_first", [False, True])
+def test_a_name_of_another_changefeeds_table_is_taken_by_no_rename(
+    open_lake: Callable[..., Lake], dropped_first: bool
+) -> None:
+    Source(open_lake("one"))
+    lake = open_lake("two")
+    bills = Source(lake, TableId("shop", "bills"))
+    bills.apply(200, [("I", 110, 1, "a")])
+    if dropped_first:
+        lake.run(DropTable(bills.life, 300))
+    step = (RecoverTable if dropped_first else RenameTable)(bills.life, 400, ORDERS)
+    with pytest.raises(TableHeld, match=r"shop\.orders is the changefeed one's"):
+        lake.run(step)
+    assert lake.applied()[bills.life].ddl == (300 if dropped_first else 100)
 
 
 def test_a_database_with_a_name_of_the_lake_itself_is_held(lake: Lake) -> None:

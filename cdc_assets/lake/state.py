@@ -28,7 +28,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 
-from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, TableHeld, TableMoved
+from cdc_assets.errors import CdcError, LakeUnavailable, TableHeld, TableMoved
 from cdc_assets.lake.catalog import answering, close, entries, entry, local_path, open_catalog, read_bytes
 from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot, parse_metadata_file
@@ -195,8 +195,8 @@ class LakeState:
             raise TableMoved(f"{'.'.join(identifier)} has no progress in {place}. Plan again.")
         return replace(read.held, identifier=identifier)
 
-    def foreign(self, identifier: Identifier, life: Life) -> CdcError:
-        """Return the error about a table that stands where a life is to be made, and is none of those in `tables`."""
+    def foreign(self, identifier: Identifier, life: Life) -> TableHeld:
+        """Return the error about a table that stands where a life is to stand, and is none of those in `tables`."""
         place = self.place_of(identifier)
         properties = self.file(place).properties if place is not None else {}
         if IDENTITY in properties and properties.get(CHANGEFEED) == self.changefeed:
@@ -205,9 +205,12 @@ class LakeState:
                 f"labelled snapshots. Drop it, and rebuild {life.born_as} from its history.",
                 table=str(life),
             )
-        return BadSettings(
-            f"the lake has a table {'.'.join(identifier)} that is not the changefeed {self.changefeed}'s. Rename or "
-            "drop it, or give this changefeed another namespace pattern (setting namespace)."
+        owner = f"the changefeed {properties[CHANGEFEED]}'s" if CHANGEFEED in properties else "no changefeed's"
+        return TableHeld(
+            f"the lake's table {'.'.join(identifier)} is {owner}, and not the changefeed {self.changefeed}'s: {life} "
+            "cannot stand there. Rename or drop that table, or give this changefeed another namespace pattern (setting "
+            "namespace).",
+            table=str(life),
         )
 
     def exists(self, identifier: Identifier) -> bool:

@@ -173,7 +173,7 @@ class Lake:
             case ChangeTable():
                 evolve.change(work.target, step, label)
             case RenameTable(life, _, to) | RecoverTable(life, _, to):
-                self.state.refuse_reserved(to, life)
+                self._refuse_taken(to, life)
                 publish(work.target, label, properties={NAME: format_name(to)})
                 work.session.statements.append(
                     f"ALTER TABLE {work.target.name} RENAME TO {quoted(*self.state.home(to))}"
@@ -186,6 +186,13 @@ class Lake:
                 self._exchange(step, work, label)
             case _:
                 raise TypeError(f"no way to carry out {step!r}")
+
+    def _refuse_taken(self, name: TableId, life: Life) -> None:
+        """Refuse a name that is not free for a changefeed; a table of its own may hold it until names are settled."""
+        self.state.refuse_reserved(name, life)
+        home = self.state.home(name)
+        if self.state.exists(home) and all(held.identifier != home for held in self.state.tables().values()):
+            raise self.state.foreign(home, life)
 
     def _create(self, step: CreateTable, started: float) -> StepResult:
         if step.life in self.state.tables():

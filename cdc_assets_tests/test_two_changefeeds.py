@@ -1,0 +1,88 @@
+"""Two changefeeds in one lake: a name that belongs to one of them holds the other's table, and no more than that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.changefeed import Changefeed
+from cdc_assets.errors import RebuildRefused
+from cdc_assets.lake import Lake
+from cdc_assets.lake.aside import Rebuilds
+from cdc_assets.ledger import Ledger
+from cdc_assets.outcome import Outcome
+from cdc_assets.pipeline import Pipeline
+from cdc_assets.rebuild import rebuild
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+class Feed(LittleFeed):
+    """A changefeed with its pipeline into the lake that both share."""
+
+    def __init__(self, name: str, directory: Path, lake: Lake, *tables: str) -> None:
+        super().__init__(directory / name)
+        self.lake = lake
+        settings = self.settings(name)
+        self.pipeline = Pipeline(settings, Changefeed(settings), lake, Ledger("sqlite://"))
+        for table in tables:
+            self.create(f"s.{table}")
+            self.rows(f"s.{table}", FIRST, [("I", FIRST + 1, 1, name)])
+
+    def apply(self, checkpoint: int) -> Outcome:
+        self.publish(checkpoint)
+        return self.pipeline.apply(f"run at {checkpoint}")
+
+
+@pytest.fixture
+def feeds(open_lake: Callable[..., Lake], tmp_path: Path) -> tuple[Feed, Feed]:
+    one = Feed("one", tmp_path, open_lake("one"), "taken")
+    two = Feed("two", tmp_path, open_lake("two"), "taken", "free")
+    assert one.apply(FIRST + 10).complete
+    return one, two
+
+
+def told(outcome: Outcome) -> dict[str, Any]:
+    return {table.name.table: (table.state, table.reason) for table in outcome.tables}
+
+
+def test_a_table_whose_name_is_another_changefeeds_is_held_and_the_others_are_applied(
+    feeds: tuple[Feed, Feed],
+) -> None:
+    one, two = feeds
+    states = told(two.apply(FIRST + 10))
+    assert states["free"] == ("applied", "")
+    state, reason = states["taken"]
+    assert state == "held"
+    assert "s.taken is the changefeed one's" in reason
+    assert "namespace" in reason
+    assert [str(name) for name in two.lake.names()] == ["s.free"]
+    with pytest.raises(RebuildRefused, match="s.taken is the changefeed one's"):
+        rebuild(two.pipeline, Rebuilds(two.lake), ["s.taken"], "again")
+    assert Rebuilds(two.lake).tickets() == ()
+    assert one.apply(FIRST + 20).complete
+
+
+def test_a_table_that_is_renamed_to_another_changefeeds_name_is_held_and_goes_on_once_it_is_free(
+    feeds: tuple[Feed, Feed],
+) -> None:
+    one, two = feeds
+    two.apply(FIRST + 10)
+    two.create("s.more")
+    two.ddl("s.theirs", FIRST + 20, "RENAME TABLE `s`.`free` TO `s`.`theirs`", 14)
+    two.rows("s.theirs", FIRST + 20, [("I", FIRST + 21, 2, "two")])
+    one.create("s.theirs")
+    assert one.apply(FIRST + 30).complete
+    states = told(two.apply(FIRST + 30))
+    assert states["theirs"][0] == "held"
+    assert "s.theirs is the changefeed one's" in states["theirs"][1]
+    assert states["more"] == ("applied", "")
+    assert {str(name) for name in two.lake.names()} == {"s.free", "s.more"}
+    one.ddl("s.theirs", FIRST + 40, "DROP TABLE `s`.`theirs`", 4, columns=False)
+    assert one.apply(FIRST + 50).complete
+    assert told(two.apply(FIRST + 50))["theirs"] == ("applied", "")
+    assert {str(name) for name in two.lake.names()} == {"s.theirs", "s.more"}
