@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 
 from cdc_assets.model import ApplyRows, Report, StepResult, Tso, wall_clock_ms
+from cdc_assets.wording import seconds_text
 
 __all__ = [
     "LAG_HEADS",
@@ -17,7 +18,6 @@ __all__ = [
     "lag_between",
     "lag_cells",
     "parse_account",
-    "seconds_text",
 ]
 
 
@@ -71,14 +71,6 @@ def lag_cells(lag: Lag) -> tuple[str, ...]:
     stages = zip((lag.written_seconds, lag.checkpoint_seconds, lag.applied_seconds), lag.shares, strict=True)
     told = ("not known" if seconds is None else f"{seconds_text(seconds)} ({share:.0%})" for seconds, share in stages)
     return (seconds_text(lag.total_seconds), *told)
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a duration as people say it: `0.4 s`, `12.0 min`, `3.5 h`, `40.2 days`."""
-    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / unit:.1f} {name}"
-    return f"{seconds / 86400:,.1f} days"
 
 
 @dataclass(frozen=True, slots=True)

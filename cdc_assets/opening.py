@@ -238,14 +238,30 @@ class TableStatus:
     miscounted: str = ""
 
 
-def known_tables(lake: LakeSettings, changefeed: str) -> list[TableId]:
-    """Return the tables of a changefeed that runs have seen and that are not dropped; none where no run was yet."""
+def known_tables(lake: LakeSettings, changefeed: str, namespace: str = "{schema}") -> list[TableId]:
+    """Return the tables of a changefeed that runs have seen and that are not dropped; none where no run was yet.
+
+    A table that waits for a name which belongs to another changefeed of the lake is none of them.
+    """
     directory = lake.local_directory
     if not lake.ledger and (directory is None or not (directory / "ledger.db").exists()):
         return []
     with read_ledger(lake) as ledger:
-        states = ledger.states().get(changefeed, ())
-    return sorted({state.name for state in states if state.state != "dropped"})
+        states = ledger.states()
+    mine = {state.name: state for state in states.get(changefeed, ()) if state.state != "dropped"}
+    theirs = {
+        state.name: other
+        for other in sorted(states.keys() - {changefeed}, reverse=True)
+        for state in states[other]
+        if state.state != "dropped"
+    }
+    disputed = [name for name, state in mine.items() if name in theirs and state.through < state.checkpoint]
+    if disputed:
+        with open_state(lake, changefeed, namespace) as held:
+            owners = {name: held.owner(name) for name in disputed}
+        lost = {name for name in disputed if (theirs[name] if owners[name] is None else owners[name]) != changefeed}
+        mine = {name: state for name, state in mine.items() if name not in lost}
+    return sorted(mine)
 
 
 def quarantined_records(lake: LakeSettings, changefeed: str, *, replayed: bool = False) -> tuple[QuarantinedRow, ...]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from cdc_assets.account import Account, account_of, format_account, lag_between, lag_cells, parse_account, seconds_text
+from cdc_assets.account import Account, account_of, format_account, lag_between, lag_cells, parse_account
 from cdc_assets.changefeed import Changefeed
 from cdc_assets.changefeed.storage import modified_of
 from cdc_assets.config import ChangefeedSettings
@@ -32,6 +32,7 @@ from cdc_assets.model import (
 from cdc_assets.opening import TableStatus
 from cdc_assets.plan import plan
 from cdc_assets.window import read_window
+from cdc_assets.wording import seconds_text
 from cdc_assets_tests.cases import Case
 
 LIFE = Life(TableId("shop", "orders"), 5)

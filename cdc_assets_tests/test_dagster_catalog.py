@@ -209,10 +209,10 @@ def test_checks_can_be_run_by_hand_after_a_reload(caught_up: Seen) -> None:
 
 def test_a_window_that_does_not_add_up_fails_until_the_table_is_rebuilt(caught_up: Seen) -> None:
     wrong: Account = account(rows_after=12)
-    failed = arithmetic_result(TableId("filt", "t"), [wrong, account(hi=99)])
+    failed = arithmetic_result(TABLE, [wrong, account(hi=99)])
     assert not failed.passed
     assert "rebuild the table" in str(failed.description)
-    assert arithmetic_result(TableId("filt", "t"), [account(hi=99)]).passed
+    assert arithmetic_result(TABLE, [account(hi=99)]).passed
 
 
 def test_a_missing_file_fails_completeness_and_one_that_changed_warns() -> None:

@@ -638,7 +638,7 @@ def test_a_purged_table_is_gone_and_its_drop_is_remembered(lake: Lake) -> None:
 
 def test_a_table_that_is_not_the_changefeeds_is_never_touched(open_lake: Callable[..., Lake]) -> None:
     Source(open_lake("one"))
-    with pytest.raises(TableHeld, match="is the changefeed one's.*namespace"):
+    with pytest.raises(TableHeld, match=r"is the changefeed one's.*namespace"):
         Source(open_lake("two"))
     two = Source(open_lake("two", namespace="two_{schema}"))
     assert [str(life) for life in open_lake("two").applied()] == [str(two.life)]

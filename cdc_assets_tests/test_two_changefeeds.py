@@ -61,7 +61,7 @@ def test_a_table_whose_name_is_another_changefeeds_is_held_and_the_others_are_ap
     assert "s.taken is the changefeed one's" in reason
     assert "namespace" in reason
     assert [str(name) for name in two.lake.names()] == ["s.free"]
-    with pytest.raises(RebuildRefused, match="s.taken is the changefeed one's"):
+    with pytest.raises(RebuildRefused, match=r"s\.taken is the changefeed one's"):
         rebuild(two.pipeline, Rebuilds(two.lake), ["s.taken"], "again")
     assert Rebuilds(two.lake).tickets() == ()
     assert one.apply(FIRST + 20).complete

@@ -16,6 +16,7 @@ from dagster_pyspark import LazyPySparkResource
 from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
+from cdc_assets.defs.names import asset_key, shown
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import TableMoved
 from cdc_assets.model import ApplyRows, Life, Phase, Progress, Report, Step
@@ -33,7 +34,7 @@ def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetC
         warnings.simplefilter("ignore", dg.PreviewWarning)
         return dg.AssetCheckSpec(
             COLUMN_TYPES,
-            asset=dg.AssetKey([name, "dml"]),
+            asset=asset_key(name, "dml"),
             blocking=True,
             partitions_def=partitions,
             description="Every value fits its column's type. When it fails nothing of the window is written.",
@@ -43,11 +44,12 @@ def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetC
 def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition) -> list[dg.AssetsDefinition]:
     """Return `ddl` and `dml` of one changefeed."""
     name, owners = source.changefeed.name, list(source.changefeed.owners)
+    types = check_spec(name, partitions)
 
     @dg.asset(
-        key=[name, "ddl"],
+        key=asset_key(name, "ddl"),
         partitions_def=partitions,
-        deps=[dg.AssetKey([name, "bucket"])],
+        deps=[asset_key(name, "bucket")],
         group_name=source.group,
         kinds={"tidb", "iceberg"},
         owners=owners,
@@ -118,10 +120,10 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
             yield dg.AssetCheckResult(check_name=COLUMN_TYPES, passed=True, metadata=report_metadata(report))
 
     @dg.graph_asset(
-        key=[name, "dml"],
+        key=asset_key(name, "dml"),
         partitions_def=partitions,
-        ins={"ddl": dg.AssetIn(dg.AssetKey([name, "ddl"]), dagster_type=dg.Nothing)},
-        check_specs=[check_spec(name, partitions)],
+        ins={"ddl": dg.AssetIn(asset_key(name, "ddl"), dagster_type=dg.Nothing)},
+        check_specs=[types],
         group_name=source.group,
         kinds={"pyspark", "iceberg"},
         owners=owners,
@@ -130,7 +132,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
     )
     def dml(ddl: Any) -> Any:
         result, check = apply(validate(decode(after=ddl)))
-        return {"result": result, f"{name}__dml_{COLUMN_TYPES}": check}
+        return {"result": result, types.get_python_identifier(): check}
 
     return [ddl, dml]
 
@@ -213,9 +215,9 @@ def failure(stopped: Iterable[TableOutcome], plan: Plan | None = None, asked: Pa
     For a run of one partition it names the earlier one that this one waits for.
     """
     stopped = list(stopped)
-    lines = [f"{table.name}: {_waits(table, plan, asked)}{table.reason}" for table in stopped]
+    lines = [f"{shown(table.name)}: {_waits(table, plan, asked)}{table.reason}" for table in stopped]
     ways = {
-        str(table.name): dg.MetadataValue.md("\n".join(f"- {way}" for way in table.ways))
+        shown(table.name): dg.MetadataValue.md("\n".join(f"- {way}" for way in table.ways))
         for table in stopped
         if table.ways
     }

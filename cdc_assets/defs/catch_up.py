@@ -52,7 +52,6 @@ class CatchUpConfig(dg.Config):
 
 def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
     """Return the unpartitioned job that brings tables to the checkpoint."""
-    name = source.changefeed.name
 
     @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing), pool="spark")
     def catch_up(
@@ -79,7 +78,7 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
     @dg.job(
         name=job_name,
         executor_def=dg.in_process_executor,
-        tags={CHANGEFEED_TAG: name},
+        tags={CHANGEFEED_TAG: source.group},
         description="Brings all tables, or those that are named, to the checkpoint in one run.",
     )
     def job() -> None:

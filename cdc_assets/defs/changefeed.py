@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
+from dagster._check import CheckError
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
@@ -13,11 +17,10 @@ from cdc_assets.config import ChangefeedSettings, LakeSettings, Settings
 from cdc_assets.defs.alerts import failure_alerts
 from cdc_assets.defs.assets import changefeed_assets
 from cdc_assets.defs.catch_up import catch_up_job
-from cdc_assets.defs.checks import changefeed_checks
+from cdc_assets.defs.checks import changefeed_checks, table_specs
 from cdc_assets.defs.freshness import freshness_sensor
-from cdc_assets.defs.keys import keys_name
 from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
-from cdc_assets.defs.metadata import lake_key
+from cdc_assets.defs.names import asset_key, keys_name, lake_key
 from cdc_assets.defs.rebuild import rebuild_job
 from cdc_assets.defs.resources import S3Credentials, Source, spark_resource
 from cdc_assets.defs.sensor import checkpoint_sensor
@@ -26,6 +29,8 @@ from cdc_assets.model import TableId
 from cdc_assets.opening import known_tables
 
 __all__ = ["build_changefeed_defs", "build_defs"]
+
+_log = logging.getLogger(__name__)
 
 _S3, _SPARK = S3Credentials(), spark_resource()
 """One object each for all changefeeds of a code location, or Dagster refuses to merge their definitions."""
@@ -55,7 +60,7 @@ def build_changefeed_defs(
     lake = lake if isinstance(lake, LakeSettings) else LakeSettings.from_warehouse(lake)
     source = Source(changefeed, lake)
     name = changefeed.name
-    tables = known_tables(lake, name)
+    tables = list(_lake_tables(source, known_tables(lake, name, changefeed.namespace)))
     partitions = dg.DynamicPartitionsDefinition(name=keys_name(name))
     job_name = source.group
     catch_up = catch_up_job(source, f"{job_name}_catch_up")
@@ -63,14 +68,14 @@ def build_changefeed_defs(
     assets = changefeed_assets(source, partitions)
     by_partition = dg.define_asset_job(
         f"{job_name}_partition",
-        selection=dg.AssetSelection.assets([name, "ddl"], [name, "dml"]),
+        selection=dg.AssetSelection.assets(asset_key(name, "ddl"), asset_key(name, "dml")),
         executor_def=dg.in_process_executor,
         description="One version of one table: its DDL, then its rows. Launched as a backfill over partitions in any "
         "order it ends right, for the lake's own progress decides what is due; what is applied already stays as it is.",
     )
     return dg.Definitions(
-        assets=[_bucket_spec(source), *assets, *(_lake_spec(source, table) for table in tables)],
-        asset_checks=changefeed_checks(source, tables),
+        assets=[_bucket_spec(source), *assets, *(table.asset for table in tables)],
+        asset_checks=changefeed_checks(source, [spec for table in tables for spec in table.checks]),
         jobs=[by_partition, catch_up, rebuild_job(source, f"{job_name}_rebuild"), maintenance],
         schedules=[maintenance_schedule(source, maintenance, f"{job_name}_maintenance")],
         sensors=[
@@ -93,7 +98,7 @@ def _bucket_spec(source: Source) -> dg.AssetSpec:
     changefeed = source.changefeed
     store = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "az": "azure"}.get(changefeed.location[0], "file")
     return dg.AssetSpec(
-        [changefeed.name, "bucket"],
+        asset_key(changefeed.name, "bucket"),
         group_name=source.group,
         kinds={"tidb", store, "json" if changefeed.sink_options.protocol == "canal-json" else "csv"},
         owners=list(changefeed.owners),
@@ -102,12 +107,29 @@ def _bucket_spec(source: Source) -> dg.AssetSpec:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _LakeTable:
+    """What Dagster shows of a lake table beside its events."""
+
+    asset: dg.AssetSpec
+    checks: tuple[dg.AssetCheckSpec, ...]
+
+
+def _lake_tables(source: Source, tables: Iterable[TableId]) -> Iterator[_LakeTable]:
+    """Yield the lake tables without those whose definitions Dagster refuses: no run of any table would load then."""
+    for table in tables:
+        try:
+            yield _LakeTable(_lake_spec(source, table), tuple(table_specs(source, table)))
+        except (dg.DagsterError, CheckError, ValueError) as error:
+            _log.warning("%s has no asset and no checks in Dagster, which refuses them: %s", table, error)
+
+
 def _lake_spec(source: Source, table: TableId) -> dg.AssetSpec:
     target = source.changefeed.lag_target_of(table)
     namespace = source.changefeed.namespace_of(table.schema)
     return dg.AssetSpec(
-        lake_key(table),
-        deps=[dg.AssetKey([source.changefeed.name, "dml"])],
+        lake_key(source.changefeed, table),
+        deps=[asset_key(source.changefeed.name, "dml")],
         group_name=source.group,
         kinds={"iceberg", "table"},
         owners=list(source.changefeed.owners),

@@ -13,6 +13,7 @@ here a table is as fresh as the TSO through which everything is applied.
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +21,9 @@ from typing import Any
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
-from cdc_assets.account import Account, seconds_text
+from cdc_assets.account import Account
 from cdc_assets.conformance import Finding, Severity
-from cdc_assets.defs.metadata import lake_key
+from cdc_assets.defs.names import asset_key, check_output, lake_key, shown
 from cdc_assets.defs.resources import Source
 from cdc_assets.describe import tso_time
 from cdc_assets.findings import FILE_RULES
@@ -31,6 +32,7 @@ from cdc_assets.model import Life, TableId, Tso
 from cdc_assets.opening import TableStatus, conformance_report, lake_status
 from cdc_assets.outcome import Outcome, TableOutcome, seconds_behind
 from cdc_assets.pipeline import Pipeline
+from cdc_assets.wording import seconds_text
 
 __all__ = [
     "CHECKS",
@@ -46,6 +48,7 @@ __all__ = [
     "quarantine_result",
     "standing",
     "table_results",
+    "table_specs",
 ]
 
 COLUMN_TYPES = "column_types"
@@ -57,9 +60,9 @@ CHECKS = ("conformance", "completeness", "holds", "quarantine")
 FRESHNESS, ARITHMETIC = "freshness", "row_arithmetic"
 
 
-def changefeed_checks(source: Source, tables: Iterable[TableId]) -> list[dg.AssetChecksDefinition]:
-    """Return the checks of a changefeed and of these lake tables, those that runs have seen so far."""
-    bucket = dg.AssetKey([source.changefeed.name, "bucket"])
+def changefeed_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetChecksDefinition]:
+    """Return the checks of a changefeed, and those of lake tables that `specs` names (see `table_specs`)."""
+    bucket = asset_key(source.changefeed.name, "bucket")
 
     @dg.asset_check(asset=bucket, name="conformance", description="The changefeed writes what can be kept equal.")
     def conformance(s3: S3Resource) -> dg.AssetCheckResult:
@@ -78,15 +81,21 @@ def changefeed_checks(source: Source, tables: Iterable[TableId]) -> list[dg.Asse
     def quarantine() -> dg.AssetCheckResult:
         return quarantine_result(standing(source))
 
-    return [conformance, completeness, holds, quarantine, *_table_checks(source, tables)]
+    return [conformance, completeness, holds, quarantine, *_table_checks(source, specs)]
 
 
-def _table_checks(source: Source, tables: Iterable[TableId]) -> list[dg.AssetChecksDefinition]:
-    specs = [spec for table in tables for spec in _specs(source, table)]
+def _table_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetChecksDefinition]:
     if not specs:
         return []
+    # Dagster's own decorator would name them after the asset keys, which not every table's name allows.
+    outputs = {check_output(spec.asset_key, spec.name): spec for spec in specs}
+    inputs = {check_output(spec.asset_key): spec.asset_key for spec in specs}
 
-    @dg.multi_asset_check(name=f"{source.group}_lake_tables", specs=specs, can_subset=True)
+    @dg.op(
+        name=f"{source.group}_lake_tables",
+        ins={name: dg.In(dg.Nothing) for name in inputs},
+        out={name: dg.Out(None, is_required=False) for name in outputs},
+    )
     def lake_tables(context: dg.AssetCheckExecutionContext, s3: S3Resource) -> Iterator[dg.AssetCheckResult]:
         wanted = context.selected_asset_check_keys
         with source.pipeline(s3) as pipeline:
@@ -98,19 +107,24 @@ def _table_checks(source: Source, tables: Iterable[TableId]) -> list[dg.AssetChe
             if dg.AssetCheckKey(result.asset_key, result.check_name) in wanted:
                 yield result
 
-    return [lake_tables]
+    return [
+        dg.AssetChecksDefinition.create(
+            keys_by_input_name=inputs, node_def=lake_tables, check_specs_by_output_name=outputs, can_subset=True
+        )
+    ]
 
 
-def _specs(source: Source, table: TableId) -> Iterator[dg.AssetCheckSpec]:
+def table_specs(source: Source, table: TableId) -> Iterator[dg.AssetCheckSpec]:
+    """Yield what there is to check of one lake table."""
     yield dg.AssetCheckSpec(
         ARITHMETIC,
-        asset=lake_key(table),
+        asset=lake_key(source.changefeed, table),
         description="Rows before, plus inserted, minus deleted, are the rows after: of every window.",
     )
     target = source.changefeed.lag_target_of(table)
     if target is not None:
         description = f"Everything is applied through at least {seconds_text(target)} ago."
-        yield dg.AssetCheckSpec(FRESHNESS, asset=lake_key(table), description=description)
+        yield dg.AssetCheckSpec(FRESHNESS, asset=lake_key(source.changefeed, table), description=description)
 
 
 def evaluations(
@@ -120,7 +134,7 @@ def evaluations(
 
     Without `touched` these are the tables of the outcome that took a step or stopped.
     """
-    bucket = dg.AssetKey([source.changefeed.name, "bucket"])
+    bucket = asset_key(source.changefeed.name, "bucket")
     tables = standing(source)
     for result in (
         conformance_result(outcome.findings),
@@ -190,10 +204,10 @@ def completeness_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
 def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
     """Fail while a table is held or failed, with its reason and the ways out."""
     stopped = [table for table in tables if table.state in ("held", "failed")]
-    metadata = {
-        table.table: dg.MetadataValue.md("\n".join([table.reason, "", *(f"- {way}" for way in table.ways)]))
-        for table in stopped
-    }
+    lines: dict[str, list[str]] = {}
+    for table in stopped:
+        lines.setdefault(table.table, []).extend([table.reason, "", *(f"- {way}" for way in table.ways)])
+    metadata = {name: dg.MetadataValue.md("\n".join(said)) for name, said in lines.items()}
     names = ", ".join(table.table for table in stopped)
     told = f"{names}: see the ways out; the other tables go on." if stopped else "No table is on hold."
     return _result("holds", not stopped, metadata, error=True, description=told)
@@ -201,7 +215,9 @@ def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
 
 def quarantine_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
     """Fail while records wait in quarantine; `cdc-assets quarantine` lists and replays them."""
-    waiting = {table.table: table.quarantined for table in tables if table.quarantined}
+    waiting: Counter[str] = Counter()  # names with dots may read alike
+    for table in tables:
+        waiting.update({table.table: table.quarantined} if table.quarantined else {})
     metadata = {name: dg.MetadataValue.int(count) for name, count in waiting.items()}
     told = (
         f"{sum(waiting.values()):,} records of {', '.join(waiting)} are kept aside: `cdc-assets quarantine` lists them "
@@ -223,13 +239,13 @@ def table_results(
     for table in tables:
         if table.state == "dropped":
             continue
-        yield arithmetic_result(table.name, accounts.get(str(table.life), ()))
+        yield arithmetic_result(lake_key(source.changefeed, table.name), accounts.get(str(table.life), ()))
         fresh = freshness_of(source, table, checkpoint, now)
         if fresh is not None:
             yield fresh.result()
 
 
-def arithmetic_result(table: TableId, accounts: Sequence[Account]) -> dg.AssetCheckResult:
+def arithmetic_result(key: dg.AssetKey, accounts: Sequence[Account]) -> dg.AssetCheckResult:
     """Fail while a window is known whose rows do not add up; it stays known until the table is rebuilt."""
     wrong = [account.mismatch for account in accounts if account.mismatch]
     metadata: dict[str, Any] = {}
@@ -242,13 +258,14 @@ def arithmetic_result(table: TableId, accounts: Sequence[Account]) -> dg.AssetCh
     if wrong:
         metadata["windows that do not add up"] = _points(wrong)
     told = wrong[0] if wrong else "The rows of every window add up."
-    return _result(ARITHMETIC, not wrong, metadata, error=True, description=told, asset_key=lake_key(table))
+    return _result(ARITHMETIC, not wrong, metadata, error=True, description=told, asset_key=key)
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
     """How far a table is behind the present: from the TSO through which everything is applied, in seconds."""
 
+    key: dg.AssetKey
     table: TableId
     age_seconds: float
     target_seconds: int
@@ -265,7 +282,7 @@ class Freshness:
     def sentence(self) -> str:
         """How late the table is, why, and what to do."""
         told = (
-            f"{self.table} is applied through {tso_time(self.through) if self.through else 'nothing yet'}: "
+            f"{shown(self.table)} is applied through {tso_time(self.through) if self.through else 'nothing yet'}: "
             f"{seconds_text(self.age_seconds)} behind the present, its target is {seconds_text(self.target_seconds)}."
         )
         if self.passed:
@@ -289,7 +306,7 @@ class Freshness:
             "target_seconds": dg.MetadataValue.int(self.target_seconds),
             "applied_time": tso_time(self.through) if self.through else "",
         }
-        return _result(FRESHNESS, self.passed, metadata, True, self.sentence, lake_key(self.table))
+        return _result(FRESHNESS, self.passed, metadata, True, self.sentence, self.key)
 
 
 def freshness_of(source: Source, table: TableOutcome | TableState, checkpoint: Tso, now: float) -> Freshness | None:
@@ -301,7 +318,8 @@ def freshness_of(source: Source, table: TableOutcome | TableState, checkpoint: T
     if target is None or table.state == "dropped":
         return None
     age = seconds_behind(table.through or table.version, now)
-    return Freshness(table.name, round(age, 3), target, table.through, checkpoint, table.reason)
+    key = lake_key(source.changefeed, table.name)
+    return Freshness(key, table.name, round(age, 3), target, table.through, checkpoint, table.reason)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

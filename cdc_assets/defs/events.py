@@ -10,6 +10,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 
 from cdc_assets.defs.checks import COLUMN_TYPES
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
+from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.history import Event
 from cdc_assets.model import Applied, ApplyRows, CreateTable, Life, Report, Step, Tso
@@ -104,7 +105,7 @@ class RunEvents:
         if not files:
             return
         if self._tableless_told is None:
-            ddl = dg.AssetKey([self._name, "ddl"])
+            ddl = asset_key(self._name, "ddl")
             self._tableless_told = self._context.instance.get_materialized_partitions(ddl)
         for file in files:
             key = PartitionKey(file.table, file.version)
@@ -139,13 +140,15 @@ class RunEvents:
         if key == self._own:
             return
         partition = format_partition_key(key)
-        self._context.log_event(dg.AssetMaterialization([self._name, asset], partition=partition, metadata=metadata))
+        self._context.log_event(
+            dg.AssetMaterialization(asset_key(self._name, asset), partition=partition, metadata=metadata)
+        )
 
     def _check(self, event: Event, passed: bool, report: Report | None, reason: str = "") -> None:
         """Log the check of a partition; it counts there only with the materialization that it is about."""
         if PartitionKey(event.file.table, event.at) == self._own:
             return
-        dml = dg.AssetKey([self._name, "dml"])
+        dml = asset_key(self._name, "dml")
         partition = format_partition_key(PartitionKey(event.file.table, event.at))
         wanted = dg.AssetRecordsFilter(asset_key=dml, asset_partitions=[partition])
         records = self._context.instance.fetch_materializations(wanted, limit=1).records

@@ -12,12 +12,12 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.defs.checks import Freshness, evaluation, freshness_of
-from cdc_assets.defs.metadata import lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.ledger import TableState
 from cdc_assets.model import Tso
 from cdc_assets.outcome import TableOutcome
+from cdc_assets.partitions import format_table
 
 __all__ = ["freshness_sensor"]
 
@@ -42,13 +42,13 @@ def freshness_sensor(source: Source) -> dg.SensorDefinition:
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
         told: dict[str, bool] = json.loads(context.cursor or "{}")
-        news = [one for one in found if told.get(str(one.table)) != one.passed][:MAX_EVENTS]
+        news = [one for one in found if told.get(format_table(one.table)) != one.passed][:MAX_EVENTS]
         if not news:
             return dg.SkipReason(f"{sum(not one.passed for one in found)} of {len(found)} tables are late, as before")
-        told = {name: told[name] for name in (str(one.table) for one in found) if name in told}
+        told = {name: told[name] for name in (format_table(one.table) for one in found) if name in told}
         return dg.SensorResult(
-            cursor=json.dumps({**told, **{str(one.table): one.passed for one in news}}),
-            asset_events=[evaluation(lake_key(one.table), one.result()) for one in news],
+            cursor=json.dumps({**told, **{format_table(one.table): one.passed for one in news}}),
+            asset_events=[evaluation(one.key, one.result()) for one in news],
         )
 
     return sensor

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from cdc_assets.defs.keys import keys_name
+from cdc_assets.defs.names import feed_name, keys_name
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
 
 __all__ = ["RunWatch", "daemon", "stop_group"]
@@ -78,7 +78,9 @@ class RunWatch:
         return len(self._instance.get_dynamic_partitions(keys_name(self._changefeed)))
 
     def _runs(self) -> list[dg.DagsterRun]:
-        return list(self._instance.get_runs(dg.RunsFilter(tags={CHANGEFEED_TAG: self._changefeed}), limit=50))
+        return list(
+            self._instance.get_runs(dg.RunsFilter(tags={CHANGEFEED_TAG: feed_name(self._changefeed)}), limit=50)
+        )
 
     def close(self) -> None:
         """Give the instance back."""

@@ -6,18 +6,14 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from cdc_assets.defs.names import keys_name
 from cdc_assets.partitions import format_partition_key, partition_keys
 from cdc_assets.plan import Plan
 
-__all__ = ["add_keys", "keys_name", "new_keys"]
+__all__ = ["add_keys", "new_keys"]
 
 KEYS_AT_ONCE = 10_000
 """Keys added in one statement."""
-
-
-def keys_name(changefeed: str) -> str:
-    """Return the name under which Dagster keeps the partition keys of a changefeed."""
-    return f"cdc_{changefeed}"
 
 
 def new_keys(instance: dg.DagsterInstance, changefeed: str, plan: Plan) -> list[str]:

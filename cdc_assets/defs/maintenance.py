@@ -9,7 +9,7 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from cdc_assets.defs.metadata import lake_key
+from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.maintenance import MOVE_HEADS, Upkept, maintain
@@ -48,7 +48,9 @@ def maintenance_job(source: Source, job_name: str) -> dg.JobDefinition:
         for one in upkept.tables:
             if one.name is not None:
                 metadata: dict[str, Any] = one.figures()
-                yield dg.AssetObservation(lake_key(one.name), description=f"maintenance: {one.due}", metadata=metadata)
+                yield dg.AssetObservation(
+                    lake_key(source.changefeed, one.name), description=f"maintenance: {one.due}", metadata=metadata
+                )
         problems = [f"{one.before.table}: {one.problem}" for one in upkept.tables if one.problem]
         if problems:
             raise dg.Failure("\n".join(problems), allow_retries=False)
@@ -57,7 +59,7 @@ def maintenance_job(source: Source, job_name: str) -> dg.JobDefinition:
     @dg.job(
         name=job_name,
         executor_def=dg.in_process_executor,
-        tags={CHANGEFEED_TAG: source.changefeed.name},
+        tags={CHANGEFEED_TAG: source.group},
         description="Compacts small files and deleted rows away, rewrites manifests, expires snapshots and removes "
         "files that nothing refers to, where that is due by the changefeed's `maintenance` settings. Progress is kept, "
         "and so are snapshots that an open partition exchange reads. Beside a writer one of the two wins, and the "

@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_assets.account import Account
+from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.describe import column_type, tso_time
 from cdc_assets.errors import MalformedData
@@ -27,7 +28,6 @@ from cdc_assets.model import (
     Column,
     RenameColumn,
     Report,
-    TableId,
     TableSchema,
     Tso,
     seconds_between,
@@ -42,7 +42,6 @@ __all__ = [
     "column_lineage",
     "ddl_metadata",
     "dml_metadata",
-    "lake_key",
     "lake_table",
     "origins",
     "report_metadata",
@@ -51,13 +50,6 @@ __all__ = [
 
 MAX_FILES = 100
 """Names of files that an event carries; all are in the ledger (`cdc-assets files`)."""
-
-
-def lake_key(table: TableId) -> dg.AssetKey:
-    """Return the asset key of a lake table; Dagster joins parts by `/`, so that sign is encoded."""
-    return dg.AssetKey(
-        ["lake", *(part.replace("%", "%25").replace("/", "%2F") for part in (table.schema, table.table))]
-    )
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------
@@ -162,7 +154,7 @@ def lake_table(
         metadata["fidelity"] = dg.MetadataValue.md(format_report(fidelity))
     if held.location:
         metadata["dagster/uri"] = held.location
-    yield dg.AssetMaterialization(lake_key(history.name), metadata=metadata)
+    yield dg.AssetMaterialization(lake_key(source.changefeed, history.name), metadata=metadata)
 
 
 def _series(accounts: Sequence[Account]) -> dict[str, Any]:
@@ -254,7 +246,7 @@ def column_lineage(history: TableHistory, ddl: Tso, changefeed: str) -> dg.Table
 
     A changefeed's `ddl` stands for all of its tables, so a column there is `schema.table.column`.
     """
-    upstream = dg.AssetKey([changefeed, "ddl"])
+    upstream = asset_key(changefeed, "ddl")
     stored = {column.name for column in _schema_at(history, ddl).stored}
     return dg.MetadataValue.column_lineage(
         dg.TableColumnLineage(

@@ -8,7 +8,8 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from cdc_assets.defs.metadata import lake_key, sql_text
+from cdc_assets.defs.metadata import sql_text
+from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.describe import tso_time
 from cdc_assets.errors import BadSettings, RebuildRefused
@@ -33,7 +34,6 @@ class RebuildConfig(dg.Config):
 
 def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
     """Return the job; its launch form says what it takes."""
-    name = source.changefeed.name
 
     @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing), pool="spark")
     def rebuild_tables(
@@ -62,7 +62,7 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
         for one in done:
             if one.name is not None:
                 yield dg.AssetMaterialization(
-                    lake_key(one.name),
+                    lake_key(source.changefeed, one.name),
                     description=f"rebuilt from its history through {tso_time(one.through)}",
                     metadata=_figures(one, held[one.life].rows),
                 )
@@ -70,7 +70,7 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
     @dg.job(
         name=job_name,
         executor_def=dg.in_process_executor,
-        tags={CHANGEFEED_TAG: name},
+        tags={CHANGEFEED_TAG: source.group},
         description="Builds tables aside from the changefeed's whole recorded history and swaps each in one commit: "
         "readers see the old rows or the new ones, never none. Refused, with nothing changed, when the history does "
         "not begin with CREATE TABLE, when files of it are missing, and while a hold or records in quarantine stand "

@@ -11,6 +11,7 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.config import ChangefeedSettings, LakeSettings
+from cdc_assets.defs.names import feed_name
 from cdc_assets.lake import spark_configuration
 from cdc_assets.lake.session import java_needed
 from cdc_assets.model import Life
@@ -50,8 +51,8 @@ class Source:
 
     @property
     def group(self) -> str:
-        """The changefeed's name as Dagster lets groups, ops and jobs be called."""
-        return "".join(sign if sign.isalnum() or sign == "_" else "_" for sign in self.changefeed.name)
+        """The changefeed's name as Dagster lets groups, ops, jobs and assets be called."""
+        return feed_name(self.changefeed.name)
 
     def with_credentials(self, s3: S3Resource) -> ChangefeedSettings:
         """Return the changefeed's settings with what the S3 resource knows."""

@@ -28,7 +28,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 
-from cdc_assets.errors import CdcError, LakeUnavailable, TableHeld, TableMoved
+from cdc_assets.errors import LakeUnavailable, TableHeld, TableMoved
 from cdc_assets.lake.catalog import answering, close, entries, entry, local_path, open_catalog, read_bytes
 from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot, parse_metadata_file
@@ -197,8 +197,7 @@ class LakeState:
 
     def foreign(self, identifier: Identifier, life: Life) -> TableHeld:
         """Return the error about a table that stands where a life is to stand, and is none of those in `tables`."""
-        place = self.place_of(identifier)
-        properties = self.file(place).properties if place is not None else {}
+        properties = self._properties(identifier) or {}
         if IDENTITY in properties and properties.get(CHANGEFEED) == self.changefeed:
             return TableHeld(
                 f"{'.'.join(identifier)} tells no progress: something other than `cdc-assets maintain` expired its "
@@ -212,6 +211,11 @@ class LakeState:
             "namespace).",
             table=str(life),
         )
+
+    def owner(self, name: TableId) -> str | None:
+        """Return the changefeed whose table stands where one of that source name belongs: "" none's, None no table."""
+        properties = self._properties(self.home(name))
+        return properties.get(CHANGEFEED, "") if properties is not None else None
 
     def exists(self, identifier: Identifier) -> bool:
         """Tell whether anything is at a name."""
@@ -349,6 +353,10 @@ class LakeState:
         """Return what a metadata file says as PyIceberg's model: schemas, specs and manifests too."""
         io = load_file_io(self.catalog.properties, place)
         return FromInputFile.table_metadata(io.new_input(place))
+
+    def _properties(self, identifier: Identifier) -> Mapping[str, str] | None:
+        place = self.place_of(identifier)
+        return self.file(place).properties if place is not None else None
 
     def _interpreted(self, place: str) -> _Read | None:
         with suppress(KeyError):

@@ -1,0 +1,65 @@
+"""Every name that Dagster is given, derived in one place.
+
+    changefeed ──▶ feed_name       begins the names of its jobs, sensors, ops and assets; also its group
+    table      ──▶ lake_key        a part of an asset key may have any sign but `/`, by which Dagster joins them
+    check      ──▶ check_output    an output of an op
+
+For groups, jobs, ops, inputs and outputs Dagster takes letters, digits and `_`; where it makes such a name of an asset
+key it turns `-` and `.` into `_`, so that two become one. What is no such name gets one here that ends in a digest of
+what it stands for: names that differ stay different, by letter case too, and do not depend on what else there is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import dagster as dg
+
+from cdc_assets.config import ChangefeedSettings
+from cdc_assets.model import TableId
+
+__all__ = ["asset_key", "check_output", "feed_name", "keys_name", "lake_key", "shown"]
+
+_PLAIN = re.compile(r"[A-Za-z0-9_]+")
+_DIGESTED = re.compile(r".*_[0-9a-f]{12}")
+
+
+def feed_name(changefeed: str) -> str:
+    """Return a changefeed's name as groups, jobs, ops and asset keys have it: itself where it is `[A-Za-z0-9_]+`."""
+    plain = _PLAIN.fullmatch(changefeed) and not _DIGESTED.fullmatch(changefeed)
+    return changefeed if plain else _identifier(changefeed, changefeed)
+
+
+def keys_name(changefeed: str) -> str:
+    """Return the name under which Dagster keeps the partition keys of a changefeed."""
+    return f"cdc_{changefeed}"
+
+
+def asset_key(changefeed: str, asset: str) -> dg.AssetKey:
+    """Return the key of a changefeed's `bucket`, `ddl` or `dml`."""
+    return dg.AssetKey([feed_name(changefeed), asset])
+
+
+def lake_key(changefeed: ChangefeedSettings, table: TableId) -> dg.AssetKey:
+    """Return the key of a lake table: its namespace and name, which only one table of a lake has."""
+    parts = changefeed.namespace_of(table.schema), table.table
+    return dg.AssetKey(["lake", *(part.replace("%", "%25").replace("/", "%2F") for part in parts)])
+
+
+def check_output(key: dg.AssetKey, check: str = "") -> str:
+    """Return the name of an op's output for a check of an asset; without a check, of the op's input for the asset."""
+    return _identifier("_".join([*key.path, check]), "\0".join([*key.path, check]))
+
+
+def shown(table: TableId) -> str:
+    """Return a table's name as a label that no other table has: quoted only where a name has a dot or a backtick."""
+    if not any(sign in part for part in (table.schema, table.table) for sign in ".`"):
+        return str(table)
+    return ".".join(f"`{part.replace('`', '``')}`" for part in (table.schema, table.table) if part)
+
+
+def _identifier(text: str, meant: str) -> str:
+    """Return `text` with signs that Dagster takes and a digest of what is `meant`, which tells it from its likes."""
+    digest = hashlib.sha256(meant.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{re.sub('[^A-Za-z0-9_]', '_', text)}_{digest}"
