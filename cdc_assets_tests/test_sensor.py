@@ -8,7 +8,9 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.events import EngineEventData
 from dagster._core.test_utils import create_run_for_test
+from dagster_shared.error import SerializableErrorInfo
 
 from cdc_assets.changefeed import Changefeed
 from cdc_assets.config import LakeSettings
@@ -231,7 +233,85 @@ def test_a_hold_is_asked_for_once_so_that_somebody_is_told(tmp_path: Path, insta
         pipeline.settle("the run")
     watched.feed.publish(FIRST + 20)
     assert watched.asked(100) == []
-    assert "on hold" in why(watched.tick(100))
+    assert "1 table is on hold" in why(watched.tick(100))
+    watched.tick()
+    assert "1 table is on hold" in why(watched.tick(10))
+
+
+def failed(watched: Watched, config: dict[str, Any], reason: str) -> None:
+    """Let a run that the sensor asked for end as one does whose tables stop."""
+
+    @dg.op(name=f"{JOB}_tables", config_schema={"tables": [str], "leave": [str]})
+    def stops() -> None:
+        raise dg.Failure(reason, allow_retries=False)
+
+    @dg.job(name=JOB, tags={"cdc/changefeed": "little"})
+    def job() -> None:
+        stops()
+
+    given = {key: config[key] for key in ("tables", "leave")}
+    run_config = {"ops": {f"{JOB}_tables": {"config": given}}}
+    job.execute_in_process(run_config=run_config, instance=watched.instance, raise_on_error=False)
+
+
+def never_loaded(watched: Watched, config: dict[str, Any], reason: str) -> None:
+    """Let a run end as one does whose process finds no definitions."""
+    run = watched.instance.get_run_by_id(watched.begin(config, dg.DagsterRunStatus.STARTING))
+    assert run is not None
+    error = SerializableErrorInfo(reason, [], "DagsterInvalidDefinitionError")
+    watched.instance.report_engine_event("the process ended", run, EngineEventData.engine_error(error))
+    watched.instance.report_run_failed(run)
+
+
+def test_a_tick_tells_what_waits_after_a_failed_run_until_it_is_tried_again(watched: Watched) -> None:
+    watched.tables(2)
+    (config,) = watched.asked()
+    failed(watched, config, "s.t9: a hold\ns.t1: line 7 is no INT")
+    again = "2 tables wait after a failed run, to be tried again at 2026-03-31 00:00:03.000Z: s.t1: line 7 is no INT"
+    told = [why(watched.tick(20)) for _ in range(2)]
+    assert all(again in sentence for sentence in told), told
+    watched.feed.publish(FIRST + 20)
+    assert again in why(watched.tick(10))
+    (config,) = watched.asked(40)
+    assert config["attempt"] == "2"
+    watched.begin(config)
+    assert "1 run of this changefeed under way" in why(watched.tick(5))
+
+
+def test_a_tick_tells_why_a_run_never_came_to_its_first_step(watched: Watched) -> None:
+    watched.tables(1)
+    (config,) = watched.asked()
+    never_loaded(watched, config, '"lake_South Side" is not a valid name in Dagster')
+    told = why(watched.tick(20))
+    assert "1 table waits after a failed run" in told
+    assert '"lake_South Side" is not a valid name in Dagster' in told
+
+
+def test_a_tick_tells_the_reason_of_each_of_a_few_runs_once_and_in_short(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    watched = Watched(tmp_path, instance, run_tables=1, runs_at_once=4)
+    watched.tables(4)
+    for number, config in enumerate(watched.asked()):
+        failed(watched, config, f"the disk is full, says {number // 3}" + "." * 1000)
+    told = why(watched.tick(20))
+    assert "4 tables wait after a failed run" in told
+    assert told.count("the disk is full") == 2
+    assert len(told) < 1000
+    assert len(watched.cursor or "") < 2000
+
+
+def test_a_busy_tick_tells_what_waits_beside_the_runs(watched: Watched) -> None:
+    watched.tables(1)
+    (config,) = watched.asked()
+    failed(watched, config, "s.t0: line 7 is no INT")
+    watched.feed.create("s.new", FIRST + 15)
+    watched.feed.publish(FIRST + 20)
+    (config,) = watched.asked(10)
+    watched.begin(config)
+    told = why(watched.tick(5))
+    assert "1 run of this changefeed under way; 1 table waits after a failed run" in told
+    assert "line 7 is no INT" in told
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------
@@ -266,7 +346,7 @@ def test_keys_are_added_in_pieces_that_a_statement_can_take(
     wanted = [f"s.t{number}@{FIRST:020d}" for number in range(5)]
     keys.add_keys(instance, "little", wanted[:1])
     keys.add_keys(instance, "little", wanted)
-    assert sorted(instance.get_dynamic_partitions(keys.keys_name("little"))) == wanted
+    assert sorted(instance.get_dynamic_partitions("cdc_little")) == wanted
 
 
 def test_two_thousand_tables_are_taken_in_by_chunks_with_a_small_cursor(watched: Watched) -> None:
@@ -305,6 +385,7 @@ def test_a_checkpoint_that_does_not_move_is_told_and_logged_as_lag(watched: Watc
     watched.feed.publish(FIRST)
     assert "stalled" not in why(watched.tick())
     result = watched.tick(3600)
+    assert "is 61.0 min behind the clock, more than " in why(result)
     assert "seems to be stalled" in why(result)
     assert isinstance(result, dg.SensorResult)
     (observation,) = result.asset_events
@@ -331,5 +412,5 @@ def test_a_cursor_of_another_kind_counts_as_none(text: str) -> None:
 
 
 def test_a_cursor_comes_back_as_it_was() -> None:
-    cursor = Cursor(7, 8, 9, True, (Asked(1, 2, ("abcdef", "ghijkl")), Asked(3, 1, ("mnopqr",))))
+    cursor = Cursor(7, 8, 9, True, "1 table is on hold", (Asked(1, 2, ("abcdef", "ghijkl")), Asked(3, 1, ("mnopqr",))))
     assert Cursor.parse(cursor.format()) == cursor

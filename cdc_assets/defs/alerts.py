@@ -12,10 +12,12 @@ import os
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import dagster as dg
 
+from cdc_assets.defs.failures import step_reasons
+from cdc_assets.defs.names import feed_name
 from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG
 
 __all__ = ["WEBHOOK_VARIABLE", "failure_alerts", "failure_text"]
@@ -26,7 +28,7 @@ PATIENCE_SECONDS = 10
 
 def failure_alerts(changefeeds: Iterable[str], name: str = "cdc_alerts") -> dg.SensorDefinition:
     """Return a sensor, stopped by default, that posts every failed run of these changefeeds to the webhook."""
-    known = frozenset(changefeeds)
+    known = {feed_name(changefeed): changefeed for changefeed in changefeeds}
 
     def alerts(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
         changefeed = _changefeed(context.dagster_run, known)
@@ -50,10 +52,10 @@ def failure_alerts(changefeeds: Iterable[str], name: str = "cdc_alerts") -> dg.S
         )(alerts)
 
 
-def _changefeed(run: dg.DagsterRun, known: frozenset[str]) -> str | None:
+def _changefeed(run: dg.DagsterRun, known: Mapping[str, str]) -> str | None:
     """The changefeed of a run: by its tag, or by the assets that it materializes."""
     feeds = {key.path[0] for key in run.asset_selection or ()} | {run.tags.get(CHANGEFEED_TAG, "")}
-    return min(feeds & known, default=None)
+    return known.get(min(feeds & known.keys(), default=""))
 
 
 def failure_text(
@@ -62,15 +64,10 @@ def failure_text(
     """Return what a person has to know of a failed run: tables with their reasons, then the ways out of each."""
     lines = [f"changefeed {changefeed}: {job_name} failed (attempt {attempt})"]
     for event in steps:
+        lines += step_reasons(event)
         failure = event.step_failure_data.user_failure_data
-        error = event.step_failure_data.error
-        if failure is not None and failure.description:
-            lines += failure.description.splitlines()
-            for table, ways in failure.metadata.items():
-                lines += [f"ways out for {table}:", *str(ways.value).splitlines()]
-        elif error is not None:
-            cause = error.cause or error
-            lines.append(cause.message.strip())
+        for table, ways in failure.metadata.items() if failure is not None else ():
+            lines += [f"ways out for {table}:", *str(ways.value).splitlines()]
     if len(lines) == 1:
         lines.append(run_event.message or "the run ended without a word: its process died")
     return "\n".join(lines)

@@ -18,7 +18,9 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.changefeed import Changefeed
+from cdc_assets.defs.failures import run_reasons, short_reason
 from cdc_assets.defs.keys import add_keys, new_keys
+from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.describe import tso_time
 from cdc_assets.due import MARK_SIGNS, Asked, Batch, Due, batches, due, families, kept, rests
@@ -28,6 +30,7 @@ from cdc_assets.outcome import seconds_behind
 from cdc_assets.partitions import PartitionKey, format_table, life_of, parse_partition_key
 from cdc_assets.plan import Plan
 from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
+from cdc_assets.wording import counted, seconds_text
 
 __all__ = ["checkpoint_sensor"]
 
@@ -39,6 +42,9 @@ MAX_MARKS = 1000
 
 HELD_SECONDS, ANYWAY_SECONDS, TOLD_SECONDS = 60, 600, 300
 """When the same checkpoint is looked at again: while tables are held, and in any case. How often the lag is logged."""
+
+MAX_FAILED_RUNS, MAX_REASONS = 20, 2
+"""How many failed runs a tick looks through for the reasons of what waits, and how many reasons it tells."""
 
 _UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -57,6 +63,8 @@ class Cursor:
     look_at: int = 0
     told_at: int = 0
     stalled: bool = False
+    standing: str = ""
+    """What keeps tables waiting: a failed run, a hold."""
     asked: tuple[Asked, ...] = ()
 
     @classmethod
@@ -78,6 +86,7 @@ class Cursor:
                 "look_at": self.look_at,
                 "told_at": self.told_at,
                 "stalled": self.stalled,
+                "standing": self.standing,
                 "asked": asked,
             }
         )
@@ -111,13 +120,14 @@ def checkpoint_sensor(
             return dg.SkipReason(str(missing))
         tick = _Tick(source, context.instance, job.name, Cursor.parse(context.cursor), checkpoint, int(clock()))
         if tick.idle:
-            return tick.skipped(f"checkpoint {checkpoint} ({tso_time(checkpoint)}): nothing is due")
-        underway = _Underway.of(context.instance, source.changefeed.name, job.name)
+            standing = tick.cursor.standing or "nothing is due"
+            return tick.skipped(f"checkpoint {checkpoint} ({tso_time(checkpoint)}): {standing}")
+        underway = _Underway.of(context.instance, source.group, job.name)
         if underway.runs and checkpoint == tick.cursor.checkpoint:
-            return tick.skipped(f"{underway.runs} runs of this changefeed are under way")
+            return tick.busy(f"{counted(underway.runs, 'run')} of this changefeed under way")
         if underway.caught_up_by >= source.changefeed.runs_at_once or underway.all_of_it:
-            return tick.skipped(
-                f"{underway.caught_up_by} runs are under way; they take what is there when they get to it"
+            return tick.busy(
+                f"{counted(underway.caught_up_by, 'run')} under way, to take what is there when it comes to it"
             )
         return tick.reconciled(s3, underway, partitions)
 
@@ -136,8 +146,8 @@ class _Underway:
     partitions: tuple[PartitionKey, ...] = ()
 
     @classmethod
-    def of(cls, instance: dg.DagsterInstance, changefeed: str, job_name: str) -> "_Underway":
-        mine = dg.RunsFilter(statuses=_UNFINISHED, tags={CHANGEFEED_TAG: changefeed})
+    def of(cls, instance: dg.DagsterInstance, group: str, job_name: str) -> "_Underway":
+        mine = dg.RunsFilter(statuses=_UNFINISHED, tags={CHANGEFEED_TAG: group})
         return cls.taken_by(instance.get_runs(mine), job_name)
 
     @classmethod
@@ -214,6 +224,10 @@ class _Tick:
         cursor = replace(self.cursor, told_at=self.now, stalled=self.stalled)
         return dg.SensorResult(skip_reason=self._with_lag(why), cursor=cursor.format(), asset_events=[self._observed()])
 
+    def busy(self, why: str) -> dg.SensorResult | dg.SkipReason:
+        """Skip for runs that are under way, and say what waits all the same."""
+        return self.skipped(f"{why}; {self.cursor.standing}" if self.cursor.standing else why)
+
     def reconciled(
         self, s3: S3Resource, underway: _Underway, partitions: dg.DynamicPartitionsDefinition
     ) -> dg.SensorResult:
@@ -226,15 +240,16 @@ class _Tick:
             if not dues and not underway.runs:
                 pipeline.settle("sensor", (listing, plan))
         made, look_at = self._chosen(plan, dues, underway)
+        standing = self._standing(plan, dues)
         asked = [Asked(self.now, batch.attempt, tuple(one.mark for one in batch.dues)) for batch in made]
         asked = [*kept(self.cursor.asked, dues, [mark for one in asked for mark in one.marks]), *asked]
-        cursor = Cursor(self.checkpoint, look_at, self.cursor.told_at, self.cursor.stalled, _bounded(asked))
+        cursor = Cursor(self.checkpoint, look_at, self.cursor.told_at, self.cursor.stalled, standing, _bounded(asked))
         if self._tells:
             cursor = replace(cursor, told_at=self.now, stalled=self.stalled)
         requests = [
             self._request(plan, batch, number, _leave(plan, batch, dues, underway)) for number, batch in enumerate(made)
         ]
-        why = None if requests else self._with_lag(f"checkpoint {plan.checkpoint}: {_standing(plan, dues, name)}")
+        why = None if requests else self._with_lag(f"checkpoint {plan.checkpoint}: {self._sentence(dues, standing)}")
         new = new_keys(self.instance, name, plan)
         if len(new) > MAX_NEW_KEYS:
             add_keys(self.instance, name, new)
@@ -249,8 +264,7 @@ class _Tick:
 
     def _chosen(self, plan: Plan, dues: Sequence[Due], underway: _Underway) -> tuple[list[Batch], int]:
         """The runs to ask for now, and when the same checkpoint is to be looked at again."""
-        settings = self.source.changefeed
-        resting = rests(self.cursor.asked, self.now, settings.retry_seconds, settings.retry_max_seconds)
+        settings, resting = self.source.changefeed, self._resting()
         attempts = {mark: one.attempt for one in self.cursor.asked for mark in one.marks}
         busy = underway.lives(plan) | self._just_run(plan)
         ready = [one for one in dues if one.mark not in resting and not busy.intersection(one.lives)]
@@ -267,13 +281,17 @@ class _Tick:
         look_at = min(look_at, self.now + (HELD_SECONDS if held else ANYWAY_SECONDS))
         return list(made[: settings.runs_at_once - underway.caught_up_by]), look_at
 
+    def _resting(self) -> dict[str, int]:
+        settings = self.source.changefeed
+        return rests(self.cursor.asked, self.now, settings.retry_seconds, settings.retry_max_seconds)
+
     def _just_run(self, plan: Plan) -> set[Life]:
         """The tables whose last run ended less than the table interval ago."""
         settings = self.source.changefeed
         if not settings.table_interval_seconds:
             return set()
         records = self.instance.get_run_records(
-            dg.RunsFilter(job_name=self.job_name, tags={CHANGEFEED_TAG: settings.name}), limit=100
+            dg.RunsFilter(job_name=self.job_name, tags={CHANGEFEED_TAG: self.source.group}), limit=100
         )
         since = self.now - settings.table_interval_seconds
         ended = [record.dagster_run for record in records if record.end_time and record.end_time > since]
@@ -284,7 +302,7 @@ class _Tick:
         lives = [str(life) for life in batch.lives]
         config = {"tables": [] if batch.everything else lives, "leave": leave}
         lingers = batch.everything or (len(batch.dues) == 1 and batch.attempt == 1)
-        tags = {CHANGEFEED_TAG: name, TABLES_TAG: str(len(lives)), ATTEMPT_TAG: str(batch.attempt)}
+        tags = {CHANGEFEED_TAG: self.source.group, TABLES_TAG: str(len(lives)), ATTEMPT_TAG: str(batch.attempt)}
         if len(lives) == 1 and not batch.everything:
             event = plan.history.lives[batch.lives[0]].events[-1]
             tags[TABLE_TAG] = format_table(event.file.table)
@@ -293,6 +311,47 @@ class _Tick:
             run_config={"ops": {f"{self.job_name}_tables": {"config": {**config, "linger": lingers}}}},
             tags=tags,
         )
+
+    # --- what waits ---
+
+    def _sentence(self, dues: Sequence[Due], standing: str) -> str:
+        """What a tick says that asks for nothing."""
+        resting = self._resting()
+        ready = sum(len(one.lives) for one in dues if one.mark not in resting)
+        parts = [f"{counted(ready, 'table waits', 'tables wait')} for a run"] if ready else []
+        return ", ".join([*parts, *([standing] if standing else [])]) or "nothing is due"
+
+    def _standing(self, plan: Plan, dues: Sequence[Due]) -> str:
+        """What keeps tables waiting, also until the next look: runs that failed, with their reasons, and holds."""
+        resting = self._resting()
+        waiting = [one for one in dues if one.mark in resting]
+        held = len({step.life for step in plan.steps if isinstance(step, HoldTable)})
+        parts = []
+        if waiting:
+            number = counted(sum(len(one.lives) for one in waiting), "table waits", "tables wait")
+            again = tso_time(min(resting[one.mark] for one in waiting) * 1000 << 18)
+            reasons = "; ".join(self._failures(plan, waiting))
+            parts.append(f"{number} after a failed run, to be tried again at {again}{reasons and f': {reasons}'}")
+        if held:
+            where = f"{self.source.group}/bucket"
+            parts.append(f"{counted(held, 'table is', 'tables are')} on hold (see the check `holds` of {where})")
+        return ", ".join(parts)
+
+    def _failures(self, plan: Plan, waiting: Sequence[Due]) -> list[str]:
+        """Why the newest failed runs of these tables failed, a few of them, each once."""
+        mine = dg.RunsFilter(
+            job_name=self.job_name, statuses=[dg.DagsterRunStatus.FAILURE], tags={CHANGEFEED_TAG: self.source.group}
+        )
+        left = {life for one in waiting for life in one.lives}
+        found: dict[str, None] = {}
+        for run in self.instance.get_runs(mine, limit=MAX_FAILED_RUNS):
+            if taken := left & _Underway.taken_by([run], self.job_name).lives(plan):
+                left -= taken
+                names = [plan.history.lives[life].events[-1].file.table for life in sorted(taken)]
+                found.setdefault(short_reason(run_reasons(self.instance, run.run_id), names))
+            if not left or len(found) == MAX_REASONS:
+                break
+        return [reason for reason in found if reason]
 
     # --- lag ---
 
@@ -303,9 +362,10 @@ class _Tick:
     def _with_lag(self, why: str) -> str:
         if not self.stalled:
             return why
+        limit = seconds_text(self.source.changefeed.stalled_after_seconds)
         return (
-            f"{why}. The checkpoint is {self.lag_seconds:,.0f} s behind the clock, more than "
-            f"{self.source.changefeed.stalled_after_seconds} s (stalled_after_seconds): the changefeed seems to be "
+            f"{why}. The checkpoint is {seconds_text(self.lag_seconds)} behind the clock, more than {limit} "
+            "(stalled_after_seconds): the changefeed seems to be "
             "stalled or paused. Look at its state with `cdc cli changefeed query`."
         )
 
@@ -320,7 +380,7 @@ class _Tick:
             metadata["tables"] = sum(table.name is not None for table in plan.history.lives.values())
             metadata["tables_due"] = sum(len(one.lives) for one in dues)
             metadata["tables_held"] = len({step.life for step in plan.steps if isinstance(step, HoldTable)})
-        return dg.AssetObservation([self.source.changefeed.name, "bucket"], metadata=metadata)
+        return dg.AssetObservation(asset_key(self.source.changefeed.name, "bucket"), metadata=metadata)
 
 
 def _leave(plan: Plan, batch: Batch, dues: Iterable[Due], underway: _Underway) -> list[str]:
@@ -330,13 +390,6 @@ def _leave(plan: Plan, batch: Batch, dues: Iterable[Due], underway: _Underway) -
     mine = set(batch.lives)
     others = {life for one in dues for life in one.lives} | {s.life for s in plan.steps if isinstance(s, HoldTable)}
     return sorted({str(life) for life in others - mine} | underway.tables)
-
-
-def _standing(plan: Plan, dues: Sequence[Due], name: str) -> str:
-    held = len({step.life for step in plan.steps if isinstance(step, HoldTable)})
-    parts = [f"{sum(len(one.lives) for one in dues)} tables wait for a run or rest after one in vain"] if dues else []
-    parts += [f"{held} tables are on hold (see the check `holds` of {name}/bucket)"] if held else []
-    return ", ".join(parts) or "nothing is due"
 
 
 def _bounded(asked: Sequence[Asked]) -> tuple[Asked, ...]:

@@ -1,0 +1,50 @@
+"""Why runs failed, as Dagster's event log has it: also of a run that never came to its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import dagster as dg
+
+from cdc_assets.defs.names import shown
+from cdc_assets.model import TableId
+
+__all__ = ["run_reasons", "short_reason", "step_reasons"]
+
+_TELLING = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.ENGINE_EVENT}
+
+MAX_SIGNS = 300
+"""How much of a reason one sentence takes."""
+
+
+def step_reasons(event: dg.DagsterEvent) -> list[str]:
+    """Return why a step failed, in lines: for the tables that stopped, or the error that ended it."""
+    failure, error = event.step_failure_data.user_failure_data, event.step_failure_data.error
+    if failure is not None and failure.description:
+        return failure.description.splitlines()
+    return [(error.cause or error).message.strip()] if error is not None else []
+
+
+def run_reasons(instance: dg.DagsterInstance, run_id: str) -> list[str]:
+    """Return why a run failed, in lines: by its steps, or by what kept it from having any."""
+    records = instance.get_records_for_run(run_id, of_type=_TELLING).records
+    events = [record.event_log_entry.dagster_event for record in records]
+    steps, others = list[str](), list[str]()
+    for event in events:
+        if event is None:
+            continue
+        if event.event_type == dg.DagsterEventType.STEP_FAILURE:
+            steps += step_reasons(event)
+        elif event.event_type == dg.DagsterEventType.RUN_FAILURE:
+            others.append(event.message or "")
+        elif event.engine_event_data.error is not None:
+            error = event.engine_event_data.error
+            others.insert(0, (error.cause or error).message.strip())
+    return [line for line in steps or others if line]
+
+
+def short_reason(reasons: Iterable[str], tables: Iterable[TableId]) -> str:
+    """Return the line about one of these tables, or the first one, cut to what a sentence takes."""
+    lines, mine = list(reasons), tuple(f"{shown(table)}: " for table in tables)
+    line = next((line for line in lines if line.startswith(mine)), lines[0] if lines else "")
+    return line if len(line) <= MAX_SIGNS else f"{line[:MAX_SIGNS]}…"
