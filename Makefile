@@ -15,8 +15,8 @@ help: ## this list
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## /{printf "  make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## make .venv from the lock, fetch Spark's jars, archive the JVM's classes
-	@$(BIN)/python -m cdc_assets.jars >/dev/null
-	@$(BIN)/python -m cdc_assets.class_data >/dev/null
+	@$(BIN)/python -m cdc_assets.jvm.jars >/dev/null
+	@$(BIN)/python -m cdc_assets.jvm.class_data >/dev/null
 	@echo "ready: $(BIN)/cdc-assets"
 
 demo: setup ## load a small recorded changefeed with Dagster and show the tables

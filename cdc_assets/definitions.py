@@ -6,9 +6,9 @@ import os
 
 import dagster as dg
 
-from cdc_assets.config import CONFIG_VARIABLE, load
+from cdc_assets.cli.demo import demo_settings
 from cdc_assets.defs import build_defs
-from cdc_assets.demo import demo_settings
+from cdc_assets.settings.config import CONFIG_VARIABLE, load
 
 __all__ = ["defs"]
 

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cdc_assets.account import Account, format_account, parse_account
-from cdc_assets.entries import UNREAD, FileEntry, JournalEntry, TableState
 from cdc_assets.errors import StorageUnavailable
-from cdc_assets.model import FileStats, Life, StepResult, TableId, Tso
+from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import FileStats, StepResult
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+from cdc_assets.model.window_metrics import Account, format_account, parse_account
 
 if TYPE_CHECKING:
-    from cdc_assets.fidelity import ColumnFidelity
+    from cdc_assets.types.fidelity import ColumnFidelity
 
 __all__ = ["UNREAD", "FileEntry", "JournalEntry", "Ledger", "TableState"]
 
@@ -308,8 +311,8 @@ class Ledger:
 
     def _fidelity(self, changefeed: str, life: str | None) -> dict[str, tuple[ColumnFidelity, ...]]:
         """Two queries, however many tables there are."""
-        from cdc_assets.fidelity import ColumnFidelity
-        from cdc_assets.mysql_types import Grade
+        from cdc_assets.types.fidelity import ColumnFidelity
+        from cdc_assets.types.mysql_types import Grade
 
         one = _COLUMNS.c
         columns = sa.select(one.life, one.column, one.source, one.lake, one.grade, one.rule)

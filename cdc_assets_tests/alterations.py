@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from cdc_assets.model import TableId
+from cdc_assets.model.schema import TableId
 from cdc_assets_tests.source import Col, Refused, Row, Rows, Source, Table, Value, converted, quoted
 
 __all__ = [

@@ -30,8 +30,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_assets.config import ChangefeedSettings
-from cdc_assets.model import SinkOptions, TableId, Tso
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.tso import Tso
+from cdc_assets.settings.config import ChangefeedSettings
 
 __all__ = [
     "Allowed",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from cdc_assets.config import LakeSettings
+from cdc_assets.settings.config import LakeSettings
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -74,7 +74,7 @@ def instance() -> Iterator[DagsterInstance]:
 @pytest.fixture(params=["threads of the driver", "executors"])
 def several_tasks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every file of a window be read by a task of its own."""
-    from cdc_assets.lake import stage
+    from cdc_assets.lake.staging import stage
 
     for limit in ("_SMALL_BYTES", "_ONCE_BYTES"):
         monkeypatch.setattr(stage, limit, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
-from cdc_assets.model import TableId
+from cdc_assets.model.schema import TableId
 from cdc_assets_tests.alterations import (
     ALTERATIONS,
     CI,

@@ -26,41 +26,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cdc_assets.config import LakeSettings
 from cdc_assets.lake import Lake, LakeState
 from cdc_assets.lake.names import OWN
 from cdc_assets.ledger import Ledger
-from cdc_assets.model import ChangeTable, Step
+from cdc_assets.model.steps import ChangeTable, Step
+from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.cases import Case, Checkpoint, Config
 from cdc_assets_tests.replay import compare, replay
 
 __all__ = ["SEAMS", "Killed", "Trap", "checkpoints", "interrupted", "leftovers", "named", "trapped", "victim", "wrong"]
 
 SEAMS = (
-    "cdc_assets.pipeline:Pipeline.look",
-    "cdc_assets.pipeline:Pipeline.run_step",
+    "cdc_assets.pipeline.pipeline:Pipeline.look",
+    "cdc_assets.pipeline.pipeline:Pipeline.run_step",
     "cdc_assets.lake.tables:Lake.run",
     "cdc_assets.lake.tables:Lake.stage",
     "cdc_assets.lake.tables:Lake.quarantine",
     "cdc_assets.lake.tables:Lake.commit",
     "cdc_assets.lake.tables:publish",
-    "cdc_assets.lake.rows:publish",
+    "cdc_assets.lake.writers.rows:publish",
     "cdc_assets.lake.commit:_staged",
     "cdc_assets.lake.commit:_mark",
-    "cdc_assets.lake.evolve:create",
-    "cdc_assets.lake.evolve:publish",
-    "cdc_assets.lake.evolve:_rewrite",
-    "cdc_assets.lake.evolve:_converted",
-    "cdc_assets.lake.evolve:_refuse_lost",
-    "cdc_assets.lake.evolve:_settle_columns",
-    "cdc_assets.lake.stage:_write_manifest",
-    "cdc_assets.lake.stage:discard",
-    "cdc_assets.lake.aside:Rebuilds.touch",
-    "cdc_assets.lake.aside:Rebuilds.swap",
-    "cdc_assets.lake.aside:Rebuilds.end",
-    "cdc_assets.lake.aside:Rebuilds._remove_directory",
-    "cdc_assets.lake.aside:publish",
-    "cdc_assets.lake.aside:_replace",
+    "cdc_assets.lake.schema:create",
+    "cdc_assets.lake.schema:publish",
+    "cdc_assets.lake.schema:_rewrite",
+    "cdc_assets.lake.schema:_converted",
+    "cdc_assets.lake.schema:_refuse_lost",
+    "cdc_assets.lake.schema:_settle_columns",
+    "cdc_assets.lake.staging.stage:_write_manifest",
+    "cdc_assets.lake.staging.stage:discard",
+    "cdc_assets.lake.swap:Rebuilds.touch",
+    "cdc_assets.lake.swap:Rebuilds.swap",
+    "cdc_assets.lake.swap:Rebuilds.end",
+    "cdc_assets.lake.swap:Rebuilds._remove_directory",
+    "cdc_assets.lake.swap:publish",
+    "cdc_assets.lake.swap:_replace",
     "cdc_assets.lake.state:LakeState.ensure_namespace",
     "cdc_assets.lake.state:LakeState.settle_names",
     "pyiceberg.catalog.sql:SqlCatalog.rename_table",

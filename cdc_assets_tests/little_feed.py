@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cdc_assets.changefeed import schema_checksum
-from cdc_assets.config import ChangefeedSettings
-from cdc_assets.model import Tso
+from cdc_assets.model.tso import Tso
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources.storage_sink.changefeed import schema_checksum
 
 __all__ = ["FIRST", "LittleFeed"]
 

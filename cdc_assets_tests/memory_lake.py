@@ -11,49 +11,35 @@ from datetime import datetime, timezone
 import polars as pl
 import pyarrow as pa
 
-from cdc_assets.changefeed import Opener
-from cdc_assets.collation import is_plain, normal_form
 from cdc_assets.ddl import Predicate, polars_expr
+from cdc_assets.decoding.dedupe import COUNT, reduce_changes
+from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, rejects_table, replay_tasks
+from cdc_assets.decoding.upgrade import evolve_rows
+from cdc_assets.decoding.window import Window, read_window
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.evolution import evolve_rows
 from cdc_assets.formats import COMMIT_TS, OP
-from cdc_assets.model import (
-    Applied,
+from cdc_assets.history.releases import Release, Releases
+from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
+from cdc_assets.model.reports import StepResult
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema_changes import DeleteRows, SchemaChange
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
     CreateTable,
-    DeleteRows,
     DropTable,
     ExchangePartition,
     HoldTable,
-    Life,
-    Phase,
-    Progress,
     RecoverTable,
     RenameTable,
-    SchemaChange,
-    SinkOptions,
     Step,
-    StepResult,
-    TableId,
-    TableSchema,
-    Tso,
 )
-from cdc_assets.mysql_types import arrow_type
-from cdc_assets.quarantine import (
-    OPEN,
-    REPLAYED,
-    Found,
-    QuarantinedRow,
-    Replay,
-    find_keys,
-    read_replay,
-    rejects_table,
-    replay_tasks,
-)
-from cdc_assets.reduce import COUNT, reduce_changes
-from cdc_assets.release import Release, Releases
-from cdc_assets.window import Window, read_window
+from cdc_assets.model.tso import Tso
+from cdc_assets.sources.storage_sink.changefeed import Opener
+from cdc_assets.types.collations import is_plain, normal_form
+from cdc_assets.types.mysql_types import arrow_type
 
 
 @dataclass

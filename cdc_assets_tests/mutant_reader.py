@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc_assets.changefeed import Changefeed, Opener
-from cdc_assets.config import ChangefeedSettings
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.ledger import Ledger
-from cdc_assets.model import Listing, Tso
-from cdc_assets.pipeline import Pipeline
+from cdc_assets.model.splits import Listing
+from cdc_assets.model.tso import Tso
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources.storage_sink.changefeed import Changefeed, Opener
 from cdc_assets_tests.mutations import Mutant, State
 from cdc_assets_tests.replay import compare
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from cdc_assets.model import SinkOptions, Tso
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.tso import Tso
 
 __all__ = ["Record", "records"]
 

@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from cdc_assets.changefeed import Changefeed
-from cdc_assets.config import ChangefeedSettings
 from cdc_assets.ledger import Ledger
-from cdc_assets.model import TableId, Tso
-from cdc_assets.outcome import Outcome
-from cdc_assets.pipeline import Pipeline
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.cases import Checkpoint, Config, differences, expected_tables
 
 __all__ = ["compare", "replay"]

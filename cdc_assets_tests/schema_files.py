@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cdc_assets import ddl
-from cdc_assets.model import Column, SchemaFile, TableId, TableSchema
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.splits import SchemaFile
 
 __all__ = ["ID", "TSO", "A", "B", "base", "changes", "created", "file"]
 

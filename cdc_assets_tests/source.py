@@ -13,7 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from cdc_assets.model import TableId, Tso
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
 
 __all__ = [
     "Col",

@@ -16,11 +16,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.changefeed import Changefeed
 from cdc_assets.cli import commands
-from cdc_assets.config import ChangefeedSettings, LakeSettings
 from cdc_assets.ledger import Ledger
-from cdc_assets.pipeline import Pipeline
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.bench import contenders, scenarios
 from cdc_assets_tests.bench.__main__ import line, measure
 from cdc_assets_tests.bench.feeds import Feed, _operations, _transactions

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.config import LakeSettings, settings_of
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs import changefeed as changefeed_module
 from cdc_assets.defs.names import check_output, feed_name, lake_key, shown
-from cdc_assets.entries import TableState
-from cdc_assets.model import Life, TableId
-from cdc_assets.opening import open_ledger
+from cdc_assets.model.ledger_entries import TableState
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.opening import open_ledger
+from cdc_assets.settings.config import LakeSettings, settings_of
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 

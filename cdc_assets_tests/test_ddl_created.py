@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from cdc_assets.changefeed import parse_schema_file
 from cdc_assets.ddl import CreateTable, Unreadable, create, created, evolve, statement
 from cdc_assets.errors import MalformedSchemaFile
-from cdc_assets.model import Column, Index, SchemaFile
+from cdc_assets.model.schema import Column, Index
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.sources.storage_sink.changefeed import parse_schema_file
 from cdc_assets_tests.cases import cases
 from cdc_assets_tests.schema_files import file
 

@@ -12,26 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.cli import commands
-from cdc_assets.config import LakeSettings
-from cdc_assets.findings import file_findings, unread_files
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import UNREAD, FileEntry, Ledger, TableState
-from cdc_assets.model import (
-    Applied,
-    ApplyRows,
-    DataFile,
-    FileStats,
-    Life,
-    Listing,
-    Phase,
-    Progress,
-    SchemaFile,
-    SinkOptions,
-    TableId,
-)
-from cdc_assets.opening import lake_status, open_ledger
-from cdc_assets.outcome import Outcome
-from cdc_assets.pipeline import Pipeline
+from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.reports import FileStats
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.splits import DataFile, Listing, SchemaFile
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.operations.opening import open_ledger
+from cdc_assets.operations.status import lake_status
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.preflight.files import file_findings, unread_files
+from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.mutant_reader import play

@@ -14,13 +14,15 @@ from dagster._core.run_coordinator import SubmitRunContext
 from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
-from cdc_assets.config import LakeSettings
 from cdc_assets.defs import maintenance
 from cdc_assets.defs.resources import S3Credentials, Source
-from cdc_assets.maintenance import Chores, Maintained, TableFacts, Upkept
-from cdc_assets.model import Life, TableId
-from cdc_assets.partitions import PartitionKey, format_partition_key, format_table
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.maintenance import Maintained, Upkept
+from cdc_assets.planning.maintenance import Chores, TableFacts
+from cdc_assets.planning.partitions import PartitionKey, format_partition_key, format_table
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TableSerializingRunCoordinator, table_of
+from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.little_feed import LittleFeed
 from cdc_assets_tests.postgres import postgres
 

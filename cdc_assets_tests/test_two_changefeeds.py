@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.changefeed import Changefeed
 from cdc_assets.errors import RebuildRefused
 from cdc_assets.lake import Lake
-from cdc_assets.lake.aside import Rebuilds
+from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
-from cdc_assets.outcome import Outcome
-from cdc_assets.pipeline import Pipeline
-from cdc_assets.rebuild import rebuild
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 pytestmark = pytest.mark.xdist_group("spark")

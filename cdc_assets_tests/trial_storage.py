@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from cdc_assets.changefeed import Changefeed, Opener
-from cdc_assets.config import ChangefeedSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources.storage_sink.changefeed import Changefeed, Opener
 
 __all__ = ["SECRET", "TrialStorage"]
 

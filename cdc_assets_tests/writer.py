@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from cdc_assets.model import TableId, Tso
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
 from cdc_assets_tests.source import Col, Ddl, Row, RowChange, SchemaNote, Source, Transaction, Value
 
 __all__ = ["TOMLS", "Publication", "Style", "Writer", "publications", "schema_checksum"]

@@ -80,8 +80,9 @@ def commands() -> None:
 @common_options
 def apply(as_json: bool, debug: bool, **given: Any) -> int:
     """Bring the lake's tables to the changefeed's checkpoint."""
-    from cdc_assets.describe import outcome_json, watching
-    from cdc_assets.opening import open_pipeline
+    from cdc_assets.cli.progress import watching
+    from cdc_assets.operations.opening import open_pipeline
+    from cdc_assets.report.as_json import outcome_json
 
     target = target_of(given)
     lake = lake_of(target)
@@ -99,8 +100,8 @@ def apply(as_json: bool, debug: bool, **given: Any) -> int:
 @common_options
 def inspect(as_json: bool, debug: bool, **given: Any) -> int:
     """Show tables, versions, DDL, files and warnings of a changefeed. Reads only."""
-    from cdc_assets.describe import inspection_lines
-    from cdc_assets.opening import inspect_changefeed
+    from cdc_assets.operations.inspect import inspect_changefeed
+    from cdc_assets.report.text import inspection_lines
 
     code = DONE
     for settings in target_of(given).changefeeds:
@@ -120,8 +121,10 @@ def inspect(as_json: bool, debug: bool, **given: Any) -> int:
 @common_options
 def plan(as_json: bool, debug: bool, **given: Any) -> int:
     """Show what `apply` would do: each DDL with its text, cost and way back. Reads only."""
-    from cdc_assets.describe import describe_plan, step_lines
-    from cdc_assets.opening import begun, open_pipeline, row_counts
+    from cdc_assets.operations.opening import begun, open_pipeline
+    from cdc_assets.operations.status import row_counts
+    from cdc_assets.report.plan_text import describe_plan
+    from cdc_assets.report.text import step_lines
 
     target = target_of(given)
     code = DONE
@@ -155,8 +158,8 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
 @common_options
 def status(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, dropped: bool) -> int:
     """Show each table's progress, rows, lag and holds. Starts no Spark."""
-    from cdc_assets import config
-    from cdc_assets.opening import lake_status
+    from cdc_assets.operations.status import lake_status
+    from cdc_assets.settings import config
 
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(settings).needed_lake()
     rows = [row for row in lake_status(lake, fidelity=as_json) if dropped or row.state != "dropped"]
@@ -172,8 +175,8 @@ def status(as_json: bool, debug: bool, warehouse: str | None, settings: str | No
 @common_options
 def journal(as_json: bool, debug: bool, warehouse: str | None) -> int:
     """Show every DDL that was carried out: text, statements, snapshots, seconds."""
-    from cdc_assets import config
-    from cdc_assets.opening import read_ledger
+    from cdc_assets.operations.opening import read_ledger
+    from cdc_assets.settings import config
 
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(None).needed_lake()
     with read_ledger(lake) as ledger:
@@ -195,9 +198,9 @@ def journal(as_json: bool, debug: bool, warehouse: str | None) -> int:
 @common_options
 def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, forget: tuple[str, ...]) -> int:
     """Show every data file that was read: rows, commit-ts, run, snapshot, when."""
-    from cdc_assets import config
-    from cdc_assets.describe import file_texts
-    from cdc_assets.opening import read_ledger
+    from cdc_assets.operations.opening import read_ledger
+    from cdc_assets.report.files import file_texts
+    from cdc_assets.settings import config
 
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(settings).needed_lake()
     with read_ledger(lake) as ledger:
@@ -229,8 +232,8 @@ def quarantine(as_json: bool, debug: bool, replay: bool, table: str, closed: boo
 
 
 def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, Any]) -> int:
-    from cdc_assets.describe import record_json
-    from cdc_assets.opening import quarantined_records
+    from cdc_assets.operations.status import quarantined_records
+    from cdc_assets.report.as_json import record_json
 
     lake, names = lake_and_names(given)
     rows = [
@@ -251,8 +254,8 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
 
 
 def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
-    from cdc_assets.opening import open_pipeline
-    from cdc_assets.quarantine import replay
+    from cdc_assets.operations.opening import open_pipeline
+    from cdc_assets.operations.replay import replay
 
     target, code, told = target_of(given), DONE, []
     lake = lake_of(target)
@@ -299,9 +302,10 @@ def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
 
 
 def _decide(as_json: bool, given: dict[str, Any]) -> int:
-    from cdc_assets.describe import describe_plan, step_lines
-    from cdc_assets.opening import open_pipeline
-    from cdc_assets.release import decide
+    from cdc_assets.operations.opening import open_pipeline
+    from cdc_assets.operations.release import decide
+    from cdc_assets.report.plan_text import describe_plan
+    from cdc_assets.report.text import step_lines
 
     target = target_of(given)
     lake = lake_of(target)
@@ -321,7 +325,7 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
 
 
 def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
-    from cdc_assets.opening import kept_releases
+    from cdc_assets.operations.status import kept_releases
 
     lake, names = lake_and_names(given)
     heads = ("changefeed", "table", "version", "way", "text", "who", "when")
@@ -339,7 +343,7 @@ def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
 @click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
 def demo(directory: str | None, debug: bool) -> int:
     """Play a recorded changefeed in three checkpoints and let Dagster load it."""
-    from cdc_assets.demo import run_demo
+    from cdc_assets.cli.demo import run_demo
 
     return run_demo(directory or ".demo")
 
@@ -350,7 +354,7 @@ def demo(directory: str | None, debug: bool) -> int:
 @click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
 def ui(directory: str | None, port: int, debug: bool) -> int:
     """Open Dagster's web interface on the demo's instance."""
-    from cdc_assets.demo import run_ui
+    from cdc_assets.cli.demo import run_ui
 
     return run_ui(directory or ".demo", port)
 

@@ -12,8 +12,8 @@ import click
 from cdc_assets.errors import BadSettings
 
 if TYPE_CHECKING:
-    from cdc_assets.config import ChangefeedSettings, LakeSettings
-    from cdc_assets.outcome import Outcome
+    from cdc_assets.pipeline.outcome import Outcome
+    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
 __all__ = [
     "DONE",
@@ -104,7 +104,7 @@ def common_options(command: F) -> F:
 
 def target_of(given: dict[str, Any]) -> Target:
     """Return the changefeeds and the lake that the options name; raises BadSettings."""
-    from cdc_assets import config
+    from cdc_assets.settings import config
 
     if given.get("sink_uri"):
         settings = config.from_flags(
@@ -148,7 +148,7 @@ def lake_of(target: Target) -> LakeSettings:
 
 def lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
     """The lake and the changefeeds to show: --warehouse and --name are enough."""
-    from cdc_assets import config
+    from cdc_assets.settings import config
 
     if given.get("warehouse") and not given.get("settings") and not given.get("sink_uri"):
         return config.LakeSettings.from_warehouse(given["warehouse"]), [given["changefeed"] or given["name"]]
@@ -161,7 +161,7 @@ def lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
 
 def show_outcome(outcome: Outcome) -> None:
     """Print how a run left every table."""
-    from cdc_assets.describe import outcome_lines
+    from cdc_assets.report.text import outcome_lines
 
     for line, aside in outcome_lines(outcome):
         click.echo(line, err=aside)
@@ -169,7 +169,7 @@ def show_outcome(outcome: Outcome) -> None:
 
 def show_status(rows: Iterable[Any]) -> None:
     """Print the status table of `lake_status`."""
-    from cdc_assets.describe import status_lines
+    from cdc_assets.report.text import status_lines
 
     for line in status_lines(list(rows)):
         click.echo(line)
@@ -177,7 +177,7 @@ def show_status(rows: Iterable[Any]) -> None:
 
 def show_grid(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print rows below their heads."""
-    from cdc_assets.describe import grid_lines
+    from cdc_assets.report.text import grid_lines
 
     for line in grid_lines(heads, rows):
         click.echo(line)

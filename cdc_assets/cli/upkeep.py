@@ -22,7 +22,7 @@ from cdc_assets.cli.options import (
 from cdc_assets.errors import BadSettings
 
 if TYPE_CHECKING:
-    from cdc_assets.maintenance import Upkept
+    from cdc_assets.operations.maintenance import Upkept
 
 __all__ = ["maintain", "rebuild"]
 
@@ -39,9 +39,9 @@ def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, **
     TABLE is a present name or an identity, as `plan` and `status` show them; tables that exchanged partitions go
     together. Refused, with nothing changed, when files are missing or a hold or quarantine stands in the way.
     """
-    from cdc_assets.lake.aside import Rebuilds
-    from cdc_assets.opening import open_pipeline
-    from cdc_assets.rebuild import rebuild as run
+    from cdc_assets.lake.swap import Rebuilds
+    from cdc_assets.operations.opening import open_pipeline
+    from cdc_assets.operations.rebuild import rebuild as run
 
     target = target_of(given)
     lake = lake_of(target)
@@ -77,9 +77,9 @@ def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool,
 
     All tables unless some are named. What is due when, and what is kept, is in the settings (maintenance).
     """
-    from cdc_assets.lake.upkeep import Upkeep
-    from cdc_assets.maintenance import maintain as run
-    from cdc_assets.opening import open_pipeline
+    from cdc_assets.lake.maintenance import Upkeep
+    from cdc_assets.operations.maintenance import maintain as run
+    from cdc_assets.operations.opening import open_pipeline
 
     target = target_of(given)
     lake, code, told = lake_of(target), DONE, []
@@ -107,7 +107,7 @@ def _figures(upkept: Upkept) -> dict[str, Any]:
 
 
 def _show(upkept: Upkept, dry_run: bool) -> None:
-    from cdc_assets.maintenance import MOVE_HEADS
+    from cdc_assets.operations.maintenance import MOVE_HEADS
 
     heads = ("table", "due" if dry_run else "done", *MOVE_HEADS, "orphans")
     rows = [(one.before.table, str(one.due), *one.moves, one.orphans) for one in upkept.tables]

@@ -38,7 +38,7 @@ from cdc_assets.ddl.statement import (
     statement,
 )
 from cdc_assets.ddl.text import Unreadable
-from cdc_assets.model import Predicate
+from cdc_assets.model.schema_changes import Predicate
 
 __all__ = [
     "Alter",

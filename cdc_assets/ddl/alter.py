@@ -19,7 +19,7 @@ from cdc_assets.ddl.clauses import (
 )
 from cdc_assets.ddl.statement import alter_head
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split, tokens
-from cdc_assets.model import Index, Partitioning
+from cdc_assets.model.schema import Index, Partitioning
 
 __all__ = [
     "AddColumnSpec",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split
-from cdc_assets.model import Index, Partition, Partitioning
+from cdc_assets.model.schema import Index, Partition, Partitioning
 
 __all__ = [
     "CHARSET_COLLATIONS",

@@ -15,8 +15,8 @@ import pyarrow as pa
 from cdc_assets.ddl.clauses import ColumnText, Default, charset_of
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import BadSettings
-from cdc_assets.model import Column
-from cdc_assets.mysql_types import values
+from cdc_assets.model.schema import Column
+from cdc_assets.types.mysql_types import values
 
 __all__ = ["column_of"]
 

@@ -13,8 +13,10 @@ from cdc_assets.ddl.alter import AddColumnSpec, specs
 from cdc_assets.ddl.clauses import Default
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import MalformedData
-from cdc_assets.model import Column, SchemaFile, Tso, wall_clock_ms
-from cdc_assets.mysql_types import default_text, defaults_to_now, implicit_default
+from cdc_assets.model.schema import Column
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.tso import Tso, wall_clock_ms
+from cdc_assets.types.mysql_types import default_text, defaults_to_now, implicit_default
 
 __all__ = ["NoDefault", "added_default", "given_defaults", "stored_default"]
 

@@ -38,23 +38,20 @@ from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, Statement, Truncate, Unknown, statement
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import TableHeld
-from cdc_assets.model import (
+from cdc_assets.model.schema import Column, Index, Partitioning, TableSchema
+from cdc_assets.model.schema_changes import (
     AddColumn,
-    Column,
     DeleteRows,
     DropColumn,
-    Index,
     MoveColumns,
-    Partitioning,
     Rekey,
     RenameColumn,
     RetypeColumn,
     SchemaChange,
-    SchemaFile,
     SetDefault,
-    TableSchema,
 )
-from cdc_assets.mysql_types import arrow_type, widens
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.types.mysql_types import arrow_type, widens
 
 __all__ = ["evolve", "follow"]
 

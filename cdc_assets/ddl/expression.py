@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import date, datetime
 
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
-from cdc_assets.model import Column, Predicate, TableSchema
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema_changes import Predicate
 
 __all__ = ["compare", "constant", "either", "expression", "field", "is_null", "literal", "negate", "number", "value_of"]
 

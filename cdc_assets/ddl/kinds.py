@@ -39,7 +39,8 @@ from cdc_assets.ddl.statement import (
     statement,
 )
 from cdc_assets.ddl.text import Unreadable
-from cdc_assets.model import AddColumn, DropColumn, RenameColumn, RetypeColumn, SchemaChange, SchemaFile
+from cdc_assets.model.schema_changes import AddColumn, DropColumn, RenameColumn, RetypeColumn, SchemaChange
+from cdc_assets.model.splits import SchemaFile
 
 __all__ = ["kinds"]
 

@@ -35,7 +35,8 @@ from cdc_assets.ddl.expression import (
 )
 from cdc_assets.ddl.text import Token, Unreadable, quote, render, tokens
 from cdc_assets.errors import TableHeld
-from cdc_assets.model import Partition, Partitioning, Predicate, TableSchema
+from cdc_assets.model.schema import Partition, Partitioning, TableSchema
+from cdc_assets.model.schema_changes import Predicate
 
 __all__ = ["exchange_predicate", "partition_predicate", "repartition"]
 

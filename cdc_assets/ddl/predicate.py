@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
-from cdc_assets.model import Predicate
+from cdc_assets.model.schema_changes import Predicate
 
 if TYPE_CHECKING:
     import polars as pl

@@ -7,8 +7,8 @@ changes no value. What changes values: rounding, padding, another text form, and
 from __future__ import annotations
 
 from cdc_assets.ddl.clauses import charset_of
-from cdc_assets.model import Column
-from cdc_assets.mysql_types import arrow_type
+from cdc_assets.model.schema import Column
+from cdc_assets.types.mysql_types import arrow_type
 
 __all__ = ["changes_values", "same_definition"]
 

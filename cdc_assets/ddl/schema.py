@@ -14,7 +14,8 @@ from cdc_assets.ddl.defaults import stored_default
 from cdc_assets.ddl.statement import Alter, CreateTable, Rename, Statement, create_head, statement
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
 from cdc_assets.errors import TableHeld
-from cdc_assets.model import Column, Index, SchemaFile, TableSchema
+from cdc_assets.model.schema import Column, Index, TableSchema
+from cdc_assets.model.splits import SchemaFile
 
 __all__ = ["create", "created", "facts", "held", "is_text", "key_of", "primary_first"]
 

@@ -7,7 +7,9 @@ from functools import lru_cache
 
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, options
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
-from cdc_assets.model import SchemaFile, TableId, Tso
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.tso import Tso
 
 __all__ = [
     "Alter",

@@ -19,11 +19,13 @@ from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, rep
 from cdc_assets.defs.names import asset_key, shown
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import TableMoved
-from cdc_assets.model import ApplyRows, Life, Phase, Progress, Report, Step
-from cdc_assets.outcome import Outcome, TableOutcome
-from cdc_assets.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
-from cdc_assets.pipeline import Pipeline, related, telling
-from cdc_assets.plan import Plan
+from cdc_assets.model.progress import Life, Phase, Progress
+from cdc_assets.model.reports import Report
+from cdc_assets.model.steps import ApplyRows, Step
+from cdc_assets.pipeline.outcome import Outcome, TableOutcome
+from cdc_assets.pipeline.pipeline import Pipeline, related, telling
+from cdc_assets.planning.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
+from cdc_assets.planning.plan import Plan
 
 __all__ = ["changefeed_assets", "check_spec", "failure"]
 

@@ -18,13 +18,15 @@ from cdc_assets.defs.checks import evaluations
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.resources import Source
-from cdc_assets.due import families
 from cdc_assets.errors import BadSettings, Retryable
-from cdc_assets.model import Life, Step, Tso
-from cdc_assets.outcome import Outcome, TableOutcome
-from cdc_assets.pipeline import Pipeline, telling
-from cdc_assets.plan import Plan
-from cdc_assets.release import release
+from cdc_assets.model.progress import Life
+from cdc_assets.model.steps import Step
+from cdc_assets.model.tso import Tso
+from cdc_assets.operations.release import release
+from cdc_assets.pipeline.outcome import Outcome, TableOutcome
+from cdc_assets.pipeline.pipeline import Pipeline, telling
+from cdc_assets.planning.plan import Plan
+from cdc_assets.planning.run_batches import families
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
 
 __all__ = ["CatchUpConfig", "catch_up_job"]

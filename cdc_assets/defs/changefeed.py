@@ -13,7 +13,6 @@ from dagster._check import CheckError
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
-from cdc_assets.config import ChangefeedSettings, LakeSettings, Settings
 from cdc_assets.defs.alerts import failure_alerts
 from cdc_assets.defs.assets import changefeed_assets
 from cdc_assets.defs.catch_up import catch_up_job
@@ -25,8 +24,9 @@ from cdc_assets.defs.rebuild import rebuild_job
 from cdc_assets.defs.resources import S3Credentials, Source, spark_resource
 from cdc_assets.defs.sensor import checkpoint_sensor
 from cdc_assets.errors import BadSettings
-from cdc_assets.model import TableId
-from cdc_assets.opening import known_tables
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.status import known_tables
+from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, Settings
 
 __all__ = ["build_changefeed_defs", "build_defs"]
 

@@ -21,17 +21,20 @@ from typing import Any
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
-from cdc_assets.account import Account
-from cdc_assets.conformance import Finding, Severity
 from cdc_assets.defs.names import asset_key, check_output, lake_key, shown
 from cdc_assets.defs.resources import Source
-from cdc_assets.describe import tso_time
-from cdc_assets.findings import FILE_RULES
 from cdc_assets.ledger import TableState
-from cdc_assets.model import Life, TableId, Tso
-from cdc_assets.opening import TableStatus, conformance_report, lake_status
-from cdc_assets.outcome import Outcome, TableOutcome, seconds_behind
-from cdc_assets.pipeline import Pipeline
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.model.window_metrics import Account
+from cdc_assets.operations.inspect import conformance_report
+from cdc_assets.operations.status import lake_status
+from cdc_assets.pipeline.outcome import Outcome, TableOutcome, seconds_behind
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.preflight.conformance import Finding, Severity
+from cdc_assets.preflight.files import FILE_RULES
+from cdc_assets.report.tables import TableStatus
 from cdc_assets.wording import seconds_text
 
 __all__ = [

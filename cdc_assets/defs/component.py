@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, create_model
 
-from cdc_assets.config import ChangefeedSettings, settings_of
 from cdc_assets.defs.changefeed import build_changefeed_defs
+from cdc_assets.settings.config import ChangefeedSettings, settings_of
 
 __all__ = ["Changefeed"]
 

@@ -12,12 +12,15 @@ from cdc_assets.defs.checks import COLUMN_TYPES
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import Source
-from cdc_assets.history import Event
-from cdc_assets.model import Applied, ApplyRows, CreateTable, Life, Report, Step, Tso
-from cdc_assets.outcome import Outcome, Progressing, TableOutcome
-from cdc_assets.partitions import PartitionKey, format_partition_key
-from cdc_assets.pipeline import Pipeline
-from cdc_assets.plan import Plan
+from cdc_assets.history.history import Event
+from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.reports import Report
+from cdc_assets.model.steps import ApplyRows, CreateTable, Step
+from cdc_assets.model.tso import Tso
+from cdc_assets.pipeline.outcome import Outcome, Progressing, TableOutcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.partitions import PartitionKey, format_partition_key
+from cdc_assets.planning.plan import Plan
 
 __all__ = ["RunEvents"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import dagster as dg
 
 from cdc_assets.defs.names import shown
-from cdc_assets.model import TableId
+from cdc_assets.model.schema import TableId
 
 __all__ = ["run_reasons", "short_reason", "step_reasons"]
 

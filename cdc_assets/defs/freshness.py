@@ -15,9 +15,9 @@ from cdc_assets.defs.checks import Freshness, evaluation, freshness_of
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.ledger import TableState
-from cdc_assets.model import Tso
-from cdc_assets.outcome import TableOutcome
-from cdc_assets.partitions import format_table
+from cdc_assets.model.tso import Tso
+from cdc_assets.pipeline.outcome import TableOutcome
+from cdc_assets.planning.partitions import format_table
 
 __all__ = ["freshness_sensor"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import dagster as dg
 
 from cdc_assets.defs.names import keys_name
-from cdc_assets.partitions import format_partition_key, partition_keys
-from cdc_assets.plan import Plan
+from cdc_assets.planning.partitions import format_partition_key, partition_keys
+from cdc_assets.planning.plan import Plan
 
 __all__ = ["add_keys", "new_keys"]
 

@@ -12,9 +12,9 @@ from pydantic import Field
 from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, MetadataMissing
-from cdc_assets.maintenance import MOVE_HEADS, Upkept, maintain
-from cdc_assets.partitions import format_table
-from cdc_assets.pipeline import Pipeline
+from cdc_assets.operations.maintenance import MOVE_HEADS, Upkept, maintain
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.partitions import format_table
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
 
 __all__ = ["MaintenanceConfig", "maintenance_job", "maintenance_schedule"]
@@ -100,7 +100,7 @@ def maintenance_schedule(source: Source, job: dg.JobDefinition, name: str) -> dg
 
 
 def _maintained(pipeline: Pipeline, tables: Any, **how: Any) -> Upkept:
-    from cdc_assets.lake.upkeep import Upkeep
+    from cdc_assets.lake.maintenance import Upkeep
 
     keeper = Upkeep(pipeline.lake, pipeline.settings.maintenance)  # type: ignore[arg-type]  # the lake of this project
     return maintain(pipeline, keeper, int(time.time() * 1000), tables, **how)

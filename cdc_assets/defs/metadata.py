@@ -12,31 +12,26 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_assets.account import Account
+from cdc_assets.decoding.window import sentence
 from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import Source
-from cdc_assets.describe import column_type, tso_time
 from cdc_assets.errors import MalformedData
-from cdc_assets.fidelity import format_report
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.history import TableHistory
+from cdc_assets.history.history import TableHistory
 from cdc_assets.lake.state import Held
 from cdc_assets.ledger import JournalEntry
-from cdc_assets.model import (
-    AddColumn,
-    ApplyRows,
-    Column,
-    RenameColumn,
-    Report,
-    TableSchema,
-    Tso,
-    seconds_between,
-)
-from cdc_assets.mysql_types import spark_type
-from cdc_assets.partitions import PartitionKey, life_of, limit_of
-from cdc_assets.pipeline import Pipeline
-from cdc_assets.plan import Plan
-from cdc_assets.window import sentence
+from cdc_assets.model.reports import Report
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema_changes import AddColumn, RenameColumn
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso, seconds_between, tso_time
+from cdc_assets.model.window_metrics import Account
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.partitions import PartitionKey, life_of, limit_of
+from cdc_assets.planning.plan import Plan
+from cdc_assets.report.tables import column_type
+from cdc_assets.report.type_page import format_report
+from cdc_assets.types.mysql_types import spark_type
 
 __all__ = [
     "column_lineage",

@@ -16,8 +16,8 @@ import re
 
 import dagster as dg
 
-from cdc_assets.config import ChangefeedSettings
-from cdc_assets.model import TableId
+from cdc_assets.model.schema import TableId
+from cdc_assets.settings.config import ChangefeedSettings
 
 __all__ = ["asset_key", "check_output", "feed_name", "keys_name", "lake_key", "shown"]
 

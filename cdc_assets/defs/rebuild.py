@@ -11,9 +11,9 @@ from pydantic import Field
 from cdc_assets.defs.metadata import sql_text
 from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import Source
-from cdc_assets.describe import tso_time
 from cdc_assets.errors import BadSettings, RebuildRefused
-from cdc_assets.rebuild import Rebuilt, rebuild
+from cdc_assets.model.tso import tso_time
+from cdc_assets.operations.rebuild import Rebuilt, rebuild
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG
 
 __all__ = ["RebuildConfig", "rebuild_job"]
@@ -40,7 +40,7 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
         context: dg.OpExecutionContext, config: RebuildConfig, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> Iterator[Any]:
         """Build the tables aside, swap each in one commit, and remove what was aside."""
-        from cdc_assets.lake.aside import Rebuilds
+        from cdc_assets.lake.swap import Rebuilds
 
         try:
             if bool(config.tables) == config.every_table:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
-from cdc_assets.config import ChangefeedSettings, LakeSettings
 from cdc_assets.defs.names import feed_name
 from cdc_assets.lake import spark_configuration
-from cdc_assets.lake.session import java_needed
-from cdc_assets.model import Life
-from cdc_assets.opening import open_pipeline, open_state
-from cdc_assets.pipeline import Pipeline
+from cdc_assets.lake.spark.session import java_needed
+from cdc_assets.model.progress import Life
+from cdc_assets.operations.opening import open_pipeline, open_state
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
 if TYPE_CHECKING:
     from cdc_assets.lake.state import Held
-    from cdc_assets.model import Step
+    from cdc_assets.model.steps import Step
 
 __all__ = ["S3Credentials", "Source", "spark_resource"]
 

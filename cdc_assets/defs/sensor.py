@@ -17,19 +17,20 @@ from typing import Any
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
-from cdc_assets.changefeed import Changefeed
 from cdc_assets.defs.failures import run_reasons, short_reason
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import Source
-from cdc_assets.describe import tso_time
-from cdc_assets.due import MARK_SIGNS, Asked, Batch, Due, batches, due, families, kept, rests
 from cdc_assets.errors import BadSettings, MetadataMissing
-from cdc_assets.model import HoldTable, Life, Tso
-from cdc_assets.outcome import seconds_behind
-from cdc_assets.partitions import PartitionKey, format_table, life_of, parse_partition_key
-from cdc_assets.plan import Plan
+from cdc_assets.model.progress import Life
+from cdc_assets.model.steps import HoldTable
+from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.pipeline.outcome import seconds_behind
+from cdc_assets.planning.partitions import PartitionKey, format_table, life_of, parse_partition_key
+from cdc_assets.planning.plan import Plan
+from cdc_assets.planning.run_batches import MARK_SIGNS, Asked, Batch, Due, batches, due, families, kept, rests
 from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
+from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets.wording import counted, seconds_text
 
 __all__ = ["checkpoint_sensor"]

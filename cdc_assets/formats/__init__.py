@@ -17,7 +17,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model import Reject, SinkOptions, TableId, TableSchema
+from cdc_assets.model.reports import Reject
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +64,10 @@ Raises MalformedData where nothing of the file can be trusted: another column co
 rows, options that the bytes contradict.
 """
 
-FORMATS: Mapping[str, str] = {"csv": "cdc_assets.formats.csv", "canal-json": "cdc_assets.formats.canal_json"}
+FORMATS: Mapping[str, str] = {
+    "csv": "cdc_assets.formats.csv.decode",
+    "canal-json": "cdc_assets.formats.canal_json.decode",
+}
 """Protocol of the sink URI -> module with `decode`, `raw_records` and `EXTENSION`."""
 
 

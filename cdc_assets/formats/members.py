@@ -10,7 +10,7 @@ import re
 
 import pyarrow as pa
 
-from cdc_assets.model import Column
+from cdc_assets.model.schema import Column
 
 __all__ = ["members", "named"]
 

@@ -1,12 +1,20 @@
-"""Spark and Iceberg: the only place that writes. Reads its progress back with PyIceberg, without a JVM.
+"""Iceberg tables: the only place that writes. Reads its progress back with PyIceberg, without a JVM.
 
-tables.py    Lake: what the pipeline calls
-state.py     names, labels, what the catalog holds (no JVM)
-names.py     which table stands at which name (no JVM)
-stage.py     files -> reduced changes as Parquet, on the executors
-commit.py    guarded, labelled commits
-evolve.py    tables made, changed, rewritten
-session.py   Spark sessions and the JVM gateway
+tables               Lake: what the pipeline calls
+state                names, labels, what the catalog holds (no JVM)
+names                which table stands at which name (no JVM)
+label                progress as snapshot properties (no JVM)
+metadata_file        a table's metadata, by its few members (no JVM)
+release_properties   people's decisions as catalog properties (no JVM)
+staging/             files -> reduced changes as Parquet, on the executors
+writers/             staged changes -> rows of a table
+commit               guarded, labelled commits
+schema               tables made, changed, rewritten
+quarantine           records that were kept aside
+swap                 tables built aside and swapped in one commit
+maintenance          files and snapshots kept in shape
+catalogs/            the catalog, without a JVM
+spark/               Spark sessions and the JVM gateway
 """
 
 from __future__ import annotations
@@ -15,13 +23,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cdc_assets.lake.session import spark_configuration, spark_session
+    from cdc_assets.lake.spark.session import spark_configuration, spark_session
     from cdc_assets.lake.state import LakeState
     from cdc_assets.lake.tables import Lake
 
 __all__ = ["Lake", "LakeState", "spark_configuration", "spark_session"]
 
-_HOMES = {"Lake": "tables", "LakeState": "state", "spark_configuration": "session", "spark_session": "session"}
+_HOMES = {
+    "Lake": "tables",
+    "LakeState": "state",
+    "spark_configuration": "spark.session",
+    "spark_session": "spark.session",
+}
 
 
 def __getattr__(name: str) -> Any:

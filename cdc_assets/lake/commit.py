@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as sql
 
+from cdc_assets.decoding.dedupe import COUNT
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP
 from cdc_assets.lake.names import Identifier
-from cdc_assets.lake.session import StepSession, quoted
+from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.state import Label
-from cdc_assets.model import Column, Predicate, TableSchema
-from cdc_assets.mysql_types import arrow_type
-from cdc_assets.reduce import COUNT
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema_changes import Predicate
+from cdc_assets.types.mysql_types import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -198,7 +199,7 @@ def _key_equality(column: Column, place: str) -> str:
 
 def key_form(column: Column, place: str) -> str:
     """Return the SQL expression by which a key column's values are equal: its collation's normal form."""
-    from cdc_assets.collation import is_plain, spark_normal_form
+    from cdc_assets.types.collations import is_plain, spark_normal_form
 
     if not column.collation or is_plain(column.collation) or not pa.types.is_string(arrow_type(column)):
         return place

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cdc_assets.model import Phase, Progress, Tso
+from cdc_assets.model.progress import Phase, Progress
+from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
     from cdc_assets.lake.metadata_file import MetadataFile

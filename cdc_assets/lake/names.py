@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from cdc_assets.model import Life, TableId
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
 
 __all__ = [
     "ASIDE",

@@ -18,15 +18,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyiceberg.expressions import And, EqualTo
 
+from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, replay_tasks
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.lake.names import OWN, Identifier, format_identity, parse_identity
-from cdc_assets.model import ApplyRows, Life, Report, SinkOptions, Staged, TableId
-from cdc_assets.quarantine import OPEN, REPLAYED, Found, QuarantinedRow, Replay, find_keys, read_replay, replay_tasks
+from cdc_assets.model.progress import Life
+from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
+from cdc_assets.model.reports import Report, Staged
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.steps import ApplyRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc_assets.lake.session import StepSession
+    from cdc_assets.lake.spark.session import StepSession
     from cdc_assets.lake.state import LakeState
 
 __all__ = ["begun", "close", "counts", "find", "keep", "read", "replaying", "stage_replay"]
@@ -110,7 +115,7 @@ def counts(state: LakeState) -> Mapping[Life, int]:
 
 def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyRows, staged: Staged, run: str) -> None:
     """Write a staged window's records into the table; those that are there already stay as they are."""
-    from cdc_assets.lake.stage import read_manifest, read_parts
+    from cdc_assets.lake.staging.stage import read_manifest, read_parts
 
     rejects = read_manifest(io, staged.path).rejects
     if not rejects:
@@ -201,7 +206,7 @@ def _set(session: Session, state: LakeState, life: Life, lines: Iterable[tuple[s
 
 def _repeated(session: Session, action: Callable[[StepSession], None]) -> None:
     """Do something in a session of its own, again while other writers get in between."""
-    from cdc_assets.lake.session import races
+    from cdc_assets.lake.spark.session import races
 
     for attempt in range(_ATTEMPTS):
         try:
@@ -247,7 +252,7 @@ def stage_replay(
     read_file: Callable[[str], bytes],
 ) -> Staged:
     """Stage the changes of a replay's keys, with the columns of the table's present schema."""
-    from cdc_assets.lake.stage import stage_tasks
+    from cdc_assets.lake.staging.stage import stage_tasks
 
     tasks = replay_tasks(replay)
     if not tasks:

@@ -29,30 +29,23 @@ from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 
 from cdc_assets.errors import LakeUnavailable, TableHeld, TableMoved
-from cdc_assets.lake.catalog import answering, close, entries, entry, local_path, open_catalog, read_bytes
+from cdc_assets.history.releases import Release, Releases
+from cdc_assets.lake.catalogs.catalog import answering, close, entries, entry, local_path, open_catalog, read_bytes
 from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot, parse_metadata_file
-from cdc_assets.lake.names import (
-    ASIDE,
-    DROPPED,
-    MOVING,
-    OWN,
-    Identifier,
-    aside_name,
-    moves,
-    parse_identity,
-    parse_name,
-)
-from cdc_assets.model import Applied, Life, Phase, Progress, TableId, Tso
-from cdc_assets.release import Release, Releases, format_properties, parse_properties, property_names
+from cdc_assets.lake.names import ASIDE, DROPPED, MOVING, OWN, Identifier, aside_name, moves, parse_identity, parse_name
+from cdc_assets.lake.release_properties import format_properties, parse_properties, property_names
+from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.table.metadata import TableMetadata
 
-    from cdc_assets.config import LakeSettings
-    from cdc_assets.lake.part import Landing
+    from cdc_assets.lake.staging.tasks import Landing
+    from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["CHANGEFEED", "IDENTITY", "KEY", "NAME", "Held", "Label", "LakeState"]
 
@@ -324,7 +317,7 @@ class LakeState:
         plain = told.get("write.format.default", "parquet") == "parquet" and not metadata.spec().fields
         if not plain or told.get("write.object-storage.enabled", "false") == "true":
             return None
-        from cdc_assets.lake.part import Landing  # polars, which nobody needs who only looks
+        from cdc_assets.lake.staging.tasks import Landing
 
         columns = {
             field.name: (str(field.field_type), field.field_id, getattr(field.field_type, "element_id", None))

@@ -20,52 +20,42 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
+from cdc_assets.decoding.replay import Found, Replay
+from cdc_assets.decoding.window import rejected
 from cdc_assets.errors import BadSettings, CdcError, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.lake import evolve, quarantine, stage
-from cdc_assets.lake.commit import (
-    Target,
-    exchange,
-    overwrite,
-    publish,
-    sql_condition,
-    target,
-)
+from cdc_assets.history.releases import Release, Releases
+from cdc_assets.lake import quarantine, schema
+from cdc_assets.lake.commit import Target, exchange, overwrite, publish, sql_condition, target
 from cdc_assets.lake.names import OWN, Identifier, format_identity, format_name, location
-from cdc_assets.lake.rows import STAGED, take_in
-from cdc_assets.lake.session import Sessions, StepSession, quoted, races
-from cdc_assets.lake.stage import Batch
+from cdc_assets.lake.spark.session import Sessions, StepSession, quoted, races
+from cdc_assets.lake.staging import stage
+from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.state import IDENTITY, NAME, Held, Label, LakeState
-from cdc_assets.model import (
-    Applied,
+from cdc_assets.lake.writers.rows import STAGED, take_in
+from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.quarantine import QuarantinedRow
+from cdc_assets.model.reports import Report, Staged, StepResult
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
     CreateTable,
     DropTable,
     ExchangePartition,
     HoldTable,
-    Life,
-    Phase,
-    Progress,
     RecoverTable,
     RenameTable,
-    Report,
-    SinkOptions,
-    Staged,
     Step,
-    StepResult,
-    TableId,
-    Tso,
 )
-from cdc_assets.quarantine import Found, QuarantinedRow, Replay
-from cdc_assets.release import Release, Releases
-from cdc_assets.window import rejected
+from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from cdc_assets.config import LakeSettings
+    from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["Lake"]
 
@@ -171,7 +161,7 @@ class Lake:
     def _run_ddl(self, step: Step, work: _Work, label: Label) -> None:
         match step:
             case ChangeTable():
-                evolve.change(work.target, step, label)
+                schema.change(work.target, step, label)
             case RenameTable(life, _, to) | RecoverTable(life, _, to):
                 self._refuse_taken(to, life)
                 publish(work.target, label, properties={NAME: format_name(to)})
@@ -206,7 +196,7 @@ class Lake:
         with self._sessions.step() as session:
             try:
                 with races(str(step.life)):
-                    evolve.create(session, home, step, self.changefeed, place)
+                    schema.create(session, home, step, self.changefeed, place)
             except Exception:  # the catalog tells in its own way that another run made it first
                 if step.life not in self.state.tables():
                     raise
@@ -243,7 +233,7 @@ class Lake:
             raise BadSettings(f"{life} is {held.name} now and was not dropped, so it is not purged.")
         self.state.ensure_namespace(OWN)
         with races(str(life)), self._sessions.step() as session:
-            evolve.bury(session, held.identifier, self.changefeed, life, held.label.ddl)
+            schema.bury(session, held.identifier, self.changefeed, life, held.label.ddl)
             statements = tuple(session.statements)
         return StepResult(statements, held.snapshot_id, seconds=time.monotonic() - started)
 

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cdc_assets.java import prepare_environment
+from cdc_assets.jvm.java import prepare_environment
 from cdc_assets_tests.bench.scenarios import SCENARIOS, Figure, Place
 
 MEMORY_LIMIT_MB = 3_000

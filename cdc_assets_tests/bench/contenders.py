@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdc_assets.config import LakeSettings
-from cdc_assets.opening import open_pipeline
+from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import lap
 from cdc_assets_tests.bench.rows import duck, spark_type_of, write_last_changes
@@ -145,8 +145,8 @@ def steady(feed: str, keys: int, windows: list[int], lakes: list[str]) -> dict[s
 @_contender
 def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str) -> Laps:
     """One window after the other into one table, on one Spark; maintenance comes between every hundred."""
-    from cdc_assets.lake.upkeep import Upkeep
-    from cdc_assets.maintenance import maintain
+    from cdc_assets.lake.maintenance import Upkeep
+    from cdc_assets.operations.maintenance import maintain
 
     source, told = _feed(feed).create(), []
     source.append(keys, keys, fill=keys)

@@ -14,16 +14,19 @@ import sqlalchemy as sa
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import write_manifest_list
 
-from cdc_assets.changefeed import Changefeed
-from cdc_assets.config import LakeSettings
-from cdc_assets.describe import column_fidelity
-from cdc_assets.history import read_history
-from cdc_assets.lake.evolve import TABLE_PROPERTIES, schema_json
+from cdc_assets.history.history import read_history
 from cdc_assets.lake.names import format_identity, format_name, location
+from cdc_assets.lake.schema import TABLE_PROPERTIES, schema_json
 from cdc_assets.lake.state import CHANGEFEED, IDENTITY, KEY, NAME, Label, LakeState
 from cdc_assets.ledger import Ledger, TableState
-from cdc_assets.model import FileStats, Life, Phase, Progress, TableId, TableSchema, Tso
-from cdc_assets.opening import ledger_url
+from cdc_assets.model.progress import Life, Phase, Progress
+from cdc_assets.model.reports import FileStats
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.tso import Tso
+from cdc_assets.operations.opening import ledger_url
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets.types.fidelity import column_fidelity
 from cdc_assets_tests.bench.feeds import Feed
 
 __all__ = ["know"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import duckdb as duck
 import pyarrow as pa
 
-from cdc_assets.config import LakeSettings
 from cdc_assets.lake.state import LakeState
-from cdc_assets.model import Column
+from cdc_assets.model.schema import Column
+from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
 
 __all__ = [

@@ -1,0 +1,234 @@
+"""A recorded changefeed, played in three checkpoints and loaded by Dagster, for somebody's first minutes.
+
+The feed in `demo_feed.tar.xz` was written by TiCDC's own encoders: a bank of five tables, 1,900 transactions, columns
+added and dropped, a table renamed there and back, one truncated. The balances sum to 600000.00 at every checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.settings.config import LakeSettings, Settings, load
+
+if TYPE_CHECKING:
+    from cdc_assets.defs.instance import RunWatch
+
+__all__ = ["Demo", "demo_settings", "run_demo", "run_ui"]
+
+NAME = "bank"
+PATIENCE_SECONDS = 180
+_SETTINGS = """\
+lake:
+  warehouse: lake
+changefeeds:
+  - name: {name}
+    sink_uri: "file://{bucket}?protocol=csv"
+    changefeed_config: changefeed.toml
+    tz: UTC
+    sensor_running: true
+    sensor_interval_seconds: 5
+    run_lingers_seconds: 0  # the next checkpoint comes when this one is loaded
+    owners: ["team:bank"]
+"""
+
+
+class Demo:
+    """The demo's directory: the feed as it is played, the lake, Dagster's home and the settings file."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory).expanduser().resolve()
+        self.bucket = self.directory / "bucket"
+        self.lake = self.directory / "lake"
+        self.home = self.directory / "dagster"
+        self.settings_file = self.directory / "changefeeds.yaml"
+
+    def prepare(self) -> list[dict[str, Any]]:
+        """Empty the directory, unpack the feed aside; return the plays: a checkpoint each, and its files."""
+        if self.directory.exists() and any(self.directory.iterdir()) and not self.settings_file.exists():
+            raise BadSettings(
+                f"{self.directory} is not empty and is no demo's directory. Give an empty one with --directory."
+            )
+        shutil.rmtree(self.directory, ignore_errors=True)
+        for place in (self.bucket, self.lake, self.home):
+            place.mkdir(parents=True)
+        with tarfile.open(str(files("cdc_assets.cli") / "demo_feed.tar.xz")) as archive:
+            archive.extractall(self.directory / "recorded", filter="data")
+        shutil.copy(self.directory / "recorded" / "changefeed.toml", self.directory)
+        (self.home / "dagster.yaml").write_text(_instance_text())
+        self.settings_file.write_text(_SETTINGS.format(name=NAME, bucket=self.bucket))
+        plays: list[dict[str, Any]] = json.loads((self.directory / "recorded" / "plays.json").read_text())
+        return plays
+
+    def play(self, play: dict[str, Any]) -> None:
+        """Let the files of one checkpoint appear, then the checkpoint itself, as TiCDC does."""
+        for name in play["files"]:
+            target = self.bucket / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.directory / "recorded" / "bucket" / name, target)
+        metadata = self.bucket / "metadata"
+        metadata.with_suffix(".tmp").write_text(json.dumps({"checkpoint-ts": play["checkpoint_ts"]}))
+        metadata.with_suffix(".tmp").replace(metadata)
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment in which Dagster works on this demo."""
+        return {
+            **os.environ,
+            "CDC_ASSETS_CONFIG": str(self.settings_file),
+            "DAGSTER_HOME": str(self.home),
+            "DAGSTER_DISABLE_TELEMETRY": "yes",
+        }
+
+
+def demo_settings() -> Settings:
+    """Return the settings of the demo below the working directory, prepared with its whole feed when there is none."""
+    demo = Demo(os.environ.get("CDC_ASSETS_DEMO", ".demo"))
+    _prepare_once(demo)
+    return load(demo.settings_file)
+
+
+def _prepare_once(demo: Demo) -> None:
+    """Prepare a demo with its whole feed, by one process: Dagster's load the code location all at once."""
+    lock = demo.directory.with_name(demo.directory.name + ".lock")
+    ready = demo.bucket / "metadata"
+    if ready.exists():
+        return
+    try:
+        lock.mkdir(parents=True)
+    except FileExistsError:
+        for _ in range(100):
+            if ready.exists() and not lock.exists():
+                return
+            time.sleep(0.2)
+        raise BadSettings(f"{lock} says that another process prepares the demo. If none does, remove it.") from None
+    try:
+        if not ready.exists():
+            for play in demo.prepare():
+                demo.play(play)
+    finally:
+        lock.rmdir()
+
+
+def _end_as_by_ctrl_c() -> None:
+    """Let SIGTERM end this process as Ctrl-C does: with all that it started."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def run_demo(directory: str) -> int:
+    """Play the feed and let Dagster's daemon load each checkpoint; print what stands in the lake afterwards."""
+    from cdc_assets.cli import show_status
+    from cdc_assets.defs.instance import RunWatch, daemon
+    from cdc_assets.operations.status import lake_status
+
+    _end_as_by_ctrl_c()
+    demo = Demo(directory)
+    plays = demo.prepare()
+    os.environ.update(demo.environment())
+    settings = load(demo.settings_file)
+    lake = settings.needed_lake()
+    started = time.monotonic()
+    log = demo.directory / "daemon.log"
+    click.echo(f"Dagster's daemon is starting; its log is {log}")
+    watch = RunWatch(NAME)
+    try:
+        with daemon(demo.environment(), log) as process:
+            for number, play in enumerate(plays):
+                demo.play(play)
+                click.echo(
+                    f"checkpoint {number + 1} of {len(plays)}: {play['checkpoint_ts']}, {len(play['files'])} new files"
+                )
+                if not _loaded(lake, play["checkpoint_ts"], watch, process, started):
+                    click.echo(
+                        f"The demo stopped: a run failed or nothing happened for long. Look into {log}", err=True
+                    )
+                    return 1
+    finally:
+        watch.close()
+    click.echo("")
+    show_status(row for row in lake_status(lake) if row.state != "dropped")
+    _show_rows(lake)
+    click.echo(f"\nThe lake: {demo.lake} (Iceberg tables; catalog {demo.lake / 'catalog.db'})")
+    click.echo(f"The changefeed: {demo.bucket}")
+    click.echo(f"Took {time.monotonic() - started:.0f} s. Dagster's UI on the same instance: make ui")
+    return 0
+
+
+def _loaded(
+    lake: LakeSettings, checkpoint: int, watch: RunWatch, process: subprocess.Popen[bytes], started: float
+) -> bool:
+    """Wait until every table stands at the checkpoint and the run that did it has ended."""
+    from cdc_assets.operations.status import lake_status
+
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        for line in watch.news():
+            click.echo(f"  {time.monotonic() - started:5.1f} s  {line}; {watch.partitions()} partitions")
+        rows = lake_status(lake)
+        if watch.failed:
+            return False
+        if rows and watch.idle and all(row.checkpoint == checkpoint for row in rows):
+            return all(row.state in ("applied", "dropped") for row in rows)
+        time.sleep(0.5)
+    return False
+
+
+def _show_rows(lake: LakeSettings) -> None:
+    from cdc_assets.model.schema import TableId
+    from cdc_assets.operations.opening import open_state
+
+    with open_state(lake, NAME) as state:
+        accounts, savings = (state.read(TableId("bank", table)).sort_by("id") for table in ("accounts", "savings"))
+    click.echo(f"\nbank.accounts, read back from the lake (5 of {accounts.num_rows} rows):")
+    click.echo("  ".join(accounts.column_names))
+    for row in accounts.slice(0, 5).to_pylist():
+        click.echo("  ".join(str(value) for value in row.values()))
+    total = sum(accounts.column("balance").to_pylist()) + sum(savings.column("balance").to_pylist())
+    click.echo(f"accounts and savings together: {total} (600000.00 at every checkpoint)")
+
+
+def run_ui(directory: str, port: int) -> int:
+    """Run Dagster's webserver and daemon on the demo's instance until Ctrl-C."""
+    from cdc_assets.defs.instance import stop_group
+
+    _end_as_by_ctrl_c()
+    demo = Demo(directory)
+    _prepare_once(demo)
+
+    command = [
+        sys.executable,
+        "-m",
+        "dagster",
+        "dev",
+        "-m",
+        "cdc_assets.definitions",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(port),
+    ]
+    click.echo(f"Dagster at http://127.0.0.1:{port} (Ctrl-C ends it)")
+    process = subprocess.Popen(command, env=demo.environment(), start_new_session=True)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        stop_group(process)
+
+
+def _instance_text() -> str:
+    """The checkout's dagster.yaml; outside of one, what a demo cannot do without."""
+    file = Path(__file__).resolve().parents[2] / "dagster.yaml"
+    return file.read_text() if file.exists() else "telemetry: {enabled: false}\nnux: {enabled: false}\n"

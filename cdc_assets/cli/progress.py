@@ -1,0 +1,41 @@
+"""The progress display of the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cdc_assets.model.tso import tso_time
+
+__all__ = ["watching"]
+
+
+@contextmanager
+def watching(quiet: bool) -> Iterator[Callable[..., None] | None]:
+    """A progress display where a person watches, plain lines where not."""
+    if quiet:
+        yield None
+        return
+    if not sys.stderr.isatty():
+
+        def line(step: Any, number: int, count: int) -> None:
+            told = f"{number + 1}/{count} {type(step).__name__} {step.life.born_as} {tso_time(step.at)}"
+            print(told, file=sys.stderr, flush=True)
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        task = display.add_task("reading the changefeed", total=None)
+
+        def bar(step: Any, number: int, count: int) -> None:
+            display.update(
+                task, description=f"{type(step).__name__} {step.life.born_as}", completed=number, total=count
+            )
+
+        yield bar

@@ -1,0 +1,1 @@
+"""Bytes of splits -> checked and reduced changes of one window, on executors or in the driver."""

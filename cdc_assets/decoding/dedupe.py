@@ -1,0 +1,170 @@
+"""A window's changes -> at most one per key. Pure on Arrow; runs on Spark executors and in tests alike.
+
+Keyed tables: per key the last commit-ts wins; at equal commit-ts images that enter win over images that leave, and of
+two copies the one in the later file wins. The result can be reduced again together with others, so every task reduces
+its own files first.
+
+Tables without a key are multisets: what remains is how many equal rows enter or leave. Files come at least once, so
+the count of a (commit-ts, direction, row) is the maximum over deliveries, not their sum: within one sequence of file
+numbers a commit-ts that steps back starts a new delivery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import polars as pl
+import pyarrow as pa
+
+from cdc_assets.errors import TableHeld
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.types.collations import is_plain, normal_form
+
+__all__ = [
+    "COUNT",
+    "FILE",
+    "SEQUENCE",
+    "hash_probe",
+    "reduce_changes",
+    "reduce_keyed",
+    "reduce_multiset",
+    "split_by_key",
+]
+
+FILE = "_cdc_file"
+"""int32: position of the file in reading order; of two copies of a change the later file's counts."""
+SEQUENCE = "_cdc_sequence"
+"""int32: the number sequence the file belongs to (one writer's output for one directory over all dates)."""
+COUNT = "_cdc_count"
+"""int64: how many equal rows enter (> 0) or leave (< 0) a table without key."""
+
+_SEED = 7
+
+_META = (OP, COMMIT_TS, LINE, FILE, SEQUENCE, COUNT)
+
+
+def reduce_changes(changes: pa.Table, schema: TableSchema, table: TableId) -> pa.Table:
+    """Reduce by the schema's key, or as a multiset where it has none.
+
+    Raises TableHeld for a multiset whose changes do not tell the rows that leave.
+    """
+    if schema.key:
+        return reduce_keyed(changes, schema.key, _collations(schema))
+    return reduce_multiset(changes, table)
+
+
+def reduce_keyed(changes: pa.Table, key: tuple[str, ...], collations: Mapping[str, str] | None = None) -> pa.Table:
+    """Keep one row per key: same columns in and out, in no particular order.
+
+    `collations` gives the key columns whose equality is not that of their bytes.
+    """
+    if changes.num_rows < 2:
+        return changes
+    frame, by = _keyed(changes, key, collations or {}, (OP, COMMIT_TS, FILE, LINE))
+    order = [pl.col(COMMIT_TS), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
+    last = frame.with_row_index("_cdc_row").sort(order).unique(subset=by, keep="last", maintain_order=False)
+    if len(last) == changes.num_rows:
+        return changes
+    return changes.take(last.get_column("_cdc_row").sort().to_arrow())
+
+
+def split_by_key(changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table]:
+    """Cut changes by a hash of their key, so that all of one key are in the same bucket, whoever splits them.
+
+    Keys that are equal by their collation are so here. The hash is the same wherever `hash_probe` is.
+    """
+    if not changes.num_rows:
+        return [changes] * buckets
+    frame, by = _keyed(changes, schema.key, _collations(schema), ())
+    hashed = frame.select((pl.struct(by).hash(_SEED) % buckets).alias("bucket")).get_column("bucket")
+    rows = hashed.arg_sort()
+    bounds = hashed.gather(rows).search_sorted(pl.Series(range(buckets + 1), dtype=hashed.dtype), side="left").to_list()
+    places = rows.to_arrow()
+    return [changes.take(places[low:high]) for low, high in pairwise(bounds)]
+
+
+def hash_probe() -> int:
+    """Return what this machine's hash makes of a known value: machines that disagree must not share a window."""
+    known = pl.DataFrame({"a": [7, None], "b": ["key", ""]})
+    first, second = known.select(pl.struct("a", "b").hash(_SEED)).to_series().to_list()
+    return int(first) ^ (int(second) >> 1)
+
+
+def _keyed(
+    changes: pa.Table, key: tuple[str, ...], collations: Mapping[str, str], besides: tuple[str, ...]
+) -> tuple[pl.DataFrame, list[str]]:
+    """The key's columns in their collation's normal form, and some others, with the names of the former."""
+    frame = _frame(changes.select([*besides, *key]))
+    by = list(key)
+    for position, name in enumerate(key):
+        collation = collations.get(name, "")
+        if collation and not is_plain(collation) and pa.types.is_string(changes.schema.field(name).type):
+            by[position] = f"_cdc_key_{position}"
+            normal = normal_form(changes.column(name).combine_chunks(), collation)
+            frame = frame.with_columns(pl.Series(by[position], normal))
+    return frame, by
+
+
+def _collations(schema: TableSchema) -> dict[str, str]:
+    return {column.name: column.collation or "" for column in schema.columns if column.name in schema.key}
+
+
+def reduce_multiset(changes: pa.Table, table: TableId) -> pa.Table:
+    """Net the rows that enter and leave: one output row per distinct row, with COUNT added, zero counts left out.
+
+    The changes must hold whole sequences, ordered by (FILE, LINE) or not.
+    """
+    _refuse_unknown_rows(changes, table)
+    names = [name for name in changes.column_names if name not in _META]
+    frame = _frame(changes).with_row_index("_cdc_row")
+    groups = [_groupable(frame, name) for name in names]
+    frame = frame.sort([SEQUENCE, FILE, LINE]).with_columns(
+        (pl.col(COMMIT_TS) < pl.col(COMMIT_TS).shift(1))
+        .fill_null(False)
+        .cum_sum()
+        .over(SEQUENCE)
+        .alias("_cdc_delivery"),
+        (pl.col(OP).sign()).alias("_cdc_sign"),
+        *[expression.alias(f"_cdc_value_{i}") for i, expression in enumerate(groups)],
+    )
+    row = [f"_cdc_value_{i}" for i in range(len(groups))]
+    delivered = frame.group_by([SEQUENCE, "_cdc_delivery", COMMIT_TS, "_cdc_sign", *row]).agg(
+        pl.len().alias("n"), pl.col("_cdc_row").first()
+    )
+    once = delivered.group_by([COMMIT_TS, "_cdc_sign", *row]).agg(pl.col("n").max(), pl.col("_cdc_row").first())
+    net = once.group_by(row).agg(
+        (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
+        pl.col("_cdc_row").first(),
+        pl.col(COMMIT_TS).max().alias("_cdc_last"),
+    )
+    net = net.filter(pl.col(COUNT) != 0)
+    kept = changes.take(net.get_column("_cdc_row").to_arrow())
+    last = net.get_column("_cdc_last").to_arrow().cast(pa.int64())
+    kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
+    return kept.append_column(pa.field(COUNT, pa.int64()), net.get_column(COUNT).to_arrow().cast(pa.int64()))
+
+
+def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:
+    ops = set(changes.column(OP).unique().to_pylist())
+    if not ops & {Op.UPDATE, Op.DELETE_KEY}:
+        return
+    raise TableHeld(
+        f"{table} has no key, and its updates do not tell the row before them, so a changed row cannot be found. "
+        "Set output-old-value = true ([sink.csv]) in the changefeed and start it anew, or name the columns that "
+        f'identify a row in the setting keys ("{table}").',
+        table=str(table),
+    )
+
+
+def _frame(changes: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(changes)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _groupable(frame: pl.DataFrame, name: str) -> pl.Expr:
+    if isinstance(frame.schema[name], pl.List):
+        return pl.col(name).cast(pl.List(pl.String)).list.join(",", ignore_nulls=False)
+    return pl.col(name)

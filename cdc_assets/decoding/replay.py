@@ -1,0 +1,243 @@
+"""Records that did not fit, read again after a fix. Runs on Spark executors.
+
+    open rows ──▶ files read again from their window to the applied TSO ──▶ keys of those rows ──▶ one commit
+
+A replay takes all changes of the keys from the record's window on and reduces them together, so that an old record
+cannot undo newer ones. A table without key gets the difference that the records make instead. Until it is replayed, the
+lake's row of such a key may be one that the source no longer has, or be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.decoding.dedupe import COUNT, FILE, reduce_changes
+from cdc_assets.decoding.upgrade import evolve_rows
+from cdc_assets.decoding.window import Window, decode_window, rejected
+from cdc_assets.formats import LINE, OP, Op
+from cdc_assets.model.reports import Reject
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema_changes import DeleteRows, Rekey
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.steps import ApplyRows, ChangeTable
+from cdc_assets.types.collations import is_plain, normal_form
+
+__all__ = [
+    "MAX_KEYS",
+    "REJECTS",
+    "Found",
+    "Read",
+    "Replay",
+    "carried",
+    "find_keys",
+    "read_replay",
+    "rejects_table",
+    "replay_tasks",
+]
+
+MAX_KEYS = 100_000
+"""With more keys than this a replay merges all that it reads, which is as right and no dearer."""
+
+Read = Callable[[str], bytes]
+
+
+REJECTS = pa.schema(
+    [
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("column", pa.string()),
+        ("reason", pa.string()),
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("schema_version", pa.int64()),
+        ("commit_ts", pa.int64()),
+        ("raw", pa.binary()),
+    ]
+)
+"""Columns of staged records for the quarantine."""
+
+
+def rejects_table(rejects: Iterable[Reject], step: ApplyRows) -> pa.Table:
+    """Return records of a step's files with the columns of REJECTS."""
+    files = {file.path: file for file in step.files}
+    rows = []
+    for reject in rejects:
+        file = files[reject.path]
+        name = step.schemas[file.root, file.version][0]
+        place = {"file": reject.path, "line": reject.line, "column": reject.column, "reason": reject.reason}
+        origin = {"schema": name.schema, "table": name.table, "schema_version": file.version}
+        rows.append({**place, **origin, "commit_ts": reject.commit_ts, "raw": reject.raw})
+    return pa.Table.from_pylist(rows, schema=REJECTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What is read again: windows and changes of a table from `frame.lo` to `frame.hi`, which it is applied through.
+
+    `frame` has the table's present schema and no files. `targets` are the lines of quarantined records by file. `keys`
+    are those to be merged, None for all; `whole` says that the files no longer are what they were, so that lines do not
+    tell the keys.
+    """
+
+    frame: ApplyRows
+    steps: tuple[ApplyRows | ChangeTable, ...]
+    targets: Mapping[str, frozenset[int]]
+    whole: bool = False
+    keys: pa.Table | None = None
+
+    @property
+    def windows(self) -> tuple[tuple[int, ApplyRows], ...]:
+        """The windows with their places in `steps`."""
+        return tuple((place, step) for place, step in enumerate(self.steps) if isinstance(step, ApplyRows))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the files now say of quarantined records: the keys of those that fit, and (file, line) of those that do not.
+
+    `keys` is None where all keys of the range are to be merged.
+    """
+
+    keys: pa.Table | None
+    bad: frozenset[tuple[str, int]] = frozenset()
+
+
+def find_keys(replay: Replay, options: SinkOptions, read: Read) -> Found:
+    """Read the quarantined records' files again. Raises MalformedData for a file that cannot be trusted at all."""
+    bad: set[tuple[str, int]] = set()
+    seen: set[tuple[str, int]] = set()
+    keys: list[pa.Table] = []
+    for place, step in replay.windows:
+        share = [position for position, file in enumerate(step.files) if file.path in replay.targets]
+        window = decode_window(step, options, read, share, quarantine=True)
+        _refuse_failed(step, window)
+        bad.update((r.path, r.line) for r in window.rejects if r.line in replay.targets[r.path])
+        changes = window.changes.filter(_targets(window.changes, step, replay.targets))
+        paths = [step.files[position].path for position in changes.column(FILE).to_pylist()]
+        seen.update(zip(paths, changes.column(LINE).to_pylist(), strict=True))
+        if replay.frame.schema.key:
+            keys.append(_to_present(changes, replay, place).select(list(replay.frame.schema.key)))
+    lost = any((path, line) not in seen | bad for path, lines in replay.targets.items() for line in lines)
+    if replay.whole or lost or not keys or sum(table.num_rows for table in keys) > MAX_KEYS:
+        return Found(None, frozenset(bad))
+    return Found(pa.concat_tables(keys), frozenset(bad))
+
+
+def replay_tasks(replay: Replay) -> list[tuple[int, list[int]]]:
+    """Cut a replay into tasks for `read_replay`: a place in `steps` and positions of that window's files."""
+    return [(place, list(range(len(step.files)))) for place, step in replay.windows]
+
+
+def read_replay(replay: Replay, options: SinkOptions, read: Read, task: tuple[int, Sequence[int]]) -> Window:
+    """Return one task's share of the changes to be merged, reduced, with the columns of the present schema.
+
+    Records that still do not fit are left out. The report fails for a file that cannot be trusted at all.
+    """
+    place, share = task
+    step = replay.steps[place]
+    assert isinstance(step, ApplyRows)
+    window = decode_window(step, options, read, share, quarantine=True)
+    changes = window.changes
+    if not replay.frame.schema.key:
+        return Window(_difference(changes, step, replay.targets), window.report)
+    changes = _to_present(reduce_changes(changes, step.schema, step.life.born_as), replay, place)
+    offset = sum(len(earlier.files) for earlier_place, earlier in replay.windows if earlier_place < place)
+    files = pc.add(changes.column(FILE), pa.scalar(offset, pa.int32()))
+    changes = changes.set_column(changes.schema.get_field_index(FILE), pa.field(FILE, pa.int32()), files)
+    return Window(_of_keys(changes, replay.keys, replay.frame.schema), window.report)
+
+
+def _refuse_failed(step: ApplyRows, window: Window) -> None:
+    if window.report.failed:
+        raise rejected(step, window.report)
+
+
+def _targets(changes: pa.Table, step: ApplyRows, targets: Mapping[str, Collection[int]]) -> pa.Array:
+    """Mark the rows of quarantined records."""
+    mask = pa.repeat(pa.scalar(False), changes.num_rows)
+    for position, file in enumerate(step.files):
+        if file.path in targets:
+            lines = pa.array(sorted(targets[file.path]), pa.int64())
+            here = pc.equal(changes.column(FILE), pa.scalar(position, pa.int32()))
+            mask = pc.or_(mask, pc.and_(here, pc.is_in(changes.column(LINE), lines)))
+    return mask
+
+
+def _of_keys(changes: pa.Table, keys: pa.Table | None, schema: TableSchema) -> pa.Table:
+    if keys is None:
+        return changes
+    names = list(schema.key)
+    rows = _normal(changes, schema).with_row_index("_cdc_row")
+    kept = rows.join(_normal(keys, schema), on=names, how="semi", nulls_equal=True)
+    return changes.take(kept.get_column("_cdc_row").to_arrow())
+
+
+def _normal(rows: pa.Table, schema: TableSchema) -> pl.DataFrame:
+    """The key columns, with equal texts of a collation made one."""
+    arrays = []
+    for name in schema.key:
+        array, collation = rows.column(name), schema.column(name).collation
+        if collation and not is_plain(collation) and pa.types.is_string(array.type):
+            array = normal_form(array.combine_chunks(), collation)
+        arrays.append(array)
+    frame = pl.from_arrow(pa.table(arrays, names=list(schema.key)))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _difference(changes: pa.Table, step: ApplyRows, targets: Mapping[str, Collection[int]]) -> pa.Table:
+    """What the records add to the net of all others: rows of a table without key are counted, not identified."""
+    mine = _targets(changes, step, targets)
+    with_them = reduce_changes(changes, step.schema, step.life.born_as)
+    without = reduce_changes(changes.filter(pc.invert(mine)), step.schema, step.life.born_as)
+    negated = pc.negate(without.column(COUNT))
+    without = without.set_column(without.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), negated)
+    both = pa.concat_tables([with_them, without])
+    values = [column.name for column in step.schema.stored]
+    frame = pl.from_arrow(both.select([*values, COUNT]))
+    assert isinstance(frame, pl.DataFrame)
+    lists = [name for name in values if isinstance(frame.schema[name], pl.List)]
+    by = frame.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(",")) if lists else frame
+    summed = by.with_row_index("_cdc_row").group_by(values).agg(pl.col(COUNT).sum(), pl.col("_cdc_row").first())
+    summed = summed.filter(pl.col(COUNT) != 0)
+    kept = both.take(summed.get_column("_cdc_row").to_arrow())
+    counts = summed.get_column(COUNT).to_arrow().cast(pa.int64())
+    return kept.set_column(kept.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), counts)
+
+
+def _to_present(changes: pa.Table, replay: Replay, place: int) -> pa.Table:
+    """Carry changes of a window over all that was done to the table's columns after it."""
+    for step in replay.steps[place + 1 :]:
+        if isinstance(step, ChangeTable):
+            changes = carried(changes, step)
+    names = [name for name in changes.column_names if name.startswith("_cdc_")]
+    return changes.select([*names, *(column.name for column in replay.frame.schema.stored)])
+
+
+def carried(changes: pa.Table, step: ChangeTable) -> pa.Table:
+    """Return row changes from before a DDL as it leaves them: a row that it deletes becomes a delete of its key."""
+    columns = []
+    for change in step.changes:
+        if isinstance(change, DeleteRows):
+            changes = _deleted(changes, change)
+        elif not isinstance(change, Rekey):
+            columns.append(change)
+    return evolve_rows(changes, columns, step.schema)
+
+
+def _deleted(changes: pa.Table, change: DeleteRows) -> pa.Table:
+    from cdc_assets.ddl import polars_expr
+
+    gone = pa.repeat(pa.scalar(True), changes.num_rows)
+    if change.predicate is not None:
+        frame = pl.from_arrow(changes)
+        assert isinstance(frame, pl.DataFrame)
+        chosen = frame.select(polars_expr(change.predicate).fill_null(value=False).alias("gone"))
+        gone = chosen.get_column("gone").to_arrow()
+    ops = pc.if_else(gone, pa.scalar(int(Op.DELETE), pa.int8()), changes.column(OP))
+    return changes.set_column(changes.schema.get_field_index(OP), pa.field(OP, pa.int8()), ops)

@@ -1,0 +1,440 @@
+"""One window of one table: files -> decoded, checked, filtered and reduced changes. Runs on Spark executors.
+
+A record that does not fit makes the window fail, or is handed over for the quarantine. A file that cannot be trusted at
+all, and a record that was cut off, fail the window in any case: what else is missing is not known then.
+
+The same function serves the lake's tasks, which give it a share of the files, and everything that has no Spark.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.decoding.dedupe import FILE, SEQUENCE, reduce_changes
+from cdc_assets.decoding.upgrade import evolve_rows
+from cdc_assets.decoding.validate import check
+from cdc_assets.errors import MalformedData
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, decoder, record_reader
+from cdc_assets.model.reports import FileStats, Reject, Report
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.splits import DataFile
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso
+from cdc_assets.types.mysql_types import arrow_type
+
+__all__ = [
+    "MAX_REJECTS",
+    "Window",
+    "decode_window",
+    "merge_reports",
+    "read_window",
+    "rejected",
+    "sentence",
+    "sequences",
+]
+
+_BATCH_FILES, _BATCH_BYTES = 200, 16 << 20
+"""Files that are decoded before they are checked together."""
+
+MAX_REJECTS = 20
+"""Rejects that a report carries in full; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Changes of a step, with what reading them told. `rejects` are all records for the quarantine, with raw bytes."""
+
+    changes: pa.Table
+    report: Report
+    rejects: tuple[Reject, ...] = ()
+
+
+def read_window(
+    step: ApplyRows,
+    options: SinkOptions,
+    read: Callable[[str], bytes],
+    share: Iterable[int] | None = None,
+    quarantine: bool = False,
+) -> Window:
+    """Decode the step's files (or the `share` of them, by position) and reduce their changes of (lo, hi].
+
+    `read` returns the bytes of a path below the prefix (`Opener.read`).
+
+    Rows that do not fit are in the report, and with `quarantine` in `rejects`; a file that cannot be trusted at all is
+    one reject. Raises TableHeld for changes that a table without key cannot take.
+    """
+    started = time.monotonic()
+    found = decode_window(step, options, read, share, quarantine)
+    reduced = found.changes
+    if reduced.num_rows:
+        reduced = reduce_changes(reduced, step.schema, step.life.born_as)
+    return replace(found, changes=reduced, report=replace(found.report, seconds=time.monotonic() - started))
+
+
+def decode_window(
+    step: ApplyRows,
+    options: SinkOptions,
+    read: Callable[[str], bytes],
+    share: Iterable[int] | None = None,
+    quarantine: bool = False,
+) -> Window:
+    """Do what `read_window` does, but for the reduction: one row per row image, with FILE and SEQUENCE."""
+    started = time.monotonic()
+    deliveries = _Deliveries(step)
+    tables: list[pa.Table] = [_empty(step)]
+    reports: list[Report] = []
+    rejects: list[Reject] = []
+    for found in _read_files(step, range(len(step.files)) if share is None else share, options, read):
+        position, file = found.position, step.files[found.position]
+        changes, report, tail, kept_aside = _sorted_out(step, found, options, quarantine, deliveries)
+        reports.append(report)
+        rejects.extend(kept_aside)
+        if tail is not None:  # what was cut off is no older than the file's last whole record
+            tail = replace(tail, commit_ts=report.files[0].max_commit_ts)
+        if (
+            tail is not None
+            and _due(tail, step, _intervals(step, step.schemas[file.root, file.version][0]))
+            and not _delivered_again(tail, position, step, options, read)
+        ):
+            reports.append(Report(reject_count=1, rejects=(tail,)))
+        if changes.num_rows:
+            tables.append(changes if step.positions is None else _ordered_by_file(changes, position))
+    reports.append(Report(joints=tuple(step.files[position].path for position in deliveries.joints)))
+    report = merge_reports(reports, time.monotonic() - started)
+    return Window(pa.concat_tables(tables), report, tuple(rejects))
+
+
+def sequences(files: Sequence[DataFile]) -> tuple[int, ...]:
+    """Number the sequence of each file: the dates of one directory belong together, versions and dispatchers do not."""
+    known: dict[tuple[object, ...], int] = {}
+    return tuple(
+        known.setdefault((f.root, f.version, f.partition, f.dispatcher, len(f.path.rsplit("/", 1)[-1])), len(known))
+        for f in files
+    )
+
+
+def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
+    """Add reports up; the first rejects in file order are kept."""
+    rejects: list[Reject] = []
+    notes: dict[tuple[str, str], int] = {}
+    files: list[FileStats] = []
+    rows = count = quarantined = 0
+    joints: list[str] = []
+    newest: tuple[Tso, str] | None = None
+    for report in reports:
+        if report.newest is not None and (newest is None or report.newest[0] > newest[0]):
+            newest = report.newest
+        rows += report.rows
+        count += report.reject_count
+        quarantined += report.quarantined
+        rejects.extend(report.rejects[: MAX_REJECTS - len(rejects)])
+        files.extend(report.files)
+        joints.extend(report.joints)
+        for rule, n in report.notes.items():
+            notes[rule] = notes.get(rule, 0) + n
+    return Report(rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined, newest, tuple(joints))
+
+
+class _Deliveries:
+    """Says for each row of a step's files to which run of growing commit-ts it belongs.
+
+    A table with a key needs to know the number sequence only. For one without, a commit-ts that steps back starts a new
+    delivery; rows outside the window tell that too, so they are looked at before they are left out.
+    """
+
+    def __init__(self, step: ApplyRows) -> None:
+        self._sequence_of = sequences(step.files)
+        self._tell_apart = not step.schema.key and step.positions is None
+        self._lo, self._hi = step.lo, step.hi
+        self.joints: list[int] = []
+        self._last: dict[int, tuple[Tso, int]] = {}
+        self._count = 0
+
+    def of(self, position: int, changes: pa.Table) -> pa.Array:
+        """Return the delivery (int32) of each row of the file at `position`; files have to come in their order."""
+        sequence, n = self._sequence_of[position], changes.num_rows
+        if not self._tell_apart or not n:
+            return pa.repeat(pa.scalar(sequence, pa.int32()), n)
+        order = np.argsort(changes.column(LINE).to_numpy(), kind="stable")
+        ts = changes.column(COMMIT_TS).to_numpy()[order]
+        before, current = self._last.get(sequence, (ts[0] + 1, 0))
+        if ts[0] == before and self._lo < before <= self._hi:
+            self.joints.append(position)
+        back = np.diff(ts, prepend=before) < 0
+        fresh = np.cumsum(back)
+        numbers = np.where(fresh > 0, fresh + self._count, current)
+        self._count += int(fresh[-1])
+        self._last[sequence] = (int(ts[-1]), int(numbers[-1]))
+        placed = np.empty(n, np.int32)
+        placed[order] = numbers
+        return pa.array(placed)
+
+
+def sentence(reject: Reject) -> str:
+    """Say where a record does not fit and why, unless the reason already does."""
+    if reject.reason.startswith(reject.path):
+        return reject.reason
+    place = f"{reject.path} line {reject.line}" if reject.line else reject.path
+    column = f', column "{reject.column}"' if reject.column else ""
+    return f"{place}{column}: {reject.reason}"
+
+
+def rejected(step: ApplyRows, report: Report) -> MalformedData:
+    """The error of a window that was refused: how many records, and the first of them in full."""
+    first = report.rejects[0] if report.rejects else None
+    more = f" ({report.reject_count:,} such records in this window)" if report.reject_count > 1 else ""
+    text = sentence(first).rstrip(".") if first is not None else "records do not fit"
+    return MalformedData(
+        f"{text}{more}. Nothing of this window was written; the table stays at {step.lo}.",
+        ways=(
+            "Restore the file as TiCDC wrote it, or correct the settings that it is read by.",
+            "Let records that do not fit be kept aside and the rest be applied: setting quarantine, or --quarantine. "
+            "A file that was cut off, or that cannot be trusted at all, stops its table even so.",
+        ),
+        file=first.path if first else None,
+        line=first.line if first else None,
+        column=first.column if first else None,
+        table=str(step.life.born_as),
+        commit_ts=first.commit_ts if first else None,
+    )
+
+
+@dataclass(slots=True)
+class _Read:
+    """A file that was read and decoded, or what is wrong with all of it. `sound` files need no check of their own."""
+
+    position: int
+    data: bytes
+    decoded: Decoded | MalformedData
+    sound: bool = False
+
+
+def _read_files(
+    step: ApplyRows, positions: Iterable[int], options: SinkOptions, read: Callable[[str], bytes]
+) -> Iterator[_Read]:
+    """Decode files in order. They are checked together: a check costs as much for ten rows as for ten thousand."""
+    batch: list[_Read] = []
+    decode = decoder(options.protocol)
+    for position in positions:
+        file = step.files[position]
+        table, schema = step.schemas[file.root, file.version]
+        data = read(file.path)
+        decoded: Decoded | MalformedData
+        try:
+            decoded = decode(data, file.path, table, schema, options)
+        except MalformedData as error:
+            decoded = error
+        batch.append(_Read(position, data, decoded))
+        if len(batch) == _BATCH_FILES or sum(len(one.data) for one in batch) >= _BATCH_BYTES:
+            yield from _screened(batch, step)
+            batch = []
+    yield from _screened(batch, step)
+
+
+def _screened(batch: list[_Read], step: ApplyRows) -> list[_Read]:
+    """Mark the files of a batch that are sound; files of which one is not are checked one by one later."""
+    alike: dict[tuple[str, Tso], list[_Read]] = {}
+    for one in batch:
+        # What decoding noted of one file would loosen the check of the others.
+        if isinstance(one.decoded, Decoded) and not one.decoded.notes:
+            file = step.files[one.position]
+            alike.setdefault((file.root, file.version), []).append(one)
+    for where, files in alike.items():
+        tables = [one.decoded.changes for one in files if isinstance(one.decoded, Decoded)]
+        if len(files) < 2 or any(table.schema != tables[0].schema for table in tables):
+            continue
+        try:
+            sound = check(pa.concat_tables(tables), step.schemas[where][1], "", notes={}, limit=1).total == 0
+        except MalformedData:
+            sound = False
+        for one in files:
+            one.sound = sound
+    return batch
+
+
+def _sorted_out(
+    step: ApplyRows, found: _Read, options: SinkOptions, quarantine: bool, deliveries: _Deliveries
+) -> tuple[pa.Table, Report, Reject | None, tuple[Reject, ...]]:
+    position, data, decoded = found.position, found.data, found.decoded
+    file = step.files[position]
+    table, schema = step.schemas[file.root, file.version]
+    try:
+        if isinstance(decoded, MalformedData):
+            raise decoded
+        limit = None if quarantine else MAX_REJECTS
+        intervals = _intervals(step, table)
+        # Rows that do not fit, and those of other windows, tell all the same where a delivery begins.
+        changes = decoded.changes.append_column(SEQUENCE, deliveries.of(position, decoded.changes))
+        failed: Sequence[Reject] = ()
+        failed_count = 0
+        if not found.sound:
+            everything = changes
+            changes, failed, failed_count = check(everything, schema, file.path, notes=decoded.notes, limit=limit)
+            if failed_count > len(failed) and step.positions is None:
+                due = _in_window(everything, step, intervals)
+                _, failed, failed_count = check(due, schema, file.path, notes=decoded.notes, limit=limit)
+    except MalformedData as error:
+        reject = Reject(
+            file.path, int(error.where.get("line", 0)), error.message, column=str(error.where.get("column", ""))
+        )
+        return _empty(step), Report(reject_count=1, rejects=(reject,)), None, ()
+    stats = _stats(file, decoded, len(data))
+    due = changes if step.positions is not None else _in_window(changes, step, intervals)
+    rejects = tuple(r for r in (*decoded.rejects, *failed) if _due(r, step, intervals))
+    extra = max(0, failed_count - len(failed))
+    first = rejects[:MAX_REJECTS]
+    kept_aside = _with_raw(rejects, data, options) if quarantine else ()
+    last = pc.max(due.column(COMMIT_TS)).as_py()
+    report = Report(
+        stats.rows,
+        len(rejects) + extra,
+        first,
+        decoded.notes,
+        (stats,),
+        quarantined=len(kept_aside),
+        newest=None if last is None else (last, file.path),
+    )
+    rows, strangers = _evolved(due, schema, step, position, file)
+    if strangers is not None:
+        report = replace(report, reject_count=report.reject_count + 1, rejects=(*first, strangers)[:MAX_REJECTS])
+    return rows, report, decoded.tail, kept_aside
+
+
+def _with_raw(rejects: Iterable[Reject], data: bytes, options: SinkOptions) -> tuple[Reject, ...]:
+    """Give the records that a check refused their bytes: decoding has gone past them."""
+    rejects = tuple(rejects)
+    wanted = {reject.line for reject in rejects if not reject.raw}
+    found = record_reader(options.protocol)(data, wanted, options) if wanted else {}
+    return tuple(reject if reject.raw else replace(reject, raw=found.get(reject.line, b"")) for reject in rejects)
+
+
+def _delivered_again(
+    tail: Reject, position: int, step: ApplyRows, options: SinkOptions, read: Callable[[str], bytes]
+) -> bool:
+    """Tell whether a record that was cut off stands whole in another file, as it does after the writer's restart."""
+    if tail.commit_ts is None:
+        return True  # no transaction at or below the checkpoint is cut off for good: the writer had not flushed it
+    mine = step.files[position]
+    moment = re.search(rb'"es":\d+,', tail.raw) if options.protocol == "canal-json" else None
+    wanted = moment[0] if moment else tail.raw  # of a JSON record, what follows `es` differs each time it is written
+    for file in step.files:
+        earlier = (file.directory, file.dispatcher) == (mine.directory, mine.dispatcher) and file.number <= mine.number
+        if file.size == 0 or earlier:
+            continue
+        data = read(file.path)
+        if wanted in data and not data.endswith(wanted):
+            return True
+    return False
+
+
+def _intervals(step: ApplyRows, table: object) -> list[tuple[Tso, Tso]]:
+    return [(since, until) for name, since, until in step.names if name == table]
+
+
+def _in_window(changes: pa.Table, step: ApplyRows, intervals: list[tuple[Tso, Tso]]) -> pa.Table:
+    ts = changes.column(COMMIT_TS)
+    held = None
+    for since, until in intervals:
+        lo, hi = max(step.lo, since - 1), min(step.hi, until - 1)
+        inside = pc.and_(pc.greater(ts, pa.scalar(lo, pa.int64())), pc.less_equal(ts, pa.scalar(hi, pa.int64())))
+        held = inside if held is None else pc.or_(held, inside)
+    return changes.slice(0, 0) if held is None else changes.filter(held)
+
+
+def _due(reject: Reject, step: ApplyRows, intervals: Iterable[tuple[Tso, Tso]] = ()) -> bool:
+    """A record of unknown commit-ts is due in every window; one of a name's other holder is not this table's."""
+    ts = reject.commit_ts
+    if ts is None or step.positions is not None:
+        return True
+    return step.lo < ts <= step.hi and any(since <= ts < until for since, until in intervals)
+
+
+def _stats(file: DataFile, decoded: Decoded, read_bytes: int) -> FileStats:
+    """What the file told, under the size that was read: a file that was seen half will not be taken for known."""
+    bounds = pc.min_max(decoded.changes.column(COMMIT_TS)).as_py()
+    seen = [r.commit_ts for r in (*decoded.rejects, decoded.tail) if r is not None and r.commit_ts is not None]
+    lows = [t for t in (bounds["min"], *seen) if t is not None]
+    highs = [t for t in (bounds["max"], *seen) if t is not None]
+    lines = decoded.changes.column(LINE)
+    rows = (pc.count_distinct(lines).as_py() if len(lines) else 0) + len(decoded.rejects)
+    low, high = min(lows) if lows else None, max(highs) if highs else None
+    return FileStats(file.path, read_bytes, file.etag, rows, low, high, decoded.notes)
+
+
+def _evolved(
+    changes: pa.Table, schema: TableSchema, step: ApplyRows, position: int, file: DataFile
+) -> tuple[pa.Table, Reject | None]:
+    """Rows in the step's schema: those from before a DDL that the table took ahead go through it."""
+    if not step.evolutions:
+        return _mapped(changes, step.schema, position), None
+    parts: list[pa.Table] = []
+    strangers: Reject | None = None
+    since = step.lo
+    for number, target in enumerate((*(e.before for e in step.evolutions), step.schema)):
+        until = step.evolutions[number].at - 1 if number < len(step.evolutions) else step.hi
+        rows = _between(changes, since, until)
+        since = until
+        if not rows.num_rows:
+            continue
+        if not schema.decodes_like(target):
+            strangers = strangers or _stranger(rows, file)
+            continue
+        rows = _mapped(rows, target, position)
+        for evolution in step.evolutions[number:]:
+            rows = evolve_rows(rows, evolution.changes, evolution.after)
+        parts.append(_mapped(rows, step.schema, position))
+    return pa.concat_tables([_empty(step), *parts]), strangers
+
+
+def _between(changes: pa.Table, lo: Tso, hi: Tso) -> pa.Table:
+    ts = changes.column(COMMIT_TS)
+    return changes.filter(
+        pc.and_(pc.greater(ts, pa.scalar(lo, pa.int64())), pc.less_equal(ts, pa.scalar(hi, pa.int64())))
+    )
+
+
+def _stranger(rows: pa.Table, file: DataFile) -> Reject:
+    ts, line = rows.column(COMMIT_TS)[0].as_py(), rows.column(LINE)[0].as_py()
+    reason = (
+        f"the row of commit-ts {ts} is filed under version {file.version}, whose columns were not in force then. "
+        "Restore the schema file that is missing between them, or rebuild the table."
+    )
+    return Reject(file.path, line, reason, commit_ts=ts)
+
+
+def _mapped(changes: pa.Table, schema: TableSchema, position: int) -> pa.Table:
+    """Columns by name in the order of the schema, then the file and delivery; hidden columns become null."""
+    arrays = [changes.column(name) for name in (OP, COMMIT_TS, LINE)]
+    names = [OP, COMMIT_TS, LINE]
+    for column in schema.stored:
+        kind = arrow_type(column)
+        if column.name in changes.column_names:
+            array = changes.column(column.name)
+            arrays.append(array if array.type == kind else array.cast(kind))
+        else:
+            arrays.append(pa.chunked_array([pa.nulls(changes.num_rows, kind)]))
+        names.append(column.name)
+    place = pa.chunked_array([pa.repeat(pa.scalar(position, pa.int32()), changes.num_rows)])
+    return pa.table([*arrays, place, changes.column(SEQUENCE)], names=[*names, FILE, SEQUENCE])
+
+
+def _ordered_by_file(changes: pa.Table, position: int) -> pa.Table:
+    """Without commit-ts the place in the files is the order: it stands in for the commit-ts until they are written."""
+    base = pa.scalar(position << 40, pa.int64())
+    ordinal = pc.add(changes.column(LINE), base)
+    return changes.set_column(changes.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), ordinal)
+
+
+def _empty(step: ApplyRows) -> pa.Table:
+    fields = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
+    fields += [pa.field(column.name, arrow_type(column)) for column in step.schema.stored]
+    fields += [pa.field(FILE, pa.int32()), pa.field(SEQUENCE, pa.int32())]
+    return pa.schema(fields).empty_table()

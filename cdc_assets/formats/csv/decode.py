@@ -1,0 +1,449 @@
+"""TiCDC's CSV: bytes of a data file -> changes. Every option of `[sink.csv]` is read: `csv_dialect`, `csv_columns`.
+
+pyarrow converts the values while it reads; only when one does not fit is the file read again as bytes, so that
+`mysql_types.values` can tell which. Line numbers are record numbers: a record over several lines counts once, a header
+counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.formats.arrow_csv import Rows, Undo, undone
+from cdc_assets.formats.csv.columns import Layout, explain, hidden_columns, layout, layout_of_header
+from cdc_assets.formats.csv.dialect import Dialect, complete_bytes, dialect, fields, leading, read, records
+from cdc_assets.model.reports import Reject
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.types.mysql_types import LOSSY, Binary, Values, arrow_type, finish, misfit, values, wire_type
+
+__all__ = ["EXTENSION", "decode", "hidden_columns", "raw_records"]
+
+EXTENSION = ".csv"
+
+NULL_OR_TEXT = "NULL, or a text printed like the NULL marker because nothing is quoted"
+NOT_WRITTEN = "in the schema file but not in the rows: a virtual generated column, or one that a selector hides"
+BOM_SKIPPED = "a byte-order mark was skipped; TiCDC writes none, so the file was changed after it"
+_BOM = b"\xef\xbb\xbf"
+_OPS = {b"I": Op.INSERT, b"U": Op.UPDATE, b"D": Op.DELETE}
+_COMMIT_TS = Column("commit-ts", "BIGINT", nullable=False)
+_WORDS = pa.dictionary(pa.int32(), pa.binary())
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What is known before the first row is read. Rows stand between `start` and `end`; `first` is their first line."""
+
+    data: bytes
+    path: str
+    table: TableId
+    schema: TableSchema
+    options: SinkOptions
+    how: Dialect
+    columns: Layout
+    first: int
+    start: int
+    end: int
+
+    @property
+    def key(self) -> frozenset[str]:
+        return frozenset(self.schema.key) | {column.name for column in self.schema.columns if column.is_pk}
+
+    def error(self, message: str, line: int) -> MalformedData:
+        return MalformedData(message, path=self.path, line=line, table=str(self.table))
+
+
+class _Part(NamedTuple):
+    """The changes of one batch; `faults` are (line, reason, column, commit-ts)."""
+
+    changes: pa.RecordBatch
+    faults: list[tuple[int, str, str, int | None]]
+    notes: Counter[tuple[str, str]]
+
+
+def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> Decoded:
+    """Return the changes of a CSV file.
+
+    Columns hidden by a column selector, virtual ones, and those that the file's header does not name are absent from
+    `changes`. A row that does not fit is a Reject with the record's exact bytes, without terminator; `tail` is a last
+    record without terminator. Key columns are never changed by a lossy rule of the type table: such a row is a Reject.
+
+    Raises MalformedData when the bytes contradict the options (quote, delimiter, terminator, header, optional columns),
+    when every row has another number of fields than the schema promises, and when a row names another table;
+    BadSettings for options that TiCDC itself refuses.
+    """
+    if options.binary_encoding_method not in ("base64", "hex"):
+        raise BadSettings(f'binary-encoding-method "{options.binary_encoding_method}" is neither base64 nor hex.')
+    notes = Counter({("", BOM_SKIPPED): 1} if data.startswith(_BOM) else {})
+    file = _opened(data, path, table, schema, options)
+    for column in file.columns.absent:
+        notes[column.name, NOT_WRITTEN] += 1
+    if file.start == file.end:
+        return Decoded(_assembled([], file), (), _tail(file, 0), notes)
+    file = _with_handle_key_settled(file)
+    rows = _rows(file)
+    parts: list[_Part] = []
+    for batch, numbers in _numbered(rows):
+        parts.append(_part(batch, numbers, rows.undo, file))
+        notes.update(parts[-1].notes)
+    faults: list[tuple[int, str, str, int | None]] = [
+        (number + file.first, reason, "", None) for number, reason in rows.broken
+    ]
+    faults += [fault for part in parts for fault in part.faults]
+    total = len(rows.lines) + len(rows.broken)
+    return Decoded(_assembled(parts, file), _rejects(faults, file), _tail(file, total), notes)
+
+
+def raw_records(data: bytes, lines: Collection[int], options: SinkOptions) -> dict[int, bytes]:
+    """Return the bytes of the records with these numbers, without terminator; a header is number 1."""
+    how, start, first = dialect(options), len(_BOM) if data.startswith(_BOM) else 0, 1
+    if options.output_field_header and (cut := data.find(how.terminator, start)) >= 0:
+        start, first = cut + len(how.terminator), 2
+    numbered = enumerate(records(data, how, start, complete_bytes(data, how, start)), first)
+    return {line: raw for line, raw in numbered if line in lines}
+
+
+# --- before the first row ---------------------------------------------------------------------------------------------
+
+
+def _opened(data: bytes, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> _File:
+    how = dialect(options)
+    start = len(_BOM) if data.startswith(_BOM) else 0
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise MalformedData(
+            f"{path} starts with the mark of UTF-16; TiCDC writes UTF-8. Restore the original file.", path=path
+        )
+    columns, first = layout(options, table, schema), 1
+    if options.output_field_header and start < len(data):
+        names = how.delimiter.join(column.name.encode() for column in columns.columns)
+        at = data.find(names + how.terminator, start)  # a column's name may hold the terminator
+        cut = data.find(how.terminator, start) if at < 0 else at + len(names)
+        if cut < 0:
+            return _File(data, path, table, schema, options, how, columns, 1, start, start)
+        columns = layout_of_header(data[start:cut], how, columns, schema, path)
+        first, start = 2, cut + len(how.terminator)
+    file = _File(data, path, table, schema, options, how, columns, first, start, complete_bytes(data, how, start))
+    _check_quote(file)
+    _check_terminator(file)
+    return file
+
+
+def _check_quote(file: _File) -> None:
+    head, quote = file.data[file.start : file.start + 40].partition(b"\n")[0].rstrip(b"\r"), file.how.quote
+    if not head or (head.startswith(quote) if quote else head[:1] in _OPS):
+        return
+    if head.startswith(b"ticdc-meta$"):
+        raise file.error(
+            f"{file.path} starts with a header line. Set output-field-header in the changefeed TOML.",
+            file.first,
+        )
+    expected = f"the quote {quote.decode()}" if quote else "I, U or D without quotes"
+    raise file.error(
+        f'{file.path} line {file.first} starts with "{_shown(head)}" where {expected} is expected. '
+        f"The file was read with quote {quote.decode()!r}; if the changefeed has another, set it in its TOML.",
+        file.first,
+    )
+
+
+def _check_terminator(file: _File) -> None:
+    """Refuse a file whose records end otherwise: CR LF are only in quoted values, and LF is the end of CRLF too."""
+    told = file.how.terminator
+    rest = file.data[file.end :]
+    if told == b"\n" and file.data[file.start : file.end].endswith(b"\r\n"):
+        found = "CRLF"
+    elif told != b"\n" and next(records(rest, replace(file.how, terminator=b"\n")), None) is not None:
+        found = "LF"
+    else:
+        return
+    raise file.error(
+        f"{file.path} ends its records with {found}, and terminator {told.decode()!r} was expected. "
+        "Set terminator in the changefeed TOML as the changefeed has it; TiCDC's default is CRLF.",
+        file.first,
+    )
+
+
+def _with_handle_key_settled(file: _File) -> _File:
+    """The new architecture takes output-handle-key and writes no such column: find out which writer it was.
+
+    A header and the number of fields tell it. Without a header a virtual column may be missing in its place; then the
+    fourth or later field has to look unlike a handle: bare, or neither an integer nor in braces.
+    """
+    without = file.columns.without("handle-key")
+    if "handle-key" not in file.columns.meta or len(_first(file)) != without.size:
+        return file
+    if not file.options.output_field_header:
+        record = next(records(file.data, file.how, file.start, file.end))
+        found, _ = leading(record, file.how, len(without.meta) + 1)
+        text = found[-1] or b""
+        bare = file.how.quote and not record[leading(record, file.how, len(without.meta))[1] :].startswith(
+            file.how.quote
+        )
+        if not bare and (text.startswith(b"{") or text.lstrip(b"-").isdigit()):
+            raise file.error(
+                f"{file.path} line {file.first} has one field less than output-handle-key and the schema promise: the "
+                "handle key or a virtual generated column may be missing. The new architecture never writes the handle "
+                "key: take the option out for it, or turn output-field-header on.",
+                file.first,
+            )
+    return replace(file, columns=without)
+
+
+def _first(file: _File) -> list[bytes | None]:
+    record = next(records(file.data, file.how, file.start, file.end))
+    try:
+        return fields(record, file.how)
+    except ValueError:
+        return [*record.split(file.how.delimiter)]
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _rows(file: _File) -> Rows:
+    """Read the rows, converted where all values fit, else as bytes."""
+    names = [*file.columns.meta, *(f"#{place}" for place in range(len(file.columns.columns)))]
+    words = {name: _WORDS for name in file.columns.meta if name not in ("commit-ts", "handle-key")}
+    kinds = {f"#{place}": wire_type(column) for place, column in enumerate(file.columns.columns)}
+    stamp = {"commit-ts": pa.int64()} if "commit-ts" in file.columns.meta else {}
+    place = file.data, file.start, file.end, file.how, names
+    try:
+        rows = read(*place, {**words, **stamp, **kinds})
+    except pa.ArrowInvalid:
+        try:
+            rows = read(*place, {**words, **dict.fromkeys((*stamp, *kinds), pa.binary())})
+        except pa.ArrowInvalid as error:
+            raise file.error(f"{file.path} cannot be cut into records: {error}", file.first) from error
+    if not len(rows.lines) and rows.broken:
+        first, told = _first(file), rows.broken[0][1]
+        uneven = told.endswith("expected") and len(first) != file.columns.size
+        message = explain(first, file.how, file.columns, file.options, file.path)
+        raise file.error(message if uneven else f"{file.path} line {file.first}: {told}", file.first)
+    return rows
+
+
+def _numbered(rows: Rows) -> Iterator[tuple[pa.RecordBatch, pa.Int64Array]]:
+    start = 0
+    for batch in rows.batches:
+        if batch.num_rows:
+            yield batch, rows.lines.slice(start, batch.num_rows)
+        start += batch.num_rows
+
+
+class _Fault(NamedTuple):
+    """Rows (mask) that do not fit, with the texts to show; `say` empty means that the text does not fit the column."""
+
+    mask: pa.BooleanArray
+    texts: pa.Array
+    column: Column
+    say: str = ""
+
+    def reason(self, row: int) -> str:
+        value = self.texts[row].as_py()
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        if self.say:
+            return f'"{text}" {self.say}'
+        return f"NULL is not {self.column.type}" if value is None else misfit(text, self.column)
+
+
+def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File) -> _Part:
+    faults: list[_Fault] = []
+    masks: list[tuple[str, str, pa.BooleanArray]] = []
+    ops = _ops(batch, numbers, faults, file)
+    _check_table(batch, numbers, ops, undo, file)
+    stamps = _commit_stamps(batch, faults)
+    if "is-update" in file.columns.meta:
+        _check_flags(batch, faults, file)
+    arrays = {OP: ops, COMMIT_TS: stamps, LINE: pc.add(numbers, pa.scalar(file.first, pa.int64()))}
+    for place, column in enumerate(file.columns.columns):
+        texts = undone(batch.column(f"#{place}"), undo)
+        if file.how.null_text is not None:
+            texts = _told_from_null(texts, column, file, masks)
+        found = _converted(texts, column, file.options)
+        if column.name in file.key:
+            lossy = [(rule, mask) for rule, mask in found.notes.items() if rule in LOSSY]
+            faults += [
+                _Fault(mask, texts, column, f"is in a key, where no value is changed: {rule}") for rule, mask in lossy
+            ]
+            found = found.for_key()
+        if found.bad is not None:
+            faults.append(_Fault(found.bad, texts, column))
+        masks += [(column.name, rule, mask) for rule, mask in found.notes.items()]
+        arrays[column.name] = found.array
+    return _sifted(arrays, faults, masks, file)
+
+
+def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, faults: list[_Fault], file: _File) -> pa.Int8Array:
+    words = _words(batch.column("op"))
+    codes = pa.array([_OPS.get(word) for word in words.dictionary.to_pylist()], pa.int8())
+    ops = pa.repeat(codes[0], len(words)) if len(codes) == 1 and not words.null_count else codes.take(words.indices)
+    if ops.null_count == len(ops):
+        line = numbers[0].as_py() + file.first
+        raise file.error(
+            f'{file.path} line {line} has the operation "{_shown(words[0].as_py())}" where I, U or D is expected. '
+            f'The file was read with delimiter "{file.options.delimiter}" and quote {file.options.quote!r}. '
+            "If the changefeed uses others, add them to its changefeed TOML.",
+            line,
+        )
+    if ops.null_count:
+        faults.append(_Fault(ops.is_null(), words, _COMMIT_TS, "is no operation; I, U or D is expected"))
+    return ops
+
+
+def _words(array: pa.Array) -> pa.DictionaryArray:
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+
+
+def _check_table(batch: pa.RecordBatch, numbers: pa.Int64Array, ops: pa.Int8Array, undo: Undo, file: _File) -> None:
+    """Refuse a file with rows of another table; where the operation is none either, the row is just broken."""
+    for name, expected in (("schema", file.table.schema), ("table", file.table.table)):
+        words = _words(batch.column(name))
+        other = [_restored(word, undo) != expected.encode() for word in words.dictionary.to_pylist()]
+        if not any(other) and not words.null_count:
+            continue
+        strange = pc.and_(pa.array(other, pa.bool_()).take(words.indices).fill_null(True), pc.is_valid(ops))
+        row = pc.index(strange, True).as_py()
+        if row >= 0:
+            line = numbers[row].as_py() + file.first
+            named = _shown(_restored(words[row].as_py() or b"", undo))
+            raise file.error(
+                f'{file.path} line {line} names the {name} "{named}" where {file.table} is expected: it is a file of '
+                "another table, or its columns are others than the options say. Put the file back where TiCDC wrote "
+                "it, or correct the changefeed TOML.",
+                line,
+            )
+
+
+def _shown(raw: bytes | None) -> str:
+    return "" if raw is None else raw[:80].decode("utf-8", "replace")
+
+
+def _restored(word: bytes, undo: Undo) -> bytes:
+    for stand_in, meant in undo:
+        word = word.replace(stand_in, meant)
+    return word
+
+
+def _commit_stamps(batch: pa.RecordBatch, faults: list[_Fault]) -> pa.Int64Array:
+    if "commit-ts" not in batch.schema.names:
+        return pa.nulls(batch.num_rows, pa.int64())
+    texts = batch.column("commit-ts")
+    stamps = texts if pa.types.is_int64(texts.type) else values(texts, _COMMIT_TS).array
+    if stamps.null_count:
+        faults.append(_Fault(stamps.is_null(), texts, _COMMIT_TS, "is no commit-ts"))
+    return stamps
+
+
+def _check_flags(batch: pa.RecordBatch, faults: list[_Fault], file: _File) -> None:
+    words = _words(batch.column("is-update"))
+    wrong = pa.array([word not in (b"true", b"false") for word in words.dictionary.to_pylist()], pa.bool_())
+    wrong = wrong.take(words.indices).fill_null(True)
+    if wrong.true_count == len(wrong):
+        raise file.error(explain(_first(file), file.how, file.columns, file.options, file.path), file.first)
+    if wrong.true_count:
+        faults.append(_Fault(wrong, words, _COMMIT_TS, "is no is-update flag; true or false is expected"))
+
+
+def _told_from_null(
+    texts: pa.Array, column: Column, file: _File, masks: list[tuple[str, str, pa.BooleanArray]]
+) -> pa.Array:
+    """Without quotes a text may look like the NULL marker: it is the text where NULL cannot be, else a note."""
+    kind = wire_type(column)
+    if not texts.null_count or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return texts
+    if not column.nullable or column.name in file.key:
+        return texts.fill_null(pa.scalar(file.how.null_text, pa.binary()).cast(texts.type))
+    masks.append((column.name, NULL_OR_TEXT, texts.is_null()))
+    return texts
+
+
+def _converted(texts: pa.Array, column: Column, options: SinkOptions) -> Values:
+    if pa.types.is_binary(texts.type):
+        method = cast("Binary", options.binary_encoding_method)
+        return values(texts, column, timezone=options.timezone, binary=method)
+    return finish(texts, column, timezone=options.timezone)
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+def _sifted(
+    arrays: dict[str, pa.Array], faults: list[_Fault], masks: list[tuple[str, str, pa.BooleanArray]], file: _File
+) -> _Part:
+    """Leave out the rows with faults; the first fault of a row is its reason."""
+    batch = pa.RecordBatch.from_arrays([arrays[name] for name in _schema(file).names], schema=_schema(file))
+    found = []
+    if faults:
+        wrong = faults[0].mask
+        for fault in faults[1:]:
+            wrong = pc.or_(wrong, fault.mask)
+        for row in pc.indices_nonzero(wrong).to_pylist():
+            fault = next(one for one in faults if one.mask[row].as_py())
+            line, stamp = arrays[LINE][row].as_py(), arrays[COMMIT_TS][row].as_py()
+            found.append((line, fault.reason(row), "" if fault.column is _COMMIT_TS else fault.column.name, stamp))
+        kept = pc.invert(wrong)
+        batch = batch.filter(kept)
+        masks = [(column, rule, pc.and_(mask, kept)) for column, rule, mask in masks]
+    notes = Counter({(column, rule): mask.true_count for column, rule, mask in masks if mask.true_count})
+    return _Part(batch, found, notes)
+
+
+def _schema(file: _File) -> pa.Schema:
+    written = {column.name for column in file.columns.columns}
+    data = [pa.field(one.name, arrow_type(one)) for one in file.schema.columns if one.name in written]
+    own = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
+    return pa.schema([*own, *data])
+
+
+def _rejects(faults: list[tuple[int, str, str, int | None]], file: _File) -> tuple[Reject, ...]:
+    """Give each fault (line, reason, column, commit-ts) its record, in the order of the file."""
+    if not faults:
+        return ()
+    lines = {line for line, *_ in faults}
+    numbered = enumerate(records(file.data, file.how, file.start, file.end), file.first)
+    raws = {line: raw for line, raw in numbered if line in lines}
+    return tuple(
+        Reject(file.path, line, reason, raws[line], column, _commit_ts(raws[line], file) if stamp is None else stamp)
+        for line, reason, column, stamp in sorted(faults, key=lambda fault: fault[0])
+    )
+
+
+def _tail(file: _File, total: int) -> Reject | None:
+    raw = file.data[file.end :]
+    if not raw:
+        return None
+    reason = "the last record has no terminator after it: the file was cut off, or is still being written"
+    return Reject(file.path, file.first + total, reason, raw, commit_ts=_least_commit_ts(raw, file))
+
+
+def _least_commit_ts(raw: bytes, file: _File) -> int | None:
+    """Return the commit-ts of a record that was cut off, or the least that it can be where its last digits are gone.
+
+    A TSO of our time has 18 digits.
+    """
+    known = _commit_ts(raw, file)
+    if known is not None or "commit-ts" not in file.columns.meta:
+        return known
+    found, at = leading(raw, file.how, 3)
+    rest = raw[at:]
+    return int(rest.ljust(18, b"0")) if len(found) == 3 and rest.isdigit() and len(rest) < 20 else None
+
+
+def _commit_ts(raw: bytes, file: _File) -> int | None:
+    """Return the commit-ts of a record that may be broken or cut off, None where it cannot be read."""
+    if "commit-ts" not in file.columns.meta:
+        return None
+    found, _ = leading(raw, file.how, 4)
+    text = found[3] if len(found) == 4 else None
+    return int(text) if text is not None and text.isdigit() and len(text) < 20 else None
+
+
+def _assembled(parts: list[_Part], file: _File) -> pa.Table:
+    return pa.Table.from_batches([part.changes for part in parts], schema=_schema(file))

@@ -1,0 +1,238 @@
+"""How a CSV file is cut into records and fields: TiCDC's four options as bytes, and two ways to read them.
+
+TiCDC quotes every string and prints numbers, booleans and NULL bare; a quote inside is doubled, everything else is raw,
+so records may span lines. Without quotes it escapes backslash, CR, LF and each byte of a whole delimiter instead.
+
+`read` hands the bytes to pyarrow. Where pyarrow cannot know the option (delimiters of two or three bytes, other
+terminators, backslash escapes) the bytes are first rewritten with stand-ins, bytes that occur nowhere in the file, and
+the values get their own bytes back afterwards: exact, and still at pyarrow's speed. What is left (markers that look
+like structure, delimiters that overlap themselves without quotes) is cut record by record with `fields`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import islice
+
+import pyarrow as pa
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.formats.arrow_csv import Plain, Rows, one_by_one, read_plain
+from cdc_assets.model.sink_options import SinkOptions
+
+__all__ = ["Dialect", "complete_bytes", "dialect", "fields", "leading", "read", "records"]
+
+_STAND_INS = [bytes([code]) for code in (*range(1, 9), *range(14, 32), 127)]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The four options as bytes; `quote` is empty in no-quote mode."""
+
+    delimiter: bytes
+    quote: bytes
+    null: bytes
+    terminator: bytes
+
+    @cached_property
+    def null_text(self) -> bytes | None:
+        """The text that is printed like the NULL marker; None where quotes or an escape set all texts apart."""
+        if self.quote:
+            return None
+        try:
+            text = self.unescaped(self.null)
+        except ValueError:
+            return None
+        for written, bare in self._escapes.items():
+            text = text.replace(bare, written)
+        return self.unescaped(self.null) if text == self.null else None
+
+    def unescaped(self, written: bytes) -> bytes:
+        """Return what a field without quotes stands for. Raises ValueError for an escape that TiCDC does not write."""
+        return self._escaped.sub(lambda escape: _unescape(escape[0], self), written)
+
+    @cached_property
+    def _escapes(self) -> Mapping[bytes, bytes]:
+        """No-quote mode: what is written -> what it stands for.
+
+        TiCDC writes a backslash before each byte of a delimiter, and each byte as a rune: those above 127 take two.
+        """
+        runes = b"".join(b"\\" + chr(byte).encode() for byte in self.delimiter)
+        plain = b"".join(b"\\" + self.delimiter[at : at + 1] for at in range(len(self.delimiter)))
+        return {b"\\\\": b"\\", runes: self.delimiter, plain: self.delimiter, b"\\r": b"\r", b"\\n": b"\n"}
+
+    @cached_property
+    def _escaped(self) -> re.Pattern[bytes]:
+        return re.compile(b"|".join(map(re.escape, self._escapes)) + rb"|\\", re.DOTALL)
+
+    @cached_property
+    def _field(self) -> re.Pattern[bytes]:
+        end, null, quote = rb"(?=%b|\Z)" % re.escape(self.delimiter), re.escape(self.null), re.escape(self.quote)
+        if quote:
+            text = rb"%b(?P<text>[^%b]*(?:%b%b[^%b]*)*)%b" % (quote, quote, quote, quote, quote, quote)
+            return re.compile(rb"(?:%b|(?P<null>%b)|(?P<bare>(?!%b).*?))%b" % (text, null, quote, end), re.DOTALL)
+        bare = rb"(?:\\.|(?!%b).)*" % re.escape(self.delimiter)
+        return re.compile(rb"(?:(?P<null>%b)|(?P<text>%b))%b" % (null, bare, end), re.DOTALL)
+
+
+def dialect(options: SinkOptions) -> Dialect:
+    """Return the options as bytes. Raises BadSettings for what TiCDC itself refuses or what cannot be read back."""
+    found = Dialect(*(text.encode() for text in (options.delimiter, options.quote, options.null, options.terminator)))
+    wrong = ""
+    if not 1 <= len(found.delimiter) <= 3 or set(found.delimiter) & set(b"\r\n"):
+        wrong = f'delimiter "{options.delimiter}": 1 to 3 bytes without CR and LF are expected'
+    elif len(found.quote) > 1 or found.quote in (b"\r", b"\n"):
+        wrong = f'quote "{options.quote}": one character or none is expected'
+    elif set(found.quote) & set(found.delimiter):
+        wrong = f'quote "{options.quote}" is part of the delimiter "{options.delimiter}"'
+    elif not found.terminator:
+        wrong = "an empty terminator: records run together and cannot be told apart"
+    elif set(found.terminator) & set(found.quote):
+        wrong = f'quote "{options.quote}" is part of the terminator'
+    elif re.fullmatch(r"[-+]?(\d|\.\d|inf|nan)[-+.\w]*|true|false", options.null, re.IGNORECASE):
+        wrong = (
+            f'null "{options.null}": a number or boolean of that text is printed alike, so NULL cannot be told from it'
+        )
+    if wrong:
+        raise BadSettings(
+            f"The CSV options have {wrong}. Give the changefeed TOML that the changefeed was created with."
+        )
+    return found
+
+
+# --- records and fields, one by one -----------------------------------------------------------------------------------
+
+
+def complete_bytes(data: bytes, how: Dialect, start: int = 0) -> int:
+    """Return where the whole records that begin at `start` end; what follows is a record without terminator."""
+    odd, end = data.count(how.quote, start) & 1 if how.quote else 0, len(data)
+    if not odd and data.endswith(how.terminator):
+        return end
+    while (found := data.rfind(how.terminator, start, end)) >= 0:
+        odd ^= data.count(how.quote, found, end) & 1 if how.quote else 0
+        if not odd:
+            return found + len(how.terminator)
+        end = found
+    return start
+
+
+def records(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Yield the records between two offsets, each without its terminator."""
+    end, scan, odd = len(data) if end is None else end, start, 0
+    while (found := data.find(how.terminator, scan, end)) >= 0:
+        if how.quote:
+            odd ^= data.count(how.quote, scan, found) & 1
+        scan = found + len(how.terminator)
+        if not odd:
+            yield data[start:found]
+            start = scan
+
+
+def fields(record: bytes, how: Dialect) -> list[bytes | None]:
+    """Return the fields of one record as raw values, None for NULL. Raises ValueError that says what is wrong."""
+    if not how.quote and record.split(how.delimiter) != record.rsplit(how.delimiter):
+        raise ValueError(
+            f'a value ends with a part of the delimiter "{how.delimiter.decode()}": its end cannot be told'
+        )
+    found, at = _cut(record, how, len(record))
+    if at <= len(record):
+        raise ValueError(f"field {len(found) + 1} goes on after its closing quote")
+    return found
+
+
+def leading(record: bytes, how: Dialect, count: int) -> tuple[list[bytes | None], int]:
+    """Return up to `count` fields that have a delimiter after them, and where the rest of the record starts."""
+    try:
+        found, at = _cut(record, how, count)
+    except ValueError:
+        return [], 0
+    return (found, at) if at <= len(record) else (found[:-1], len(record))
+
+
+def _cut(record: bytes, how: Dialect, count: int) -> tuple[list[bytes | None], int]:
+    """Return at most `count` fields and where the next one starts; that is behind the end after the last."""
+    found: list[bytes | None] = []
+    at = 0
+    while at <= len(record) and len(found) <= count and (match := how._field.match(record, at)) is not None:
+        if len(found) == count:
+            break
+        named = match.groupdict()
+        if named["null"] is not None:
+            found.append(None)
+        elif named["text"] is None:
+            found.append(named["bare"])
+        elif how.quote:
+            found.append(named["text"].replace(how.quote * 2, how.quote))
+        else:
+            found.append(how.unescaped(named["text"]))
+        at = match.end() + len(how.delimiter)
+    return found, at
+
+
+def _unescape(escape: bytes, how: Dialect) -> bytes:
+    if escape == b"\\":
+        raise ValueError("a backslash that escapes nothing; TiCDC doubles it where quote is empty")
+    return how._escapes[escape]
+
+
+# --- all records at once ----------------------------------------------------------------------------------------------
+
+
+def read(
+    data: bytes, start: int, end: int, how: Dialect, names: Sequence[str], types: Mapping[str, pa.DataType]
+) -> Rows:
+    """Cut the whole records between two offsets into the columns of `types`, a selection of `names`.
+
+    Types other than binary are converted while reading: raises ArrowInvalid when a value does not fit, and the caller
+    reads again as binary. Raises MalformedData for a record that is too big for one block.
+    """
+    plain = _plainly(data, start, end, how)
+    if plain is None:
+        return one_by_one(records(data, how, start, end), partial(fields, how=how), names, types)
+    return read_plain(plain, names, types)
+
+
+def _plainly(data: bytes, start: int, end: int, how: Dialect) -> Plain | None:
+    """Return bytes that pyarrow cuts as TiCDC meant them, or None where no rewriting is exact."""
+    structure = set(how.delimiter) | set(how.terminator) | set(how.quote) | set(b"\r\n")
+    if set(how.null) & structure or set(how.delimiter) & set(how.terminator):
+        return None
+    ended = how.terminator in (b"\n", b"\r\n")
+    quote: str | bool = how.quote.decode() or False
+    single = len(how.delimiter) == 1
+    if quote and single and ended:
+        whole = pa.py_buffer(data).slice(start, end - start)
+        return Plain(whole, how.delimiter.decode(), quote, how.null.decode(), ())
+    ambiguous = how.null.endswith(b"\\") or _overlaps_itself(how.delimiter) or b"\\" in how.delimiter + how.terminator
+    if not quote and ambiguous:
+        return None
+    taken = how.null + how.delimiter + how.terminator
+    free = list(islice((byte for byte in _STAND_INS if byte not in taken and byte not in data), 8))
+    if len(free) < 8:
+        return None
+    delimiter, ending, *rest = free
+    body, null = data[start:end], how.null
+    undo = [] if ended else [(b"\n", how.terminator)]
+    swaps = [] if quote else list(how._escapes.items())
+    if not ended:
+        body = body.replace(how.terminator, ending)
+        swaps += [(b"\n", b"\n"), (b"\r", b"\r")]
+    for (written, meant), stand_in in zip(swaps, rest, strict=False):
+        null = null.replace(written, stand_in)
+        if written in body:
+            body = body.replace(written, stand_in)
+            undo.append((stand_in, meant))
+    if not single:
+        body = body.replace(how.delimiter, delimiter)
+        undo.insert(0, (delimiter, how.delimiter))
+    if not ended:
+        body = body.replace(ending, b"\n")
+    between = how.delimiter if single else delimiter
+    return Plain(pa.py_buffer(body), between.decode(), quote, null.decode(), undo)
+
+
+def _overlaps_itself(delimiter: bytes) -> bool:
+    return any(delimiter[:size] == delimiter[-size:] for size in range(1, len(delimiter)))

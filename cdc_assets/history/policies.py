@@ -1,0 +1,134 @@
+"""What people decided about DDL, ahead by kind (policies) or about a single one (releases), and what follows from it.
+
+schema before + file ──▶ kinds ──▶ Rules.decide ──▶ apply     evolve, as the DDL says
+                                                    skip      follow: rows stay, columns are the file's
+                                                    rebuild   follow, and no row is left
+                                                    hold      with the ways out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cdc_assets import ddl
+from cdc_assets.ddl.kept_columns import _emptied, _with_kept, bare, with_facts
+from cdc_assets.errors import CdcError
+from cdc_assets.history.releases import Release, Releases, ways_out
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema_changes import SchemaChange
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.tso import Tso
+
+__all__ = ["Decision", "Evolved", "Rules", "born", "by_policy", "evolved", "ways_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`way` is apply, skip, rebuild or hold; `keep` says that the lake keeps what the source drops.
+
+    `kind` is the kind of DDL whose policy decided, `release` the person's decision that did.
+    """
+
+    way: str = "apply"
+    keep: bool = False
+    kind: str = ""
+    release: Release | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Policies by kind of DDL, and releases by life and version. A release takes the place of every policy."""
+
+    policies: Mapping[str, str] = field(default_factory=dict)
+    releases: Releases = field(default_factory=dict)
+
+    def release(self, life: Life | None, version: Tso) -> Release | None:
+        """Return what a person decided about a DDL."""
+        return self.releases.get((life, version)) if life is not None else None
+
+    def decide(self, life: Life, version: Tso, kinds: Sequence[str]) -> Decision:
+        """Return the decision about a DDL of these kinds: the strictest of their policies, hold before skip."""
+        release = self.release(life, version)
+        if release is not None:
+            return Decision(release.way, release=release)
+        told = {self.policies.get(kind, "apply"): kind for kind in reversed(kinds)}
+        way = next((way for way in ("hold", "skip") if way in told), "apply")
+        return Decision(way, "keep" in told, told.get(way, ""))
+
+
+def by_policy(file: SchemaFile, kind: str) -> str:
+    """Return the reason of a hold that a policy asked for."""
+    text = file.query or "columns changed without DDL text"
+    return f'{file.table} at {file.version}: {text}. The policy for "{kind}" is to hold it until a person decides.'
+
+
+def ways_of(error: CdcError) -> tuple[str, ...]:
+    """Return the ways out that an error names."""
+    ways = error.where.get("ways", ())
+    return tuple(ways) if isinstance(ways, (tuple, list)) else (str(ways),)
+
+
+@dataclass(frozen=True, slots=True)
+class Evolved:
+    """What a schema file means for a table. A `reason` says that it is held, `ways` how it is released."""
+
+    after: TableSchema
+    changes: tuple[SchemaChange, ...] = ()
+    reason: str = ""
+    ways: tuple[str, ...] = ()
+    release: Release | None = None
+
+
+def evolved(
+    before: TableSchema,
+    file: SchemaFile,
+    collation: str | None,
+    rules: Rules,
+    table: tuple[Life, TableId],
+    key: tuple[str, ...] | None = None,
+) -> Evolved:
+    """Decide a schema file of a table (its life and name) and carry the decision out on its schema.
+
+    `key` is the one that the settings give.
+    """
+    source, error = bare(before), None
+    try:
+        after, changes = ddl.evolve(source, file, collation)
+    except CdcError as problem:
+        error, after, changes = problem, with_facts(file, source), ()
+    decision = rules.decide(table[0], file.version, ddl.kinds(file, changes))
+    try:
+        if decision.way in ("skip", "rebuild"):
+            after, changes = ddl.follow(source, file, collation, empty=decision.way == "rebuild")
+            error = None
+        if decision.way == "rebuild":
+            changes = _emptied(changes)
+        if error is None:
+            after, changes = _with_kept(before, after, changes, file, decision.keep, key)
+    except CdcError as problem:
+        error = problem
+    if error is None and decision.way != "hold":
+        return Evolved(after, tuple(changes), release=decision.release)
+    reason = error.message if error is not None else by_policy(file, decision.kind)
+    offered = ("apply" if error is not None else "as written", "skip", "rebuild")
+    more = ways_of(error) if error is not None else ()
+    return Evolved(after, (), reason, ways_out(table[1], file.version, offered, more), decision.release)
+
+
+def born(
+    file: SchemaFile, like: TableSchema | None, collation: str | None, decision: Decision, reason: str = ""
+) -> Evolved:
+    """Decide a schema file that begins a table. `reason` says why it is held anyway: what it holds is not known."""
+    offered: tuple[str, ...] = ("apply", "skip")
+    more: tuple[str, ...] = ()
+    if not reason and decision.way == "hold":
+        reason, offered = by_policy(file, decision.kind), ("as written",)
+    try:
+        schema = ddl.create(file, like, collation)
+    except CdcError as error:
+        schema, reason, more = with_facts(file, None), error.message, ways_of(error)
+    if reason and decision.way in ("skip", "rebuild"):
+        return Evolved(ddl.create(replace(file, query="", type=0), like, collation))
+    return Evolved(schema, (), reason, ways_out(file.table, file.version, offered, more) if reason else ())

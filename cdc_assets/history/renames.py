@@ -1,0 +1,82 @@
+"""Several renames of one version -> who is called what afterwards. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+
+from cdc_assets import ddl
+from cdc_assets.history.releases import Releases
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["Unresolved", "resolve", "told_renames"]
+
+
+def told_renames(
+    held: Mapping[TableId, Life], version: Tso, targets: Container[TableId], releases: Releases
+) -> dict[TableId, TableId]:
+    """Return new name -> present name of the tables whose rename a person gave, where a schema file leads there."""
+    found: dict[TableId, TableId] = {}
+    for name, life in held.items():
+        release = releases.get((life, version))
+        if release is not None and release.way == "apply":
+            pairs = ddl.rename_pairs(release.text, name.schema)
+            found.update({new: name for old, new in pairs if old == name and new in targets})
+    return found
+
+
+class Unresolved(Exception):
+    """The renames of one statement cannot be told apart."""
+
+
+def resolve(moves: Mapping[TableId, TableId], held: set[TableId]) -> dict[TableId, TableId]:
+    """Return new name -> name before the statement, for the moves {to: source} of one version.
+
+    The old architecture names every source as of before the statement, so a table that moves in hops is the source of
+    several moves (`a TO tmp, b TO a, tmp TO b` is filed as a→tmp, b→a, a→b); the new one may name hops literally.
+    Every order of the moves that can be executed is tried; raises Unresolved unless all of them end alike.
+    """
+    unknown = [source for source in moves.values() if source not in held and source not in moves]
+    if unknown:
+        raise Unresolved(f"{unknown[0]} is not known under that name; its CREATE TABLE or rows are not in the feed")
+    ends = {tuple(sorted(end.items())) for end in _executions(tuple(moves.items()), held)}
+    if not ends:
+        raise Unresolved("the renames of this statement cannot be carried out in any order")
+    if len(ends) > 1:
+        raise Unresolved("the renames of this statement can be carried out in more than one way with different results")
+    return {to: source for source, to in ends.pop()}
+
+
+def _executions(moves: tuple[tuple[TableId, TableId], ...], held: set[TableId]) -> Iterator[dict[TableId, TableId]]:
+    """Yield {name before: name after} of each executable order; without hops there is one."""
+    if len({source for _, source in moves} & held) == len(moves):
+        yield {source: to for to, source in moves}
+        return
+
+    def go(left: frozenset[tuple[TableId, TableId]], at: dict[TableId, TableId]) -> Iterator[dict[TableId, TableId]]:
+        # `at` maps the present name of each table to its name before the statement.
+        if not left:
+            yield {before: now for now, before in at.items() if before in {_root(s, moves, held) for _, s in moves}}
+            return
+        for to, source in left:
+            now = next((n for n, before in at.items() if before == source), None) if source in held else None
+            if source not in held:
+                now = source if source in at else None
+            if now is None or (to in at and to != now):
+                continue
+            moved = {n: b for n, b in at.items() if n != now}
+            moved[to] = at[now]
+            yield from go(left - {(to, source)}, moved)
+
+    yield from go(frozenset(moves), {name: name for name in held})
+
+
+def _root(source: TableId, moves: tuple[tuple[TableId, TableId], ...], held: set[TableId]) -> TableId:
+    """Follow a literal hop back to the name before the statement."""
+    by_target = dict(moves)
+    seen: set[TableId] = set()
+    while source not in held and source in by_target and source not in seen:
+        seen.add(source)
+        source = by_target[source]
+    return source

@@ -1,0 +1,1 @@
+"""Bytes from any storage, with patience."""

@@ -1,0 +1,93 @@
+"""The JVM's class-data archive, and `python -m cdc_assets.jvm.class_data`, which makes it once.
+
+A JVM spends most of its first seconds on reading, checking and linking some twenty thousand classes of Spark and
+Iceberg. An archive of them, written at the end of a training run, is mapped into later JVMs as it is. It is bound to
+the Java build and to the jars: its name tells of which ones, and Java itself refuses one that does not fit and goes on
+without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from cdc_assets.errors import SetupError
+from cdc_assets.jvm.jars import spark_jars
+from cdc_assets.jvm.java import find_java, share_dirs, spark_home, writable_share_dir
+
+__all__ = ["class_data_options", "main", "make_class_data"]
+
+_QUIET = "-Xlog:disable"
+"""What Java would say of an archive that does not fit is for nobody: it goes on without."""
+
+
+def class_data_options() -> list[str]:
+    """Return the JVM options that use the archive; none where it was not made. Raises SetupError without jars."""
+    name = _file_name()
+    for place in share_dirs():
+        archive = place / "class-data" / name
+        if archive.exists():
+            return [f"-XX:SharedArchiveFile={archive}", _QUIET] if " " not in str(archive) else []
+    return []
+
+
+def make_class_data() -> Path | None:
+    """Make the archive unless it is there; return its path, None when this Java cannot write one.
+
+    It gets its name when it is complete, so that runs which start meanwhile see none or all of it. Raises SetupError.
+    """
+    target = writable_share_dir() / "class-data" / _file_name()
+    if target.exists():
+        return target
+    target.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as place:
+        made = Path(place, "made.jsa")
+        print("making the JVM's class-data archive, which later starts are faster by", file=sys.stderr)
+        command = [
+            sys.executable,
+            "-m",
+            "cdc_assets.lake.spark.training",
+            place,
+            f"-XX:ArchiveClassesAtExit={made}",
+            _QUIET,
+        ]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        if not made.exists():
+            return None
+        os.replace(made, target)
+    for old in target.parent.glob("*.jsa"):
+        if old != target:
+            with contextlib.suppress(OSError):
+                old.unlink()
+    return target
+
+
+def _file_name() -> str:
+    """Name the Java build and every jar on the class path by what tells them apart."""
+    java = find_java()
+    release = java / "release"
+    told = [str(java), release.read_text() if release.exists() else ""]
+    for jar in [*sorted(spark_home().glob("jars/*.jar")), *spark_jars()]:
+        found = jar.stat()
+        told.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:20] + ".jsa"
+
+
+def main() -> int:
+    """Make the archive and say where it is; exit code 2 with the reason when that is not possible."""
+    try:
+        path = make_class_data()
+    except SetupError as error:
+        print(f"cdc-assets: {error}", file=sys.stderr)
+        return 2
+    print(path if path is not None else "this Java wrote no class-data archive; sessions start without one")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

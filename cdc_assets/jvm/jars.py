@@ -1,0 +1,171 @@
+"""The jars that Spark loads beside its own, and `python -m cdc_assets.jvm.jars`, which fetches them once.
+
+They are resolved by the Ivy inside Spark, so a mirror that Spark knows of (`DEFAULT_ARTIFACT_REPOSITORY`, or
+`spark.jars.ivySettings` in the `spark-defaults.conf` of `SPARK_CONF_DIR`) serves here too, and a local Maven
+repository is looked at first. What arrives must have the pinned checksum. Sessions then load the files by path: no
+network, and six seconds less than resolving them at every start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cdc_assets.errors import SetupError
+from cdc_assets.jvm.java import prepare_environment, share_dirs, spark_home, writable_share_dir
+
+__all__ = ["JARS", "Jar", "fetch_jars", "main", "spark_jars"]
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """A jar by its Maven coordinates `group:artifact:version`, with the SHA-256 of its bytes."""
+
+    coordinates: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        _, artifact, version = self.coordinates.split(":")
+        return f"{artifact}-{version}.jar"
+
+
+JARS = (
+    Jar(
+        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+        "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
+    ),
+    Jar(
+        "org.xerial:sqlite-jdbc:3.53.0.0",
+        "303e8150100982f2ed7d1b82d897278ef7744bd494c28ad4e7042b7914591697",
+    ),
+)
+"""Iceberg for Spark 4.1, and the driver of the catalog that needs no service."""
+
+
+def spark_jars() -> tuple[Path, ...]:
+    """Return the paths of JARS, for `spark.jars`. Raises SetupError when they were never fetched."""
+    found = [_find(jar) for jar in JARS]
+    missing = [jar.file_name for jar, path in zip(JARS, found, strict=True) if path is None]
+    if missing:
+        raise SetupError(
+            f"Spark's jars are not here: {', '.join(missing)}; looked in "
+            f"{', '.join(str(place / 'jars') for place in share_dirs())}. "
+            f"Run `make setup`, or `{sys.executable} -m cdc_assets.jvm.jars`, once with network."
+        )
+    return tuple(path for path in found if path is not None)
+
+
+def fetch_jars() -> tuple[Path, ...]:
+    """Fetch what is missing of JARS and return the paths of all; nothing is done when all are there and whole.
+
+    A file gets its name only after its checksum was right, so an interrupted fetch leaves nothing that counts. Raises
+    SetupError with what Ivy said, JavaMissing.
+    """
+    missing = [jar for jar in JARS if not _is_whole(_find(jar), jar)]
+    if missing:
+        target = writable_share_dir() / "jars"
+        target.mkdir(exist_ok=True)
+        print(f"fetching {', '.join(jar.file_name for jar in missing)} through Spark's Ivy", file=sys.stderr)
+        with tempfile.TemporaryDirectory(dir=target) as ivy:
+            said = _resolve(missing, ivy)
+            for jar in missing:
+                arrived = next(Path(ivy, "jars").glob(f"*_{jar.file_name}"), None)
+                if not _is_whole(arrived, jar):
+                    raise SetupError(_explain(jar, arrived, target, said))
+                shutil.move(str(arrived), target / jar.file_name)
+    return spark_jars()
+
+
+def _find(jar: Jar) -> Path | None:
+    for place in share_dirs():
+        path = place / "jars" / jar.file_name
+        if path.exists():
+            return path
+    return None
+
+
+def _is_whole(path: Path | None, jar: Jar) -> bool:
+    return path is not None and hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256
+
+
+def _resolve(jars: list[Jar], ivy: str) -> str:
+    """Let Spark resolve the jars into `ivy`/jars by submitting a program that does nothing; return what it printed."""
+    prepare_environment()
+    nothing = Path(__file__).with_name("__init__.py")
+    options = {
+        "--master": "local[1]",
+        "--packages": ",".join(jar.coordinates for jar in jars),
+        "--conf": f"spark.jars.ivy={ivy}",
+        "--driver-java-options": " ".join(["-Djava.awt.headless=true", *_proxy_options()]),
+    }
+    command = [str(spark_home() / "bin" / "spark-submit")]
+    for option in options.items():
+        command += option
+    done = subprocess.run(
+        [*command, str(nothing)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.stdout
+
+
+def _proxy_options() -> list[str]:
+    """Translate the proxy variables that pip reads into Java's properties, which are all that Ivy knows."""
+    options = []
+    for scheme in ("http", "https"):
+        address = _environment(f"{scheme}_proxy")
+        proxy = urlsplit(address if "//" in address else f"//{address}")
+        if proxy.hostname:
+            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+    if options:
+        direct = [host.strip() for host in _environment("no_proxy").split(",") if host.strip()]
+        options.append("-Dhttp.nonProxyHosts=" + "|".join(f"*{host}" if host[0] == "." else host for host in direct))
+    return options
+
+
+def _environment(name: str) -> str:
+    return os.environ.get(name) or os.environ.get(name.upper()) or ""
+
+
+def _explain(jar: Jar, arrived: Path | None, target: Path, said: str) -> str:
+    if arrived is not None:
+        return (
+            f"{jar.file_name} arrived with another SHA-256 than the pinned {jar.sha256}: a repository or a proxy "
+            f"changed it. Put the right file into {target} yourself, or use another repository."
+        )
+    lines = list(dict.fromkeys(line.strip(": \t") for line in said.splitlines() if _TELLING.search(line)))
+    reason = "\n  ".join(lines[:8] or said.splitlines()[-8:] or ["Spark said nothing"])
+    return (
+        f"Spark could not fetch {jar.coordinates}:\n  {reason}\n"
+        "It looks in the local Maven repository and in Maven Central. With a mirror, set DEFAULT_ARTIFACT_REPOSITORY "
+        f"to its address; with a proxy, HTTPS_PROXY. Without network, put the file {jar.file_name} into {target}. "
+        "Then run the same command again."
+    )
+
+
+_TELLING = re.compile(
+    r"not found|unresolved|refused|timed out|timeout|PKIX|certificate|Exception|status code", re.IGNORECASE
+)
+
+
+def main() -> int:
+    """Fetch the jars and say where they are; exit code 2 with the reason when that is not possible."""
+    try:
+        paths = fetch_jars()
+    except SetupError as error:
+        print(f"cdc-assets: {error}", file=sys.stderr)
+        return 2
+    for path in paths:
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The Iceberg catalog, read without a JVM."""

@@ -1,0 +1,270 @@
+"""The lake's files kept in order: what there is, read without a JVM, and Iceberg's own actions on it.
+
+Every action is a commit that Iceberg validates: one that races with a window loses or wins, and the loser is told
+(TableMoved). None of them carries a label, so before a snapshot goes the progress is written down as a table property
+too, together with the snapshot at which it was right (see `label`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.io import load_file_io
+from pyiceberg.manifest import DataFileContent, ManifestContent
+
+from cdc_assets.errors import InputError, TableMoved
+from cdc_assets.lake import quarantine
+from cdc_assets.lake.label import Label, fallback
+from cdc_assets.lake.names import OWN, Identifier, format_identity
+from cdc_assets.lake.spark.session import StepSession, races
+from cdc_assets.lake.staging import stage
+from cdc_assets.lake.state import IDENTITY, Held
+from cdc_assets.lake.swap import REBUILD, Rebuilds
+from cdc_assets.lake.tables import REPLAY, Lake
+from cdc_assets.model.progress import Life
+from cdc_assets.model.tso import Tso
+from cdc_assets.planning.maintenance import Chores, SnapshotFact, TableFacts, chores
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+    from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
+    from cdc_assets.settings.config import MaintenanceSettings
+
+__all__ = ["Upkeep"]
+
+_SWEPT = "cdc.swept-ms"
+"""Table property: when files that nothing refers to were removed last, ms since 1970."""
+
+_ATTEMPTS = 4
+
+
+class Upkeep:
+    """Looks after one changefeed's tables, dropped ones included, and after the tables of the lake itself."""
+
+    def __init__(self, lake: Lake, settings: MaintenanceSettings) -> None:
+        self.lake = lake
+        self.settings = settings
+        self._places: dict[str, Identifier] = {}
+
+    # --- looking ---
+
+    def facts(self, exchanges: Mapping[Life, frozenset[Tso]] | None = None) -> tuple[TableFacts, ...]:
+        """Return what each table's metadata says; starts no JVM. `exchanges` are open ones (`open_exchanges`)."""
+        held = {one.identifier: one for one in self.lake.state.tables().values()}
+        tokens = {ticket.token for ticket in Rebuilds(self.lake).tickets()}
+        mine = sorted(entry for entry in self.lake.state.entries() if entry[0] in held or entry[0][0] == OWN)
+
+        def look(entry: tuple[Identifier, str]) -> TableFacts | None:
+            with suppress(FileNotFoundError):  # a commit retired it just now; the next look tells
+                return self._fact(*entry, held.get(entry[0]), tokens, exchanges or {})
+            return None
+
+        with ThreadPoolExecutor(8) as pool:
+            return tuple(fact for fact in pool.map(look, mine) if fact is not None)
+
+    def _fact(
+        self,
+        identifier: Identifier,
+        place: str,
+        held: Held | None,
+        tokens: set[str],
+        exchanges: Mapping[Life, frozenset[Tso]],
+    ) -> TableFacts:
+        state = self.lake.state
+        file = state.file(place)
+        line = {one.snapshot_id: one for one in file.lineage(across_rewrites=True)}
+
+        def total(name: str) -> int:
+            return (file.snapshot.number(f"total-{name}") or 0) if file.snapshot is not None else 0
+
+        data_files = total("data-files")
+        manifests, sizes = self._files(place, data_files)
+        small = sum(size < 0.75 * self.settings.target_file_bytes for size in sizes)
+        table = ".".join(identifier)
+        self._places[table] = identifier
+        return TableFacts(
+            table,
+            held.life if held is not None else None,
+            total("records") - total("position-deletes"),
+            data_files,
+            total("files-size"),
+            small,
+            total("position-deletes"),
+            total("delete-files"),
+            len(manifests),
+            sum(manifests),
+            tuple(_fact_of(one, file) for one in line.values()),
+            tuple(_fact_of(one, file) for one in file.snapshots.values() if one.snapshot_id not in line),
+            frozenset(self._needed(held, line.values(), tokens, exchanges)),
+            int(file.properties.get(_SWEPT, 0)),
+        )
+
+    def _files(self, place: str, data_files: int) -> tuple[list[int], list[int]]:
+        """Sizes of the manifests, and of the data files where those may be too many."""
+        metadata = self.lake.state.metadata(place)
+        snapshot = metadata.current_snapshot()
+        if snapshot is None:
+            return [], []
+        io: FileIO = load_file_io(self.lake.state.catalog.properties, metadata.location)
+        manifests = snapshot.manifests(io)
+        sizes: list[int] = []
+        if data_files >= self.settings.small_files:
+            for manifest in manifests:
+                if manifest.content == ManifestContent.DATA:
+                    entries = manifest.fetch_manifest_entry(io)
+                    files = (entry.data_file for entry in entries)
+                    sizes += [file.file_size_in_bytes for file in files if file.content == DataFileContent.DATA]
+        return [manifest.manifest_length for manifest in manifests], sizes
+
+    def _needed(
+        self, held: Held | None, line: Iterable[Snapshot], tokens: set[str], exchanges: Mapping[Life, frozenset[Tso]]
+    ) -> Iterator[int]:
+        """Snapshots that an open exchange reads, or by which a replay or a rebuild tells that it was made."""
+        if held is None:
+            return
+        for version in exchanges.get(held.life, ()):
+            with suppress(InputError):
+                yield self.lake.state.snapshot_below(held, version)
+        begun = set(quarantine.begun(self.lake.state, held.life)) if self._replays() else set()
+        for one in line:
+            if one.summary.get(REPLAY) in begun or one.summary.get(REBUILD) in tokens:
+                yield one.snapshot_id
+
+    def _replays(self) -> bool:
+        return bool(quarantine.counts(self.lake.state))
+
+    # --- doing ---
+
+    def carry_out(self, facts: TableFacts, due: Chores, now_ms: int) -> int:
+        """Do what is due for one table, again where a writer got in between; return how many orphan files went.
+
+        Raises TableMoved when writers never leave it alone: what was done by then stays done.
+        """
+        identifier, orphans = self._places[facts.table], 0
+        settings = self.settings
+        if due.compact:
+            self._repeated(facts, lambda session: _compact(session, self._load(session, facts), settings))
+        if due.manifests or (due.compact and chores(self._again(facts), settings, now_ms).manifests):
+            self._repeated(facts, lambda session: _rewrite_manifests(session, self._load(session, facts)))
+        if due.orphans:
+            older = now_ms - int(settings.orphan_days * 86_400_000)
+            local = self.lake.settings.local_directory is not None
+            orphans = self._repeated(
+                facts, lambda session: _remove_orphans(session, self._load(session, facts), older, local)
+            )
+        if due:
+            swept = {_SWEPT: str(now_ms)} if due.orphans else {}
+            self._repeated(facts, lambda session: self._keep_progress(session, facts, identifier, swept))
+        if due.expire:
+            self._repeated(facts, lambda session: _expire(self._load(session, facts), due.expire))
+        return orphans
+
+    def _again(self, facts: TableFacts) -> TableFacts:
+        """Look at one table's files again."""
+        identifier = self._places[facts.table]
+        held = self.lake.state.find(facts.life) if facts.life is not None else None
+        places = dict(self.lake.state.entries())
+        place = held.metadata_location if held is not None else places[identifier]
+        return self._fact(identifier, place, held, set(), {})
+
+    def sweep(self) -> tuple[int, int]:
+        """Remove stages and tables aside of runs that died; return how many (stages, tables)."""
+        io, warehouse = self.lake.settings.pyiceberg_properties(), self.lake.settings.warehouse
+        return stage.remove_stale(io, warehouse), Rebuilds(self.lake).end_stale()
+
+    def _repeated(self, facts: TableFacts, action: Any) -> int:
+        """Do something in a session of its own, again while writers get in between."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                with races(facts.table), self.lake._sessions.step() as session:
+                    return int(action(session) or 0)
+            except TableMoved:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(0.2 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def _load(self, session: StepSession, facts: TableFacts) -> Any:
+        """Load a table where it is now; a rename takes nothing from it."""
+        identifier = self._places[facts.table]
+        if facts.life is not None:
+            identifier = self.lake.state.find(facts.life).identifier
+        table = session.load(identifier)
+        if facts.life is not None and dict(table.properties()).get(IDENTITY) != format_identity(facts.life):
+            raise TableMoved(f"{facts.life} was renamed meanwhile. Try again.", table=str(facts.life))
+        return table
+
+    def _keep_progress(
+        self, session: StepSession, facts: TableFacts, identifier: Identifier, swept: Mapping[str, str]
+    ) -> None:
+        """Write the label down as of one snapshot; should a newer one come before it is there, that one's tells."""
+        table, told = self._load(session, facts), dict(swept)
+        if facts.life is not None:
+            place = table.operations().current().metadataFileLocation()
+            held = self.lake.state.at(place, identifier)
+            if held.snapshot_id is not None:
+                told.update(fallback(held.label, held.snapshot_id))
+        if not told:
+            return
+        update = table.updateProperties()
+        for key, value in sorted(told.items()):
+            update.set(key, value)
+        update.commit()
+
+
+def _fact_of(one: Snapshot, file: MetadataFile) -> SnapshotFact:
+    held = {snapshot_id for name, snapshot_id in file.refs.items() if name != "main"}
+    return SnapshotFact(one.snapshot_id, one.made_ms, Label.parse(one.summary) is not None, one.snapshot_id in held)
+
+
+# --- Iceberg's actions ------------------------------------------------------------------------------------------------
+
+
+def _actions(session: StepSession) -> Any:
+    """Return Iceberg's actions, which read their settings from the session that is active in this thread."""
+    spark = session.jvm.org.apache.spark.sql.SparkSession
+    spark.setActiveSession(session.spark._jsparkSession)
+    return session.jvm.org.apache.iceberg.spark.actions.SparkActions.get(session.spark._jsparkSession)
+
+
+def _compact(session: StepSession, table: Any, settings: MaintenanceSettings) -> None:
+    """Write small files, and those with many deleted rows, into few that have none."""
+    options = {
+        "target-file-size-bytes": str(settings.target_file_bytes),
+        "min-input-files": "2",
+        "delete-ratio-threshold": str(settings.deleted_share),
+        "remove-dangling-deletes": "true",
+        "max-concurrent-file-group-rewrites": "2",
+    }
+    action = _actions(session).rewriteDataFiles(table)
+    for key, value in options.items():
+        action = action.option(key, value)
+    action.execute()
+
+
+def _rewrite_manifests(session: StepSession, table: Any) -> None:
+    _actions(session).rewriteManifests(table).execute()
+
+
+def _remove_orphans(session: StepSession, table: Any, older_ms: int, local: bool) -> int:
+    """Remove files below the table's directory that are older and that no snapshot refers to."""
+    action = _actions(session).deleteOrphanFiles(table).olderThan(older_ms)
+    files = action.usePrefixListing(not local).execute().orphanFileLocations().iterator()
+    count = 0
+    while files.hasNext():
+        files.next()
+        count += 1
+    return count
+
+
+def _expire(table: Any, snapshots: tuple[int, ...]) -> None:
+    """Expire these snapshots and no others, with the files that only they refer to."""
+    expiring = table.expireSnapshots().expireOlderThan(1)  # or those above Iceberg's own age go too
+    for one in snapshots:
+        expiring = expiring.expireSnapshotId(one)
+    expiring.commit()

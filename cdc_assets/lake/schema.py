@@ -1,0 +1,386 @@
+"""Tables made, changed and rewritten. What Iceberg can do in metadata is one Java transaction; the rest is a rewrite.
+
+A rewrite (`REPLACE TABLE … AS SELECT` in one commit, with MySQL's conversion rules) has no parent snapshot:
+older ones stay readable by id, rollback across it is not possible. Iceberg lets it win over a commit made meanwhile;
+that commit's label is gone with its rows, so progress tells that they are due again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as sql
+
+from cdc_assets.decoding.upgrade import default_array
+from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.formats import COMMIT_TS
+from cdc_assets.lake.commit import Target, delete_where, publish, refuse_moved, sql_condition
+from cdc_assets.lake.names import OWN, Identifier, format_identity, format_name
+from cdc_assets.lake.spark.session import StepSession, quoted
+from cdc_assets.lake.state import CHANGEFEED, IDENTITY, KEY, NAME, Label
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, RenameColumn, RetypeColumn, SchemaChange
+from cdc_assets.model.steps import ChangeTable, CreateTable
+from cdc_assets.model.tso import Tso
+from cdc_assets.types.conversions import convert, needs_conversion
+from cdc_assets.types.mysql_types import arrow_type, iceberg_type, spark_type, type_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["bury", "change", "create"]
+
+TABLE_PROPERTIES = {
+    "format-version": "3",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+    "write.wap.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "50",
+}
+
+
+# --- creation ---------------------------------------------------------------------------------------------------------
+
+
+def create(session: StepSession, identifier: Identifier, step: CreateTable, changefeed: str, place: str) -> None:
+    """Make an empty table at `place`, with its identity and first label, in one commit."""
+    refuse_reserved(step.schema, step)
+    properties = {
+        **TABLE_PROPERTIES,
+        CHANGEFEED: changefeed,
+        IDENTITY: format_identity(step.life),
+        NAME: format_name(step.name),
+        KEY: json.dumps(step.schema.key),
+    }
+    parser = session.iceberg.java("org.apache.iceberg.SchemaParser")
+    schema = parser.fromJson(json.dumps(schema_json(step.schema)))
+    builder = session.iceberg.builder(identifier, schema).withLocation(place)
+    work = builder.withProperties(session.iceberg.java_map(properties)).createTransaction()
+    snapshot = work.newFastAppend()
+    for key, value in replace(Label.first(step.at), ddl=step.ddl).properties().items():
+        snapshot.set(key, value)
+    snapshot.commit()
+    work.commitTransaction()
+    columns = ", ".join(f"{quoted(column.name)} {spark_type(column)}" for column in step.schema.stored)
+    session.statements.append(f"CREATE TABLE {session.name(identifier)} ({columns}, {COMMIT_TS} bigint) USING iceberg")
+
+
+def refuse_reserved(schema: TableSchema, step: CreateTable | ChangeTable) -> None:
+    """Refuse a source column that has the name of the lake's own."""
+    for column in schema.stored:
+        if column.name.lower().startswith("_cdc_"):
+            raise TableHeld(
+                f'{step.life}: the column name "{column.name}" is kept for the lake\'s own columns. '
+                "Leave the column out with the changefeed's column selectors.",
+                table=str(step.life),
+                column=column.name,
+            )
+
+
+def schema_json(schema: TableSchema) -> dict[str, object]:
+    """Return the lake's schema in Iceberg's JSON form. All columns are optional: NOT NULL is the checks' business."""
+    fields: list[dict[str, object]] = [
+        {"name": column.name, "type": iceberg_type(column), "doc": column_doc(column)} for column in schema.stored
+    ]
+    fields.append({"name": COMMIT_TS, "type": "long", "doc": "commit-ts (TSO) of the row's last change"})
+    inner = len(fields)
+    for position, field in enumerate(fields, 1):
+        field.update({"id": position, "required": False})
+        if field["type"] == "list<float>":
+            inner += 1
+            element = {"element-id": inner, "element": "float", "element-required": False}
+            field["type"] = {"type": "list", **element}
+    return {"type": "struct", "schema-id": 0, "fields": fields}
+
+
+def column_doc(column: Column) -> str:
+    """Return a column's documentation: its type in the source."""
+    text = type_text(column)
+    if column.elems is not None and column.type in ("ENUM", "SET"):
+        text += "(" + ",".join("'" + member.replace("'", "''") + "'" for member in column.elems) + ")"
+    text += "" if column.nullable else " NOT NULL"
+    return text if column.default is None else f"{text} DEFAULT {json.dumps(column.default, ensure_ascii=False)}"
+
+
+def bury(session: StepSession, identifier: Identifier, changefeed: str, life: Life, dropped: Tso) -> None:
+    """Remove a dropped table with its files, after its tombstone was written: identity and TSO of the drop."""
+    name = session.name((OWN, "tombstones"))
+    session.sql(
+        f"CREATE TABLE IF NOT EXISTS {name} (changefeed string, identity string, dropped bigint, purged_at timestamp) "
+        "USING iceberg TBLPROPERTIES ('format-version'='3', 'write.merge.mode'='merge-on-read')"
+    )
+    stone = session.spark.range(1).select(
+        sql.lit(changefeed).alias("changefeed"),
+        sql.lit(format_identity(life)).alias("identity"),
+        sql.lit(dropped).cast("bigint").alias("dropped"),
+        sql.current_timestamp().alias("purged_at"),
+    )
+    stone.createOrReplaceTempView("stone")
+    session.sql(
+        f"MERGE INTO {name} t USING stone s ON t.changefeed = s.changefeed AND t.identity = s.identity "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    session.iceberg.drop(identifier)
+    session.statements.append(f"DROP TABLE {session.name(identifier)} PURGE")
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def change(target: Target, step: ChangeTable, label: Label) -> None:
+    """Carry out the changes of one DDL in one commit."""
+    refuse_reserved(step.schema, step)
+    if needs_rewrite(step):
+        _rewrite(target, step, label)
+        return
+    gone = [one.predicate for one in step.changes if isinstance(one, DeleteRows)]
+    some = [predicate for predicate in gone if predicate is not None]
+    all_rows = len(some) < len(gone)
+    publish(
+        target,
+        label,
+        rows=(lambda: delete_where(target, some)) if some and not all_rows else None,
+        schema=lambda work: _alter(target, work, step),
+        properties={KEY: json.dumps(step.schema.key)},
+        delete_all=all_rows,
+    )
+
+
+def needs_rewrite(step: ChangeTable) -> bool:
+    """Tell whether existing values have to be converted, or a default cannot be one of Iceberg's."""
+    empties = any(isinstance(one, DeleteRows) and one.predicate is None for one in step.changes)
+    return any(_rewrites(one, empties) for one in step.changes)
+
+
+def _rewrites(one: SchemaChange, empties: bool) -> bool:
+    if isinstance(one, RetypeColumn) and not one.new.virtual:
+        converts = needs_conversion(one.old, one.new) and not empties
+        return converts or not _widens(arrow_type(one.old), arrow_type(one.new))
+    if isinstance(one, AddColumn) and not one.column.virtual:
+        return one.default is not None and pa.types.is_list(arrow_type(one.column))
+    return False
+
+
+def _widens(old: pa.DataType, new: pa.DataType) -> bool:
+    """Tell whether Iceberg takes the type change as metadata."""
+    if old == new or (old, new) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64())):
+        return True
+    if pa.types.is_decimal(old) and pa.types.is_decimal(new):
+        return bool(old.scale == new.scale and old.precision <= new.precision)
+    return False
+
+
+def _alter(target: Target, work: Any, step: ChangeTable) -> None:
+    """Bring the columns to `step.schema` in one transaction: drops, renames at once, adds, types, docs, order."""
+    names = _column_names(work.table())
+    say = target.session.statements.append
+    where = f"ALTER TABLE {target.name}"
+    drops = [one.name for one in step.changes if isinstance(one, DropColumn) and one.name in names]
+    renames = [
+        one for one in step.changes if isinstance(one, RenameColumn) and one.old in names and one.old not in drops
+    ]
+    adds = [one for one in step.changes if isinstance(one, AddColumn) and not one.column.virtual]
+    update = work.updateSchema()
+    for name in drops:
+        update.deleteColumn(name)
+        say(f"{where} DROP COLUMN {quoted(name)}")
+    for one in renames:
+        update.renameColumn(one.old, one.new)
+        say(f"{where} RENAME COLUMN {quoted(one.old)} TO {quoted(one.new)}")
+    update.commit()
+    update = work.updateSchema()
+    for add in adds:
+        say(f"{where} ADD COLUMN {quoted(add.column.name)} {spark_type(add.column)}" + _told_default(add))
+        _add(target.session, update, add)
+    update.commit()
+    _settle_columns(target, work, step)
+
+
+def _told_default(add: AddColumn) -> str:
+    if add.default is None:
+        return ""
+    told = add.default.hex() if isinstance(add.default, bytes) else str(add.default)
+    return f" DEFAULT {told!r}{f' -- {add.approximate}' if add.approximate else ''}"
+
+
+def _add(session: StepSession, update: Any, add: AddColumn) -> None:
+    kind, doc = _java_type(session, add.column), column_doc(add.column)
+    value = default_array(add.column, add.default, 1)[0].as_py()
+    if value is None:
+        update.addColumn(None, add.column.name, kind, doc)
+    else:
+        update.addColumn(None, add.column.name, kind, doc, _literal(session, value).to(kind))
+
+
+def _settle_columns(target: Target, work: Any, step: ChangeTable) -> None:
+    """Types, docs and order as the schema has them; a column that is missing or too much holds the table."""
+    wanted = [column.name for column in step.schema.stored]
+    names = _column_names(work.table())
+    if sorted(names) != sorted([*wanted, COMMIT_TS]):
+        raise TableHeld(
+            f"{step.life}: after the DDL of version {step.at} the lake table would have the columns {names[:-1]}, but "
+            f"the schema file says {wanted}. A schema file in between may be missing; rebuild the table.",
+            table=str(step.life),
+        )
+    update = work.updateSchema()
+    schema = work.table().schema()
+    for column in step.schema.stored:
+        field = schema.findField(column.name)
+        kind, doc = _java_type(target.session, column), column_doc(column)
+        if not pa.types.is_list(arrow_type(column)) and not field.type().equals(kind):
+            update.updateColumn(column.name, kind)
+            target.session.statements.append(
+                f"ALTER TABLE {target.name} ALTER COLUMN {quoted(column.name)} TYPE {spark_type(column)}"
+            )
+        if field.doc() != doc:
+            update.updateColumnDoc(column.name, doc)
+    for name, after in _moves(names, [*wanted, COMMIT_TS]):
+        if after is None:
+            update.moveFirst(name)
+        else:
+            update.moveAfter(name, after)
+    update.commit()
+
+
+def _moves(names: Sequence[str], wanted: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield (name, the one it comes after) that turn one order into the other."""
+    order, before = list(names), None
+    for position, name in enumerate(wanted):
+        if order[position] != name:
+            order.remove(name)
+            order.insert(position, name)
+            yield name, before
+        before = name
+
+
+def _column_names(table: Any) -> list[str]:
+    return [field.name() for field in table.schema().columns()]
+
+
+def _java_type(session: StepSession, column: Column) -> Any:
+    schema = schema_json(TableSchema((column,)))
+    return session.jvm.org.apache.iceberg.SchemaParser.fromJson(json.dumps(schema)).columns().get(0).type()
+
+
+def _literal(session: StepSession, value: Any) -> Any:
+    """Return a value as Iceberg's literal; decimals and times as texts, which it converts exactly."""
+    lit = session.jvm.org.apache.iceberg.expressions.Expressions.lit
+    if isinstance(value, bytes):
+        return lit(session.jvm.java.nio.ByteBuffer.wrap(value))
+    if isinstance(value, bool | int | float | str):
+        return lit(value)
+    return lit(f"{value:f}" if isinstance(value, Decimal) else value.isoformat())
+
+
+# --- rewriting --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a rewritten column comes from: a position in the old table, converted if `old` is set, or a default."""
+
+    column: Column
+    position: int | None
+    old: Column | None = None
+    default: object = None
+
+
+def _rewrite(target: Target, step: ChangeTable, label: Label) -> None:
+    """Read the rows as the step found them: what another writer commits from here on must not be converted twice."""
+    rows = target.session.spark.read.option("versionAsOf", str(target.snapshot)).table(target.name)
+    names = rows.columns
+    sources = list(_sources(step, names))
+    for one in step.changes:
+        if isinstance(one, DeleteRows):
+            gone = "true" if one.predicate is None else sql_condition(one.predicate)
+            rows = rows.where(f"NOT coalesce({gone}, false)")
+    converted = _converted(rows, sources, names)
+    writer = converted.writeTo(target.name).using("iceberg").tableProperty("location", target.table.location())
+    writer = writer.tableProperty(KEY, json.dumps(step.schema.key)).tableProperty("format-version", "3")
+    for key, value in label.properties().items():
+        writer = writer.option(f"snapshot-property.{key}", value)
+    told = ", ".join(f"{quoted(source.column.name)} {spark_type(source.column)}" for source in sources)
+    target.session.statements.append(f"REPLACE TABLE {target.name} ({told}, {COMMIT_TS} bigint) AS SELECT …")
+    refuse_moved(target, target.session.load(target.identifier))
+    writer.replace()  # never `createOrReplace`: a table that was renamed meanwhile would get a twin
+    target.table.refresh()
+    _refuse_lost(target, step)
+    work = target.table.newTransaction()
+    _settle_columns(target, work, step)
+    work.commitTransaction()
+
+
+def _refuse_lost(target: Target, step: ChangeTable) -> None:
+    """Tell the caller to read progress again when a commit was made between reading the rows and replacing them."""
+    history = [entry.snapshotId() for entry in target.table.history()]
+    if len(history) > 1 and history[-2] != target.snapshot:
+        raise TableMoved(
+            f"{step.life}: another writer committed while the table was rewritten for the DDL of version {step.at}; "
+            "what it wrote is due again. Read the progress again and plan again.",
+            table=str(step.life),
+        )
+
+
+def _sources(step: ChangeTable, names: Sequence[str]) -> Iterator[_Source]:
+    """Yield the source of each column of the new schema. Renames come first, so a type change names either name."""
+    renames = {one.new: one.old for one in step.changes if isinstance(one, RenameColumn)}
+    dropped = {one.name for one in step.changes if isinstance(one, DropColumn)}
+    adds = {one.column.name: one for one in step.changes if isinstance(one, AddColumn)}
+    retypes = {one.new.name: one.old for one in step.changes if isinstance(one, RetypeColumn)}
+    for column in step.schema.stored:
+        name, old = column.name, retypes.get(column.name)
+        if name in adds:
+            yield _Source(column, None, default=adds[name].default)
+            continue
+        was = renames.get(name, old.name if old is not None and name not in names else name)
+        if was not in names or (was in dropped and was == name):
+            raise TableHeld(
+                f'{step.life}: the schema file of version {step.at} has the column "{name}", of which neither the lake '
+                "table nor the DDL knows where it comes from. A schema file in between may be missing; rebuild it.",
+                table=str(step.life),
+                column=name,
+            )
+        yield _Source(column, names.index(was), old if old is not None and needs_conversion(old, column) else None)
+
+
+def _converted(rows: DataFrame, sources: Sequence[_Source], names: Sequence[str]) -> DataFrame:
+    """Return the rows in the new columns. They cross to Python by position, so that no name can get in the way."""
+    places = [f"c{position}" for position in range(len(names))]
+    renamed = rows.select(*[sql.col(quoted(name)).alias(place) for name, place in zip(names, places, strict=True)])
+    fields = [f"c{position} {spark_type(source.column)}" for position, source in enumerate(sources)]
+    last = names.index(COMMIT_TS)
+    out = renamed.mapInArrow(_converter(tuple(sources), last), ", ".join([*fields, f"{COMMIT_TS} bigint"]))
+    aliases = [
+        sql.col(f"c{position}").alias(source.column.name, metadata={"comment": column_doc(source.column)})
+        for position, source in enumerate(sources)
+    ]
+    return out.select(*aliases, sql.col(COMMIT_TS))
+
+
+def _converter(
+    sources: tuple[_Source, ...], commit_ts: int
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            arrays = [_column(batch, source) for source in sources]
+            fields = [f"c{position}" for position in range(len(sources))]
+            yield pa.RecordBatch.from_arrays([*arrays, batch.column(commit_ts)], names=[*fields, COMMIT_TS])
+
+    return run
+
+
+def _column(batch: pa.RecordBatch, source: _Source) -> pa.Array:
+    if source.position is None:
+        return default_array(source.column, source.default, batch.num_rows)
+    array = batch.column(source.position)
+    if source.old is not None:
+        return convert(array.cast(arrow_type(source.old)), source.old, source.column)[0]
+    return array.cast(arrow_type(source.column))

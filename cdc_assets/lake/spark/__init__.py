@@ -1,0 +1,1 @@
+"""The Spark session and the gateway to Iceberg's Java API."""

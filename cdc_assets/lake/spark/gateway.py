@@ -1,0 +1,103 @@
+"""The JVM and Iceberg's own API in it, for what needs no Spark session: metadata read, metadata committed.
+
+A session takes seconds to start and a query's first run seconds more; a table is made, changed in metadata, labelled or
+given finished data files by Iceberg's classes alone, in the same JVM that a session would start in later.
+
+    open_gateway     the JVM that PySpark talks to, the same for the whole process
+    IcebergCatalog   the lake's catalog as Iceberg's Java API has it, built from the settings that Spark's gets
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark import SparkConf, SparkContext
+
+from cdc_assets.lake.names import Identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdc_assets.settings.config import LakeSettings
+
+__all__ = ["IcebergCatalog", "open_gateway"]
+
+
+def open_gateway(conf: Mapping[str, str]) -> Any:
+    """Return the JVM as py4j shows it; one is started with a session's configuration when none runs in this process.
+
+    Callers wait for each other. Raises RuntimeError when Java does not start.
+    """
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
+    return SparkContext._jvm
+
+
+class IcebergCatalog:
+    """Iceberg's `Catalog` of a lake. `spark` is given where a session runs whose Hadoop settings have to serve."""
+
+    def __init__(self, jvm: Any, settings: LakeSettings, spark: SparkSession | None = None) -> None:
+        self.jvm = jvm
+        self._classes: dict[str, Any] = {}
+        self._namespaces: dict[str, Any] = {}
+        self._map_type: Any = None
+        prefix = f"spark.sql.catalog.{settings.name}."
+        options = {
+            key[len(prefix) :]: value for key, value in settings.spark_properties().items() if key.startswith(prefix)
+        }
+        hadoop = _hadoop(jvm, spark)
+        for key, value in options.items():
+            if key.startswith("hadoop."):
+                hadoop.set(key[len("hadoop.") :], value)
+        self._catalog = self.java("org.apache.iceberg.CatalogUtil").buildIcebergCatalog(settings.name, options, hadoop)
+
+    def load(self, identifier: Identifier) -> Any:
+        """Return Iceberg's `Table` as it is now."""
+        return self._catalog.loadTable(self.identifier(identifier))
+
+    def builder(self, identifier: Identifier, schema: Any) -> Any:
+        """Return Iceberg's `TableBuilder`."""
+        return self._catalog.buildTable(self.identifier(identifier), schema)
+
+    def drop(self, identifier: Identifier) -> None:
+        """Remove a table with its files."""
+        self._catalog.dropTable(self.identifier(identifier), True)
+
+    def identifier(self, identifier: Identifier) -> Any:
+        """Return Iceberg's `TableIdentifier` with a namespace of one level."""
+        namespace, name = identifier
+        if namespace not in self._namespaces:
+            gateway = SparkContext._gateway
+            assert gateway is not None
+            levels = gateway.new_array(self.jvm.java.lang.String, 1)
+            levels[0] = namespace
+            self._namespaces[namespace] = self.java("org.apache.iceberg.catalog.Namespace").of(levels)
+        return self.java("org.apache.iceberg.catalog.TableIdentifier").of(self._namespaces[namespace], name)
+
+    def java(self, name: str) -> Any:
+        """Return a Java class by its full name; each part of the name asks the JVM, so it is kept."""
+        if name not in self._classes:
+            self._classes[name] = reduce(getattr, name.split("."), self.jvm)
+        return self._classes[name]
+
+    def java_map(self, values: Mapping[str, str]) -> Any:
+        """Return a Java map of texts in one crossing, where py4j would need one for each entry."""
+        if self._map_type is None:
+            self._map_type = self.jvm.java.util.HashMap().getClass()
+        return self.java("org.apache.iceberg.util.JsonUtil").mapper().readValue(json.dumps(values), self._map_type)
+
+    def close(self) -> None:
+        """Give back the catalog's connections."""
+        if hasattr(self._catalog, "close"):
+            self._catalog.close()
+
+
+def _hadoop(jvm: Any, spark: SparkSession | None) -> Any:
+    """Return Hadoop's configuration as Spark would have it: of the session, or of Spark's own settings files."""
+    if spark is not None:
+        context: Any = spark.sparkContext
+        return jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())
+    spark_jvm = jvm.org.apache.spark
+    return spark_jvm.deploy.SparkHadoopUtil.get().newConfiguration(spark_jvm.SparkConf())

@@ -1,0 +1,365 @@
+"""Spark for the lake: how a session is built, sessions for steps, and the JVM gateway, which nothing else touches.
+
+A label is a session setting and would leak to a neighbour thread's commits, so no two steps share a session. Sessions
+are used again one after the other: each has a catalog with connections of its own, which only `close` gives back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock, Thread
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from cdc_assets.errors import CdcError, JavaMissing, LakeUnavailable, TableMoved
+from cdc_assets.jvm.class_data import class_data_options
+from cdc_assets.jvm.jars import spark_jars
+from cdc_assets.jvm.java import prepare_environment, spark_conf, spark_default
+from cdc_assets.lake.names import Identifier
+from cdc_assets.lake.spark.gateway import IcebergCatalog, open_gateway
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cdc_assets.settings.config import LakeSettings
+
+__all__ = [
+    "Sessions",
+    "StepSession",
+    "java_needed",
+    "quoted",
+    "races",
+    "spark_configuration",
+    "spark_session",
+    "start_jvm",
+]
+
+_SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
+
+_MOVED = (
+    "org.apache.iceberg.exceptions.ValidationException",
+    "org.apache.iceberg.exceptions.CommitFailedException",
+    "org.apache.iceberg.exceptions.CommitStateUnknownException",
+    "org.apache.iceberg.exceptions.NoSuchTableException",
+    "org.apache.spark.sql.catalyst.analysis.NoSuchTableException",
+    "org.apache.spark.sql.catalyst.analysis.CannotReplaceMissingTableException",
+)
+"""What the loser of a race gets: a conflict, or that the table is not at its name any more."""
+
+_UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
+"""A commit that may still take effect."""
+
+_OTHER_TABLE = "Table UUID does not match"
+"""What Iceberg says, without a class of its own, when another table took the name of a loaded one."""
+
+_UNANSWERED = ("java.io.", "java.net.", "java.nio.file.", "java.sql.", "org.sqlite.", "software.amazon.awssdk.core.")
+"""Where the exceptions of a catalog or a warehouse come from that did not do what it was asked."""
+
+_IN_TEXT = re.compile(r"\bjava\.(?:io|net|nio\.file)\.\w+Exception: [^\n]*")
+"""What the executors' exceptions look like when they reach the driver as text."""
+
+
+def spark_master() -> str:
+    """Return the Spark master that sessions started here get."""
+    return os.environ.get("CDC_ASSETS_SPARK_MASTER", "local[2]")
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def spark_configuration(settings: LakeSettings) -> dict[str, str]:
+    """Return Spark's configuration for the lake, with defaults for a local session.
+
+    `CDC_ASSETS_SPARK_MASTER` and `CDC_ASSETS_DRIVER_MEMORY` change the two that depend on the machine. Raises
+    SetupError when the jars were never fetched.
+    """
+    jars = [str(path) for path in spark_jars()]
+    master = spark_master()
+    return {
+        "spark.master": master,
+        "spark.app.name": "cdc-assets",
+        "spark.driver.memory": os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "1536m"),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # On the driver's own class path they are part of the class-data archive, and no session copies them.
+        "spark.driver.extraClassPath": os.pathsep.join([*jars, *spark_default("spark.driver.extraClassPath")]),
+        **({} if _is_local(master) else {"spark.jars": ",".join(jars)}),
+        "spark.driver.extraJavaOptions": " ".join(
+            [*spark_default("spark.driver.extraJavaOptions"), *class_data_options(), *_log_options()]
+        ),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        **settings.spark_properties(),
+    }
+
+
+@contextmanager
+def java_needed() -> Iterator[None]:
+    """Find the Java that a block starts a JVM with. Raises JavaMissing, also when the JVM ends at once, SetupError."""
+    prepare_environment()
+    try:
+        yield
+    except RuntimeError as error:
+        raise JavaMissing(f"Spark's Java did not start ({error}). Check JAVA_HOME; Java 17 or 21 is needed.") from error
+
+
+def start_jvm(settings: LakeSettings) -> Any:
+    """Return the JVM of this process, started when there is none. Raises JavaMissing, SetupError.
+
+    A caller that comes while it starts waits for it.
+    """
+    with java_needed():
+        jvm = open_gateway(spark_configuration(settings))
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setRootLevel(log4j.Level.toLevel(_log_level()))
+    return jvm
+
+
+def _start_jvm_aside(settings: LakeSettings) -> None:
+    """Begin to start the JVM and go on; what goes wrong is met again by the `start_jvm` that needs it."""
+
+    def run() -> None:
+        with suppress(CdcError):
+            start_jvm(settings)
+
+    Thread(target=run, name="cdc-assets-jvm", daemon=True).start()
+
+
+def _log_options() -> list[str]:
+    """Name our settings of Spark's log; none where the installation has its own."""
+    ours = Path(__file__).with_name("log4j2.properties")
+    return [] if spark_conf(ours.name).exists() or " " in str(ours) else [f"-Dlog4j2.configurationFile={ours.as_uri()}"]
+
+
+def _log_level() -> str:
+    return os.environ.get("CDC_ASSETS_SPARK_LOG", "OFF")
+
+
+def spark_session(settings: LakeSettings, **conf: str) -> SparkSession:
+    """Return the process's Spark session, started when there is none.
+
+    `conf` changes `spark_configuration`: pass `**{"spark.master": "…"}`. Raises JavaMissing, SetupError.
+    """
+    with java_needed():
+        builder = SparkSession.builder
+        for key, value in {**spark_configuration(settings), **conf}.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(_log_level())
+    return spark
+
+
+def quoted(*names: str) -> str:
+    """Return a Spark SQL name of one or more parts, safe for any characters."""
+    return ".".join("`" + name.replace("`", "``") + "`" for name in names)
+
+
+class StepSession:
+    """A session for one step at a time. `statements` collects what was run, for the journal.
+
+    Iceberg's own API is at hand at once; a Spark session is opened when the step first asks for one.
+    """
+
+    def __init__(self, catalog: str, iceberg: IcebergCatalog, opened: Callable[[], SparkSession]) -> None:
+        self.catalog = catalog
+        self.iceberg = iceberg
+        self.statements: list[str] = []
+        self._open = opened
+        self._spark: SparkSession | None = None
+        self._set: set[str] = set()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The step's own Spark session."""
+        if self._spark is None:
+            self._spark = self._open()
+        return self._spark
+
+    def sql(self, statement: str) -> DataFrame:
+        """Run a statement and note it down."""
+        self.statements.append(statement)
+        return self.spark.sql(statement)
+
+    def label(self, properties: Mapping[str, str]) -> None:
+        """Put these properties on every snapshot that its later statements commit."""
+        for key, value in properties.items():
+            self.set(_SNAPSHOT_PROPERTY + key, value)
+
+    def set(self, key: str, value: str) -> None:
+        """Change a setting until `reset`."""
+        self._set.add(key)
+        self.spark.conf.set(key, value)
+
+    def reset(self) -> None:
+        """Forget labels, settings and statements of the step before."""
+        while self._set:
+            self.spark.conf.unset(self._set.pop())
+        self.statements = []
+
+    def close(self) -> None:
+        """Give back the connections of the Spark session's catalog; it is of no use afterwards."""
+        if self._spark is None:
+            return
+        jvm = self.jvm
+        # Spark3Util makes a catalog from the settings of the *active* session.
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(self._spark._jsparkSession)
+        spark3 = jvm.org.apache.iceberg.spark.Spark3Util
+        catalog = spark3.loadIcebergCatalog(self._spark._jsparkSession, self.catalog)
+        if hasattr(catalog, "close"):
+            catalog.close()
+
+    def name(self, identifier: Identifier) -> str:
+        """Return the table's name in Spark SQL."""
+        return quoted(self.catalog, *identifier)
+
+    @property
+    def jvm(self) -> Any:
+        """The JVM as py4j shows it."""
+        return self.iceberg.jvm
+
+    def load(self, identifier: Identifier) -> Any:
+        """Return Iceberg's `Table` as it is now."""
+        return self.iceberg.load(identifier)
+
+
+def step_spark(spark: SparkSession, settings: LakeSettings) -> SparkSession:
+    """Return a new session on the same Spark, with the lake's catalog."""
+    session = spark.newSession()
+    for key, value in settings.spark_properties().items():
+        session.conf.set(key, value)
+    session.conf.set(f"spark.sql.catalog.{settings.name}.cache-enabled", "false")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.ansi.enabled", "true")
+    # A table or column called ${env:SECRET} is a name, not a variable.
+    session.conf.set("spark.sql.variable.substitute", "false")
+    session.conf.set("spark.sql.parquet.inferTimestampNTZ.enabled", "true")
+    return session
+
+
+class Sessions:
+    """The sessions of one lake in one JVM; Spark is started when it is first needed, or given by `spark`."""
+
+    def __init__(self, settings: LakeSettings, spark: Callable[[], SparkSession] | None = None) -> None:
+        self._settings = settings
+        self._given = spark
+        self._spark: SparkSession | None = None
+        self._iceberg: IcebergCatalog | None = None
+        self._idle: list[StepSession] = []
+        self._side: StepSession | None = None
+        self._lock = RLock()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session that all others belong to."""
+        with self._lock:
+            if self._spark is None:
+                self._spark = self._given() if self._given is not None else spark_session(self._settings)
+            return self._spark
+
+    @property
+    def local(self) -> bool:
+        """Tell whether executors would be threads of the driver's own machine."""
+        return _is_local(spark_master() if self._given is None else str(self.spark.sparkContext.master))
+
+    def warm(self) -> None:
+        """Begin to start the JVM, unless Spark is given; returns at once."""
+        if self._given is None and self._iceberg is None:
+            _start_jvm_aside(self._settings)
+
+    @property
+    def iceberg(self) -> IcebergCatalog:
+        """The lake's catalog in the JVM. Raises JavaMissing, SetupError."""
+        with self._lock:
+            if self._iceberg is None:
+                given = self.spark if self._given is not None else None
+                jvm = given._jvm if given is not None else start_jvm(self._settings)
+                self._iceberg = IcebergCatalog(jvm, self._settings, given)
+            return self._iceberg
+
+    @contextmanager
+    def step(self) -> Iterator[StepSession]:
+        """Lend a session to one step."""
+        session = self._idle.pop() if self._idle else self._session()
+        try:
+            yield session
+        finally:
+            session.reset()
+            self._idle.append(session)
+
+    def _session(self) -> StepSession:
+        return StepSession(self._settings.name, self.iceberg, lambda: step_spark(self.spark, self._settings))
+
+    def side(self) -> StepSession:
+        """Return the session for what is no step: staging, and tables of the lake itself."""
+        if self._side is None:
+            self._side = self._session()
+        self._side.reset()
+        return self._side
+
+    def close(self) -> None:
+        """Close the catalogs, and stop Spark if it was started here."""
+        for session in (*self._idle, *([self._side] if self._side is not None else [])):
+            with suppress(Exception):
+                session.close()
+        self._idle, self._side = [], None
+        if self._iceberg is not None:
+            with suppress(Exception):
+                self._iceberg.close()
+        if self._given is None and self._spark is not None:
+            self._spark.stop()
+        self._spark = self._iceberg = None
+
+
+@contextmanager
+def races(table: str) -> Iterator[None]:
+    """Turn exceptions about lost races into TableMoved, about a catalog or storage that fails into LakeUnavailable.
+
+    Nothing is known then but that the table stands at the old state or at the new one: its progress tells.
+    """
+    try:
+        yield
+    except CdcError:
+        raise
+    except OSError as error:
+        raise _failed(table, str(error)) from error
+    except (Py4JError, PySparkException) as error:
+        classes = list(_java_causes(error))
+        known = [name for name, _ in classes]
+        message = classes[-1][1] if classes else str(error)
+        if any(name in _MOVED for name in known) or _OTHER_TABLE in message:
+            raise TableMoved(
+                f"{table}: another writer committed first ({message}). Read the progress again and plan again.",
+                table=table,
+                **({"unsettled": True} if _UNKNOWN in known else {}),
+            ) from error
+        told = _IN_TEXT.search(str(error))
+        if told is not None or any(name.startswith(_UNANSWERED) for name in known):
+            raise _failed(table, told[0] if told is not None else message) from error
+        raise
+
+
+def _failed(table: str, reason: str) -> LakeUnavailable:
+    return LakeUnavailable(
+        f"{table}: the lake's catalog or storage failed ({reason}). The table stands as it was before this step, or "
+        "after it; nothing is half done. Correct that and try again.",
+        table=table,
+    )
+
+
+def _java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
+    """Yield (class, message) of the Java exception and of its causes, outermost first."""
+    cause = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    while cause is not None and not isinstance(cause, BaseException):
+        yield cause.getClass().getName(), str(cause.getMessage())
+        cause = cause.getCause()

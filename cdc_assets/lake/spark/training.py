@@ -1,0 +1,73 @@
+"""What a JVM is led through so that its class-data archive holds what runs need: tables made, loaded, merged into.
+
+python -m cdc_assets.lake.spark.training DIRECTORY JAVA_OPTION …
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+
+from cdc_assets.lake.spark.session import spark_session
+from cdc_assets.lake.tables import Lake
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.schema_changes import AddColumn
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.splits import DataFile
+from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable
+from cdc_assets.settings.config import LakeSettings
+
+__all__ = ["train"]
+
+_OPTIONS = SinkOptions(include_commit_ts=True, terminator="\n")
+_COLUMNS = (
+    Column("id", "BIGINT", nullable=False, is_pk=True),
+    Column("amount", "DECIMAL", precision=15, scale=2),
+    Column("note", "VARCHAR", precision=20),
+    Column("day", "DATE"),
+    Column("created", "DATETIME"),
+    Column("updated", "TIMESTAMP"),
+    Column("weight", "DOUBLE"),
+)
+_ROW = '"{op}","rows","training",{ts},{key},"1.50","a","2026-01-02","2026-01-02 03:04:05","2026-01-02 03:04:05",0.5\n'
+
+
+def train(warehouse: Path, java_options: list[str]) -> None:
+    """Lead a JVM with these options through a lake in `warehouse`, and let it end. Raises SetupError."""
+    settings = LakeSettings.from_warehouse(warehouse)
+    spark = spark_session(settings, **{"spark.driver.extraJavaOptions": " ".join(java_options)})
+    lake = Lake(settings, "training", lambda: spark)
+    name = TableId("training", "rows")
+    life, schema = Life(name, 100), TableSchema(_COLUMNS, ("id",))
+    lake.run(CreateTable(life, 100, name, schema))
+    data: dict[str, bytes] = {}
+    lo = 99
+    for number, (op, hi) in enumerate((("I", 200), ("U", 300), ("D", 400)), 1):
+        path = f"rows/100/CDC{number:06d}.csv"
+        lines = (_ROW.format(op=op, ts=hi - 50, key=key) for key in range(10 - number))
+        data[path] = "".join(lines).encode()
+        file = DataFile(path, "rows", 100, "rows/100", number, len(data[path]))
+        decoding = {("rows", 100): (name, schema)}
+        step = ApplyRows(life, lo, hi, (file,), decoding, schema, 100, ((name, 0, 1 << 62),))
+        lake.commit(step, lake.stage(step, _OPTIONS, data.__getitem__))
+        lo = hi
+    extra = Column("extra", "INT")
+    changed = TableSchema((*_COLUMNS, extra), ("id",))
+    lake.run(ChangeTable(life, 500, (AddColumn(extra, None),), changed, schema))
+    lake.close()
+    spark.stop()
+    gateway: Any = SparkContext._gateway
+    process = gateway.proc
+    with suppress(Exception):
+        gateway.shutdown()
+    process.stdin.close()  # by which the JVM knows that it is to end; it writes the archive then
+    process.wait()
+
+
+if __name__ == "__main__":
+    train(Path(sys.argv[1], "lake"), sys.argv[2:])

@@ -1,0 +1,371 @@
+"""A window's changes on their way: decoded, checked, reduced and written as Parquet; the commit takes them in.
+
+    <warehouse>/_cdc_stage/<seconds since 1970>-<uuid>/part-00000.parquet …, rejects-00000.parquet …, _stage.json
+    <table>/data/cdc-<seconds since 1970>-<uuid>-00000.parquet …     where the table is empty: its own data files
+
+A small window is read in the driver, and a large one too where executors would be the same few cores; any other is read
+by executors. Several tasks that share a window reduce it twice: each what it read, written by the key's hash, then each
+hash what all of them wrote. Columns of the source stand in a stage by position (`c0`, `c1`, …), so no name can get in
+the way. Only reports cross to the driver.
+
+A stage whose run died is removed by the next commit of anybody once it is a day old. Data files of such a run are named
+like its stage and belong to no snapshot.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pickle
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from cdc_assets.decoding.dedupe import COUNT, FILE, hash_probe, reduce_changes
+from cdc_assets.decoding.window import Window, decode_window, merge_reports, read_window
+from cdc_assets.errors import LakeUnavailable
+from cdc_assets.formats import COMMIT_TS, LINE, OP
+from cdc_assets.lake.staging.tasks import (
+    Landing,
+    Part,
+    Place,
+    Ranges,
+    Read,
+    gather,
+    on_executors,
+    part_reader,
+    scatter,
+    storage,
+    write_window,
+)
+from cdc_assets.model.reports import Staged
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.types.mysql_types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "Batch",
+    "Engine",
+    "discard",
+    "is_small",
+    "name_of",
+    "read_batch",
+    "read_manifest",
+    "read_parts",
+    "remove_files",
+    "remove_stale",
+    "shares",
+    "stage",
+    "stage_tasks",
+]
+
+Run = Callable[[int, Callable[[int], Part]], list[Part]]
+"""Runs that many tasks by their number, and returns their parts in order."""
+
+STAGE = "_cdc_stage"
+_TASK_BYTES = 256 << 20
+_SMALL_BYTES = 8 << 20
+_ONCE_BYTES = 256 << 20
+"""Windows up to this are held in memory as a whole where the driver reads them."""
+_SHARE_BYTES = 128 << 20
+"""What one thread of the driver reads of a larger window at a time."""
+_HERE_BYTES_REMOTE = 16 << 20
+"""Windows up to this are read in the driver where executors are other machines."""
+_BYTES_FOR_ONE = {"canal-json": 4}
+"""Bytes in a file for one in memory: each record repeats names and types."""
+_HERE_THREADS = 2
+_FEW_CORES = 4
+"""Up to this many, executors in the driver's process would read no faster than its threads."""
+_STALE_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Where windows are read. `spark` starts a session, for which a small window need not wait."""
+
+    spark: Callable[[], SparkSession]
+    local: Callable[[], bool]
+
+    def reads_here(self, step: ApplyRows, options: SinkOptions) -> bool:
+        """Tell whether the driver reads a window itself."""
+        few = _loaded_bytes(step, options) <= _ONCE_BYTES or (os.cpu_count() or 1) <= _FEW_CORES
+        return is_small(step) or (few and self.local())
+
+
+def is_small(step: ApplyRows) -> bool:
+    """Tell whether a window is read in the driver wherever executors are."""
+    return sum(file.size for file in step.files) <= _HERE_BYTES_REMOTE
+
+
+def _loaded_bytes(step: ApplyRows, options: SinkOptions) -> int:
+    return sum(file.size for file in step.files) // _BYTES_FOR_ONE.get(options.protocol, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A staged window: `entering` and `leaving` count reduced changes, `ranges` bounds integer key columns.
+
+    `parts` are locations of Parquet files with `sizes` in bytes; with `schema_id` they are data files of the table,
+    written for that schema of it. `rejects` are the names in the stage of Parquet files of records for the quarantine.
+    """
+
+    parts: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    entering: int = 0
+    leaving: int = 0
+    ranges: Ranges = field(default_factory=dict)
+    rejects: tuple[str, ...] = ()
+    schema_id: int | None = None
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def stage(
+    engine: Engine,
+    warehouse: str,
+    io: Mapping[str, str],
+    step: ApplyRows,
+    options: SinkOptions,
+    read: Read,
+    quarantine: bool = False,
+    landing: Landing | None = None,
+) -> Staged:
+    """Decode a window and write it reduced. `io` is PyIceberg's properties of the warehouse.
+
+    With `landing` the changes become data files of that table, which has to be empty. Rows that do not fit are in the
+    report, and with `quarantine` in Parquet files beside the changes. Raises what the format raises for the whole
+    window: TableHeld, InputError.
+    """
+    place = _place(warehouse, io, step, landing if step.schema.key else None)
+    reader = partial(read_window, step, options, read, quarantine=quarantine)
+    if not engine.reads_here(step, options):
+        spark = engine.spark()
+        tasks = shares(step, spark.sparkContext.defaultParallelism)
+        return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, reader, tasks))
+    size = _loaded_bytes(step, options)
+    if size <= _ONCE_BYTES:
+        return _staged(place, lambda: _read_here(place, options, read, quarantine))
+    tasks = shares(step, -(-size // _SHARE_BYTES))
+    return _staged(place, lambda: _run_tasks(_in_threads, place, reader, tasks))
+
+
+def stage_tasks(
+    spark: SparkSession,
+    warehouse: str,
+    io: Mapping[str, str],
+    step: ApplyRows,
+    reader: Callable[[Any], Window],
+    tasks: Sequence[Any],
+) -> Staged:
+    """Let executors write the windows that `reader` makes of the tasks, all with the columns of the step's schema."""
+    place = _place(warehouse, io, step, None)
+    return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, reader, tasks))
+
+
+def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: Landing | None) -> Place:
+    path = f"{warehouse.rstrip('/')}/{STAGE}/{int(time.time())}-{uuid.uuid4().hex}"
+    return Place(path, dict(io), step, landing)
+
+
+def _staged(place: Place, write: Callable[[], Sequence[Part]]) -> Staged:
+    """Write the parts and what is to be known of them; nothing stays of a window that will not be committed."""
+    started = time.monotonic()
+    try:
+        parts = write()
+        report = merge_reports([part.report for part in parts], time.monotonic() - started)
+        written = [part for part in parts if part.name]
+        batch = Batch(
+            tuple(part.name for part in written),
+            tuple(part.file_bytes for part in written),
+            sum(part.entering for part in parts),
+            sum(part.leaving for part in parts),
+            _bounds([part.ranges or {} for part in written]),
+            tuple(part.rejects for part in parts if part.rejects),
+            place.landing.schema_id if place.landing is not None else None,
+        )
+        rows = batch.entering + batch.leaving
+        if report.failed or (not rows and not batch.rejects):
+            _forget(place)
+            return Staged("", 0, report)
+        _write_manifest(place.io, place.path, batch)
+    except BaseException:
+        _forget(place)
+        raise
+    return Staged(place.path, rows, report)
+
+
+def _read_here(place: Place, options: SinkOptions, read: Read, quarantine: bool) -> list[Part]:
+    """Read a window in this process, files side by side, and reduce it once."""
+    step = place.step
+    cut = shares(step, _HERE_THREADS)
+    started = time.monotonic()
+    with ThreadPoolExecutor(len(cut), "cdc-assets-read") as pool:
+        found = list(pool.map(lambda share: decode_window(step, options, read, share, quarantine), cut))
+    changes = pa.concat_tables([window.changes for window in found])
+    if changes.num_rows:
+        changes = reduce_changes(changes, step.schema, step.life.born_as)
+    report = merge_reports([window.report for window in found], time.monotonic() - started)
+    rejects = tuple(reject for window in found for reject in window.rejects)
+    return [write_window(place, Window(changes, report, rejects), 0)]
+
+
+def _run_tasks(run: Run, place: Place, reader: Callable[[Any], Window], tasks: Sequence[Any]) -> Sequence[Part]:
+    """Let tasks read windows; what several of them read of a table with a key is reduced once more, by key."""
+    if len(tasks) == 1 or not place.step.schema.key:
+        return run(len(tasks), lambda number: write_window(place, reader(tasks[number]), number))
+    count, probe = len(tasks), hash_probe()
+
+    def read(number: int) -> Part:
+        if hash_probe() != probe:
+            raise LakeUnavailable(
+                "the driver and an executor hash keys differently, so they cannot share a window: let them run the "
+                "same version of polars on the same kind of machine."
+            )
+        return scatter(place, reader(tasks[number]), number, count)
+
+    first = run(count, read)
+    if any(part.report.failed for part in first):
+        return first
+    buckets = [[name for name in names if name] for names in zip(*(part.buckets for part in first), strict=True)]
+    buckets = [names for names in buckets if names]
+    return [*first, *run(len(buckets), lambda number: gather(place, buckets[number], number))]
+
+
+def _in_threads(count: int, work: Callable[[int], Part]) -> list[Part]:
+    """Run tasks 0 … count-1 in this process."""
+    with ThreadPoolExecutor(_HERE_THREADS, "cdc-assets-task") as pool:
+        return list(pool.map(work, range(count)))
+
+
+def _on_executors(spark: SparkSession, count: int, work: Callable[[int], Part]) -> list[Part]:
+    """Run tasks 0 … count-1 on the executors; raises what one of them raised."""
+    if not count:
+        return []
+    rows = spark.range(0, count, 1, count).mapInArrow(on_executors(work), "part binary").collect()
+    parts = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  # our own executors wrote them
+    for part in parts:
+        if part.error is not None:
+            raise part.error
+    return parts
+
+
+def shares(step: ApplyRows, tasks: int) -> list[list[int]]:
+    """Cut the files, by position and in order, into few shares of about equal bytes.
+
+    A table without key needs all of its files in one share: only together do they tell what was delivered twice.
+    """
+    sizes = [max(file.size, 1) for file in step.files]
+    total = sum(sizes)
+    if not step.schema.key or total <= _SMALL_BYTES:
+        return [list(range(len(sizes)))]
+    count = min(len(sizes), max(tasks, -(-total // _TASK_BYTES)))
+    cut: list[list[int]] = [[] for _ in range(count)]
+    before = 0
+    for position, size in enumerate(sizes):
+        cut[min(count - 1, (before + size // 2) * count // total)].append(position)
+        before += size
+    return [share for share in cut if share]
+
+
+def _bounds(ranges: Sequence[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
+    names = set.intersection(*(set(one) for one in ranges)) if ranges else set()
+    return {name: (min(one[name][0] for one in ranges), max(one[name][1] for one in ranges)) for name in names}
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_batch(spark: SparkSession, io: Mapping[str, str], step: ApplyRows, batch: Batch) -> DataFrame:
+    """Return the staged changes, one per key."""
+    fields = [f"{OP} tinyint", f"{COMMIT_TS} bigint", f"{LINE} bigint", f"{FILE} int"]
+    fields += [] if step.schema.key else [f"{COUNT} bigint"]
+    fields += [f"c{position} {spark_type(column)}" for position, column in enumerate(step.schema.stored)]
+    return read_parts(spark, io, batch.parts, ", ".join(fields))
+
+
+def read_parts(spark: SparkSession, io: Mapping[str, str], files: Sequence[str], types: str) -> DataFrame:
+    """Return the rows of staged Parquet files, whose columns are those of `types` in that order."""
+    if storage(io, files[0])[0].type_name == "local":
+        return spark.read.schema(types).parquet(*(storage(io, file)[1] for file in files))
+    return spark.range(0, len(files), 1, len(files)).mapInArrow(part_reader(dict(io), files), types)
+
+
+# --- storage ----------------------------------------------------------------------------------------------------------
+
+
+def _write_manifest(io: Mapping[str, str], path: str, batch: Batch) -> None:
+    system, place = storage(io, path)
+    told = dataclasses.asdict(batch)
+    system.create_dir(place, recursive=True)
+    with system.open_output_stream(f"{place}/_stage.json") as sink:
+        sink.write(json.dumps(told).encode())
+
+
+def read_manifest(io: Mapping[str, str], path: str) -> Batch:
+    """Return what a stage tells of itself."""
+    system, place = storage(io, path)
+    with system.open_input_stream(f"{place}/_stage.json") as source:
+        told = json.loads(source.readall())
+    ranges = {name: (int(low), int(high)) for name, (low, high) in told["ranges"].items()}
+    lists = {name: tuple(told[name]) for name in ("parts", "sizes", "rejects")}
+    return Batch(**{**told, **lists, "ranges": ranges})
+
+
+def name_of(path: str) -> str:
+    """Return a stage's own name, which the data files that were written with it begin with."""
+    return path.rsplit("/", 1)[-1]
+
+
+def discard(io: Mapping[str, str], path: str) -> None:
+    """Remove a stage; nothing happens when it is gone already. Data files stay: a snapshot may have them."""
+    if path:
+        system, place = storage(io, path)
+        with suppress(OSError):
+            system.delete_dir(place)
+
+
+def remove_files(io: Mapping[str, str], locations: Iterable[str]) -> None:
+    """Remove data files that no snapshot has; what is not removed is an orphan, which maintenance removes."""
+    for location in locations:
+        system, place = storage(io, location)
+        with suppress(OSError):
+            system.delete_file(place)
+
+
+def _forget(place: Place) -> None:
+    """Remove whatever the tasks of a stage wrote, known or not: a task may have failed beside others that wrote."""
+    discard(place.io, place.path)
+    if place.landing is None:
+        return
+    system, directory = storage(place.io, place.landing.directory)
+    mark = place.part_path(0).rsplit("/", 1)[-1].rpartition("-")[0]
+    with suppress(OSError):
+        for info in system.get_file_info(pafs.FileSelector(directory, allow_not_found=True)):
+            if info.base_name.startswith(mark):
+                system.delete_file(info.path)
+
+
+def remove_stale(io: Mapping[str, str], warehouse: str) -> int:
+    """Remove stages of runs that died more than a day ago, by the time in their names; return how many."""
+    removed = 0
+    system, place = storage(io, f"{warehouse.rstrip('/')}/{STAGE}")
+    with suppress(OSError):
+        for info in system.get_file_info(pafs.FileSelector(place, allow_not_found=True)):
+            begun = info.base_name.partition("-")[0]
+            if begun.isdigit() and int(begun) < time.time() - _STALE_SECONDS:
+                system.delete_dir(info.path)
+                removed += 1
+    return removed

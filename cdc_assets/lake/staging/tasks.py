@@ -1,0 +1,254 @@
+"""One task's part of a stage: what runs on the executors, or in the driver. No JVM here, and no catalog.
+
+    read          files -> reduced changes                     a window that one task reads alone
+    scatter       files -> reduced changes by the key's hash   a window that several tasks read …
+    gather        one hash's changes -> reduced changes        … and share once more by key
+
+What is left is written as staged changes for a MERGE, or, where the table is empty, as its own data files.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from cdc_assets.decoding.dedupe import COUNT, FILE, reduce_changes, split_by_key
+from cdc_assets.decoding.window import Window
+from cdc_assets.errors import CdcError, LakeUnavailable
+from cdc_assets.formats import COMMIT_TS, LINE, OP
+from cdc_assets.model.reports import Report
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.types.mysql_types import iceberg_type
+
+__all__ = ["Landing", "Part", "Place", "Ranges", "Read", "gather", "on_executors", "part_reader", "scatter", "storage"]
+
+Read = Callable[[str], bytes]
+Ranges = Mapping[str, tuple[int, int]]
+Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_GROUP_BYTES = 64 << 20
+"""Row groups of data files, before they are encoded."""
+_BRIEFLY = pa.ipc.IpcWriteOptions(compression="lz4")
+"""How changes are written that the next task reads: encoding them as Parquet took a quarter of a large load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where data files of a table lie, and its columns: name -> (Iceberg's type, field id, id of a list's element)."""
+
+    directory: str
+    schema_id: int
+    columns: Mapping[str, tuple[str, int, int | None]]
+
+    def takes(self, schema: TableSchema) -> bool:
+        """Tell whether the table has exactly the schema's columns, and the lake's own."""
+        wanted = {column.name: iceberg_type(column) for column in schema.stored} | {COMMIT_TS: "long"}
+        return wanted == {name: kind for name, (kind, _, _) in self.columns.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tasks of one stage write: its directory, and the table's own where they write data files."""
+
+    path: str
+    io: Mapping[str, str]
+    step: ApplyRows
+    landing: Landing | None = None
+
+    def part_path(self, number: int) -> str:
+        """Return the location of a part: data files are called after the stage, `cdc-<seconds>-<uuid>-<number>`."""
+        if self.landing is None:
+            return f"{self.path}/part-{number:05d}.parquet"
+        return f"{self.landing.directory}/cdc-{self.path.rsplit('/', 1)[-1]}-{number:05d}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task did. `name` is the location of what it wrote, `buckets` those by the key's hash, "" for none."""
+
+    report: Report
+    name: str = ""
+    file_bytes: int = 0
+    entering: int = 0
+    leaving: int = 0
+    ranges: Ranges | None = None
+    error: CdcError | None = None
+    rejects: str = ""
+    buckets: tuple[str, ...] = ()
+
+
+def on_executors(work: Callable[[int], Part]) -> Batches:
+    """Return what an executor runs: it gets numbers of tasks and yields a pickled Part for each."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                try:
+                    part = work(number)
+                except CdcError as error:  # Spark would turn it into text
+                    part = Part(Report(), error=error)
+                yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], names=["part"])
+
+    return run
+
+
+def write_window(place: Place, window: Window, number: int) -> Part:
+    """Write a reduced window as part `number`, with its records for the quarantine."""
+    if window.report.failed:
+        return Part(window.report)
+    rejects = _write_rejects(place, window, number)
+    return _written(place, window.changes, window.report, number, rejects)
+
+
+def scatter(place: Place, window: Window, number: int, buckets: int) -> Part:
+    """Write what one task reduced for itself into files by the hash of the key."""
+    if window.report.failed:
+        return Part(window.report)
+    rejects = _write_rejects(place, window, number)
+    names = []
+    for bucket, changes in enumerate(split_by_key(window.changes, place.step.schema, buckets)):
+        name = f"{place.path}/bucket-{bucket:05d}-{number:05d}.arrow" if changes.num_rows else ""
+        if name:
+            with _sink(place, name) as sink, pa.ipc.new_file(sink, changes.schema, options=_BRIEFLY) as writer:
+                writer.write_table(changes)
+        names.append(name)
+    return Part(window.report, rejects=rejects, buckets=tuple(names))
+
+
+def gather(place: Place, files: Sequence[str], number: int) -> Part:
+    """Reduce what several tasks wrote for one hash, and write it as part `number`."""
+    tables = []
+    for file in files:
+        system, path = storage(place.io, file)
+        with system.open_input_file(path) as source, pa.ipc.open_file(source) as reader:
+            tables.append(reader.read_all())
+    changes = reduce_changes(pa.concat_tables(tables), place.step.schema, place.step.life.born_as)
+    return _written(place, changes, Report(), number, "")
+
+
+def _write_rejects(place: Place, window: Window, number: int) -> str:
+    if not window.rejects:
+        return ""
+    from cdc_assets.decoding.replay import rejects_table
+
+    name = f"rejects-{number:05d}.parquet"
+    _write(place, f"{place.path}/{name}", rejects_table(window.rejects, place.step))
+    return name
+
+
+def _written(place: Place, changes: pa.Table, report: Report, number: int, rejects: str) -> Part:
+    entering, leaving = _directions(changes)
+    if not (entering if place.landing is not None else changes.num_rows):
+        return Part(report, rejects=rejects, leaving=leaving)
+    name = place.part_path(number)
+    if place.landing is None:
+        written = _write(place, name, _by_position(changes, place.step))
+    else:
+        rows = _landed(changes, place.step, place.landing)
+        each = max(1, rows.nbytes // max(1, rows.num_rows))
+        options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
+        written = _write(place, name, rows, store_decimal_as_integer=True, **options)
+    ranges = _ranges(changes, place.step.schema)
+    return Part(report, name, written, entering, leaving, ranges, rejects=rejects)
+
+
+def _write(place: Place, location: str, rows: pa.Table, **options: Any) -> int:
+    """Write a Parquet file and return its bytes."""
+    with _sink(place, location) as sink:
+        pq.write_table(rows, sink, **options)
+        return int(sink.tell())
+
+
+@contextmanager
+def _sink(place: Place, location: str) -> Iterator[Any]:
+    """Open a file to write to; raises LakeUnavailable where that is not possible."""
+    try:
+        system, path = storage(place.io, location)
+        system.create_dir(path.rsplit("/", 1)[0], recursive=True)
+        with system.open_output_stream(path) as sink:
+            yield sink
+    except OSError as error:
+        raise LakeUnavailable(
+            f"{location}: the warehouse takes no files ({error}). Nothing was applied. Correct that and try again."
+        ) from error
+
+
+def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
+    names = [OP, COMMIT_TS, LINE, FILE] + ([COUNT] if COUNT in changes.column_names else [])
+    columns = [column.name for column in step.schema.stored]
+    places = [f"c{position}" for position in range(len(columns))]
+    return changes.select([*names, *columns]).rename_columns([*names, *places])
+
+
+def _landed(changes: pa.Table, step: ApplyRows, landing: Landing) -> pa.Table:
+    """The rows that enter, as the table's own: its columns by their field ids, then the commit-ts."""
+    if pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py():
+        changes = changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8())))
+    arrays, fields = [], []
+    for name in [*(column.name for column in step.schema.stored), COMMIT_TS]:
+        array = changes.column(name)
+        if name == COMMIT_TS and step.positions is not None:
+            array = pa.chunked_array([pa.nulls(len(array), pa.int64())])
+        _, field_id, element_id = landing.columns[name]
+        kind = array.type
+        if element_id is not None:
+            kind = pa.list_(pa.field("element", kind.value_type, metadata=_field_id(element_id)))
+            array = array.cast(kind)
+        arrays.append(array)
+        fields.append(pa.field(name, kind, metadata=_field_id(field_id)))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _field_id(number: int) -> dict[str, str]:
+    return {"PARQUET:field_id": str(number)}
+
+
+def _directions(changes: pa.Table) -> tuple[int, int]:
+    if COUNT in changes.column_names:
+        counts = changes.column(COUNT)
+        entering = pc.sum(pc.if_else(pc.greater(counts, 0), counts, 0)).as_py() or 0
+        return entering, entering - (pc.sum(counts).as_py() or 0)
+    entering = pc.sum(pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))).as_py() or 0
+    return entering, changes.num_rows - entering
+
+
+def _ranges(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for name in schema.key:
+        array = changes.column(name)
+        if pa.types.is_integer(array.type) and array.null_count == 0 and len(array):
+            bounds = pc.min_max(array).as_py()
+            found[name] = (bounds["min"], bounds["max"])
+    return found
+
+
+def part_reader(io: dict[str, str], files: Sequence[str]) -> Batches:
+    """Read parts in Python: object stores that Iceberg reaches need not be known to Spark's own readers."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                system, place = storage(io, files[number])
+                with system.open_input_file(place) as source:
+                    yield from pq.ParquetFile(source).iter_batches()
+
+    return run
+
+
+def storage(io: Mapping[str, str], location: str) -> tuple[Any, str]:
+    """Return the Arrow file system that PyIceberg would use for a location, and the path in it."""
+    if location.startswith("/"):
+        return pafs.LocalFileSystem(), location
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    scheme, host, path = PyArrowFileIO.parse_location(location, dict(io))
+    return PyArrowFileIO(dict(io)).fs_by_scheme(scheme, host), path

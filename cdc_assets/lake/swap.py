@@ -1,0 +1,259 @@
+"""Tables that are built aside and take the place of the rows they replace, in one commit each.
+
+A rebuild has a token. Its tables are those of a changefeed `<name>~<token>`, in namespaces and a directory of their
+own, so nobody meets them by chance and all of them can be removed at once. A ticket (a property of the namespace OWN)
+is written before the first of them and removed after the last: tables whose ticket nobody has touched for
+STALE_SECONDS are nobody's. The commit that swaps carries the token, which tells a later run that it was made.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError
+from pyspark.sql import functions as sql
+
+from cdc_assets.errors import RebuildRefused, TableMoved
+from cdc_assets.lake.commit import Target, overwrite, publish, refuse_moved
+from cdc_assets.lake.names import ASIDE, aside_changefeed, format_identity, format_name, location
+from cdc_assets.lake.schema import TABLE_PROPERTIES
+from cdc_assets.lake.spark.session import StepSession, quoted, races
+from cdc_assets.lake.staging.tasks import storage
+from cdc_assets.lake.state import CHANGEFEED, IDENTITY, KEY, NAME, Held, Label
+from cdc_assets.lake.tables import Lake
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import StepResult
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.steps import CreateTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cdc_assets.history.releases import Releases
+
+__all__ = ["REBUILD", "STALE_SECONDS", "AsideLake", "Rebuilds", "Ticket"]
+
+REBUILD = "cdc.rebuild"
+"""Snapshot property: the token of the rebuild that a commit swapped in."""
+
+STALE_SECONDS = 900
+"""A rebuild that has not touched its ticket for so long is dead; one that lives does so every minute."""
+
+_PREFIX = "cdc.rebuild."
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A rebuild under way. `plan` tells what is rebuilt and by which settings; times are seconds since 1970."""
+
+    token: str
+    plan: str
+    run: str
+    begun: float
+    alive: float
+
+
+class AsideLake(Lake):
+    """The tables of one rebuild. What people decided about DDL is that of the live tables."""
+
+    def __init__(self, live: Lake, token: str) -> None:
+        name = aside_changefeed(live.changefeed, token)
+        super().__init__(live.settings, name, lambda: live._sessions.spark, f"{ASIDE}{token}_{{schema}}")
+        self._live = live
+
+    def releases(self) -> Releases:
+        """Return the live changefeed's releases."""
+        return self._live.releases()
+
+
+class Rebuilds:
+    """The rebuilds of one changefeed's lake."""
+
+    def __init__(self, live: Lake) -> None:
+        self.live = live
+        self._state = live.state
+        self._prefix = f"{_PREFIX}{live.changefeed}."
+
+    # --- tickets ---
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return the rebuilds of this changefeed that began and did not end, the oldest first."""
+        told = self._state.own_properties()
+        found = [Ticket(**json.loads(text)) for name, text in told.items() if name.startswith(self._prefix)]
+        mine = (ticket for ticket in found if f"{self._prefix}{ticket.token}" in told)
+        return tuple(sorted(mine, key=lambda ticket: (ticket.begun, ticket.token)))
+
+    def touch(self, ticket: Ticket) -> None:
+        """Write a ticket, or show that its run lives."""
+        self._state.tell(f"{self._prefix}{ticket.token}", json.dumps(asdict(replace(ticket, alive=time.time()))))
+
+    def begin(self, token: str) -> AsideLake:
+        """Return the lake in which the rebuild's tables are made."""
+        return AsideLake(self.live, token)
+
+    # --- swapping ---
+
+    def swapped(self, life: Life, token: str) -> StepResult | None:
+        """Return what the rebuild's commit of that table did, None where it was not made yet."""
+        if life not in self._state.tables():
+            return None
+        made = self._state.snapshot_with(life, REBUILD, token)
+        if made is None:
+            return None
+        return StepResult(("swapped in by a run that died after it",), made.parent_id, made.snapshot_id)
+
+    def swap(self, aside: Lake, life: Life, token: str) -> StepResult:
+        """Give the live table the rows, columns, name and label of the one aside, in one commit.
+
+        Raises TableMoved, with nothing done, when the live table is further than the one aside, or moves meanwhile.
+        """
+        started = time.monotonic()
+        theirs = aside.state.find(life)
+        self.live.applied()
+        if life not in self._state.tables():
+            return self._create(theirs, token, started)
+        with self.live._work(life) as work:
+            session, label = work.session, theirs.label
+            if label.progress < work.label.progress or label.ddl < work.label.ddl:
+                raise TableMoved(
+                    f"{life} went on to {work.label.progress.tso} while it was rebuilt through {label.progress.tso}. "
+                    "Bring the rebuilt table there and try again.",
+                    table=str(life),
+                )
+            source = session.load(theirs.identifier)
+            rows = _rows(session, theirs)
+            properties = {NAME: format_name(theirs.name), KEY: dict(source.properties()).get(KEY, "[]")}
+            if _columns(source) == _columns(work.target.table):
+                session.label({REBUILD: token})
+                told = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"
+                publish(
+                    work.target,
+                    label,
+                    rows=lambda: overwrite(work.target, rows, told),
+                    schema=lambda transaction: _document(transaction, source),
+                    properties=properties,
+                )
+            else:
+                _replace(work.target, _documented(rows, source), label, token, properties)
+            return self.live._result(work, started)
+
+    def _create(self, theirs: Held, token: str, started: float) -> StepResult:
+        """Make a live table that was never there, with its rows and its label at once."""
+        life, name, state = theirs.life, theirs.name, self._state
+        if name is None:
+            raise RebuildRefused(
+                f"{life} was dropped at the source and is not in the lake: nothing is there to rebuild."
+            )
+        state.refuse_reserved(name, life)
+        home = state.home(name)
+        self.live._free(home, CreateTable(life, life.version, name, TableSchema(())))
+        state.ensure_namespace(home[0])
+        root = str(self.live.settings.local_directory or self.live.settings.warehouse)
+        with races(str(life)), self.live._sessions.step() as session:
+            source = session.load(theirs.identifier)
+            properties = {
+                **TABLE_PROPERTIES,
+                CHANGEFEED: self.live.changefeed,
+                IDENTITY: format_identity(life),
+                NAME: format_name(name),
+                KEY: dict(source.properties()).get(KEY, "[]"),
+                "location": location(root, self.live.changefeed, life),
+            }
+            rows = _documented(_rows(session, theirs), source)
+            _writer(rows, session.name(home), theirs.label, token, properties).create()
+            statements = (f"CREATE TABLE {session.name(home)} AS SELECT * FROM {session.name(theirs.identifier)}",)
+        held = state.find(life)
+        return StepResult(statements, None, held.snapshot_id, held.rows or 0, seconds=time.monotonic() - started)
+
+    # --- cleaning up ---
+
+    def end(self, token: str) -> int:
+        """Remove a rebuild's tables with their files, then its ticket; return how many tables there were.
+
+        Repeated after a crash at any line, it removes what is left.
+        """
+        state, name = self._state, aside_changefeed(self.live.changefeed, token)
+        tables = AsideLake(self.live, token).state.tables()
+        for held in tables.values():
+            state.forget(held.identifier)
+        self._remove_directory(name)
+        for namespace in self._namespaces(token):
+            with suppress(NoSuchNamespaceError, NamespaceNotEmptyError):
+                state.catalog.drop_namespace((namespace,))
+        state.tell(f"{self._prefix}{token}", None)
+        return len(tables)
+
+    def end_stale(self, now: float | None = None) -> int:
+        """Remove the tables of rebuilds that died; return how many. `now` is seconds since 1970."""
+        moment = time.time() if now is None else now
+        dead = {one.token for one in self.tickets() if moment - one.alive > STALE_SECONDS}
+        known = {one.token for one in self.tickets()}
+        return sum(self.end(token) for token in sorted(dead | (self._tokens() - known)))
+
+    def _tokens(self) -> set[str]:
+        """The tokens in the names of tables that are aside now."""
+        prefix = aside_changefeed(self.live.changefeed, "")
+        return {name.removeprefix(prefix) for name in self._state.changefeeds() if name.startswith(prefix)}
+
+    def _namespaces(self, token: str) -> Iterable[str]:
+        prefix = f"{ASIDE}{token}_"
+        return [one[0] for one in self._state.catalog.list_namespaces() if len(one) == 1 and one[0].startswith(prefix)]
+
+    def _remove_directory(self, changefeed: str) -> None:
+        root = str(self.live.settings.local_directory or self.live.settings.warehouse)
+        place = location(root, changefeed, None)
+        system, path = storage(self.live.settings.pyiceberg_properties(), place)
+        with suppress(FileNotFoundError):
+            system.delete_dir(path)
+
+
+# --- rows and columns -------------------------------------------------------------------------------------------------
+
+
+def _rows(session: StepSession, held: Held) -> DataFrame:
+    """Read a table as of its newest snapshot now."""
+    return session.spark.read.option("versionAsOf", str(held.snapshot_id)).table(session.name(held.identifier))
+
+
+def _columns(table: Any) -> list[tuple[str, str]]:
+    return [(field.name(), field.type().toString()) for field in table.schema().columns()]
+
+
+def _document(transaction: Any, source: Any) -> None:
+    """Give columns the documentation of those with the same names."""
+    update = transaction.updateSchema()
+    docs = {field.name(): field.doc() for field in source.schema().columns()}
+    for field in transaction.table().schema().columns():
+        if docs[field.name()] != field.doc():
+            update.updateColumnDoc(field.name(), docs[field.name()])
+    update.commit()
+
+
+def _documented(rows: DataFrame, source: Any) -> DataFrame:
+    columns = [
+        sql.col(quoted(field.name())).alias(field.name(), metadata={"comment": field.doc() or ""})
+        for field in source.schema().columns()
+    ]
+    return rows.select(*columns)
+
+
+def _writer(rows: DataFrame, name: str, label: Label, token: str, properties: Mapping[str, str]) -> Any:
+    writer = rows.writeTo(name).using("iceberg")
+    for key, value in properties.items():
+        writer = writer.tableProperty(key, value)
+    for key, value in {**label.properties(), REBUILD: token}.items():
+        writer = writer.option(f"snapshot-property.{key}", value)
+    return writer
+
+
+def _replace(target: Target, rows: DataFrame, label: Label, token: str, properties: Mapping[str, str]) -> None:
+    """Replace columns and rows. Iceberg lets it win over a commit made meanwhile, whose label goes with its rows."""
+    kept = {**properties, "location": target.table.location(), "format-version": "3"}
+    target.session.statements.append(f"REPLACE TABLE {target.name} AS SELECT …")
+    refuse_moved(target, target.session.load(target.identifier))
+    _writer(rows, target.name, label, token, kept).replace()

@@ -1,0 +1,1 @@
+"""How staged changes get into a table, by its kind."""

@@ -1,0 +1,68 @@
+"""What the ledger remembers, as values: files that were read, DDL that was carried out, tables as they stood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["UNREAD", "FileEntry", "JournalEntry", "TableState"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One data file as it was read last: what was in it, for which table, by which run into which snapshot, and when.
+
+    `rows` is UNREAD for a file that was listed and gone before anybody read it. `read_at` is seconds since 1970.
+    """
+
+    path: str
+    life: str
+    size: int
+    etag: str
+    rows: int
+    min_commit_ts: Tso | None
+    max_commit_ts: Tso | None
+    run: str
+    snapshot: int | None
+    read_at: float
+
+
+UNREAD = -1
+"""In place of a count of rows: nobody knows what was in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One DDL as it was carried out for one table."""
+
+    life: str
+    tso: Tso
+    name: str
+    action: str
+    query: str
+    statements: tuple[str, ...]
+    snapshot_before: int | None
+    snapshot_after: int | None
+    seconds: float
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """How a table stood after the last run that looked at it. `state` is applied, held, failed or dropped.
+
+    `version` is the newest schema version taken in, `through` the TSO at or below which everything is applied,
+    `checkpoint` the changefeed's at that time.
+    """
+
+    life: str
+    name: TableId
+    version: Tso
+    through: Tso
+    checkpoint: Tso
+    state: str
+    reason: str = ""
+    ways: tuple[str, ...] = ()
+    run: str = ""

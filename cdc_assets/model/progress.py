@@ -1,0 +1,54 @@
+"""How far a table is applied, and the identity that it keeps through renames."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["Applied", "Life", "Phase", "Progress"]
+
+
+class Phase(enum.IntEnum):
+    """(V, DDL) comes before the rows at V, and those before (V, ROWS)."""
+
+    DDL = 0
+    ROWS = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Progress:
+    """How far a table is applied: through the DDL of `tso`, or through all rows at or below it."""
+
+    tso: Tso
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What the lake holds of a life: read from the label of its newest labelled snapshot.
+
+    `ddl` is the version of the newest schema file that was taken into account: a DDL file at exactly the applied TSO
+    that came late is still due. `name` is the name the table should have, None once it is dropped.
+    """
+
+    progress: Progress
+    ddl: Tso
+    name: TableId | None
+    hold: str = ""
+    positions: Mapping[str, int] = field(default_factory=dict)
+    """Without commit-ts: the highest file number taken in, by number sequence."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Life:
+    """A table from its birth to its drop, whatever it is called meanwhile: its first name and first version."""
+
+    born_as: TableId
+    version: Tso
+
+    def __str__(self) -> str:
+        return f"{self.born_as}@{self.version}"

@@ -1,0 +1,37 @@
+"""Records that were kept aside because they do not fit."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["OPEN", "REPLAYED", "QuarantinedRow"]
+
+OPEN, REPLAYED = "open", "replayed"
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedRow:
+    """A record that was kept aside. `line` counts records of the file; `lo` is the TSO at which its window began.
+
+    `table` is the name that the record's directory has. `raw` is the record's bytes without terminator, b"" where they
+    were not asked for.
+    """
+
+    life: Life
+    table: TableId
+    file: str
+    line: int
+    column: str
+    reason: str
+    schema_version: Tso
+    commit_ts: Tso | None
+    lo: Tso
+    run: str
+    quarantined_at: dt.datetime
+    state: str = OPEN
+    raw: bytes = b""

@@ -1,0 +1,96 @@
+"""What reading a window and carrying out a step told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdc_assets.model.tso import Tso
+
+__all__ = ["FileStats", "Reject", "Report", "Staged", "StepResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A record that was not applied: where, why, and its raw bytes. `line` counts records from 1, header included."""
+
+    path: str
+    line: int
+    reason: str
+    raw: bytes = b""
+    column: str = ""
+    commit_ts: Tso | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileStats:
+    """What reading one file told: rows are records, commit-ts bounds are None for a file without any.
+
+    `notes` counts values changed by a rule of the type table, by (column, rule).
+    """
+
+    path: str
+    size: int
+    etag: str
+    rows: int
+    min_commit_ts: Tso | None
+    max_commit_ts: Tso | None
+    notes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of decoding and checking a window.
+
+    `rejects` holds the first cases only, `reject_count` all, `quarantined` those kept aside. `notes` counts values
+    changed by a rule of the type table, keyed by (column, rule): zero dates turned null, ambiguous hours, …
+    `newest` is the highest commit-ts of a change that belongs to the window, with the first file that has it; None
+    where there is no change, or rows carry no commit-ts. `joints` are files of a table without key that begin with the
+    very commit-ts, of this window, at which the file before them ended: a transaction cut in two, or told again.
+    """
+
+    rows: int = 0
+    reject_count: int = 0
+    rejects: tuple[Reject, ...] = ()
+    notes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    files: tuple[FileStats, ...] = ()
+    seconds: float = 0.0
+    quarantined: int = 0
+    newest: tuple[Tso, str] | None = None
+    joints: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether the window must not be written."""
+        return self.reject_count > self.quarantined
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A decoded window as Parquet in the lake's stage, ready for one commit. `rows` counts reduced changes."""
+
+    path: str
+    rows: int
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step did, for the journal: statements run, snapshot before and after, row counts, seconds.
+
+    `rows_before` and `rows_after` are the table's rows by the summaries of those snapshots; None where a summary does
+    not tell, or another writer has committed since. `entering` are the rows that the window had to bring, None where
+    that is not known.
+    """
+
+    statements: tuple[str, ...] = ()
+    snapshot_before: int | None = None
+    snapshot_after: int | None = None
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    seconds: float = 0.0
+    report: Report | None = None
+    rows_before: int | None = None
+    rows_after: int | None = None
+    entering: int | None = None

@@ -1,0 +1,128 @@
+"""Tables, columns, keys and partitions, as schema files and DDL texts tell them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cdc_assets.model.tso import Tso
+
+__all__ = ["Column", "Index", "Partition", "Partitioning", "TableId", "TableSchema"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableId:
+    """A source table's name as TiDB spells it. An empty `table` stands for the database itself."""
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}" if self.table else self.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One entry of `TableColumns`, with what only the DDL text tells (`elems` in old files, `collation`, `virtual`).
+
+    `type` is upper case without ` UNSIGNED`. `precision` is also the length of character and binary types; `scale` the
+    fraction digits of DECIMAL and of time types. `default` is the JSON value of `ColumnDefault`, None when absent.
+    `kept` is the version at which the source dropped a column that the lake keeps, 0 for one that the source has.
+    `comment` is for readers; a column with another one is the same column. `generated` is the SQL expression of a
+    generated column, virtual or stored, "" for any other and where no text told it.
+    """
+
+    name: str
+    type: str
+    unsigned: bool = False
+    precision: int | None = None
+    scale: int | None = None
+    nullable: bool = True
+    is_pk: bool = False
+    default: object = None
+    id: int | None = None
+    elems: tuple[str, ...] | None = None
+    collation: str | None = None
+    virtual: bool = False
+    kept: Tso = 0
+    comment: str = field(default="", compare=False)
+    generated: str = field(default="", compare=False)
+    zerofill: bool = field(default=False, compare=False)
+
+    def decodes_like(self, other: Column) -> bool:
+        """Tell whether values of both columns are written and read in the same way."""
+        return _decoding(self) == _decoding(other)
+
+
+def _decoding(column: Column) -> tuple[object, ...]:
+    return (
+        column.name,
+        column.type,
+        column.unsigned,
+        column.precision if column.type in ("DECIMAL", "BIT", "TINYINT") else None,
+        column.scale or 0,
+        column.virtual,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of the table as its DDL text gives it; `prefix` marks one that covers only the head of a column."""
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool = False
+    primary: bool = False
+    prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition: `bound` is the SQL text of LESS THAN (None is MAXVALUE) or the texts of IN."""
+
+    name: str
+    less_than: tuple[str | None, ...] = ()
+    values: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How a table is partitioned: RANGE, RANGE COLUMNS, LIST, LIST COLUMNS, HASH or KEY, from its DDL text."""
+
+    kind: str
+    expressions: tuple[str, ...]
+    partitions: tuple[Partition, ...] = ()
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """Columns in table order, with the facts that only DDL texts tell.
+
+    `key` names the columns that identify a row; () means that none is known and the table is a multiset. `clustered`
+    tells whether TiDB stores rows by their primary key, None where no text told it.
+    """
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    indexes: tuple[Index, ...] = ()
+    partitioning: Partitioning | None = None
+    collation: str | None = None
+    comment: str = field(default="", compare=False)
+    clustered: bool | None = field(default=None, compare=False)
+
+    def column(self, name: str) -> Column:
+        """Return the column of that name; raises KeyError."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    @property
+    def stored(self) -> tuple[Column, ...]:
+        """The columns of the lake table: all but virtual generated ones."""
+        return tuple(column for column in self.columns if not column.virtual)
+
+    def decodes_like(self, other: TableSchema) -> bool:
+        """Tell whether a row of one can be decoded as a row of the other: same columns, in whatever order."""
+        mine, theirs = ([_decoding(c) for c in schema.columns if not c.kept] for schema in (self, other))
+        return sorted(mine, key=repr) == sorted(theirs, key=repr)

@@ -1,0 +1,112 @@
+"""What one DDL changes: a union of frozen values, carried out in the lake and on rows that are older than it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.tso import Tso
+
+__all__ = [
+    "AddColumn",
+    "DeleteRows",
+    "DropColumn",
+    "Evolution",
+    "MoveColumns",
+    "Predicate",
+    "Rekey",
+    "RenameColumn",
+    "RetypeColumn",
+    "SchemaChange",
+    "SetDefault",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """Old rows read `default` (in the column's text form, None for NULL); `approximate` says how it was guessed."""
+
+    column: Column
+    default: object = None
+    approximate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """The column and its values go; a later column of the same name starts anew."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """The column keeps its field, so old rows keep their values. A DDL's renames happen at once (names may swap)."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetypeColumn:
+    """Values are converted by MySQL's rules; in place when the lake type only widens, else by rewriting the table."""
+
+    old: Column
+    new: Column
+
+
+@dataclass(frozen=True, slots=True)
+class MoveColumns:
+    """The columns stand in this order afterwards (names after renames, lake columns only)."""
+
+    order: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    """A fact for later rows and documentation; existing rows do not change."""
+
+    name: str
+    default: object
+
+
+@dataclass(frozen=True, slots=True)
+class Rekey:
+    """Rows are matched by these columns from here on."""
+
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A node of a condition on lake rows, which `ddl.spark_sql` and `ddl.polars_expr` render with the same meaning.
+
+    `op` is `column` (`value` is its name) or `literal` (`value` its text), with `type` int, unsigned, date, datetime,
+    instant, string or binary; or an operator or function over `args`. `nullable` tells whether NULL can come out of a
+    value or into a comparison. A condition is never NULL: comparisons with NULL are false.
+    """
+
+    op: str
+    args: tuple[Predicate, ...] = ()
+    value: str = ""
+    type: str = ""
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRows:
+    """Rows for which `predicate` holds go without row events; None means all of them (TRUNCATE)."""
+
+    predicate: Predicate | None
+
+
+SchemaChange = AddColumn | DropColumn | RenameColumn | RetypeColumn | MoveColumns | SetDefault | Rekey | DeleteRows
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """A DDL that the table has taken ahead of its rows: those with commit-ts < `at` go through `changes`."""
+
+    at: Tso
+    changes: tuple[SchemaChange, ...]
+    before: TableSchema
+    after: TableSchema

@@ -1,0 +1,78 @@
+"""What lies under a changefeed's prefix: schema files, data files, index files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdc_assets.model.schema import Column, TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["DataFile", "IndexFile", "Listing", "SchemaFile"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFile:
+    """A parsed schema file. `root` is the directory that owns it below the prefix (`shop/orders`, or a table id).
+
+    `table.table` is "" for a database-level file; `columns` is empty then. `query` "" with `type` 0 is no DDL.
+    """
+
+    path: str
+    root: str
+    table: TableId
+    version: Tso
+    query: str
+    type: int
+    columns: tuple[Column, ...]
+    checksum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file by its full name, which is its identity together with size and etag; never by its number alone.
+
+    `root` and `version` name the schema file that decodes it. `directory` is the whole directory (partition and date
+    included), `dispatcher` "" outside tables that span nodes. Sizes are bytes. `modified` is when the storage got
+    it (seconds since 1970, 0 where the storage does not tell), which is no part of its identity.
+    """
+
+    path: str
+    root: str
+    version: Tso
+    directory: str
+    number: int
+    size: int
+    etag: str = ""
+    partition: str = ""
+    date: str = ""
+    dispatcher: str = ""
+    modified: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """`CDC.index` of a directory; what it names is a hint only and is read on demand."""
+
+    path: str
+    directory: str
+    dispatcher: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What lies under the prefix. `checkpoint` was read before listing, so all at or below it is here.
+
+    `ignored` counts names that are no changefeed's by reason; `problems` holds files that should be readable and are
+    not, keyed by path, with the sentence for the user; `warnings` are sentences about what is read all the same.
+    `published` is when `metadata`, as listed, was written (seconds since 1970, 0 where the storage does not tell).
+    """
+
+    checkpoint: Tso
+    schema_files: tuple[SchemaFile, ...]
+    data_files: tuple[DataFile, ...]
+    index_files: tuple[IndexFile, ...] = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    published: float = field(default=0.0, compare=False)

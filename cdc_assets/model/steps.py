@@ -1,0 +1,136 @@
+"""What is done to tables: one commit a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema_changes import Evolution, Predicate, SchemaChange
+from cdc_assets.model.splits import DataFile
+from cdc_assets.model.tso import Tso
+
+__all__ = [
+    "ApplyRows",
+    "ChangeTable",
+    "CreateTable",
+    "DropTable",
+    "ExchangePartition",
+    "HoldTable",
+    "RecoverTable",
+    "RenameTable",
+    "Step",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """An empty table under `name`; `takes` are the versions of later DDL whose columns it has from the start."""
+
+    life: Life
+    at: Tso
+    name: TableId
+    schema: TableSchema
+    takes: tuple[Tso, ...] = ()
+
+    @property
+    def ddl(self) -> Tso:
+        """The newest schema version that the table has."""
+        return max((self.at, *self.takes))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTable:
+    """All changes of one DDL, in one commit. `schema` is the schema afterwards."""
+
+    life: Life
+    at: Tso
+    changes: tuple[SchemaChange, ...]
+    schema: TableSchema
+    before: TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    """The life is called `to` from here on. Renames of one DDL share `at` and happen at once (names may swap)."""
+
+    life: Life
+    at: Tso
+    to: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """The table leaves its name; it is kept aside, so that RECOVER can bring it back."""
+
+    life: Life
+    at: Tso
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverTable:
+    """A dropped table comes back under `to`."""
+
+    life: Life
+    at: Tso
+    to: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangePartition:
+    """The rows of `life` that satisfy `predicate` and all rows of `other` change places.
+
+    Two steps of one plan name the same exchange, one for each life; each reads both inputs as of before `at`.
+    """
+
+    life: Life
+    other: Life
+    at: Tso
+    predicate: Predicate
+    partitioned: bool
+    schema: TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyRows:
+    """The rows of `files` with lo < commit-ts <= hi. `schemas` decodes them, by (root, version) of the file.
+
+    `names` are the (name, from, to) in which rows under that name belong to this life: from <= commit-ts < to.
+    `ddl` is the newest schema version that this window takes along.
+    """
+
+    life: Life
+    lo: Tso
+    hi: Tso
+    files: tuple[DataFile, ...]
+    schemas: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]]
+    schema: TableSchema
+    ddl: Tso
+    names: tuple[tuple[TableId, Tso, Tso], ...]
+    positions: Mapping[str, int] | None = None
+    """Set where rows carry no commit-ts: all rows of `files` are taken, in file order, and this is the new position."""
+    evolutions: tuple[Evolution, ...] = ()
+    """DDL inside the window, in order; `schema` is the last one's."""
+
+    @property
+    def at(self) -> Tso:
+        """The TSO at which this step's effect is complete."""
+        return self.hi
+
+
+@dataclass(frozen=True, slots=True)
+class HoldTable:
+    """Nothing from `at` on is applied to this life. `ways` says how a person can let it go on.
+
+    `releasable` is set for a DDL of this life, which a person can decide (`release`).
+    """
+
+    life: Life
+    at: Tso
+    reason: str
+    ways: tuple[str, ...] = ()
+    releasable: bool = False
+
+
+Step = CreateTable | ChangeTable | RenameTable | DropTable | RecoverTable | ExchangePartition | ApplyRows | HoldTable

@@ -1,0 +1,29 @@
+"""Timestamps of TiDB's oracle: milliseconds since 1970 and an 18-bit counter in one integer."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+__all__ = ["Tso", "seconds_between", "tso_time", "wall_clock_ms"]
+
+Tso = int
+"""A TiDB timestamp: milliseconds since 1970 in the upper 46 bits, a logical counter in the lower 18."""
+
+
+def wall_clock_ms(tso: Tso) -> int:
+    """Return the wall-clock part of a TSO as milliseconds since 1970, UTC."""
+    return tso >> 18
+
+
+def seconds_between(since: Tso, until: Tso) -> float:
+    """Return the wall-clock time between two TSO in seconds; 0 where `until` is the earlier one or `since` is 0.
+
+    0 is the progress of a table of which nothing is applied.
+    """
+    return max(0, wall_clock_ms(until) - wall_clock_ms(since)) / 1000 if since else 0.0
+
+
+def tso_time(tso: Tso) -> str:
+    """Return the wall-clock time of a TSO as ISO text in UTC, to the millisecond."""
+    moment = dt.datetime.fromtimestamp(wall_clock_ms(tso) / 1000, dt.timezone.utc)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"

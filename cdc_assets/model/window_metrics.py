@@ -1,0 +1,174 @@
+"""What a committed window did to its table, row by row counted, and how long its newest change was under way. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+
+from cdc_assets.model.reports import Report, StepResult
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso, wall_clock_ms
+from cdc_assets.wording import seconds_text
+
+__all__ = [
+    "LAG_HEADS",
+    "Account",
+    "Lag",
+    "account_of",
+    "format_account",
+    "lag_between",
+    "lag_cells",
+    "parse_account",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How long the newest change of a table's newest window was under way, and where.
+
+        source commit ──written──▶ data file ──checkpoint──▶ metadata ──applied──▶ commit in the lake
+
+        source commit  the wall clock of the change's commit-ts: TiDB's clock
+        written        until the storage had the first file (in file order) that holds the change, by the object's
+                       modification time; a bucket that was copied tells the time of the copy
+        checkpoint     until the `metadata` by which the run worked was written, by the object's modification time; one
+                       that covered the change earlier and was written over unseen is not known
+        applied        until the window's commit was done: this machine's clock
+
+    All in seconds. A moment that lies before the one it follows (clocks differ) counts as that one, so no stage is
+    negative and the stages add up to `total_seconds`. A moment that the storage does not tell makes its stage None, and
+    the next one begins where it began. `shares` are the stages' parts of the total, from 0 to 1, in their order.
+    """
+
+    commit_ts: Tso
+    total_seconds: float
+    written_seconds: float | None
+    checkpoint_seconds: float | None
+    applied_seconds: float
+    shares: tuple[float, float, float]
+
+
+def lag_between(commit_ts: Tso, written: float, published: float, applied: float) -> Lag:
+    """Return the stages of a change from its moments, seconds since 1970; 0 stands for one that is not known."""
+    begun = moment = wall_clock_ms(commit_ts) / 1000
+    stages: list[float | None] = []
+    for following in (written, published, applied):
+        if not following:
+            stages.append(None)
+            continue
+        after = max(moment, following)
+        stages.append(round(after - moment, 3))
+        moment = after
+    total = sum(stage or 0.0 for stage in stages)
+    first, second, third = (round((stage or 0.0) / total, 4) if total else 0.0 for stage in stages)
+    return Lag(commit_ts, round(moment - begun, 3), stages[0], stages[1], stages[2] or 0.0, (first, second, third))
+
+
+LAG_HEADS = ("under way", "until written", "until checkpoint", "until applied")
+
+
+def lag_cells(lag: Lag) -> tuple[str, ...]:
+    """Return a lag in words, one for each of LAG_HEADS: the total, and each stage with its share."""
+    stages = zip((lag.written_seconds, lag.checkpoint_seconds, lag.applied_seconds), lag.shares, strict=True)
+    told = ("not known" if seconds is None else f"{seconds_text(seconds)} ({share:.0%})" for seconds, share in stages)
+    return (seconds_text(lag.total_seconds), *told)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One window of one table as it was committed. `life` is the text of its life, `snapshot` the one that holds it.
+
+    `changes` counts changes after reduction, `entering` those that are rows afterwards (None where not known); `files`
+    and `file_bytes` are what was read for it. `rows_before` and `rows_after` come from the snapshots' own summaries,
+    None where those do not tell. `seconds` is the time for decoding and committing.
+    """
+
+    life: str
+    lo: Tso
+    hi: Tso
+    files: int
+    file_bytes: int
+    changes: int
+    inserted: int
+    updated: int
+    deleted: int
+    rows_before: int | None
+    rows_after: int | None
+    entering: int | None
+    snapshot: int | None
+    seconds: float
+    lag: Lag | None = None
+
+    @property
+    def mismatch(self) -> str:
+        """What does not add up, "" when everything does or cannot be told.
+
+        Rows before plus inserted minus deleted are the rows after; inserted plus updated are the rows that the window
+        had to bring.
+        """
+        window = f"the window {self.lo} < commit-ts <= {self.hi} (snapshot {self.snapshot})"
+        if self.rows_before is not None and self.rows_after is not None:
+            due = self.rows_before + self.inserted - self.deleted
+            if due != self.rows_after:
+                return (
+                    f"{self.life}: {window} found {self.rows_before:,} rows, inserted {self.inserted:,}, deleted "
+                    f"{self.deleted:,} and left {self.rows_after:,}; expected {due:,}. {_REBUILD}"
+                )
+        if self.entering is not None and self.inserted + self.updated != self.entering:
+            return (
+                f"{self.life}: {window} had to bring {self.entering:,} rows and brought "
+                f"{self.inserted + self.updated:,} ({self.inserted:,} inserted, {self.updated:,} updated). {_REBUILD}"
+            )
+        return ""
+
+
+_REBUILD = (
+    "The window is committed and readers see it. Something else may have written to the table, or rows of it were "
+    "there twice: rebuild the table from its files."
+)
+
+
+def account_of(
+    step: ApplyRows, changes: int, report: Report, result: StepResult, published: float, applied: float
+) -> Account:
+    """Return the account of a window that was committed at `applied`, by a `metadata` that was written at `published`.
+
+    Both in seconds since 1970, `published` 0 where that is not known.
+    """
+    lag = None
+    if report.newest is not None:
+        commit_ts, path = report.newest
+        written = next((file.modified for file in step.files if file.path == path), 0.0)
+        lag = lag_between(commit_ts, written, published, applied)
+    return Account(
+        str(step.life),
+        step.lo,
+        step.hi,
+        len(step.files),
+        sum(file.size for file in step.files),
+        changes,
+        result.inserted,
+        result.updated,
+        result.deleted,
+        result.rows_before,
+        result.rows_after,
+        result.entering,
+        result.snapshot_after,
+        round(report.seconds + result.seconds, 3),
+        lag,
+    )
+
+
+def format_account(account: Account) -> str:
+    """Return the JSON text of an account."""
+    return json.dumps(dataclasses.asdict(account))
+
+
+def parse_account(text: str) -> Account:
+    """Return the account of a text that `format_account` made."""
+    told = json.loads(text)
+    lag = told.pop("lag")
+    if lag is not None:
+        lag = Lag(**{**lag, "shares": tuple(lag["shares"])})
+    return Account(**told, lag=lag)

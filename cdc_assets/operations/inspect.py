@@ -1,0 +1,58 @@
+"""What lies under a changefeed's prefix, and whether it can be followed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import DataFile, Listing
+from cdc_assets.model.tso import tso_time
+from cdc_assets.report.tables import Inspection, describe_tables
+
+if TYPE_CHECKING:
+    from cdc_assets.history.history import History
+    from cdc_assets.preflight.conformance import Finding
+    from cdc_assets.settings.config import ChangefeedSettings
+
+__all__ = ["conformance_report", "inspect_changefeed"]
+
+
+def inspect_changefeed(settings: ChangefeedSettings) -> Inspection:
+    """List a changefeed and describe it; reads `metadata`, schema files and the heads of a few data files."""
+    listing, history, findings = _looked_at(settings)
+    return Inspection(
+        settings.name,
+        settings.uri,
+        listing.checkpoint,
+        tso_time(listing.checkpoint),
+        tuple(describe_tables(listing, history)),
+        listing.ignored,
+        listing.problems,
+        findings,
+    )
+
+
+def conformance_report(settings: ChangefeedSettings) -> tuple[Finding, ...]:
+    """Return what is to be known of a changefeed before it is applied, the gravest first.
+
+    Reads `metadata`, schema files and the heads of a few data files. What stops or holds is severity STOP or HOLD.
+    """
+    return _looked_at(settings)[2]
+
+
+def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Finding, ...]]:
+    from cdc_assets.history.history import read_history
+    from cdc_assets.preflight.conformance import conformance, take_sample
+    from cdc_assets.sources.storage_sink.changefeed import Changefeed
+
+    feed, options = Changefeed(settings), settings.sink_options
+    listing = feed.listing()
+    history = read_history(listing.schema_files, listing.checkpoint, settings.keys, settings.policies)
+    files: dict[TableId, list[DataFile]] = {}
+    for file in listing.data_files:
+        known = history.decoding.get((file.root, file.version))
+        if known is not None:
+            files.setdefault(known[0], []).append(file)
+    sample = take_sample(feed.opener, files.values())
+    accepted = settings.accept_unordered
+    return listing, history, conformance(listing, history, options, sample, accept_unordered=accepted)

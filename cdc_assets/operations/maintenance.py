@@ -1,0 +1,128 @@
+"""Do what is due for the lake's files. What is done leaves nothing due, so that a second run does nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from cdc_assets.errors import BadSettings, Retryable
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+from cdc_assets.planning.maintenance import Chores, TableFacts, chores, open_exchanges
+
+if TYPE_CHECKING:
+    from cdc_assets.pipeline.pipeline import Pipeline
+
+__all__ = ["MOVE_HEADS", "Keeper", "Maintained", "Upkept", "maintain"]
+
+
+class Keeper(Protocol):
+    """What a lake must be able to do to be maintained."""
+
+    def facts(self, exchanges: Mapping[Life, frozenset[Tso]] | None = None) -> tuple[TableFacts, ...]:
+        """What each table's metadata says."""
+
+    def carry_out(self, facts: TableFacts, due: Chores, now_ms: int) -> int:
+        """Do what is due for one table; return how many orphan files went."""
+
+    def sweep(self) -> tuple[int, int]:
+        """Remove stages and tables aside of runs that died; return how many (stages, tables)."""
+
+
+MOVE_HEADS = ("files", "bytes", "deletes", "snapshots")
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What was done for a table: its facts before and after, and why it stopped ("" when it did not)."""
+
+    before: TableFacts
+    after: TableFacts
+    due: Chores
+    name: TableId | None = None
+    orphans: int = 0
+    seconds: float = 0.0
+    problem: str = ""
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """What each of MOVE_HEADS was and is: `17 → 1`."""
+        names = ("data_files", "data_bytes", "delete_files", "snapshots")
+        return tuple(f"{getattr(self.before, name)} → {getattr(self.after, name)}" for name in names)
+
+    def figures(self) -> dict[str, int | float | str]:
+        """Return the figures for a person and for plots."""
+        told: dict[str, int | float | str] = {"done": str(self.due), "seconds": round(self.seconds, 2)}
+        for name in ("data_files", "data_bytes", "small_files", "deleted_rows", "delete_files", "manifests"):
+            told[f"{name}_before"], told[name] = getattr(self.before, name), getattr(self.after, name)
+        told["snapshots_before"], told["snapshots"] = self.before.snapshots, self.after.snapshots
+        told["orphan_files_removed"] = self.orphans
+        return {**told, **({"problem": self.problem} if self.problem else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Upkept:
+    """A run of maintenance: tables for which something was due, how many others, and what dead runs had left."""
+
+    tables: tuple[Maintained, ...]
+    idle: int
+    stages: int = 0
+    aside: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether all that was due was done."""
+        return not any(table.problem for table in self.tables)
+
+
+def maintain(
+    pipeline: Pipeline,
+    keeper: Keeper,
+    now_ms: int,
+    tables: Sequence[str] = (),
+    dry: bool = False,
+    say: Callable[[str], object] = lambda _: None,
+) -> Upkept:
+    """Do what is due for these tables (all, and those of the lake itself, when none is named) and nothing else.
+
+    `tables` are source names, identities or names in the lake. `now_ms` is the present, ms since 1970. With `dry`
+    nothing is done, and what is due is told. A table that a writer never leaves alone is told as a problem; the others
+    are done. Raises BadSettings for a table that is not there.
+    """
+    _, planned = pipeline.look()
+    applied = pipeline.lake.applied()
+    exchanges = open_exchanges(planned, applied)
+    names = {life: state.name for life, state in applied.items()}
+    known = keeper.facts(exchanges)
+    chosen = [one for one in known if not tables or _called(one, names) & set(tables)]
+    if unknown := set(tables) - {name for one in chosen for name in _called(one, names)}:
+        there = ", ".join(sorted(str(name) for name in names.values() if name is not None))
+        raise BadSettings(f"the lake has no table {min(unknown)}; it has {there or 'none'}.")
+    due = {one.table: chores(one, pipeline.settings.maintenance, now_ms) for one in chosen}
+    swept = (0, 0) if dry or tables else keeper.sweep()
+    done: list[Maintained] = []
+    for one in chosen:
+        if due[one.table]:
+            say(f"{one.table}: {due[one.table]}")
+            done.append(Maintained(one, one, due[one.table], names.get(one.life) if one.life else None))
+    if not dry:
+        done = [_kept_up(one, keeper, now_ms) for one in done]
+    after = {one.table: one for one in keeper.facts(exchanges)} if done and not dry else {}
+    told = tuple(replace(one, after=after.get(one.before.table, one.before)) for one in done)
+    return Upkept(told, len(chosen) - len(told), *swept)
+
+
+def _called(facts: TableFacts, names: Mapping[Life, TableId | None]) -> set[str]:
+    return {facts.table, *((str(facts.life), str(names.get(facts.life))) if facts.life is not None else ())}
+
+
+def _kept_up(one: Maintained, keeper: Keeper, now_ms: int) -> Maintained:
+    started, orphans, problem = time.monotonic(), 0, ""
+    try:
+        orphans = keeper.carry_out(one.before, one.due, now_ms)
+    except Retryable as error:
+        problem = f"{error} It is due again at the next run."
+    return replace(one, orphans=orphans, problem=problem, seconds=time.monotonic() - started)

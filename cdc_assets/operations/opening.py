@@ -1,0 +1,126 @@
+"""Settings -> open parts: the ledger, what the lake holds, a pipeline.
+
+What lists, plans or decodes is imported where it is needed: `status` does without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Applied, Life
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdc_assets.history.releases import Releases
+    from cdc_assets.lake import LakeState
+    from cdc_assets.model.steps import Step
+    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+
+__all__ = ["begun", "ledger_url", "open_ledger", "open_pipeline", "open_state", "read_ledger"]
+
+
+@contextmanager
+def open_ledger(lake: LakeSettings) -> Iterator[Ledger]:
+    """Open the lake's ledger: its `ledger` setting, or `ledger.db` in a local warehouse; made when missing."""
+    ledger = Ledger(ledger_url(lake))
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def begun(lake: LakeSettings | None) -> LakeSettings | None:
+    """Return the lake if there is one to look into: a local directory without a catalog is as good as none."""
+    directory = lake.local_directory if lake is not None else None
+    return lake if directory is None or (directory / "catalog.db").exists() else None
+
+
+@contextmanager
+def read_ledger(lake: LakeSettings) -> Iterator[Ledger]:
+    """Open the ledger to read from it; nothing is made. Raises BadSettings where there is no lake."""
+    if lake.ledger or lake.local_directory is None:
+        with open_ledger(lake) as ledger:
+            yield ledger
+        return
+    if not lake.local_directory.is_dir():
+        raise BadSettings(
+            f"{lake.local_directory} does not exist; expected the directory of a lake. Give the --warehouse of an "
+            "apply, or apply a changefeed to it first."
+        )
+    file = lake.local_directory / "ledger.db"
+    ledger = Ledger(f"sqlite:///{file}" if file.exists() else "sqlite://")
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+@contextmanager
+def open_state(lake: LakeSettings, changefeed: str, namespace: str = "{schema}") -> Iterator[LakeState]:
+    """Open what the lake holds of a changefeed, to read it without a JVM; its connections end with the block."""
+    from cdc_assets.lake.state import LakeState
+
+    state = LakeState(lake, changefeed, namespace)
+    try:
+        yield state
+    finally:
+        state.close()
+
+
+def ledger_url(lake: LakeSettings) -> str:
+    """Return the SQLAlchemy URL of the ledger; raises BadSettings where none can be derived."""
+    if lake.ledger:
+        return lake.ledger
+    directory = lake.local_directory
+    if directory is None:
+        raise BadSettings(
+            f"the warehouse {lake.warehouse} is not a local directory, so the ledger needs a place of its own. "
+            "Name a database in the settings: lake: {ledger: postgresql+psycopg2://…}."
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{directory}/ledger.db"
+
+
+@contextmanager
+def open_pipeline(
+    settings: ChangefeedSettings,
+    lake: LakeSettings | None,
+    watch: Callable[[Step, int, int], None] | None = None,
+    spark: Callable[[], SparkSession] | None = None,
+    fuse: bool = True,
+) -> Iterator[Pipeline]:
+    """Open a changefeed and a lake. Spark starts when the first step needs it, and is stopped if it was started here.
+
+    Without a lake everything is planned as into an empty one.
+    """
+    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.sources.storage_sink.changefeed import Changefeed
+
+    feed = Changefeed(settings)
+    if lake is None:
+        yield Pipeline(settings, feed, _Nothing(), Ledger("sqlite://"), watch, fuse)  # type: ignore[arg-type]
+        return
+    from cdc_assets.lake import Lake
+
+    with open_ledger(lake) as ledger:
+        opened = Lake(lake, settings.name, spark, settings.namespace)
+        try:
+            yield Pipeline(settings, feed, opened, ledger, watch, fuse)
+        finally:
+            opened.close()
+
+
+class _Nothing:
+    """The lake of somebody who only looks."""
+
+    def applied(self) -> Mapping[Life, Applied]:
+        return {}
+
+    def releases(self) -> Releases:
+        return {}

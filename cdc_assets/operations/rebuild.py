@@ -1,0 +1,463 @@
+"""Tables built anew from the whole recorded history, aside, and swapped in one commit each.
+
+    refuse      a history that does not begin with CREATE, files that are missing, holds, records in quarantine
+    build       the pipeline, unchanged, into tables aside: plan, DDL, exchanges, renames, rows
+    swap        the live table takes rows, columns, name and label of the one aside; readers see the old or the new
+    clean up    the tables aside go, with their files
+
+A writer that commits to a live table meanwhile wins: the table aside is brought as far and swapped then. Killed at any
+line, a rebuild leaves the live tables as they were or as they are to be, and tables aside that the next rebuild of the
+same tables with the same settings goes on with; those of a rebuild that nobody goes on with are removed once stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from threading import Event as Signal
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cdc_assets.ddl import kinds
+from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
+from cdc_assets.ledger import FileEntry, Ledger
+from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.reports import FileStats, StepResult
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import Listing
+from cdc_assets.model.steps import ApplyRows, HoldTable, Step
+from cdc_assets.model.tso import Tso, seconds_between
+from cdc_assets.pipeline.pipeline import Lake, Pipeline, gone_file, telling
+from cdc_assets.planning.plan import Plan
+from cdc_assets.planning.run_batches import families
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources.storage_sink.changefeed import missing_numbers, parse_schema_path
+
+if TYPE_CHECKING:
+    from cdc_assets.lake.swap import Ticket
+    from cdc_assets.pipeline.outcome import Outcome
+
+__all__ = ["Rebuilder", "Rebuilt", "missing_files", "rebuild", "refusals"]
+
+_SWAPS = 6
+"""How often a table that a writer keeps moving is brought forward, before the rebuild gives up."""
+
+_BEAT_SECONDS = 60
+_RESUMABLE_SECONDS = 24 * 3600
+"""Tables aside that are older are built anew: the history may have been repaired since."""
+
+
+class Rebuilder(Protocol):
+    """What a lake must be able to do to have its tables rebuilt."""
+
+    def tickets(self) -> Sequence[Ticket]:
+        """The rebuilds that began and did not end."""
+
+    def touch(self, ticket: Ticket) -> None:
+        """Write a ticket, or show that its run lives."""
+
+    def begin(self, token: str) -> Lake:
+        """The lake in which the rebuild's tables are made."""
+
+    def swapped(self, life: Life, token: str) -> StepResult | None:
+        """What the rebuild's commit of that table did, None where it was not made yet."""
+
+    def swap(self, aside: Any, life: Life, token: str) -> StepResult:
+        """Let the live table become the one aside in one commit; raises TableMoved when it is further."""
+
+    def end(self, token: str) -> int:
+        """Remove a rebuild's tables and its ticket."""
+
+    def end_stale(self) -> int:
+        """Remove the tables of rebuilds that died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """One table that was swapped in. `through` is the TSO at or below which it is complete now."""
+
+    life: Life
+    name: TableId | None
+    through: Tso
+    result: StepResult
+
+
+# --- what stands in the way -------------------------------------------------------------------------------------------
+
+
+def refusals(
+    listing: Listing,
+    planned: Plan,
+    lives: Iterable[Life],
+    entries: Iterable[FileEntry],
+    schema_files: Iterable[str],
+    applied: Mapping[Life, Applied],
+    quarantined: Mapping[Life, int],
+    expiration_days: int = 0,
+) -> tuple[str, ...]:
+    """Return one sentence for each reason why these tables cannot be rebuilt from what lies in the bucket.
+
+    `planned` starts from an empty lake. `entries` and `schema_files` are the files that the ledger has seen, `applied`
+    what the live tables hold, `expiration_days` the changefeed's file-expiration-days (0: files stay).
+    """
+    wanted = tuple(lives)
+    found: list[str] = []
+    for life in wanted:
+        first = planned.history.lives[life].events[0]
+        days = seconds_between(life.version, planned.checkpoint) // 86_400
+        if "create table" not in kinds(first.file):
+            found.append(
+                f"the history of {life} begins with {first.file.query or 'a schema file without DDL'!r}; expected "
+                "CREATE TABLE. Rows from before are not in the files, so the table cannot be built from them."
+            )
+        elif expiration_days and days >= expiration_days:
+            found.append(
+                f"{life} is {days:.0f} days old, and the changefeed removes its files after "
+                f"{expiration_days} (file-expiration-days); expected all files since its CREATE."
+            )
+        if life in planned.behind or (life in applied and applied[life].progress.tso > planned.checkpoint):
+            found.append(
+                f"{life} is applied through {applied[life].progress.tso}, above the checkpoint {planned.checkpoint}: "
+                "the bucket is an older copy. Rebuild from the one that the table was applied from."
+            )
+        seen = {event.at for event in planned.history.lives[life].events}
+        if life in applied and applied[life].ddl > life.version and applied[life].ddl not in seen:
+            found.append(
+                f"{life} has the schema of version {applied[life].ddl}, of which no schema file is left. Restore it."
+            )
+        if quarantined.get(life):
+            found.append(
+                f"{quarantined[life]} records of {life} are in quarantine. Replay them (cdc-assets quarantine "
+                "--replay), or correct what keeps them from fitting; a rebuild applies every record or none."
+            )
+        found += [f"{step.reason}" for step in planned.of(life) if isinstance(step, HoldTable)]
+    return (*found, *missing_files(listing, planned, wanted, entries, schema_files))
+
+
+def missing_files(
+    listing: Listing, planned: Plan, lives: Iterable[Life], entries: Iterable[FileEntry], schema_files: Iterable[str]
+) -> Iterator[str]:
+    """Yield one sentence for each gap in the numbers of these tables' files, and for each file that is gone.
+
+    Numbers of a directory begin at 1; where they do not, something cleaned up.
+    """
+    wanted = {str(life) for life in lives}
+    names = {name for life in lives for name, _, _ in planned.history.lives[life].names}
+    roots = {root for (root, _), (name, _) in planned.history.decoding.items() if name in names}
+    roots |= {f"{name.schema}/{name.table}" for name in names}
+    first: dict[tuple[str, str], int] = {}
+    for file in listing.data_files:
+        if file.root in roots:
+            place = file.directory, file.dispatcher
+            first[place] = min(first.get(place, file.number), file.number)
+    gaps = missing_numbers(listing)
+    for (directory, dispatcher), number in sorted(first.items()):
+        lost = [*([range(1, number)] if number > 1 else []), *gaps.get((directory, dispatcher), ())]
+        if lost:
+            told = ", ".join(str(one[0]) if len(one) == 1 else f"{one[0]} to {one[-1]}" for one in lost[:5])
+            of = f" of dispatcher {dispatcher}" if dispatcher else ""
+            yield f"{directory}: the files with the numbers {told}{of} are not there. Restore them."
+    there = {file.path for file in listing.data_files} | set(listing.problems)
+    for entry in entries:
+        if entry.life in wanted and entry.rows and entry.path not in there:
+            yield f"{entry.path} was there once and is gone. Restore it."
+    there = {file.path for file in listing.schema_files} | set(listing.problems)
+    for path in schema_files:
+        place_ = parse_schema_path(path)
+        if path not in there and place_ is not None and place_.root in roots:
+            yield f"the schema file {path} was there once and is gone. Restore it."
+
+
+# --- which tables -----------------------------------------------------------------------------------------------------
+
+
+def _named(planned: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]) -> list[Life]:
+    """The tables that are asked for by present name or identity; none named means all that have a name."""
+    lives = planned.history.lives
+    if not tables:
+        return [life for life in lives if lives[life].name is not None]
+    found: list[Life] = []
+    for table in tables:
+        present = [life for life in lives if table == str(lives[life].name)]
+        named = present or [life for life in lives if table == str(life)]
+        if not named:
+            gone = next((life for life in applied if table in (str(life), str(applied[life].name))), None)
+            if gone is not None:
+                raise RebuildRefused(
+                    f"{table} cannot be rebuilt: no schema file of {gone} is in the bucket. Restore them.", table=table
+                )
+            known = ", ".join(sorted(str(lives[life].name) for life in lives if lives[life].name is not None))
+            raise BadSettings(f"no table is called {table}; known are {known or 'none'}. Give a name or an identity.")
+        found += named
+    return list(dict.fromkeys(found))
+
+
+def _with_partners(planned: Plan, lives: Iterable[Life]) -> list[Life]:
+    """The tables and all with which they exchanged partitions: rows of one came from the other."""
+    found: list[Life] = []
+    border = list(lives)
+    while border:
+        life = border.pop(0)
+        if life in found:
+            continue
+        found.append(life)
+        table = planned.history.lives[life]
+        border += [event.other for event in table.events if event.other is not None]
+        border += [
+            other for other, held in planned.history.lives.items() if any(event.other == life for event in held.events)
+        ]
+    return found
+
+
+# --- rebuilding -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Rebuild:
+    """A rebuild under way."""
+
+    live: Pipeline
+    rebuilder: Rebuilder
+    ticket: Ticket
+    run: str
+    targets: tuple[Life, ...]
+    needed: frozenset[Life]
+    around: frozenset[Life]
+    done: list[Rebuilt] = field(default_factory=list)
+
+    def select(self, planned: Plan) -> list[Step]:
+        """All steps of the tables that are needed; of those that only held their names, the DDL."""
+        return [
+            step
+            for step in planned.steps
+            if step.life in self.needed or (step.life in self.around and not isinstance(step, ApplyRows))
+        ]
+
+
+def rebuild(
+    pipeline: Pipeline,
+    rebuilder: Rebuilder,
+    tables: Sequence[str] = (),
+    run: str = "",
+    say: Callable[[str], object] = lambda _: None,
+) -> tuple[Rebuilt, ...]:
+    """Build tables aside from the whole history and swap each in one commit; none named means all.
+
+    Tables that exchanged partitions are rebuilt together. Raises RebuildRefused, with every live table as it was, when
+    something stands in the way; TableMoved when a writer kept moving a table (those swapped before stay swapped);
+    BadSettings for a table that nobody knows.
+    """
+    listing, _ = pipeline.look()
+    applied = pipeline.lake.applied()
+    planned = _from_nothing(pipeline, listing)
+    asked = _named(planned, applied, tables)
+    needed = _with_partners(planned, asked)
+    targets = tuple(life for life in needed if life in asked or planned.history.lives[life].name is not None)
+    _refuse(pipeline, listing, planned, needed, applied)
+    ticket = _ticket(pipeline, rebuilder, targets, run)
+    rebuilder.end_stale()
+    family = families(planned.history)
+    around = frozenset(one for life in needed for one in family[life])
+    work = _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around)
+    say(f"rebuilding {len(targets)} tables aside, as {ticket.token}")
+    try:
+        with _beating(rebuilder, ticket):
+            _run(work, say)
+            pipeline.lake.settle_names()
+    except RebuildRefused:
+        rebuilder.end(ticket.token)
+        raise
+    except TableHeld as error:
+        rebuilder.end(ticket.token)
+        raise RebuildRefused(error.message, **error.where) from error
+    except LakeUnavailable as error:
+        if _known(rebuilder, ticket):
+            raise
+        raise TableMoved(
+            f"another run of the same rebuild ended it and removed its tables ({error}). Nothing is left to do here."
+        ) from error
+    rebuilder.end(ticket.token)
+    pipeline.settle(run)
+    return tuple(work.done)
+
+
+def _from_nothing(pipeline: Pipeline, listing: Listing) -> Plan:
+    """The plan of an empty lake, with the decisions that people made."""
+    releases = pipeline.lake.releases()
+    with closing(Ledger("sqlite://")) as ledger:
+        empty = Pipeline(pipeline.settings, pipeline.feed, _Empty(), ledger)  # type: ignore[arg-type]
+        return empty.look(listing, releases)[1]
+
+
+class _Empty:
+    def applied(self) -> Mapping[Life, Applied]:
+        return {}
+
+
+def _refuse(
+    pipeline: Pipeline, listing: Listing, planned: Plan, lives: Sequence[Life], applied: Mapping[Life, Applied]
+) -> None:
+    name, ledger = pipeline.settings.name, pipeline.ledger
+    found = refusals(
+        listing,
+        planned,
+        lives,
+        ledger.files(name),
+        sorted({path for path, _, _ in ledger.schema_files(name)}),
+        applied,
+        pipeline.lake.quarantined_counts(),
+        pipeline.settings.sink_options.file_expiration_days,
+    )
+    if found:
+        told = "\n".join(f"- {one}" for one in dict.fromkeys(found))
+        raise RebuildRefused(
+            f"{_listed(lives)} cannot be rebuilt; nothing was changed:\n{told}", tables=tuple(map(str, lives))
+        )
+
+
+def _listed(lives: Sequence[Life]) -> str:
+    return ", ".join(map(str, lives[:5])) + (f" and {len(lives) - 5} more" if len(lives) > 5 else "")
+
+
+def _ticket(pipeline: Pipeline, rebuilder: Rebuilder, targets: Sequence[Life], run: str) -> Ticket:
+    """Go on with the same rebuild that died, or begin one."""
+    from cdc_assets.lake.swap import Ticket
+
+    told = _fingerprint(pipeline.settings, targets, pipeline.lake.releases())
+    now = time.time()
+    for ticket in rebuilder.tickets():
+        if ticket.plan == told and now - ticket.begun < _RESUMABLE_SECONDS:
+            rebuilder.touch(ticket)
+            return ticket
+    ticket = Ticket(uuid.uuid4().hex[:12], told, run, now, now)
+    rebuilder.touch(ticket)
+    return ticket
+
+
+def _fingerprint(settings: ChangefeedSettings, targets: Sequence[Life], releases: Mapping[Any, Any]) -> str:
+    """What is rebuilt, and everything but the files that decides what comes out."""
+    told = {
+        "tables": sorted(map(str, targets)),
+        "from": settings.uri,
+        "options": repr(settings.sink_options),
+        "keys": settings.keys,
+        "policies": settings.policies,
+        "namespace": settings.namespace,
+        "releases": sorted(map(repr, releases.values())),
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _known(rebuilder: Rebuilder, ticket: Ticket) -> bool:
+    """Tell whether a rebuild goes on: several runs may share its ticket, and the first to finish ends it."""
+    return any(one.token == ticket.token for one in rebuilder.tickets())
+
+
+@contextmanager
+def _beating(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
+    """Show that the run lives, for as long as it does. A ticket that another run has ended stays ended."""
+    over = Signal()
+
+    def beat() -> None:
+        while not over.wait(_BEAT_SECONDS):
+            with suppress(Exception):  # the next beat shows it, or the lease runs out
+                if _known(rebuilder, ticket):
+                    rebuilder.touch(ticket)
+
+    thread = Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class _Notes(Ledger):
+    """What was read for tables aside: it becomes part of the live ledger with the swap."""
+
+    def __init__(self) -> None:
+        super().__init__("sqlite://")
+        self.read: dict[str, dict[str, FileStats]] = {}
+
+    def record_files(self, changefeed: str, life: Life, files: Iterable[FileStats], *more: Any, **named: Any) -> None:
+        known = tuple(files)
+        self.read.setdefault(str(life), {}).update({stats.path: stats for stats in known})
+        super().record_files(changefeed, life, known, *more, **named)
+
+
+def _run(work: _Rebuild, say: Callable[[str], object]) -> None:
+    lake = work.rebuilder.begin(work.ticket.token)
+    settings = work.live.settings.model_copy(update={"name": f"{work.live.settings.name}~{work.ticket.token}"})
+    settings = settings.model_copy(update={"quarantine": False})
+    notes = _Notes()
+    aside = Pipeline(settings, work.live.feed, lake, notes, telling(say), work.live.fuse)
+    try:
+        for attempt in range(_SWAPS):
+            outcome = aside.apply(work.run, work.select)
+            _refuse_stopped(work, outcome)
+            moved = _swap_all(work, lake, notes, say)
+            if moved is None:
+                return
+            if attempt == _SWAPS - 1:
+                raise moved
+            time.sleep(0.1 * 2**attempt)
+    finally:
+        notes.close()
+        if hasattr(lake, "close"):
+            lake.close()
+
+
+def _refuse_stopped(work: _Rebuild, outcome: Outcome) -> None:
+    """Stop when a table aside did not come to the checkpoint; a file that vanished is written down."""
+    stopped = [table for table in outcome.tables if table.life in work.needed and table.state in ("held", "failed")]
+    for table in stopped:
+        path = gone_file(table.error)
+        if path and path not in work.live.ledger.file_stats(work.live.settings.name):
+            work.live.ledger.record_unread(work.live.settings.name, table.life, path, work.run)
+    for table in stopped:
+        if table.state == "failed" and table.error is not None:
+            raise table.error
+    if stopped:
+        told = "\n".join(f"- {table.life}: {table.reason}" for table in stopped)
+        raise RebuildRefused(
+            f"the tables built aside could not be brought to the checkpoint; the live tables are as they were:\n{told}"
+        )
+
+
+def _swap_all(work: _Rebuild, lake: Lake, notes: _Notes, say: Callable[[str], object]) -> TableMoved | None:
+    """Swap every table that was not; return the error of one that was moved by another writer."""
+    done = {one.life for one in work.done}
+    built, live = lake.applied(), work.live.lake.applied()
+    moved: TableMoved | None = None
+    # Tables that are nowhere yet come last: what exchanges rows with them is past the exchange then.
+    for life in sorted(work.targets, key=lambda one: one not in live):
+        if life in done or life not in built or (life not in live and built[life].name is None):
+            continue
+        try:
+            result = work.rebuilder.swapped(life, work.ticket.token)
+            if result is None:
+                result = work.rebuilder.swap(lake, life, work.ticket.token)
+        except TableMoved as error:
+            say(f"{life} was moved by another writer: {error}")
+            moved = error
+            continue
+        work.done.append(Rebuilt(life, built[life].name, built[life].progress.tso, result))
+        _record(work, life, built[life], result, notes)
+        say(f"{life} is swapped in through {built[life].progress.tso}")
+    return moved
+
+
+def _record(work: _Rebuild, life: Life, state: Applied, result: StepResult, notes: _Notes) -> None:
+    """Journal the swap under the time at which the rebuild began, and what was read for it."""
+    name, ledger = work.live.settings.name, work.live.ledger
+    moment = int(work.ticket.begun * 1000) << 18
+    query = f"rebuilt from its history through {state.progress.tso}"
+    ledger.record_ddl(name, life, moment, state.name or life.born_as, "rebuild", query, result, work.run)
+    ledger.record_files(name, life, notes.read.get(str(life), {}).values(), work.run, result.snapshot_after)
+    ledger.forget_accounts(name, life)

@@ -1,0 +1,163 @@
+"""Decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`.
+
+A release belongs to one DDL of one life and stays with it: the life's history is read with it for ever after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.history.releases import WAYS, Release
+from cdc_assets.model.progress import Life
+from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.tso import Tso
+
+if TYPE_CHECKING:
+    from cdc_assets.ledger import TableState
+    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
+
+__all__ = ["decide", "release", "undo"]
+
+
+def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = "", who: str = "") -> Plan:
+    """Decide a held DDL, and return the plan that follows. `table` is a present name or an identity (`s.t@version`).
+
+    A second release of the same DDL takes the place of the first as long as that was not used. Raises BadSettings, with
+    nothing kept, for a DDL that is not held, and for a release with which it would still be held.
+    """
+    if way not in WAYS:
+        raise BadSettings(f'"{way}" is no way to release a table; known are {", ".join(WAYS)}.')
+    if text and way != "apply":
+        raise BadSettings(f"a DDL text belongs to the way apply; {way} takes none. Give one or the other.")
+    listing, planned = pipeline.look()
+    releases = pipeline.lake.releases()
+    known = {key for key in releases if key[1] == version and _is_called(table, key[0], planned)}
+    _, before = pipeline.look(listing, {key: one for key, one in releases.items() if key not in known})
+    life = _held_life(pipeline, before, table, version)
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    one = Release(life, version, way, text.strip(), who, now)
+    _, after = pipeline.look(listing, {**releases, (life, version): one})
+    still = [step for step in after.of(life) if isinstance(step, HoldTable) and step.releasable and step.at == version]
+    if still:
+        raise BadSettings(
+            f"with {way} the DDL of version {version} would still be held: {still[0].reason} Nothing was kept.",
+            ways=still[0].ways,
+        )
+    pipeline.lake.release(one)
+    return after
+
+
+def decide(
+    pipeline: Pipeline, table: str | None, version: Tso | None, flags: Sequence[str], text: str | None, who: str = ""
+) -> tuple[Life, Plan]:
+    """Release or undo as the command line says it: `text` is that of --apply, `flags` are the others that were given.
+
+    Returns the table and the plan that follows. Raises BadSettings for what says nothing or two things at once.
+    """
+    if table is None or version is None:
+        raise BadSettings("name the table and the version, as `cdc-assets plan` and the ways out of a hold show them.")
+    ways = (*flags, *(() if text is None else ("apply",)))
+    if len(ways) != 1:
+        raise BadSettings('give one of --apply "DDL", --skip, --rebuild and --undo.')
+    if ways == ("undo",):
+        planned = undo(pipeline, table, version)
+    else:
+        planned = release(pipeline, table, version, ways[0], text or "", who)
+    return _decided(pipeline, planned, table, version), planned
+
+
+def _decided(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Life:
+    """The table that is concerned: another than was held where the DDL says that rows came from elsewhere."""
+    lives = [life for life, held in planned.history.lives.items() if any(event.at == version for event in held.events)]
+    named = [life for life in lives if _is_called(table, life, planned)] or lives
+    return named[0]
+
+
+def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
+    """Take back a release that was not used yet, and return the plan that follows. Raises BadSettings."""
+    listing, planned = pipeline.look()
+    releases = pipeline.lake.releases()
+    known = [one for key, one in releases.items() if key[1] == version and _is_called(table, key[0], planned)]
+    if len(known) != 1:
+        raise BadSettings(_not_one(table, version, "release", [one.life for one in known]))
+    if _used(pipeline, planned, known[0]):
+        raise BadSettings(
+            f"the release of {known[0].life} at version {version} ({known[0].way}) was used: the lake table is past "
+            "that DDL, and its history is read with the release. It cannot be taken back."
+        )
+    pipeline.lake.unrelease(known[0].life, version)
+    return pipeline.look(listing)[1]
+
+
+def _used(pipeline: Pipeline, planned: Plan, one: Release) -> bool:
+    applied = pipeline.lake.applied()
+    decided = {life for life, table in planned.history.lives.items() for event in table.events if event.release == one}
+    return any(life in applied and applied[life].ddl >= one.version for life in (*decided, one.life))
+
+
+def _is_called(table: str, life: Life, planned: Plan) -> bool:
+    history = planned.history.lives.get(life)
+    names = {life.born_as} | ({name for name, _, _ in history.names} if history is not None else set())
+    return table in {str(life), *map(str, names)}
+
+
+def _held_life(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Life:
+    lives = [life for life in planned.history.lives if _is_called(table, life, planned)]
+    if not lives:
+        known = ", ".join(sorted({str(held.name) for held in planned.history.lives.values() if held.name is not None}))
+        raise BadSettings(f"no table is called {table}; known are {known or 'none'}. Give a name or an identity.")
+    held = [life for life in lives if _is_held(pipeline, planned, life, version)]
+    if len(held) != 1:
+        raise BadSettings(
+            _why_not(pipeline, planned, table, version, lives)
+            if not held
+            else _not_one(table, version, "held DDL", held)
+        )
+    return held[0]
+
+
+def _is_held(pipeline: Pipeline, planned: Plan, life: Life, version: Tso) -> bool:
+    """Tell whether a DDL is held in the plan, or was refused by the lake when it was to be carried out."""
+    steps = planned.of(life)
+    if any(isinstance(step, HoldTable) and step.releasable and step.at == version for step in steps):
+        return True
+    refused = steps and steps[0].at == version and not isinstance(steps[0], (ApplyRows, HoldTable))
+    return bool(refused) and _ran(pipeline, life) is not None
+
+
+def _ran(pipeline: Pipeline, life: Life) -> TableState | None:
+    """What the last run wrote down of a table that it left held or failed."""
+    states = pipeline.ledger.states().get(pipeline.settings.name, ())
+    return next((s for s in states if s.life == str(life) and s.state in ("held", "failed")), None)
+
+
+def _why_not(pipeline: Pipeline, planned: Plan, table: str, version: Tso, lives: Sequence[Life]) -> str:
+    """Say what a table waits for that a release does not decide."""
+    holds = [step for life in lives for step in planned.of(life) if isinstance(step, HoldTable)]
+    for hold in holds:
+        if hold.releasable:
+            return (
+                f"{table} is not held at version {version}; it is held at {hold.at}: {hold.reason} Give that version."
+            )
+        told = "; ".join(hold.ways)
+        return (
+            f"{table} is held at version {hold.at}, but not by a DDL of its own that a release could decide: "
+            f"{hold.reason}{f' Ways out: {told}' if told else ''}"
+        )
+    for state in filter(None, (_ran(pipeline, life) for life in lives)):
+        return (
+            f"{table} is {state.state} by its rows, not by a DDL, so there is nothing to release: {state.reason} "
+            "Correct the settings (keys, how the changefeed writes) or the files, or let apply keep such records aside "
+            "with --quarantine."
+        )
+    return f"{table} is not held at version {version}: its DDL was carried out or is carried out by the next run."
+
+
+def _not_one(table: str, version: Tso, what: str, lives: Sequence[Life]) -> str:
+    if not lives:
+        return f"{table} has no {what} at version {version}. `cdc-assets release --list` shows what was released."
+    return f"{table} stands for several tables at version {version}: {', '.join(map(str, lives))}. Give one of these."

@@ -1,0 +1,68 @@
+"""Quarantined records taken in after a fix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cdc_assets.errors import CdcError, InputError, Retryable, TableHeld
+from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.quarantine import OPEN, QuarantinedRow
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import Listing
+from cdc_assets.planning.replay import plan_replay
+
+if TYPE_CHECKING:
+    from cdc_assets.pipeline.pipeline import Pipeline
+
+__all__ = ["Replayed", "replay"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How the replay of one table's records went. `left` are still open, `reason` says why when nothing was done."""
+
+    life: Life
+    table: TableId
+    rows: int = 0
+    left: int = 0
+    reason: str = ""
+    error: CdcError | None = field(default=None, compare=False)
+
+
+def replay(pipeline: Pipeline, table: str = "") -> tuple[Replayed, ...]:
+    """Replay the open records of a changefeed, or of one table (`schema.table`); one that fails stops no other."""
+    lives: dict[Life, list[QuarantinedRow]] = {}
+    for row in pipeline.lake.quarantined():
+        if row.state == OPEN and table in ("", str(row.table), str(row.life.born_as)):
+            lives.setdefault(row.life, []).append(row)
+    if not lives:
+        return ()
+    listing, applied = pipeline.feed.listing(), pipeline.lake.applied()
+    done = []
+    for life, rows in sorted(lives.items()):
+        name = rows[-1].table
+        try:
+            if life not in applied:
+                raise TableHeld(f"{life} is not in the lake. Apply the changefeed first.", table=str(life))
+            left = _replay_one(pipeline, rows, listing, applied[life])
+            done.append(Replayed(life, name, len(rows) - left, left))
+        except (InputError, Retryable) as error:
+            done.append(Replayed(life, name, 0, len(rows), error.message, error))
+    return tuple(done)
+
+
+def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Listing, applied: Applied) -> int:
+    settings = pipeline.settings
+    planned = plan_replay(
+        rows,
+        listing,
+        applied,
+        keys=settings.keys,
+        commit_ts=settings.sink_options.has_commit_ts,
+        policies=settings.policies,
+        releases=pipeline.lake.releases(),
+        read_before=pipeline.ledger.files_of(settings.name, rows[0].life),
+    )
+    return len(pipeline.lake.replay(planned, settings.sink_options, pipeline.feed.opener).bad)

@@ -1,0 +1,124 @@
+"""How the tables of a lake stand. Reads the ledger and metadata, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import seconds_between, tso_time
+from cdc_assets.model.window_metrics import Account, Lag
+from cdc_assets.operations.opening import open_state, read_ledger
+from cdc_assets.report.tables import TableStatus
+
+if TYPE_CHECKING:
+    from cdc_assets.history.releases import Release
+    from cdc_assets.lake import LakeState
+    from cdc_assets.model.quarantine import QuarantinedRow
+    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+
+__all__ = ["kept_releases", "known_tables", "lake_status", "quarantined_counts", "quarantined_records", "row_counts"]
+
+
+def known_tables(lake: LakeSettings, changefeed: str, namespace: str = "{schema}") -> list[TableId]:
+    """Return the tables of a changefeed that runs have seen and that are not dropped; none where no run was yet.
+
+    A table that waits for a name which belongs to another changefeed of the lake is none of them.
+    """
+    directory = lake.local_directory
+    if not lake.ledger and (directory is None or not (directory / "ledger.db").exists()):
+        return []
+    with read_ledger(lake) as ledger:
+        states = ledger.states()
+    mine = {state.name: state for state in states.get(changefeed, ()) if state.state != "dropped"}
+    theirs = {
+        state.name: other
+        for other in sorted(states.keys() - {changefeed}, reverse=True)
+        for state in states[other]
+        if state.state != "dropped"
+    }
+    disputed = [name for name, state in mine.items() if name in theirs and state.through < state.checkpoint]
+    if disputed:
+        with open_state(lake, changefeed, namespace) as held:
+            owners = {name: held.owner(name) for name in disputed}
+        lost = {name for name in disputed if (theirs[name] if owners[name] is None else owners[name]) != changefeed}
+        mine = {name: state for name, state in mine.items() if name not in lost}
+    return sorted(mine)
+
+
+def quarantined_records(lake: LakeSettings, changefeed: str, *, replayed: bool = False) -> tuple[QuarantinedRow, ...]:
+    """Return the records of a changefeed that wait in quarantine, or all that ever were there, with their bytes.
+
+    Reads the lake only, without a JVM.
+    """
+    from cdc_assets.lake import quarantine
+
+    with open_state(lake, changefeed) as state:
+        return quarantine.read(state, raw=True, replayed=replayed)
+
+
+def kept_releases(lake: LakeSettings, changefeed: str) -> tuple[Release, ...]:
+    """Return what people decided about single DDL of a changefeed, by time. Reads the lake only, without a JVM."""
+    with open_state(lake, changefeed) as state:
+        return tuple(sorted(state.releases().values(), key=lambda one: (one.when, one.version)))
+
+
+def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, int | None]:
+    """Return how many rows each table of a changefeed has, by the text of its life; from metadata, without a JVM."""
+    with open_state(lake, settings.name, settings.namespace) as state:
+        return state.row_counts()
+
+
+def quarantined_counts(state: LakeState) -> dict[str, int]:
+    """Return how many records of each table wait in quarantine, by the text of its life."""
+    from cdc_assets.lake.names import OWN
+
+    if not any(namespace == OWN for (namespace, _), _ in state.entries()):
+        return {}  # nothing was ever kept, and asking further would bring decoders along
+    from cdc_assets.lake import quarantine
+
+    return {str(life): count for life, count in quarantine.counts(state).items()}
+
+
+def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> list[TableStatus]:
+    """Return every table that a run has looked at, by changefeed and name. Reads metadata only, without a JVM.
+
+    With `only`, a changefeed's name, those of other changefeeds are left out and not looked at. The columns'
+    fidelity is there where asked for.
+    """
+    with read_ledger(lake) as ledger:
+        states = {name: tables for name, tables in ledger.states().items() if only in ("", name)}
+        accounts = {changefeed: ledger.accounts(changefeed) for changefeed in states}
+        kept = {changefeed: ledger.fidelities(changefeed) if fidelity else {} for changefeed in states}
+    rows: list[TableStatus] = []
+    for changefeed, tables in states.items():
+        windows = accounts.get(changefeed, {})
+        with open_state(lake, changefeed) as state:
+            counts, waiting = state.row_counts(), quarantined_counts(state)
+        rows += [
+            TableStatus(
+                changefeed,
+                str(table.name),
+                table.version,
+                counts.get(table.life),
+                table.through,
+                tso_time(table.through) if table.through else "",
+                table.checkpoint,
+                seconds_between(table.through, table.checkpoint),
+                table.state,
+                "failed" if table.state in ("held", "failed") else "passed",
+                table.reason,
+                table.ways,
+                waiting.get(table.life, 0),
+                kept[changefeed].get(table.life, ()),
+                *_accounted(windows.get(table.life, ())),
+            )
+            for table in tables
+        ]
+    return rows
+
+
+def _accounted(windows: Sequence[Account]) -> tuple[Lag | None, str]:
+    """The stages of the newest change, and the first window that does not add up."""
+    newest = windows[-1].lag if windows else None
+    return newest, next((one.mismatch for one in windows if one.mismatch), "")

@@ -1,0 +1,199 @@
+"""How a run left each table, told from what it planned, what it did and what the lake says now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cdc_assets.errors import CdcError, MalformedData, TableHeld
+from cdc_assets.model.progress import Applied, Life, Phase
+from cdc_assets.model.reports import Report, StepResult
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
+from cdc_assets.model.tso import Tso, wall_clock_ms
+from cdc_assets.model.window_metrics import Account
+from cdc_assets.planning.plan import Plan
+from cdc_assets.preflight.conformance import Finding
+
+__all__ = ["Outcome", "Progressing", "TableOutcome", "seconds_behind", "standing"]
+
+
+def seconds_behind(ts: Tso, now: float) -> float:
+    """Return how far a TSO is behind the wall clock (`now`: seconds since 1970).
+
+    Of a checkpoint this is what TiCDC itself adds to lag, and grows without end when the changefeed stalls.
+    """
+    return max(0.0, now - wall_clock_ms(ts) / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOutcome:
+    """How a run left a table. `through` is the TSO at or below which everything is applied."""
+
+    life: Life
+    name: TableId
+    version: Tso
+    through: Tso
+    state: str
+    reason: str = ""
+    ways: tuple[str, ...] = ()
+    steps: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    changes: int = 0
+    report: Report | None = None
+    error: CdcError | None = None
+    quarantined: int = 0
+    """Records of the table in quarantine, of earlier runs too."""
+    accounts: tuple[Account, ...] = ()
+    """The windows that the run committed, in order."""
+    stopped_at: Tso | None = None
+    """Where the table stopped: a DDL's version, or the end of a window that was not applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run did, by which plan.
+
+    `problems` are files that should be readable and are not, `warnings` are for a person to read.
+    """
+
+    plan: Plan
+    tables: tuple[TableOutcome, ...]
+    problems: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def checkpoint(self) -> Tso:
+        """The changefeed's checkpoint that the run worked towards."""
+        return self.plan.checkpoint
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether every table stands at the checkpoint."""
+        return not self.problems and all(table.state in ("applied", "dropped") for table in self.tables)
+
+    @property
+    def quarantined(self) -> int:
+        """How many records wait in quarantine."""
+        return sum(table.quarantined for table in self.tables)
+
+
+@dataclass(slots=True)
+class Progressing:
+    """A table while a run works on it."""
+
+    life: Life
+    name: TableId
+    version: Tso
+    steps: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    changes: int = 0
+    report: Report | None = None
+    error: CdcError | None = None
+    hold: HoldTable | None = None
+    stopped_at: Tso | None = None
+    accounts: list[Account] = field(default_factory=list)
+    joints: list[str] = field(default_factory=list)
+
+    @property
+    def warning(self) -> str:
+        """What a person should know of the rows that were applied, "" for nothing."""
+        if not self.joints:
+            return ""
+        others = f" and {len(self.joints) - 1} more" if len(self.joints) > 1 else ""
+        return (
+            f"{self.name} has no key, and {self.joints[0]}{others} begins with the commit-ts at which the file before "
+            "it ended: one transaction cut in two, or rows that were delivered again. They are counted as one "
+            "transaction. If the writer was restarted then, compare the table with the source, or name its key in the "
+            "setting keys."
+        )
+
+    @classmethod
+    def begin(cls, life: Life, planned: Plan) -> Progressing:
+        """Return a table as it stands before a run's first step."""
+        table = planned.history.lives[life]
+        name = table.name or (table.names[-1][0] if table.names else life.born_as)
+        return cls(life, name, life.version)
+
+    def add(self, step: Step, result: StepResult) -> None:
+        """Count what a step did."""
+        self.steps += 1
+        self.inserted += result.inserted
+        self.updated += result.updated
+        self.deleted += result.deleted
+        self.version = max(self.version, step.ddl if isinstance(step, (ApplyRows, CreateTable)) else step.at)
+
+    def stop(self, step: Step, error: CdcError) -> None:
+        """Note that the table goes no further in this run."""
+        self.error, self.stopped_at = error, step.at
+
+
+def standing(
+    planned: Plan,
+    tables: Mapping[Life, Progressing],
+    applied: Mapping[Life, Applied],
+    left: Iterable[Step] = (),
+    quarantined: Mapping[Life, int] | None = None,
+) -> tuple[TableOutcome, ...]:
+    """Return how every table of a plan stands. `left` are planned steps that were not asked of the run."""
+    still: dict[Life, Step] = {}
+    for step in left:
+        still.setdefault(step.life, step)
+    return tuple(
+        _standing(
+            planned,
+            tables.get(life) or Progressing.begin(life, planned),
+            applied.get(life),
+            still.get(life),
+            (quarantined or {}).get(life, 0),
+        )
+        for life in planned.history.lives
+    )
+
+
+def _standing(
+    planned: Plan, table: Progressing, applied: Applied | None, left: Step | None, quarantined: int
+) -> TableOutcome:
+    history = planned.history.lives[table.life]
+    version = max(event.at for event in history.events)
+    through, state, reason = planned.checkpoint, "applied", ""
+    ways: tuple[str, ...] = ()
+    if table.life in planned.behind and applied is not None:
+        through = applied.progress.tso
+    if history.name is None and left is None:
+        state = "dropped"
+    hold = table.hold or (left if isinstance(left, HoldTable) else None)
+    if hold is not None:
+        state, reason, ways = "held", hold.reason, hold.ways
+    elif table.error is not None:
+        state = "held" if isinstance(table.error, (TableHeld, MalformedData)) else "failed"
+        reason = table.error.message
+        ways = tuple(table.error.where.get("ways", ()))
+    if table.stopped_at is not None or left is not None:
+        through = applied.progress.tso - (applied.progress.phase is Phase.DDL) if applied is not None else 0
+        version = applied.ddl if applied is not None else table.life.version
+    return TableOutcome(
+        table.life,
+        table.name,
+        version,
+        through,
+        state,
+        reason,
+        ways,
+        table.steps,
+        table.inserted,
+        table.updated,
+        table.deleted,
+        table.changes,
+        table.report,
+        table.error,
+        quarantined,
+        tuple(table.accounts),
+        table.stopped_at if hold is None else hold.at,
+    )

@@ -1,0 +1,471 @@
+"""The spine: applied state -> plan -> run each step. Dagster and the command line both call it.
+
+    look()      checkpoint, listing, progress in the lake -> Plan           nothing is changed
+    advance()   steps in order, each one commit; a table that fails stops, the others go on
+
+A crash between any two lines leaves every table at the progress its newest labelled snapshot tells, and the next run
+plans from there.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cdc_assets.decoding.window import rejected
+from cdc_assets.errors import BadSettings, BucketMissing, CdcError, InputError, LakeUnavailable, Retryable, TableMoved
+from cdc_assets.history.history import Event
+from cdc_assets.history.releases import Release, Releases
+from cdc_assets.ledger import Ledger, TableState
+from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.reports import StepResult
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.splits import Listing
+from cdc_assets.model.steps import ApplyRows, CreateTable, DropTable, HoldTable, RecoverTable, RenameTable, Step
+from cdc_assets.model.tso import Tso
+from cdc_assets.model.window_metrics import Account, account_of
+from cdc_assets.pipeline.outcome import Outcome, Progressing, standing
+from cdc_assets.pipeline.prefetch import Ahead
+from cdc_assets.planning.plan import Plan, plan, step_order
+from cdc_assets.preflight.conformance import Finding, conformance, conformance_holds, take_sample
+from cdc_assets.preflight.files import file_findings, is_lost, unread_files
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources.storage_sink.changefeed import Changefeed, Opener, parse_data_path, parse_schema_path
+from cdc_assets.types.fidelity import column_fidelity
+
+if TYPE_CHECKING:
+    from cdc_assets.decoding.replay import Found, Replay
+    from cdc_assets.model.quarantine import QuarantinedRow
+
+__all__ = ["Lake", "Pipeline", "check_settings", "gone_file", "related", "telling"]
+
+REPLANS = 5
+"""How often a run plans again after another writer moved a table or the lake failed, before it gives that table up."""
+
+
+class Lake(Protocol):
+    """What a place for tables must be able to do. Every run or commit is atomic and carries its progress."""
+
+    def applied(self) -> Mapping[Life, Applied]:
+        """Progress of every table of this changefeed, dropped ones included."""
+
+    def run(self, step: Step) -> StepResult:
+        """Carry out a DDL step; repeated, it changes nothing."""
+
+    def stage(self, step: ApplyRows, options: SinkOptions, opener: Opener, quarantine: bool = False) -> Any:
+        """Decode and reduce a window without touching the table; the result has a `report`.
+
+        With `quarantine` the report does not fail for records that do not fit: they wait to be kept.
+        """
+
+    def commit(self, step: ApplyRows, staged: Any) -> StepResult:
+        """Write a staged window with its progress."""
+
+    def discard(self, staged: Any) -> None:
+        """Forget a staged window."""
+
+    def warm(self) -> None:
+        """Begin in the background what takes long to start: steps are about to be carried out."""
+
+    def reads_ahead(self, step: ApplyRows) -> bool:
+        """Tell whether a window may be staged in another thread while a step of another table is carried out."""
+
+    def releases(self) -> Releases:
+        """What people decided about single DDL."""
+
+    def release(self, release: Release) -> None:
+        """Keep a decision, in place of an earlier one about the same DDL."""
+
+    def unrelease(self, life: Life, version: Tso) -> None:
+        """Forget a decision."""
+
+    def settle_names(self) -> None:
+        """Bring every table to the name that it should have."""
+
+    def quarantine(self, step: ApplyRows, staged: Any, run: str) -> None:
+        """Keep the records of a staged window that do not fit; repeated, it changes nothing."""
+
+    def quarantined(self) -> Sequence[QuarantinedRow]:
+        """The records that are kept and were not replayed."""
+
+    def quarantined_counts(self) -> Mapping[Life, int]:
+        """How many those are, by table."""
+
+    def replay(self, replay: Replay, options: SinkOptions, opener: Opener) -> Found:
+        """Merge the changes of quarantined records' keys and close the records that fit now."""
+
+
+def _broken(listing: Listing, options: SinkOptions) -> list[tuple[str, Tso, str]]:
+    """Where the files that cannot be read belong: (root, version, why)."""
+    places = (
+        (parse_schema_path(path) or parse_data_path(path, options), why) for path, why in listing.problems.items()
+    )
+    return [(place.root, place.version, why) for place, why in places if place is not None]
+
+
+def gone_file(error: CdcError | None) -> str:
+    """Return the path of the file that was listed and is gone, "" for any other error and for none."""
+    return str(error.where["file"]) if error is not None and error.where.get("gone") else ""
+
+
+def check_settings(settings: ChangefeedSettings) -> None:
+    """Refuse what cannot keep the promises unless the user said that he knows; raises BadSettings."""
+    if settings.sink_options.has_commit_ts or settings.accept_unordered:
+        return
+    option = (
+        "enable-tidb-extension=true in the sink URI"
+        if settings.sink_options.protocol == "canal-json"
+        else "include-commit-ts = true under [sink.csv] of the changefeed TOML"
+    )
+    raise BadSettings(
+        "the rows of this changefeed carry no commit-ts: their order is that of the files, and rows that come "
+        f"twice cannot be recognised. Start the changefeed anew with {option} (and give the same here), or accept that "
+        "with --accept-unordered (setting accept_unordered)."
+    )
+
+
+def telling(say: Callable[[str], object]) -> Callable[[Step, int, int], None]:
+    """Return a `watch` for a pipeline that says each step in a line: `3/17 ApplyRows shop.orders@5 at 9`."""
+
+    def watch(step: Step, number: int, count: int) -> None:
+        say(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
+
+    return watch
+
+
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Let Python look for cycles afterwards: of 100,000 files it went through what is kept again and again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class Pipeline:
+    """One changefeed into one lake. `watch` is told each step before it runs.
+
+    `fuse` lets a new table take its later columns from the start; without it each version of a table is its own step.
+    """
+
+    def __init__(
+        self,
+        settings: ChangefeedSettings,
+        feed: Changefeed,
+        lake: Lake,
+        ledger: Ledger,
+        watch: Callable[[Step, int, int], None] | None = None,
+        fuse: bool = True,
+    ) -> None:
+        self.fuse = fuse
+        self.settings = settings
+        self.feed = feed
+        self.lake = lake
+        self.ledger = ledger
+        self.published = 0.0  # when the `metadata` that is worked by was written
+        self.accounts: dict[Life, list[Account]] = {}  # of windows that the newest run committed and nobody told yet
+        self._watch = watch
+        self._ahead = Ahead(
+            self.stage, lambda staged: self.lake.discard(staged), lambda step: self.lake.reads_ahead(step)
+        )
+        self.after: Callable[[Step, Plan, Progressing], None] | None = None  # told each step once it is done
+
+    # --- looking ---
+
+    @_collecting_later()
+    def look(
+        self, listing: Listing | None = None, releases: Releases | None = None, warm: bool = False
+    ) -> tuple[Listing, Plan]:
+        """Read the checkpoint, list, read progress, plan. Nothing is changed. `releases` stand in for the lake's.
+
+        With `warm` the lake may begin to start what steps need while it is planned, where a file is new.
+        """
+        check_settings(self.settings)
+        options, name = self.settings.sink_options, self.settings.name
+        if listing is None:
+            self.feed.recalled = self.feed.recalled or self.ledger.schema_files(name)
+            listing = self.feed.listing()
+            self.published = listing.published
+            self.ledger.record_schema_files(name, self.feed.fresh)
+            self.feed.recalled, self.feed.fresh = {**self.feed.recalled, **self.feed.fresh}, {}
+        stats = self.ledger.file_stats(name)
+        if warm and any(file.path not in stats for file in listing.data_files):
+            self.lake.warm()
+        planned = plan(
+            listing,
+            self.lake.applied(),
+            keys=self.settings.keys,
+            stats=stats,
+            commit_ts=options.has_commit_ts,
+            broken=[*_broken(listing, options), *unread_files(listing, options, self.ledger.unread(name))],
+            holds=conformance_holds,
+            policies=self.settings.policies,
+            releases=self.lake.releases() if releases is None else releases,
+            fuse=self.fuse,
+        )
+        return listing, planned
+
+    def idle(self) -> bool:
+        """Tell, for one small read, whether the last run left every table at the checkpoint that is there now.
+
+        A table that is held or failed keeps this False, and so does a ledger without memory. Raises MetadataMissing.
+        """
+        checkpoint = self.feed.read_checkpoint()
+        states = self.ledger.states().get(self.settings.name, ())
+        return bool(states) and all(
+            s.checkpoint == checkpoint <= s.through and s.state in ("applied", "dropped") for s in states
+        )
+
+    def findings(self, listing: Listing, planned: Plan, sampled: bool = True) -> tuple[Finding, ...]:
+        """Check the changefeed itself. Data is read only of tables whose first rows are to be applied."""
+        begun = {life for life, state in planned.applied.items() if state.progress.phase is Phase.ROWS}
+        new = {s.life: s for s in planned.steps if sampled and isinstance(s, ApplyRows) and s.life not in begun}
+        sample = take_sample(self.feed.opener, [step.files for step in new.values()])
+        # Without commit-ts look() has refused already unless that was accepted.
+        found = conformance(listing, planned.history, self.settings.sink_options, sample)
+        files = file_findings(listing, self.ledger.files(self.settings.name), planned.applied)
+        return (*(finding for finding in found if finding.rule != "missing-files"), *files)  # these know more of them
+
+    # --- doing ---
+
+    def apply(self, run: str = "", select: Callable[[Plan], Iterable[Step]] | None = None) -> Outcome:
+        """Bring every table (or the selected steps) to the checkpoint and say how that went.
+
+        A table that cannot go on is held or failed in the outcome; the others are applied. Raises SetupError and
+        MetadataMissing, which concern all tables.
+        """
+        started = time.monotonic()
+        self.accounts.clear()
+        tables: dict[Life, Progressing] = {}
+        listing, planned = self.look(warm=True)
+        findings = self.findings(listing, planned)
+        self._complete_journal(planned, run)
+        for attempt in range(REPLANS + 1):
+            steps = tuple(select(planned) if select else planned.steps)
+            moved = self._advance(steps, planned, tables, run)
+            if not moved or attempt == REPLANS:
+                break
+            gone = any(gone_file(tables[life].error) for life in moved)
+            if not gone:
+                time.sleep(0.2 * 2**attempt)
+            before, (listing, planned) = listing, self.look(None if gone else listing)
+            for life in moved:
+                if not self._lost(tables[life], before, listing, run):
+                    tables[life].error = tables[life].stopped_at = None
+        asked = {id(step) for step in steps}
+        left = [step for step in planned.steps if id(step) not in asked]
+        outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started)
+        self._record_columns(planned, tables)
+        self.record(outcome, run)
+        return outcome
+
+    def stand(self) -> Outcome:
+        """Return how every table stands now. Nothing is applied or written down, and no data file is read."""
+        listing, planned = self.look()
+        findings = self.findings(listing, planned, sampled=False)
+        return self._outcome(planned, listing, {}, planned.steps, findings, 0.0)
+
+    def settle(self, run: str, looked: tuple[Listing, Plan] | None = None) -> Outcome:
+        """Look again, unless somebody just `looked`, and write down how every table stands; nothing is applied."""
+        outcome = self.stand() if looked is None else self._outcome(looked[1], looked[0], {}, looked[1].steps, (), 0.0)
+        self.record(outcome, run)
+        return outcome
+
+    def refuse(self, step: ApplyRows, staged: Any, run: str) -> Outcome:
+        """Forget a staged window whose records do not fit, and write down that its table is held by them."""
+        self.lake.discard(staged)
+        listing, planned = self.look()
+        table = Progressing.begin(step.life, planned)
+        table.report = staged.report
+        table.stop(step, rejected(step, staged.report))
+        findings = self.findings(listing, planned, sampled=False)
+        outcome = self._outcome(planned, listing, {step.life: table}, planned.steps, findings, 0.0)
+        self.record(outcome, run)
+        return outcome
+
+    def _advance(self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, Progressing], run: str) -> list[Life]:
+        """Run the steps in order; return the tables to plan again.
+
+        Those are tables that another writer moved, of which a file is gone, or whose storage failed for once.
+        """
+        self.lake.settle_names()  # a run that died may have left a rename half done
+        if any(not isinstance(step, HoldTable) for step in steps):
+            self.lake.warm()
+        try:
+            return self._advanced(steps, planned, tables, run)
+        finally:
+            self._ahead.close()
+
+    def _advanced(
+        self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, Progressing], run: str
+    ) -> list[Life]:
+        moved: list[Life] = []
+        renaming: Tso | None = None
+        for number, step in enumerate(steps):
+            if renaming is not None and step.at != renaming:
+                self.lake.settle_names()
+                renaming = None
+            table = tables.setdefault(step.life, Progressing.begin(step.life, planned))
+            if table.stopped_at is not None:
+                self._ahead.drop(step)
+                continue
+            if self._watch is not None:
+                self._watch(step, number, len(steps))
+            self._ahead.begin(steps, number, lambda life: life in tables and tables[life].stopped_at is not None)
+            try:
+                self.run_step(step, planned, table, run)
+            except (InputError, Retryable, BucketMissing) as error:
+                table.stop(step, error)
+                if isinstance(error, (TableMoved, LakeUnavailable)) or gone_file(error):
+                    moved.append(step.life)
+            if table.stopped_at is None:
+                if isinstance(step, (RenameTable, RecoverTable, DropTable)):
+                    renaming = step.at
+                if self.after is not None:
+                    self.after(step, planned, table)
+        if renaming is not None:
+            self.lake.settle_names()
+        return moved
+
+    def _lost(self, table: Progressing, before: Listing, listing: Listing, run: str) -> bool:
+        """Tell whether a table's file is gone in a fresh listing too, and nobody knows that all in it is applied."""
+        path, name = gone_file(table.error), self.settings.name
+        known, applied = self.ledger.file_stats(name).get(path), self.lake.applied().get(table.life)
+        if not path or not is_lost(path, before, listing, known, applied):
+            return False
+        self.ledger.record_unread(name, table.life, path, run)
+        return True
+
+    def run_step(self, step: Step, planned: Plan, table: Progressing, run: str) -> None:
+        """Carry out one step and write it down."""
+        if isinstance(step, HoldTable):
+            table.hold, table.stopped_at = step, step.at
+            return
+        if isinstance(step, ApplyRows):
+            staged = self._ahead.take(step)
+            result = self.commit(step, staged, run)
+            table.report = staged.report
+            table.joints += staged.report.joints
+            table.accounts.append(self.accounts[step.life][-1])
+            table.changes += getattr(staged, "rows", 0)
+        else:
+            result = self.lake.run(step)
+            self._journal(step, planned, result, run)
+        table.add(step, result)
+
+    def stage(self, step: ApplyRows) -> Any:
+        """Decode and check a window; the result is small and picklable, and carries the report."""
+        return self.lake.stage(step, self.settings.sink_options, self.feed.opener, self.settings.quarantine)
+
+    def commit(self, step: ApplyRows, staged: Any, run: str) -> StepResult:
+        """Write a window whose report is clean; raises MalformedData, with nothing written, when it is not.
+
+        What goes to quarantine is written first: a crash in between is repaired by doing both again.
+        """
+        if staged.report.failed:
+            self.lake.discard(staged)
+            raise rejected(step, staged.report)
+        self.lake.quarantine(step, staged, run)
+        result = self.lake.commit(step, staged)
+        report, changes = staged.report, getattr(staged, "rows", 0)
+        account = account_of(step, changes, report, result, self.published, time.time())
+        self.accounts.setdefault(step.life, []).append(account)
+        self.ledger.record_files(self.settings.name, step.life, report.files, run, result.snapshot_after, account)
+        return result
+
+    # --- telling ---
+
+    def _outcome(
+        self,
+        planned: Plan,
+        listing: Listing,
+        tables: Mapping[Life, Progressing],
+        left: Sequence[Step],
+        findings: tuple[Finding, ...],
+        seconds: float,
+    ) -> Outcome:
+        applied = self.lake.applied()
+        outcomes = standing(planned, tables, applied, left, self.lake.quarantined_counts())
+        warnings = list(dict.fromkeys(finding.text for finding in findings))
+        warnings += [
+            f"{life} is applied through {applied[life].progress.tso}, above the checkpoint {planned.checkpoint}: "
+            "nothing was applied. Is this an older copy of the changefeed?"
+            for life in planned.behind
+        ]
+        warnings += [table.warning for table in tables.values() if table.warning]
+        return Outcome(planned, outcomes, listing.problems, tuple(warnings), seconds, findings)
+
+    def _journal(self, step: Step, planned: Plan, result: StepResult, run: str) -> None:
+        versions = {step.at, *(step.takes if isinstance(step, CreateTable) else ())}
+        for event in planned.history.lives[step.life].events:
+            if event.at in versions and not event.neutral:
+                self._journal_event(step.life, event, result, run)
+
+    def _complete_journal(self, planned: Plan, run: str) -> None:
+        """Write down what a run did that ended between a commit and its row; what it ran is not known any more."""
+        known = self.ledger.journaled(self.settings.name)
+        for life, state in planned.applied.items():
+            for event in planned.history.lives[life].events if life in planned.history.lives else ():
+                if event.at <= state.ddl and not event.neutral and (str(life), event.at) not in known:
+                    self._journal_event(life, event, StepResult(), run)
+
+    def _journal_event(self, life: Life, event: Event, result: StepResult, run: str) -> None:
+        name = event.name or event.file.table
+        self.ledger.record_ddl(
+            self.settings.name, life, event.at, name, event.told_action, event.file.query, result, run
+        )
+
+    def _record_columns(self, planned: Plan, tables: Iterable[Life]) -> None:
+        self.ledger.record_columns(
+            self.settings.name, {life: column_fidelity(planned.history.lives[life].schema) for life in tables}
+        )
+
+    def record(self, outcome: Outcome, run: str) -> None:
+        """Write the tables' states down for `status`. What stopped a table stays its state until the table moves."""
+        known = {state.life: state for state in self.ledger.states().get(self.settings.name, ())}
+        states = []
+        for t in outcome.tables:
+            told = TableState(
+                str(t.life), t.name, t.version, t.through, outcome.checkpoint, t.state, t.reason, t.ways, run
+            )
+            before = known.get(told.life)
+            waits = t.state == "applied" and t.through < outcome.checkpoint and not t.steps
+            if waits and before is not None and before.through == t.through and before.state in ("held", "failed"):
+                told = replace(told, state=before.state, reason=before.reason, ways=before.ways, run=before.run)
+            states.append(told)
+        self.ledger.record_states(self.settings.name, states)
+
+
+def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:
+    """The steps up to `limit` of a life and of every life whose names or rows it depends on, in TSO order."""
+    lives = planned.history.lives
+    group: set[Life] = set()
+    border = [life]
+    while border:
+        one = border.pop()
+        if one in group:
+            continue
+        group.add(one)
+        names = {name for name, _, _ in lives[one].names}
+        others = {event.other for event in lives[one].events if event.other is not None}
+        border += [
+            other for other, table in lives.items() if other in others or names & {name for name, _, _ in table.names}
+        ]
+    last = (limit.tso, int(limit.phase))
+    return tuple(
+        step
+        for step in planned.steps
+        if step.life in group
+        and (
+            step_order(step)[:2] <= last
+            or (step.life == life and isinstance(step, ApplyRows) and step.lo < limit.tso and limit.phase)
+        )
+    )

@@ -1,0 +1,79 @@
+"""Windows that are staged before their turn: while the lake commits one table, the next tables' rows are decoded.
+
+Only the next step of a table is staged, so nothing that comes before it can change what it is staged for. A window that
+is not asked for in the end, because its table was stopped or the run ended, is discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from cdc_assets.errors import CdcError
+from cdc_assets.model.progress import Life
+from cdc_assets.model.steps import ApplyRows, Step
+
+__all__ = ["Ahead"]
+
+_AT_ONCE = 2
+"""Windows that are staged and wait, or are being staged: what they hold in memory and in the stage is bounded."""
+_SIGHT = 64
+"""Steps that are looked at for the next windows."""
+
+
+class Ahead:
+    """`stage` and `discard` are the lake's; `may` tells whether a window may be staged beside a commit."""
+
+    def __init__(
+        self, stage: Callable[[ApplyRows], Any], discard: Callable[[Any], None], may: Callable[[ApplyRows], bool]
+    ) -> None:
+        self._stage = stage
+        self._discard = discard
+        self._may = may
+        self._begun: dict[int, Future[Any]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    def begin(self, steps: Sequence[Step], number: int, stopped: Callable[[Life], bool]) -> None:
+        """Begin the windows of other tables that come soon after step `number`, which is about to be done."""
+        if len(self._begun) >= _AT_ONCE:
+            return
+        seen = {steps[number].life}
+        for step in steps[number + 1 : number + 1 + _SIGHT]:
+            first = step.life not in seen
+            seen.add(step.life)
+            if not first or not isinstance(step, ApplyRows) or id(step) in self._begun:
+                continue
+            if stopped(step.life) or not self._may(step):
+                continue
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, "cdc-assets-ahead")
+            self._begun[id(step)] = self._pool.submit(self._stage, step)
+            if len(self._begun) >= _AT_ONCE:
+                return
+
+    def take(self, step: ApplyRows) -> Any:
+        """Return a window as staged, now if it was not begun; raises what staging it raised."""
+        begun = self._begun.pop(id(step), None)
+        return self._stage(step) if begun is None else begun.result()
+
+    def drop(self, step: Step) -> None:
+        """Discard a window that is not going to be committed."""
+        begun = self._begun.pop(id(step), None)
+        if begun is not None and not begun.cancel():
+            with suppress(CdcError, OSError):
+                self._discard(begun.result())
+
+    def close(self) -> None:
+        """Discard what was begun and never asked for; other steps may begin afterwards."""
+        try:
+            for begun in self._begun.values():
+                if not begun.cancel():
+                    with suppress(CdcError, OSError):
+                        self._discard(begun.result())
+        finally:
+            self._begun = {}
+            if self._pool is not None:
+                self._pool.shutdown()
+                self._pool = None

@@ -1,0 +1,1 @@
+"""Listing, applied state and checkpoint -> ordered steps, runs and maintenance. Pure."""

@@ -1,0 +1,128 @@
+"""What is due for a table's files. Pure: no I/O, no clock, no Spark.
+
+    compact     many small files, or many deleted rows that every reader has to skip
+    manifests   many small ones, which every plan of a read opens
+    expire      snapshots that nobody needs any more, with the files that only they refer to
+    orphans     files that no snapshot refers to, left by runs that died
+
+Snapshots go from the old end only: what is left of a table's lineage is one piece, from the newest to the oldest that
+is needed, so progress and exchanges find theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.tso import Tso
+from cdc_assets.planning.plan import Plan
+from cdc_assets.settings.config import MaintenanceSettings
+
+__all__ = ["Chores", "SnapshotFact", "TableFacts", "chores", "expirable", "open_exchanges"]
+
+_DAY_MS = 86_400_000
+_MANIFEST_BYTES = 4 << 20
+"""Manifests of this size are worth an opening each; Iceberg aims at twice as much."""
+
+_FEW_ROWS = 1000
+"""Deleted rows that cost a reader nothing, whatever share of the table they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFact:
+    """A snapshot: when it was made (ms since 1970), and whether it carries a label or is held by a branch or tag."""
+
+    id: int
+    made_ms: int
+    labelled: bool = False
+    referenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A lake table's files and snapshots. `life` is None for tables of the lake itself.
+
+    `lineage` is main's snapshot and those before it, newest first, across rewrites; `strays` are all others. `needed`
+    are snapshots that something open refers to. `small_files` counts data files below three quarters of the target.
+    """
+
+    table: str
+    life: Life | None
+    rows: int
+    data_files: int
+    data_bytes: int
+    small_files: int
+    deleted_rows: int
+    delete_files: int
+    manifests: int
+    manifest_bytes: int
+    lineage: tuple[SnapshotFact, ...] = ()
+    strays: tuple[SnapshotFact, ...] = ()
+    needed: frozenset[int] = frozenset()
+    swept_ms: int = 0
+
+    @property
+    def snapshots(self) -> int:
+        """How many snapshots there are."""
+        return len(self.lineage) + len(self.strays)
+
+
+@dataclass(frozen=True, slots=True)
+class Chores:
+    """What is due for one table; `expire` names snapshots."""
+
+    compact: bool = False
+    manifests: bool = False
+    orphans: bool = False
+    expire: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.compact or self.manifests or self.orphans or bool(self.expire)
+
+    def __str__(self) -> str:
+        told = [name for name in ("compact", "manifests", "orphans") if getattr(self, name)]
+        told += [f"expire {len(self.expire)} snapshots"] if self.expire else []
+        return ", ".join(told) or "nothing"
+
+
+def chores(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> Chores:
+    """Return what is due for a table at a moment (ms since 1970)."""
+    found = expirable(facts, settings, now_ms)
+    oldest = min((one.made_ms for one in (*facts.lineage, *facts.strays)), default=now_ms)
+    return Chores(
+        compact=facts.small_files >= settings.small_files
+        or facts.deleted_rows >= max(_FEW_ROWS, settings.deleted_share * (facts.rows + facts.deleted_rows)),
+        manifests=facts.manifests >= settings.manifests and facts.manifest_bytes < facts.manifests * _MANIFEST_BYTES,
+        orphans=now_ms - (facts.swept_ms or oldest) >= settings.orphan_days * _DAY_MS,
+        expire=found if len(found) >= settings.expire_at_least else (),
+    )
+
+
+def expirable(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> tuple[int, ...]:
+    """Return the snapshots that may go: the lineage's old end, and what lies beside it, both past the retention.
+
+    Kept are the newest labelled one and all after it, what is needed, referenced or young, and the newest few.
+    """
+    young = now_ms - settings.snapshot_days * _DAY_MS
+    last = min(settings.snapshots_kept, len(facts.lineage)) - 1
+    labelled = False
+    for place, one in enumerate(facts.lineage):
+        if (one.labelled and not labelled) or one.referenced or one.id in facts.needed or one.made_ms > young:
+            last = max(last, place)
+        labelled = labelled or one.labelled
+    strays = (
+        one.id for one in facts.strays if one.made_ms <= young and not one.referenced and one.id not in facts.needed
+    )
+    return (*(one.id for one in facts.lineage[max(last, 0) + 1 :]), *strays)
+
+
+def open_exchanges(planned: Plan, applied: Mapping[Life, Applied]) -> dict[Life, frozenset[Tso]]:
+    """Return by table the versions of exchanges that its partner has still to take: its rows from before are needed."""
+    found: dict[Life, set[Tso]] = {}
+    for life, table in planned.history.lives.items():
+        seen = applied[life].ddl if life in applied else -1
+        for event in table.events:
+            if event.other is not None and event.at > seen:
+                found.setdefault(event.other, set()).add(event.at)
+    return {life: frozenset(versions) for life, versions in found.items()}

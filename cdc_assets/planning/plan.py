@@ -1,0 +1,435 @@
+"""Listing + applied state + checkpoint -> ordered steps over all tables. Pure: no I/O, no clock, no Spark.
+
+Each life is a chain: DDL at V1, rows from V1 up to the next DDL that rows cannot cross, that DDL, … The chains are
+merged into one order by TSO, in which (V, ddl) comes before the rows at V. A DDL that leaves rows as they are does not
+end a window: rows around it are applied together, each file decoded by its own directory's schema file.
+
+A directory's version says how its rows are decoded, not when they happened: every directory of a name whose columns
+are read alike is a candidate for a window, and commit-ts decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cdc_assets.decoding.upgrade import changes_columns_only
+from cdc_assets.history.history import Event, History, TableHistory, read_history
+from cdc_assets.history.releases import Releases, ways_out
+from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.reports import FileStats
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema_changes import Evolution
+from cdc_assets.model.splits import DataFile, Listing
+from cdc_assets.model.steps import (
+    ApplyRows,
+    ChangeTable,
+    CreateTable,
+    DropTable,
+    ExchangePartition,
+    HoldTable,
+    RecoverTable,
+    RenameTable,
+    Step,
+)
+from cdc_assets.model.tso import Tso
+
+__all__ = ["Plan", "Progress", "plan", "step_order"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps in the order in which they take effect, the histories they come from, and the progress they begin at.
+
+    `behind` is set when the checkpoint is behind what a table already holds: nothing of that table is planned.
+    """
+
+    steps: tuple[Step, ...]
+    history: History
+    checkpoint: Tso
+    behind: tuple[Life, ...] = ()
+    applied: Mapping[Life, Applied] = field(default_factory=dict)
+
+    def of(self, life: Life) -> tuple[Step, ...]:
+        """The steps of one life, in order."""
+        return tuple(step for step in self.steps if step.life == life)
+
+
+def step_order(step: Step) -> tuple[Tso, int, int, str]:
+    """Sort key over all tables: rows complete at TSO t come after DDL at or below t and before DDL above it.
+
+    Of one DDL's steps, those that free a name come before those that take it.
+    """
+    rank = {DropTable: 0, RenameTable: 1, RecoverTable: 2, CreateTable: 3}.get(type(step), 4)
+    return (step.at, 1 if isinstance(step, ApplyRows) else 0, rank, str(step.life))
+
+
+def plan(
+    listing: Listing,
+    applied: Mapping[Life, Applied],
+    *,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
+    stats: Mapping[str, FileStats] | None = None,
+    commit_ts: bool = True,
+    broken: Iterable[tuple[str, Tso, str]] = (),
+    holds: Callable[[History], Iterable[HoldTable]] = lambda _: (),
+    policies: Mapping[str, str] | None = None,
+    releases: Releases | None = None,
+    fuse: bool = False,
+) -> Plan:
+    """Return what is to be done so that every table stands at the listing's checkpoint.
+
+    `stats` tells what earlier readings found in files, to leave out those that hold nothing new; it only saves work.
+    `commit_ts` False means that rows carry no commit-ts: they belong to the DDL before their directory's version.
+    `broken` names (root, version, why) of what cannot be read: tables of that name stop before that version.
+    `holds` says of a history which tables stop, and from which version on.
+    `policies` says what to do by kind of DDL, `releases` what a person decided about single ones.
+    `fuse` lets a new table be created with the columns that later DDL gives it, and its rows be applied in one window
+    across those DDL: the same end in fewer commits.
+    """
+    history = read_history(listing.schema_files, listing.checkpoint, keys, policies, releases)
+    stops = _stops(history, broken)
+    for hold in holds(history):
+        if hold.life not in stops or hold.at < stops[hold.life].at:
+            stops[hold.life] = hold
+    files = _by_name(listing, history)
+    behind = tuple(
+        life for life, state in applied.items() if life in history.lives and state.progress.tso > listing.checkpoint
+    )
+    steps: list[Step] = []
+    for life, table in history.lives.items():
+        if life not in behind:
+            chain = _Chain(
+                table,
+                applied.get(life),
+                listing.checkpoint,
+                history,
+                files,
+                commit_ts,
+                stats or {},
+                stops.get(life),
+                fuse and commit_ts and life not in applied,
+            )
+            steps.extend(chain.steps())
+    steps.sort(key=step_order)
+    return Plan(tuple(_held_back(steps, history, applied)), history, listing.checkpoint, behind, applied)
+
+
+def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Life, HoldTable]:
+    """The lives that hold a name whose file cannot be read; a database-level file concerns all of its tables."""
+    stops: dict[Life, HoldTable] = {}
+    for root, version, why in broken:
+        names = {table for (known, _), (table, _) in history.decoding.items() if known == root}
+        schema, _, table = root.partition("/")
+        for life, held in history.lives.items():
+            concerned = any(
+                (name in names or name == TableId(schema, table) or (not table and name.schema == schema))
+                and until > version
+                for name, _, until in held.names
+            )
+            if concerned and (life not in stops or version < stops[life].at):
+                stops[life] = HoldTable(life, max(version, life.version), why)
+    return stops
+
+
+def _by_name(listing: Listing, history: History) -> dict[TableId, list[DataFile]]:
+    """Data files by the table name their rows carry, in reading order."""
+    files: dict[TableId, list[DataFile]] = {}
+    ordered = sorted(
+        listing.data_files, key=lambda f: (f.version, f.partition, f.date, f.dispatcher, len(f.path), f.number, f.path)
+    )
+    for file in ordered:
+        known = history.decoding.get((file.root, file.version))
+        if known is not None:
+            files.setdefault(known[0], []).append(file)
+    return files
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The steps that one life is short of."""
+
+    table: TableHistory
+    applied: Applied | None
+    checkpoint: Tso
+    history: History
+    files: Mapping[TableId, Sequence[DataFile]]
+    commit_ts: bool
+    stats: Mapping[str, FileStats]
+    stop: HoldTable | None = None
+    fuse: bool = False
+
+    def steps(self) -> list[Step]:
+        """Walk the events: rows up to each barrier, then the barrier; rows up to the checkpoint at the end."""
+        position = self.applied.progress if self.applied else Progress(self.table.life.version, Phase.DDL)
+        seen = self.applied.ddl if self.applied else -1
+        current: list[Event] = []
+        ahead: list[Event] = []
+        steps: list[Step] = []
+        if reason := self._named_otherwise(seen):
+            return [HoldTable(self.table.life, self.table.life.version, reason)]
+        for event in self.table.events:
+            if event.at <= seen:
+                taken_ahead = event.at > position.tso and not event.neutral
+                ahead = [*ahead, event] if taken_ahead else ahead if event.neutral else []
+                current = [*current, event] if taken_ahead or event.neutral else [event]
+                continue
+            if self.stop is not None and event.at >= self.stop.at:
+                break
+            if event.neutral:
+                current.append(event)
+                continue
+            if self._late(event, position):
+                return [*steps, self._hold_late(event, position)]
+            if self.fuse and _fusable(steps, event, current):
+                assert isinstance(steps[0], CreateTable)
+                steps[0] = replace(steps[0], schema=event.after, takes=(*steps[0].takes, event.at))
+                current.append(event)
+                ahead.append(event)
+                continue
+            if current and event.at - 1 > position.tso - (position.phase is Phase.DDL):
+                steps.extend(self._rows(position, event.at - 1, current, ahead))
+            steps.append(self._step(event))
+            if isinstance(steps[-1], HoldTable):
+                return steps
+            position = max(position, Progress(event.at, Phase.DDL))
+            current, ahead = [event], []
+        last = self.checkpoint if self.stop is None else min(self.checkpoint, self.stop.at - 1)
+        if current and current[-1].name is not None:
+            steps.extend(self._rows(position, last, current, ahead))
+        return steps if self.stop is None else [*steps, self.stop]
+
+    def _named_otherwise(self, seen: Tso) -> str:
+        """A rename that was applied and is not in the schema files any more would take rows to the wrong table."""
+        names = [event.name for event in self.table.events if event.at <= seen]
+        if self.applied is None or self.applied.name is None or not names or names[-1] in (None, self.applied.name):
+            return ""
+        return (
+            f"it is applied through version {seen} and was called {self.applied.name} then, while the schema files say "
+            f"{names[-1]}: one of them was removed, or written anew without its DDL. Restore the schema files under "
+            f"{self.applied.name.schema}/{self.applied.name.table}/meta, or rebuild the tables of both names."
+        )
+
+    def _late(self, event: Event, position: Progress) -> bool:
+        """A DDL below the applied TSO cannot take effect in order any more; a snapshot without DDL has no rows yet.
+
+        A person may let it take effect now; to drop the rows up to it is too late, as later ones are applied.
+        """
+        if self.applied is None or event.at >= position.tso:
+            return False
+        if event.release is not None:
+            return event.release.way == "rebuild"
+        return event.action != "hold" and bool(event.file.query)
+
+    def _hold_late(self, event: Event, position: Progress) -> HoldTable:
+        reason = (
+            f"the DDL of version {event.at} ({event.file.query or 'no text'}) appeared in {event.file.path} after rows "
+            f"through {position.tso} had been applied. It can take effect now, on rows that came after it too; where "
+            "that is wrong, rebuild the table from the changefeed's start."
+        )
+        ways = ways_out(event.name or self.table.life, event.at, ("as written", "apply", "skip"))
+        return HoldTable(self.table.life, event.at, reason, ways, releasable=True)
+
+    def _step(self, event: Event) -> Step:
+        life = self.table.life
+        match event.action:
+            case "create":
+                assert event.name is not None
+                return CreateTable(life, event.at, event.name, event.after)
+            case "change":
+                return ChangeTable(life, event.at, event.changes, event.after, event.before)
+            case "rename":
+                assert event.name is not None
+                return RenameTable(life, event.at, event.name)
+            case "drop":
+                return DropTable(life, event.at)
+            case "recover":
+                assert event.name is not None
+                return RecoverTable(life, event.at, event.name)
+            case "exchange":
+                assert event.other is not None
+                assert event.predicate is not None
+                return ExchangePartition(life, event.other, event.at, event.predicate, event.partitioned, event.after)
+            case _:
+                return HoldTable(life, event.at, event.reason, event.ways, releasable=True)
+
+    def _rows(self, position: Progress, hi: Tso, current: Sequence[Event], ahead: Sequence[Event]) -> list[Step]:
+        lo = position.tso - 1 if position.phase is Phase.DDL else position.tso
+        if hi <= lo:
+            return []
+        names = tuple((n, a, b) for n, a, b in self.table.names if a <= hi and b > lo + 1)
+        files: list[DataFile] = []
+        decoding: dict[tuple[str, Tso], tuple[TableId, TableSchema]] = {}
+        for name in dict.fromkeys(n for n, _, _ in names):
+            for file in self._chosen(self.files.get(name, ()), current, lo, hi):
+                files.append(file)
+                if (file.root, file.version) in decoding:
+                    continue
+                carried, own = self.history.decoding[file.root, file.version]
+                then = next((e.after for e in reversed(current) if own.decodes_like(e.after)), current[-1].after)
+                decoding[file.root, file.version] = (carried, _as_written(own, then))
+        if not files:
+            return []
+        ddl = max(event.at for event in current)
+        positions = None if self.commit_ts else self._positions(files)
+        evolutions = tuple(Evolution(e.at, e.changes, e.before, e.after) for e in ahead if e.at > lo)
+        return [
+            ApplyRows(
+                self.table.life, lo, hi, tuple(files), decoding, current[-1].after, ddl, names, positions, evolutions
+            )
+        ]
+
+    def _chosen(self, files: Iterable[DataFile], current: Sequence[Event], lo: Tso, hi: Tso) -> list[DataFile]:
+        if not self.commit_ts:
+            taken = self.applied.positions if self.applied else {}
+            return [
+                f for f in files if current[0].at <= f.version <= hi and f.number > taken.get(number_sequence(f), 0)
+            ]
+        alike = {
+            where
+            for where in {(file.root, file.version) for file in files}
+            if any(self.history.decoding[where][1].decodes_like(event.after) for event in current)
+        }
+        readable = [file for file in files if (file.root, file.version) in alike]
+        needed = [self._may_hold(file, lo, hi) for file in readable]
+        return _chosen(readable, needed, with_those_between=not current[-1].after.key)
+
+    def _may_hold(self, file: DataFile, lo: Tso, hi: Tso) -> bool:
+        """Tell whether rows of (lo, hi] may be in a file; a file that was read as it is now is known."""
+        known = self.stats.get(file.path)
+        if known is None or (known.size, known.etag) != (file.size, file.etag):
+            return True
+        if known.max_commit_ts is None or known.max_commit_ts <= lo:
+            return False
+        return known.min_commit_ts is None or known.min_commit_ts <= hi
+
+    def _positions(self, files: Iterable[DataFile]) -> Mapping[str, int]:
+        positions = dict(self.applied.positions) if self.applied else {}
+        for file in files:
+            key = number_sequence(file)
+            positions[key] = max(positions.get(key, 0), file.number)
+        return positions
+
+
+def _fusable(steps: Sequence[Step], event: Event, current: Sequence[Event]) -> bool:
+    """Tell whether a table that is only just created may have this DDL's columns from the start.
+
+    Columns that come back as they were, perhaps in another order, would share a directory with their first time. A
+    column that the source dropped and the lake keeps is in no later file.
+    """
+    if any(column.kept for column in (*event.before.columns, *event.after.columns)):
+        return False
+    if len(steps) != 1 or not isinstance(steps[0], CreateTable) or event.action != "change":
+        return False
+    if any(event.after.decodes_like(earlier.after) for earlier in current):
+        return False
+    return changes_columns_only(event.changes, (*event.before.key, *event.after.key))
+
+
+def _chosen(files: Sequence[DataFile], needed: Sequence[bool], *, with_those_between: bool) -> list[DataFile]:
+    """The needed files; for a table without key also those between two of them in one number sequence.
+
+    Where a delivery begins is seen in the rows before it, which need not be of this window.
+    """
+    last: dict[tuple[object, ...], int] = {}
+    if with_those_between:
+        last = {_delivery_sequence(file): at for at, (file, need) in enumerate(zip(files, needed, strict=True)) if need}
+    begun: set[tuple[object, ...]] = set()
+    chosen = []
+    for at, (file, need) in enumerate(zip(files, needed, strict=True)):
+        sequence = _delivery_sequence(file)
+        if need:
+            begun.add(sequence)
+        if need or (sequence in begun and at < last.get(sequence, -1)):
+            chosen.append(file)
+    return chosen
+
+
+def _delivery_sequence(file: DataFile) -> tuple[object, ...]:
+    return file.root, file.version, file.partition, file.dispatcher, len(file.path.rsplit("/", 1)[-1])
+
+
+def number_sequence(file: DataFile) -> str:
+    """Name the sequence in which a file's number is unique: its directory, dispatcher and number width."""
+    width = len(file.path.rsplit("/", 1)[-1])
+    return f"{file.directory}|{file.dispatcher}|{width}"
+
+
+def _taken(step: CreateTable, holder: Life) -> Step:
+    if holder == step.life:
+        return step
+    return HoldTable(
+        step.life,
+        step.at,
+        f"{step.name} is the name of {holder} in the lake, and no schema file says that it was dropped or renamed: a "
+        "schema file was removed, or written anew without its DDL. Restore the schema files under "
+        f"{step.name.schema}, or rebuild {step.name}.",
+    )
+
+
+def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
+    """How rows of the window lie in a directory: a row is written with the columns that its table has at that moment.
+
+    The checksum that chooses a directory does not see the order of columns, nor the members of ENUM and SET in old
+    files, so after a restart rows from before a reordering lie in the directory of after it.
+    """
+    present = {column.name: (place, column) for place, column in enumerate(now.columns)}
+    if any(column.name not in present for column in own.columns):
+        return own
+    columns = [
+        replace(column, elems=present[column.name][1].elems or column.elems)
+        for column in sorted(own.columns, key=lambda column: present[column.name][0])
+    ]
+    return replace(own, columns=tuple(columns))
+
+
+class _Names:
+    """Which life is called what while the steps are gone through, and the other way round."""
+
+    def __init__(self, applied: Mapping[Life, Applied]) -> None:
+        self.of: dict[Life, TableId | None] = {}
+        self._holders: dict[TableId, list[Life]] = {}
+        for life, state in applied.items():
+            self.give(life, state.name)
+
+    def give(self, life: Life, name: TableId | None) -> None:
+        old = self.of.get(life)
+        if old is not None:
+            self._holders[old].remove(life)
+        if name is not None:
+            self._holders.setdefault(name, []).append(life)
+        self.of[life] = name
+
+    def holder(self, name: TableId) -> Life | None:
+        return next(iter(self._holders.get(name, ())), None)
+
+
+def _held_back(steps: Sequence[Step], history: History, applied: Mapping[Life, Applied]) -> list[Step]:
+    """Hold what depends on a held table: the other side of an exchange, and whoever wants a name that stays taken."""
+    held: dict[Life, HoldTable] = {}
+    stuck: dict[TableId, HoldTable] = {}
+    kept: list[Step] = []
+    names = _Names(applied)
+    for step in steps:
+        if step.life in held:
+            continue
+        wanted = step.to if isinstance(step, (RenameTable, RecoverTable)) else None
+        wanted = step.name if isinstance(step, CreateTable) else wanted
+        cause = stuck.get(wanted) if wanted is not None else None
+        if isinstance(step, ExchangePartition):
+            cause = cause or held.get(step.other)
+        if cause is not None and not isinstance(step, HoldTable):
+            step = HoldTable(step.life, step.at, f"waits for {cause.life}, which is held: {cause.reason}", cause.ways)
+        if isinstance(step, CreateTable) and (holder := names.holder(step.name)) is not None:
+            step = _taken(step, holder)
+        if isinstance(step, HoldTable):
+            held[step.life] = step
+            name = names.of.get(step.life)
+            if name is not None:
+                stuck[name] = step
+        elif isinstance(step, (CreateTable, RenameTable, RecoverTable)):
+            names.give(step.life, wanted)
+        elif isinstance(step, DropTable):
+            names.give(step.life, None)
+        kept.append(step)
+    return kept

@@ -1,0 +1,102 @@
+"""Quarantined records of one table -> what is read again to take them in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from cdc_assets.decoding.replay import Replay
+from cdc_assets.errors import InputError, TableHeld
+from cdc_assets.history.releases import Releases
+from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.quarantine import QuarantinedRow
+from cdc_assets.model.reports import FileStats
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema_changes import Rekey
+from cdc_assets.model.splits import Listing
+from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable
+from cdc_assets.model.tso import Tso
+from cdc_assets.planning.plan import number_sequence, plan
+
+__all__ = ["plan_replay"]
+
+
+def plan_replay(
+    rows: Sequence[QuarantinedRow],
+    listing: Listing,
+    applied: Applied,
+    *,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
+    commit_ts: bool = True,
+    read_before: Iterable[FileStats] = (),
+    policies: Mapping[str, str] | None = None,
+    releases: Releases | None = None,
+) -> Replay:
+    """Plan the replay of one table's open records. `read_before` is what reading the table's files told.
+
+    Raises InputError that names files which are gone, and TableHeld where rows cannot be carried over what happened to
+    the table since.
+    """
+    life, lo = rows[0].life, min(row.lo for row in rows)
+    before = {stats.path: stats for stats in read_before}
+    _refuse_gone(life, {row.file for row in rows}, before, lo, listing)
+    known = tuple(file for file in listing.schema_files if file.version <= applied.ddl)
+    through = applied.progress.tso
+    start = Applied(Progress(lo, Phase.ROWS), lo, applied.name)
+    past = replace(listing, schema_files=known, checkpoint=through)
+    planned = plan(past, {life: start}, keys=keys, commit_ts=commit_ts, policies=policies, releases=releases)
+    table = planned.history.lives.get(life)
+    if table is None or table.name is None:
+        raise TableHeld(f"{life} is dropped, so its quarantined records have no table to go to.", table=str(life))
+    steps = tuple(_taken(step, applied) for step in planned.of(life) if isinstance(step, (ApplyRows, ChangeTable)))
+    for step in planned.of(life):
+        if isinstance(step, (HoldTable, ExchangePartition)):
+            raise _not_carried(life, step.at)
+    _refuse_changes(life, steps, table.schema)
+    targets: dict[str, frozenset[int]] = {}
+    for row in rows:
+        targets[row.file] = targets.get(row.file, frozenset()) | {row.line}
+    now = {file.path: (file.size, file.etag) for file in listing.data_files}
+    whole = any(path not in before or now[path] != (before[path].size, before[path].etag) for path in targets)
+    positions = applied.positions if not commit_ts else None
+    frame = ApplyRows(life, lo, through, (), {}, table.schema, applied.ddl, (), positions)
+    return Replay(frame, steps, targets, whole)
+
+
+def _refuse_gone(life: Life, files: set[str], before: Mapping[str, FileStats], lo: Tso, listing: Listing) -> None:
+    there = {file.path for file in listing.data_files}
+    later = {path for path, stats in before.items() if stats.max_commit_ts is None or stats.max_commit_ts > lo}
+    gone = sorted((files | later) - there)
+    if gone:
+        shown = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
+        raise InputError(
+            f"{life}: the records cannot be replayed, because files that their changes stand in are gone: {shown}. "
+            "Restore them, or rebuild the table from a changefeed that has all of its rows.",
+            table=str(life),
+        )
+
+
+def _taken(step: ApplyRows | ChangeTable, applied: Applied) -> ApplyRows | ChangeTable:
+    """Without commit-ts, leave out files that the table has not taken in yet."""
+    if isinstance(step, ChangeTable) or step.positions is None:
+        return step
+    files = tuple(file for file in step.files if file.number <= applied.positions.get(number_sequence(file), 0))
+    return replace(step, files=files)
+
+
+def _refuse_changes(life: Life, steps: Sequence[ApplyRows | ChangeTable], schema: TableSchema) -> None:
+    """Refuse a table whose rows cannot be carried over its DDL one by one."""
+    changes = [step for step in steps if isinstance(step, ChangeTable) and step.changes]
+    windows = [step for step in steps if isinstance(step, ApplyRows)]
+    unordered = any(step.positions is not None for step in windows)
+    for step in changes:
+        if not schema.key or unordered or any(isinstance(change, Rekey) for change in step.changes):
+            raise _not_carried(life, step.at)
+
+
+def _not_carried(life: Life, at: Tso) -> TableHeld:
+    return TableHeld(
+        f"{life}: the records are older than the DDL of version {at}, and this table's rows cannot be carried over it "
+        "one by one. Rebuild the table.",
+        table=str(life),
+    )

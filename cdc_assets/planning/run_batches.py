@@ -1,0 +1,193 @@
+"""Which tables have something to do, and how they are put together into runs. Pure: no I/O, no clock, no Dagster.
+
+    Plan ──▶ families ──▶ Due ──── without what is busy or rests ───▶ batches ──▶ one run each
+                           └ its mark stays the same until it moves: that is how often it was asked for in vain
+
+A family are the tables that exchange names or rows: they are applied together. Who asks keeps for each mark when and
+how often he asked; a mark that is not due any more has moved, and is forgotten.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cdc_assets.history.history import History
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import ApplyRows, HoldTable, Step
+from cdc_assets.model.tso import Tso
+from cdc_assets.planning.plan import Plan
+
+__all__ = ["MARK_SIGNS", "Asked", "Batch", "Due", "batches", "due", "families", "kept", "rest_seconds", "rests"]
+
+MARK_SIGNS = 6
+"""The length of a mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Tables of one family that have something to do before any hold.
+
+    `mark` names their next steps; `since` is the TSO from which they are behind; `file_bytes` is what is to be read.
+    """
+
+    lives: tuple[Life, ...]
+    mark: str
+    since: Tso
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request: when (seconds since 1970), the how manieth for the same marks, and the marks."""
+
+    at: int
+    attempt: int
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One run. `everything` takes all tables, those too that become due while it lasts; else only `dues`."""
+
+    dues: tuple[Due, ...]
+    attempt: int = 1
+    everything: bool = False
+
+    @property
+    def lives(self) -> tuple[Life, ...]:
+        """The tables that are known to be due."""
+        return tuple(life for one in self.dues for life in one.lives)
+
+    @property
+    def since(self) -> Tso:
+        """From when on the oldest of it is behind."""
+        return min(one.since for one in self.dues)
+
+
+def families(history: History) -> Mapping[Life, tuple[Life, ...]]:
+    """Return for each life all that it exchanges names or rows with at any time, itself included, in a stable order."""
+    root: dict[Life, Life] = {life: life for life in history.lives}
+
+    def found(life: Life) -> Life:
+        while root[life] != life:
+            root[life] = life = root[root[life]]
+        return life
+
+    holder: dict[TableId, Life] = {}
+    for life, table in history.lives.items():
+        for name, _, _ in table.names:
+            root[found(life)] = found(holder.setdefault(name, life))
+        for event in table.events:
+            if event.other in root:
+                root[found(life)] = found(event.other)
+    members: dict[Life, list[Life]] = {}
+    for life in history.lives:
+        members.setdefault(found(life), []).append(life)
+    return {life: tuple(sorted(members[found(life)])) for life in history.lives}
+
+
+def due(planned: Plan, salt: str = "", told: Mapping[str, str] | None = None) -> tuple[Due, ...]:
+    """Return what has steps before any hold, in order of the plan.
+
+    `salt` names settings that make a retry worth it. `told` are the holds that were reported already, the reason by the
+    text of the life: a hold that nobody was told of yet is due too, once.
+    """
+    told = told or {}
+    first: dict[Life, Step] = {}
+    bytes_of: dict[Life, int] = {}
+    for step in planned.steps:
+        first.setdefault(step.life, step)
+        if isinstance(step, ApplyRows):
+            bytes_of[step.life] = bytes_of.get(step.life, 0) + sum(file.size for file in step.files)
+    family = families(planned.history)
+    together: dict[tuple[Life, ...], list[Life]] = {}
+    for life, step in first.items():
+        if not isinstance(step, HoldTable) or told.get(str(life)) != step.reason:
+            together.setdefault(family[life], []).append(life)
+    return tuple(
+        Due(
+            tuple(lives),
+            _mark([first[life] for life in lives], salt),
+            min(_since(first[life]) for life in lives),
+            sum(bytes_of.get(life, 0) for life in lives),
+        )
+        for lives in together.values()
+    )
+
+
+def _since(step: Step) -> Tso:
+    return step.lo if isinstance(step, ApplyRows) else step.at
+
+
+def _mark(steps: Iterable[Step], salt: str) -> str:
+    """Return six signs that change when one of the tables moves or when its next step becomes another one."""
+    told = sorted((str(s.life), type(s).__name__, _since(s), getattr(s, "ddl", 0)) for s in steps)
+    digest = hashlib.blake2b(repr((salt, told)).encode(), digest_size=4).digest()
+    return base64.urlsafe_b64encode(digest)[:MARK_SIGNS].decode()
+
+
+# --- asking again -----------------------------------------------------------------------------------------------------
+
+
+def rest_seconds(attempt: int, first: int, most: int) -> int:
+    """Return how long a table rests after its how manieth request in vain: doubled each time, at most `most`."""
+    return min(most, first << min(attempt - 1, 30))
+
+
+def rests(asked: Iterable[Asked], now: int, first: int, most: int) -> dict[str, int]:
+    """Return the marks that rest, with the second (since 1970) at which they may be asked for again."""
+    until = {mark: one.at + rest_seconds(one.attempt, first, most) for one in asked for mark in one.marks}
+    return {mark: at for mark, at in until.items() if at > now}
+
+
+def kept(asked: Iterable[Asked], dues: Iterable[Due], again: Iterable[str]) -> tuple[Asked, ...]:
+    """Return what is still to be remembered: marks that are due all the same, but for those asked for `again` now."""
+    marks = {one.mark for one in dues} - set(again)
+    left = (Asked(one.at, one.attempt, tuple(mark for mark in one.marks if mark in marks)) for one in asked)
+    return tuple(one for one in left if one.marks)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def batches(
+    ready: Sequence[Due],
+    attempt_of: Callable[[Due], int],
+    *,
+    tables: int,
+    file_bytes: int,
+    everything: bool,
+) -> tuple[Batch, ...]:
+    """Put tables together: those with little to read share a run, one with more than `file_bytes` has its own.
+
+    What was asked for in vain goes apart from the rest, in ever smaller runs, so that one that ends its whole run is
+    found and the others go on. With `everything` a rest that fits into one run takes all tables. Ordered by who has
+    been behind for longest.
+    """
+    fresh = [one for one in ready if attempt_of(one) == 1]
+    small = [one for one in fresh if one.file_bytes <= file_bytes]
+    made = [Batch((one,)) for one in fresh if one.file_bytes > file_bytes]
+    shared = _shared(small, tables, file_bytes)
+    if len(shared) == 1 and everything:
+        shared = [Batch(shared[0].dues, everything=True)]
+    made += shared
+    for attempt in sorted({attempt_of(one) for one in ready} - {1}):
+        again = [one for one in ready if attempt_of(one) == attempt]
+        made += _shared(again, max(1, tables >> 2 * (attempt - 1)), file_bytes, attempt)
+    return tuple(sorted(made, key=lambda batch: batch.since))
+
+
+def _shared(dues: Iterable[Due], tables: int, file_bytes: int, attempt: int = 1) -> list[Batch]:
+    groups: list[list[Due]] = []
+    count = size = 0
+    for one in dues:
+        count, size = count + len(one.lives), size + one.file_bytes
+        if not groups or count > tables or size > file_bytes:
+            groups.append([])
+            count, size = len(one.lives), one.file_bytes
+        groups[-1].append(one)
+    return [Batch(tuple(group), attempt) for group in groups]

@@ -1,0 +1,124 @@
+"""What is odd about the files: numbers that are missing, files that changed or vanished. Pure.
+
+The sentences go into the outcome's warnings and a check: they are how a person learns of rows that may be lost. Only a
+file that was listed and gone before it was read stops its table, for as long as the ledger remembers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from cdc_assets.ledger import UNREAD, FileEntry
+from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.reports import FileStats
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.splits import Listing
+from cdc_assets.model.tso import Tso
+from cdc_assets.preflight.conformance import Finding, Severity
+from cdc_assets.sources.storage_sink.changefeed import missing_numbers, parse_data_path
+
+__all__ = ["FILE_RULES", "file_findings", "is_lost", "unread_files"]
+
+FILE_RULES = ("files-missing", "files-changed", "files-vanished")
+"""Rules of what is odd about files. One that changed is read again; the others may be rows that are lost."""
+
+_UNREAD = (
+    "{} was listed and gone before it was read, so what was in it is not known. Restore it, or rebuild the table; if "
+    "its rows do not matter, let `cdc-assets files --forget` forget it."
+)
+
+
+def file_findings(
+    listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, Applied]
+) -> tuple[Finding, ...]:
+    """Return one finding, by a rule of FILE_RULES, for each gap in the numbers and each file that changed or vanished.
+
+    `entries` are what the ledger knows of files, `applied` what the lake holds. A recorded file that is gone is no
+    finding when all of its rows are applied, nor is the gap that it leaves.
+    """
+    known = {entry.path: entry for entry in entries}
+    through = {str(life): state.progress.tso for life, state in applied.items()}
+    found = (_gaps(listing, known, through), _changed(listing, known), _vanished(listing, known, through))
+    return tuple(
+        Finding(rule, Severity.WARNING, "", sentence)
+        for rule, sentences in zip(FILE_RULES, found, strict=True)
+        for sentence in sentences
+    )
+
+
+def unread_files(
+    listing: Listing, options: SinkOptions, entries: Iterable[FileEntry]
+) -> Iterator[tuple[str, Tso, str]]:
+    """Yield (root, version, why) of files that an earlier run listed and that were gone before it read them."""
+    unread = [entry for entry in entries if entry.rows == UNREAD]
+    listed = {file.path for file in listing.data_files} if unread else set()
+    versions = {(file.root, file.version) for file in listing.schema_files}
+    for entry in unread:
+        place = parse_data_path(entry.path, options, versions)
+        if place is not None and entry.path not in listed:
+            yield place.root, place.version, _UNREAD.format(entry.path)
+
+
+def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, applied: Applied | None) -> bool:
+    """Tell whether a file that was listed `before` is gone `now`, unless all that was in it is known to be applied."""
+    if any(file.path == path for file in now.data_files):
+        return False
+    listed = {(file.path, file.size, file.etag) for file in before.data_files}
+    if known is None or applied is None or (path, known.size, known.etag) not in listed:
+        return True
+    return known.max_commit_ts is not None and known.max_commit_ts > applied.progress.tso
+
+
+def _gaps(listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]) -> Iterator[str]:
+    gaps = missing_numbers(listing)
+    torn = {directory for directory, _ in gaps}
+    done = set()
+    for path, entry in known.items() if torn else ():
+        directory = path.rpartition("/")[0]
+        where = parse_data_path(path) if directory in torn else None
+        if where is not None and _is_done(entry, through):
+            done.add((directory, where.dispatcher, where.number))
+    for (directory, dispatcher), ranges in sorted(gaps.items()):
+        for numbers in ranges:
+            lost = [number for number in numbers if (directory, dispatcher, number) not in done]
+            if lost:
+                some = f"number {lost[0]} is" if len(lost) == 1 else f"numbers {lost[0]} to {lost[-1]} are"
+                of = f" of dispatcher {dispatcher}" if dispatcher else ""
+                yield (
+                    f"{directory}: {some} missing{of}, between files that are there; expected numbers without gaps. "
+                    "If something removed them before they were applied, restore them or rebuild the table."
+                )
+
+
+def _changed(listing: Listing, known: Mapping[str, FileEntry]) -> Iterator[str]:
+    for file in listing.data_files:
+        entry = known.get(file.path)
+        if entry is None or entry.rows == UNREAD or (entry.size, entry.etag) == (file.size, file.etag):
+            continue
+        yield (
+            f"{file.path} was read with {entry.size} bytes (etag {entry.etag}) and has {file.size} now (etag "
+            f"{file.etag}); expected that a file stays as it is. Writers before v8.5.5 can write a number anew after a "
+            "restart; it is read again, and nothing needs to be done unless something else wrote it."
+        )
+
+
+def _vanished(listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]) -> Iterator[str]:
+    listed = {file.path for file in listing.data_files} | set(listing.problems)
+    for path, entry in sorted(known.items()):
+        if path in listed or _is_done(entry, through):
+            continue
+        if entry.rows == UNREAD:
+            yield _UNREAD.format(path)
+        elif entry.life in through:
+            yield (
+                f"{path} is gone and held rows through {entry.max_commit_ts}, {entry.life} is applied through "
+                f"{through[entry.life]} only; expected that files stay until they are applied. Restore it, or rebuild "
+                "the table."
+            )
+
+
+def _is_done(entry: FileEntry, through: Mapping[str, Tso]) -> bool:
+    """Tell whether all rows of a recorded file are applied."""
+    if entry.rows == UNREAD:
+        return False
+    return entry.max_commit_ts is None or entry.max_commit_ts <= through.get(entry.life, -1)

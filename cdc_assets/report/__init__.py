@@ -1,0 +1,1 @@
+"""How things are shown: as text, as JSON, as generated pages."""

@@ -1,0 +1,51 @@
+"""Outcomes and records as plain JSON values."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cdc_assets.model.quarantine import QuarantinedRow
+    from cdc_assets.pipeline.outcome import Outcome
+
+__all__ = ["outcome_json", "record_json"]
+
+
+def outcome_json(name: str, outcome: Outcome) -> dict[str, Any]:
+    """Return what a run did as plain JSON values."""
+    tables = [
+        {
+            "table": str(t.name),
+            "born": t.life.version,
+            "version": t.version,
+            "state": t.state,
+            "through": t.through,
+            "reason": t.reason,
+            "ways": t.ways,
+            "steps": t.steps,
+            "changes": t.changes,
+            "inserted": t.inserted,
+            "updated": t.updated,
+            "deleted": t.deleted,
+            "quarantined": t.quarantined,
+        }
+        for t in outcome.tables
+    ]
+    return {
+        "changefeed": name,
+        "checkpoint": outcome.checkpoint,
+        "complete": outcome.complete,
+        "tables": tables,
+        "problems": dict(outcome.problems),
+        "warnings": outcome.warnings,
+        "seconds": round(outcome.seconds, 3),
+    }
+
+
+def record_json(changefeed: str, row: QuarantinedRow) -> dict[str, Any]:
+    """Return a quarantined record as plain JSON values, its bytes in base64."""
+    told = {**dataclasses.asdict(row), "changefeed": changefeed, "identity": str(row.life), "table": str(row.table)}
+    del told["life"]
+    return {**told, "raw": base64.b64encode(row.raw).decode(), "quarantined_at": row.quarantined_at.isoformat()}

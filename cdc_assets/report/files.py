@@ -1,0 +1,53 @@
+"""Data files as they were read, for a person."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc_assets.model.tso import Tso, tso_time
+
+if TYPE_CHECKING:
+    from cdc_assets.ledger import FileEntry
+
+__all__ = ["FileText", "file_texts"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """One data file as it was read last. `rows` is None for one that vanished unread; `time` is `max_commit_ts`'s."""
+
+    changefeed: str
+    path: str
+    table: str
+    rows: int | None
+    file_bytes: int
+    min_commit_ts: Tso | None
+    max_commit_ts: Tso | None
+    time: str
+    run: str
+    snapshot: int | None
+    read_at: str
+
+
+def file_texts(changefeed: str, entries: Iterable[FileEntry]) -> list[FileText]:
+    """Describe what the ledger knows of files, in the order in which their rows end."""
+    ordered = sorted(entries, key=lambda entry: (entry.max_commit_ts or 0, entry.path))
+    return [
+        FileText(
+            changefeed,
+            entry.path,
+            entry.life.rpartition("@")[0],
+            None if entry.rows < 0 else entry.rows,
+            entry.size,
+            entry.min_commit_ts,
+            entry.max_commit_ts,
+            tso_time(entry.max_commit_ts) if entry.max_commit_ts else "",
+            entry.run,
+            entry.snapshot,
+            dt.datetime.fromtimestamp(entry.read_at, dt.timezone.utc).isoformat(" ", "seconds"),
+        )
+        for entry in ordered
+    ]

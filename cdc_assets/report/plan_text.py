@@ -1,0 +1,173 @@
+"""What a plan will do, in words: the same for the command line, Dagster's metadata and `--json`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc_assets.model.schema_changes import (
+    AddColumn,
+    DeleteRows,
+    DropColumn,
+    MoveColumns,
+    Rekey,
+    RenameColumn,
+    RetypeColumn,
+    SchemaChange,
+    SetDefault,
+)
+from cdc_assets.model.steps import (
+    ApplyRows,
+    ChangeTable,
+    CreateTable,
+    DropTable,
+    ExchangePartition,
+    HoldTable,
+    RecoverTable,
+    RenameTable,
+    Step,
+)
+from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.report.tables import column_type
+
+if TYPE_CHECKING:
+    from cdc_assets.history.history import TableHistory
+    from cdc_assets.planning.plan import Plan
+
+__all__ = ["ALL_ROWS", "METADATA_ONLY", "StepText", "describe_plan", "describe_step"]
+
+METADATA_ONLY = "metadata only"
+ALL_ROWS = "rewrite of all rows"
+
+
+@dataclass(frozen=True, slots=True)
+class StepText:
+    """One line of a plan. `undo` says how the effect can be taken back, `` when there is nothing to take back."""
+
+    at: Tso
+    time: str
+    table: str
+    action: str
+    detail: str
+    query: str = ""
+    cost: str = METADATA_ONLY
+    undo: str = ""
+
+
+def describe_plan(plan: Plan, rows: Mapping[str, int | None] | None = None) -> list[StepText]:
+    """Describe every step, in order; DDL that a new table takes from the start stand behind its creation.
+
+    `rows` tells how many rows a table has now, by the text of its life, for the cost of a rewrite.
+    """
+    texts: list[StepText] = []
+    for step in plan.steps:
+        count = (rows or {}).get(str(step.life))
+        text = describe_step(step, plan)
+        if count is not None and text.cost == ALL_ROWS:
+            text = dataclasses.replace(text, cost=f"rewrite of {count:,} rows")
+        texts += [text, *_taken(step, plan)]
+    return texts
+
+
+def _taken(step: Step, plan: Plan) -> list[StepText]:
+    if not isinstance(step, CreateTable) or not step.takes:
+        return []
+    history = plan.history.lives[step.life]
+    return [
+        StepText(
+            event.at,
+            tso_time(event.at),
+            str(_name_at(history, event.at)),
+            event.action,
+            "; ".join(_change(change) for change in event.changes)
+            + "; taken when the table is created"
+            + (f" ({event.release})" if event.release is not None else ""),
+            event.file.query,
+        )
+        for event in history.events
+        if event.at in step.takes
+    ]
+
+
+def describe_step(step: Step, plan: Plan) -> StepText:
+    """Say what a step does, from which DDL text it comes, what it costs and whether it can be undone."""
+    history = plan.history.lives[step.life]
+    event = next((e for e in history.events if e.at == step.at), None)
+    query = event.file.query if event is not None and not isinstance(step, ApplyRows) else ""
+    action, detail, cost, undo = _words(step)
+    if event is not None and event.release is not None and not isinstance(step, ApplyRows):
+        detail = f"{detail} ({event.release})"
+    return StepText(step.at, tso_time(step.at), str(_name_at(history, step.at)), action, detail, query, cost, undo)
+
+
+def _words(step: Step) -> tuple[str, str, str, str]:
+    snapshot = "roll back to the snapshot before"
+    match step:
+        case CreateTable(_, _, name, schema, _):
+            key = f"key ({', '.join(schema.key)})" if schema.key else "no key: a multiset"
+            return "create", f"{name}: {len(schema.stored)} columns, {key}", METADATA_ONLY, "drop it"
+        case ChangeTable(_, _, changes):
+            rewrite = any(_rewrites(change) for change in changes)
+            deletes = any(isinstance(change, DeleteRows) for change in changes)
+            cost = ALL_ROWS if rewrite else "delete of rows" if deletes else METADATA_ONLY
+            undo = "old snapshots stay readable by id" if rewrite else snapshot
+            return "change", "; ".join(_change(change) for change in changes) or "nothing", cost, undo
+        case RenameTable(_, _, to):
+            return "rename", f"to {to}", METADATA_ONLY, "rename back"
+        case DropTable():
+            return "drop", "moved aside, not purged", METADATA_ONLY, "rename back"
+        case RecoverTable(_, _, to):
+            return "recover", f"back as {to}", METADATA_ONLY, "rename back"
+        case ExchangePartition(_, other, _, predicate, partitioned, _):
+            what = f"rows where {predicate} and all rows of {other.born_as}"
+            return (
+                "exchange",
+                what if partitioned else f"with rows of {other.born_as}",
+                "rewrite of those rows",
+                snapshot,
+            )
+        case HoldTable(_, _, reason, ways):
+            return "hold", reason + ("" if not ways else " Ways out: " + "; ".join(ways)), "", ""
+        case ApplyRows(_, lo, hi, files):
+            size = sum(file.size for file in files)
+            return "rows", f"{lo} < commit-ts <= {hi}", f"{len(files)} files, {size:,} bytes", snapshot
+    raise TypeError(step)
+
+
+def _rewrites(change: SchemaChange) -> bool:
+    from cdc_assets.types.mysql_types import widens
+
+    return isinstance(change, RetypeColumn) and not widens(change.old, change.new)
+
+
+def _change(change: SchemaChange) -> str:
+    match change:
+        case AddColumn(column, default, approximate):
+            told = "" if default is None else f", old rows read {default!r}"
+            return (
+                f"add column {column.name} {column_type(column)}{told}{' (' + approximate + ')' if approximate else ''}"
+            )
+        case DropColumn(name):
+            return f"drop column {name}"
+        case RenameColumn(old, new):
+            return f"rename column {old} to {new}"
+        case RetypeColumn(old, new):
+            return f"change {new.name} from {column_type(old)} to {column_type(new)}"
+        case MoveColumns(order):
+            return f"order columns as {', '.join(order)}"
+        case SetDefault(name, default):
+            return f"default of {name} is {default!r}"
+        case Rekey(key):
+            return f"match rows by ({', '.join(key)})" if key else "match rows as a multiset"
+        case DeleteRows(None):
+            return "delete all rows"
+        case DeleteRows(predicate):
+            return f"delete rows where {predicate}"
+    raise TypeError(change)
+
+
+def _name_at(history: TableHistory, tso: Tso) -> object:
+    held = [name for name, since, until in history.names if since <= tso < until]
+    return held[0] if held else history.names[-1][0] if history.names else history.life.born_as

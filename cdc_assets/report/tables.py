@@ -1,0 +1,129 @@
+"""What there is, for a person: the tables of a changefeed's files, and those of a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cdc_assets.model.schema import Column
+from cdc_assets.model.splits import Listing
+from cdc_assets.model.tso import Tso
+from cdc_assets.model.window_metrics import Lag
+from cdc_assets.types.fidelity import column_fidelity
+
+if TYPE_CHECKING:
+    from cdc_assets.history.history import History, TableHistory
+    from cdc_assets.preflight.conformance import Finding
+    from cdc_assets.types.fidelity import ColumnFidelity
+
+__all__ = ["Inspection", "TableStatus", "TableText", "column_type", "describe_tables"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What lies under a changefeed's prefix, for a person."""
+
+    changefeed: str
+    uri: str
+    checkpoint: Tso
+    checkpoint_time: str
+    tables: tuple[TableText, ...]
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The findings as sentences."""
+        return tuple(finding.text for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table of the lake. `lag_seconds` is the time from `through` to the newest checkpoint that was seen.
+
+    `rows` is None for a table that is not there. `check` is passed, failed or `` before anything was applied.
+    `quarantined` counts records that wait in quarantine; `fidelity` is empty before a run has looked at the table.
+    `stages` is how long the newest applied change was under way, None before one was applied or where rows carry no
+    commit-ts; `miscounted` says which window's rows did not add up.
+    """
+
+    changefeed: str
+    table: str
+    version: Tso
+    rows: int | None
+    through: Tso
+    through_time: str
+    checkpoint: Tso
+    lag_seconds: float
+    state: str
+    check: str
+    reason: str = ""
+    ways: tuple[str, ...] = ()
+    quarantined: int = 0
+    fidelity: tuple[ColumnFidelity, ...] = ()
+    stages: Lag | None = None
+    miscounted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableText:
+    """One table of a changefeed as its files tell: versions are schema files, bytes those of data files."""
+
+    table: str
+    born: Tso
+    state: str
+    key: tuple[str, ...]
+    columns: int
+    versions: int
+    newest_version: Tso
+    files: int
+    file_bytes: int
+    ddl: tuple[str, ...]
+    reason: str = ""
+    fidelity: tuple[ColumnFidelity, ...] = ()
+
+
+def column_type(column: Column) -> str:
+    """Return the column's source type as MySQL writes it."""
+    sizes = [str(size) for size in (column.precision, column.scale) if size is not None]
+    if column.type in ("DATETIME", "TIMESTAMP", "TIME"):
+        sizes = [str(column.scale)] if column.scale else []
+    if column.type in ("ENUM", "SET") and column.elems is not None:
+        sizes = ["'" + elem.replace("'", "''") + "'" for elem in column.elems]
+    if column.type.endswith(("TEXT", "BLOB")):
+        sizes = []
+    name = column.type + (f"({','.join(sizes)})" if sizes else "")
+    return name + (" UNSIGNED" if column.unsigned else "")
+
+
+def describe_tables(listing: Listing, history: History) -> list[TableText]:
+    """Describe every table that the schema files tell of, with the data files that lie under its names."""
+    return [_table(table, listing, history) for table in sorted(history.lives.values(), key=lambda t: t.life)]
+
+
+def _table(table: TableHistory, listing: Listing, history: History) -> TableText:
+    name = table.name or table.names[-1][0]
+    hold = next((event.reason for event in table.events if event.action == "hold"), "")
+    versions = {event.at for event in table.events}
+    files = [
+        file
+        for file in listing.data_files
+        if (known := history.decoding.get((file.root, file.version))) is not None
+        and any(known[0] == n and since <= file.version < until for n, since, until in table.names)
+    ]
+    return TableText(
+        str(name),
+        table.life.version,
+        "held" if hold else "dropped" if table.name is None else "kept" if table.events[-1].kept else "live",
+        table.schema.key,
+        len(table.schema.columns),
+        len(versions),
+        max(versions),
+        len(files),
+        sum(file.size for file in files),
+        tuple(f"{event.at} {event.file.query}" for event in table.events if event.file.query),
+        hold,
+        column_fidelity(table.schema),
+    )

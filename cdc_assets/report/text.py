@@ -1,0 +1,101 @@
+"""Plans, inspections, outcomes and statuses as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cdc_assets.model.tso import tso_time
+from cdc_assets.model.window_metrics import LAG_HEADS, lag_cells
+from cdc_assets.report.plan_text import StepText
+
+if TYPE_CHECKING:
+    from cdc_assets.pipeline.outcome import Outcome
+    from cdc_assets.report.tables import Inspection, TableStatus
+
+__all__ = ["grid_lines", "inspection_lines", "outcome_lines", "status_lines", "step_lines"]
+
+
+def step_lines(steps: Iterable[StepText]) -> Iterator[str]:
+    """Yield a plan as lines of text."""
+    for step in steps:
+        yield f"{step.at}  {step.time}  {step.table}  {step.action}: {step.detail}"
+        if step.query:
+            yield f"    from   {step.query}"
+        if step.cost:
+            yield f"    cost   {step.cost}" + (f"; undo: {step.undo}" if step.undo else "")
+
+
+def inspection_lines(found: Inspection) -> Iterator[str]:
+    """Yield what lies under a changefeed's prefix as lines of text."""
+    yield f"checkpoint {found.checkpoint} ({found.checkpoint_time})"
+    heads = ("table", "state", "key", "columns", "versions", "newest version", "files", "bytes")
+    keys = [", ".join(t.key) or "none" for t in found.tables]
+    rows = [
+        (t.table, t.state, key, t.columns, t.versions, t.newest_version, t.files, f"{t.file_bytes:,}")
+        for t, key in zip(found.tables, keys, strict=True)
+    ]
+    yield from grid_lines(heads, rows)
+    yield from (f"  {table.table}: {line}" for table in found.tables for line in table.ddl)
+    yield from (f"ignored {count}: {reason}" for reason, count in sorted(found.ignored.items()))
+    yield from (f"held: {table.table}: {table.reason}" for table in found.tables if table.reason)
+    for table in found.tables:
+        for one in table.fidelity:
+            yield f"  {table.table}.{one.column}: {one.source} -> {one.lake}: {one.grade.value}, {one.rule}"
+    yield from (f"{finding.severity.value}: {finding.text}" for finding in found.findings)
+    yield from (f"problem: {message}" for message in found.problems.values())
+
+
+def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
+    """Yield what a run did as lines of text, each with whether it belongs on the error output."""
+    heads = ("table", "version", "state", "applied through", "its time", "steps", "changes")
+    shown = [table for table in outcome.tables if table.state != "dropped" or table.steps]
+    times = [tso_time(table.through) if table.through else "" for table in shown]
+    rows = [
+        (t.name, t.version, t.state, t.through, time, t.steps, t.changes) for t, time in zip(shown, times, strict=True)
+    ]
+    yield from ((line, False) for line in grid_lines(heads, rows))
+    for table in outcome.tables:
+        if table.reason:
+            yield f"{table.state}: {table.name}: {table.reason}", True
+            yield from ((f"  way out: {way}", True) for way in table.ways)
+        if table.quarantined:
+            yield f"quarantined: {table.name}: {table.quarantined:,} records; see `cdc-assets quarantine`", True
+    yield from ((f"warning: {warning}", True) for warning in outcome.warnings)
+    yield from ((f"problem: {message}", True) for message in outcome.problems.values())
+    idle = "" if any(table.steps for table in outcome.tables) else "; nothing new"
+    yield f"checkpoint {outcome.checkpoint}, {outcome.seconds:.1f} s{idle}", False
+
+
+def status_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
+    """Yield each table's progress as lines of text, then what is held and the ways out."""
+    heads = ("table", "version", "rows", "applied through", "its time", "lag", "check", "quarantine")
+    counts = ["" if row.rows is None else f"{row.rows:,}" for row in rows]
+    cells = [
+        (r.table, r.version, count, r.through, r.through_time, f"{r.lag_seconds:.1f} s", r.check, r.quarantined)
+        for r, count in zip(rows, counts, strict=True)
+    ]
+    yield from grid_lines(heads, cells)
+    yield from _lag_lines(rows)
+    for row in rows:
+        if row.miscounted:
+            yield f"rows do not add up: {row.table}: {row.miscounted}"
+        if row.reason:
+            yield f"{row.state}: {row.table}: {row.reason}"
+            yield from (f"  way out: {way}" for way in row.ways)
+
+
+def _lag_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
+    """Yield how long each table's newest applied change was under way, by stage."""
+    told = [(row.table, tso_time(row.stages.commit_ts), *lag_cells(row.stages)) for row in rows if row.stages]
+    if told:
+        yield ""
+        yield from grid_lines(("newest change of", "committed", *LAG_HEADS), told)
+
+
+def grid_lines(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """Yield a table of text, its columns padded."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(head), *(len(row[i]) for row in cells)) if cells else len(head) for i, head in enumerate(heads)]
+    for line in [list(heads), *cells]:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

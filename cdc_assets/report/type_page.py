@@ -1,0 +1,91 @@
+"""Fidelity reports and the page `docs/types.md`.
+
+`python -m cdc_assets.report.type_page > docs/types.md` writes the page anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+
+from cdc_assets.model.schema import Column
+from cdc_assets.types.fidelity import ColumnFidelity
+from cdc_assets.types.mysql_types import TYPES, UNSUPPORTED, fidelity, iceberg_type, spark_type, type_text
+
+__all__ = ["format_report", "type_page"]
+
+
+def format_report(rows: Iterable[ColumnFidelity]) -> str:
+    """Return the report as a Markdown table."""
+    lines = [_line("column", "source", "lake", "kept", "rule", "seen"), _line(*["---"] * 6)]
+    for row in rows:
+        seen = "; ".join(f"{rule}: {count}" for rule, count in sorted(row.notes.items()))
+        lines.append(_line(row.column, row.source, row.lake, row.grade.value, row.rule, seen))
+    return "\n".join(lines) + "\n"
+
+
+def _line(*cells: str) -> str:
+    """Escape what would end a cell: names are any text."""
+    shown = (" ".join(cell.replace("\\", "\\\\").replace("|", "\\|").split()) for cell in cells)
+    return f"| {' | '.join(shown)} |"
+
+
+_PAGE = """\
+# Types
+
+What a column of the source becomes in the lake, and what of its values is kept. This page is generated from the type
+table (`python -m cdc_assets.report.type_page`); a test holds it to the code.
+
+- **lossless**: the lake's values are the source's. **kept as text**: all of the value, but not in a type of its own.
+  **changed**: some values cannot be kept as they are; each is counted in the table's fidelity report.
+- In a column of the key no value becomes null or another one: such a row is rejected.
+- *Rejected when* is what the checks refuse beyond the lake type. NOT NULL is checked as well, but for dates where zero
+  dates became null.
+- Virtual generated columns are absent: TiCDC never writes their values.
+- A type that is not listed is refused by name. TiDB does not have {unsupported}.
+
+"""
+
+
+def type_page() -> str:
+    """Return the page of the type table as Markdown: a row for each type, and for each variant stored differently."""
+    from cdc_assets.decoding.validate import rules
+
+    head = ("source", "Iceberg", "Spark", "kept", "rule", "rejected when")
+    lines = [_line(*head), _line(*["---"] * len(head))]
+    for column in _variants():
+        kept = fidelity(column)
+        refused = " or ".join(rule.text for rule in rules(column))
+        lake = iceberg_type(column), spark_type(column)
+        lines.append(_line(type_text(column), *lake, kept.grade.value, kept.rule, refused))
+    unsupported = ", ".join(sorted(UNSUPPORTED))
+    return _PAGE.format(unsupported=unsupported) + "\n".join(lines) + "\n"
+
+
+_SIZES: Mapping[str, tuple[tuple[int | None, int | None], ...]] = {
+    "DECIMAL": ((10, 2), (65, 30)),
+    "BIT": ((1, None), (20, None), (64, None)),
+    **dict.fromkeys(("DATETIME", "TIMESTAMP", "TIME"), ((None, None), (None, 6))),
+    **dict.fromkeys(("CHAR", "VARCHAR", "VAR_STRING", "BINARY", "VARBINARY"), ((20, None),)),
+    **dict.fromkeys(("TINYTEXT", "TINYBLOB"), ((255, None),)),
+    **dict.fromkeys(("TEXT", "BLOB"), ((65535, None),)),
+    **dict.fromkeys(("MEDIUMTEXT", "MEDIUMBLOB"), (((1 << 24) - 1, None),)),
+    **dict.fromkeys(("LONGTEXT", "LONGBLOB"), (((1 << 32) - 1, None),)),
+}
+_MEMBERS: Mapping[str, tuple[str, ...]] = {"ENUM": ("a", "b"), "SET": ("a", "b")}
+
+
+def _variants() -> Iterator[Column]:
+    """Go over the type table itself, so that no type is forgotten; unsigned where the type's text tells it."""
+    for kind in TYPES:
+        for precision, scale in _SIZES.get(kind, ((None, None),)):
+            for unsigned in (False, True):
+                column = Column(
+                    "c", kind, unsigned, precision, scale, elems=_MEMBERS.get(kind), collation="utf8mb4_bin"
+                )
+                if not unsigned or type_text(column).endswith("UNSIGNED"):
+                    yield column
+
+
+if __name__ == "__main__":
+    sys.stdout.write(type_page())

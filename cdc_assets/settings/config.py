@@ -1,0 +1,486 @@
+"""Settings: which changefeeds are read, how TiCDC was told to write them, and into which lake they go.
+
+    changefeeds.yaml ──load──▶ Settings(lake, changefeeds) ◀──from_flags── command line
+                                             │
+          options URI + changefeed TOML ──▶ SinkOptions        (TiCDC's own names and precedence)
+          options URI + storage_options ──▶ fsspec protocol, path, options
+
+The user gives what TiCDC got: its options URI and its changefeed TOML; nothing in a bucket says how it was written.
+Secrets may be given as `{env: NAME}`; those in clear text never appear in a repr, a dump or an error message.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zoneinfo
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.settings.catalog_uri import jdbc_uri, sqlalchemy_uri
+from cdc_assets.settings.env import merged, resolved
+from cdc_assets.sources.storage_sink import options
+
+__all__ = [
+    "CONFIG_VARIABLE",
+    "POLICY_KINDS",
+    "ChangefeedSettings",
+    "LakeSettings",
+    "MaintenanceSettings",
+    "Settings",
+    "from_flags",
+    "load",
+    "settings_of",
+]
+
+CONFIG_VARIABLE = "CDC_ASSETS_CONFIG"
+
+Policy = Literal["apply", "hold", "skip", "keep"]
+
+POLICY_KINDS = (
+    "create schema", "drop schema", "create table", "drop table", "truncate table", "rename table", "recover table",
+    "add column", "drop column", "modify column", "set default value", "add primary key", "drop primary key",
+    "add partition", "drop partition", "truncate partition", "reorganize partition", "exchange partition",
+    "alter table partition by", "remove partitioning", "multi-schema change", "columns changed without ddl", "unknown",
+)  # fmt: skip
+"""Kinds of DDL that a policy can name: TiDB's names of its action types, and two for what has no known type."""
+
+_KEEPABLE = ("drop table", "drop column")
+_SKIPPABLE = tuple(kind for kind in POLICY_KINDS if kind not in ("create schema", "create table", "rename table"))
+_HOLDABLE = tuple(kind for kind in POLICY_KINDS if kind != "create schema")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise _bad_settings(error, type(self)) from None
+
+
+class LakeSettings(_Model):
+    """Where the Iceberg tables live: one catalog in a neutral spelling, from which PyIceberg's and Spark's follow.
+
+    `catalog` holds `type` (jdbc, rest, glue or hive), `uri`, and further Iceberg properties that both sides understand
+    (`s3.endpoint`, `credential`, …); values may be `{env: NAME}`. A JDBC `uri` may be written for Java or SQLAlchemy.
+    """
+
+    catalog: dict[str, Any] = Field(repr=False)
+    warehouse: str
+    name: str = "lake"
+    ledger: str | None = Field(default=None, repr=False)
+
+    @field_validator("catalog")
+    @classmethod
+    def _known_type(cls, catalog: dict[str, Any]) -> dict[str, Any]:
+        kinds = ("glue", "hive", "jdbc", "rest")
+        if catalog.get("type") not in kinds:
+            raise BadSettings(
+                f"lake.catalog has type {catalog.get('type')!r}; known are {', '.join(kinds)}. "
+                "Give the type of your Iceberg catalog, or only a warehouse directory for a catalog on SQLite."
+            )
+        if catalog["type"] != "glue" and not catalog.get("uri"):
+            raise BadSettings(f"lake.catalog of type {catalog['type']} has no uri. Add the address of the catalog.")
+        return catalog
+
+    @field_serializer("catalog")
+    def _masked(self, catalog: dict[str, Any]) -> dict[str, Any]:
+        return {key: value if key == "type" else "***" for key, value in catalog.items()}
+
+    @classmethod
+    def from_warehouse(cls, directory: str | os.PathLike[str]) -> LakeSettings:
+        """Return the lake of a plain local directory: tables under it, catalog `catalog.db` (SQLite) in it."""
+        text = os.fspath(directory)
+        if re.match(r"[a-z0-9+]+://", text) and not text.startswith("file://"):
+            raise BadSettings(
+                f"warehouse {text} is not a local directory, so its catalog cannot be a SQLite file in it. "
+                "Name the catalog in changefeeds.yaml: lake: {catalog: {type: rest, uri: …}, warehouse: …}."
+            )
+        path = str(Path(unquote(text[len("file://") :]) if text.startswith("file://") else text).expanduser().resolve())
+        return cls(catalog={"type": "jdbc", "uri": f"jdbc:sqlite:{path}/catalog.db"}, warehouse=path)
+
+    @property
+    def local_directory(self) -> Path | None:
+        """The warehouse as a directory of this machine, None when it is elsewhere."""
+        if self.warehouse.startswith("file:"):
+            return Path(unquote(urlsplit(self.warehouse).path))
+        return None if "://" in self.warehouse else Path(self.warehouse)
+
+    def pyiceberg_properties(self) -> dict[str, str]:
+        """Return what `pyiceberg.catalog.load_catalog(name, **properties)` takes."""
+        catalog = resolved(self.catalog, "lake.catalog")
+        kind = catalog.pop("type")
+        properties = {"type": "sql" if kind == "jdbc" else kind}
+        if kind == "jdbc":
+            user, password = catalog.pop("jdbc.user", None), catalog.pop("jdbc.password", None)
+            properties["uri"] = sqlalchemy_uri(catalog.pop("uri"), user, password)
+            catalog = {key: value for key, value in catalog.items() if not key.startswith("jdbc.")}
+        directory = self.local_directory
+        properties["warehouse"] = f"file://{directory}" if directory else self.warehouse
+        return {**properties, **catalog}
+
+    def spark_properties(self) -> dict[str, str]:
+        """Return Spark's configuration of the catalog, with full keys (`spark.sql.catalog.NAME…`).
+
+        The cache is off: with it, commits of other processes are not seen for half a minute.
+        """
+        catalog = resolved(self.catalog, "lake.catalog")
+        if catalog["type"] == "jdbc":
+            catalog.setdefault("jdbc.schema-version", "V1")
+            catalog["uri"], login = jdbc_uri(catalog["uri"])
+            catalog = {**login, **catalog}
+        directory = self.local_directory
+        catalog["warehouse"] = str(directory) if directory else self.warehouse
+        catalog.setdefault("cache-enabled", "false")
+        prefix = f"spark.sql.catalog.{self.name}"
+        return {
+            prefix: "org.apache.iceberg.spark.SparkCatalog",
+            **{f"{prefix}.{key}": value for key, value in catalog.items()},
+        }
+
+
+class MaintenanceSettings(_Model):
+    """When a table's files are tidied, and what is kept. `cron` is for Dagster's schedule, which `running` turns on.
+
+    A table is compacted when it has `small_files` files below three quarters of `target_file_bytes`, or when
+    `deleted_share` of its rows are deleted. Snapshots older than `snapshot_days` go once there are `expire_at_least` of
+    them, but never the last `snapshots_kept` (nor those that progress or an open exchange needs). Files that nothing
+    refers to go after `orphan_days`: no run may take longer than that.
+    """
+
+    cron: str = "17 3 * * *"
+    running: bool = False
+    small_files: int = Field(default=12, ge=2)
+    target_file_bytes: int = Field(default=256 << 20, ge=1 << 20)
+    deleted_share: float = Field(default=0.1, gt=0, le=1)
+    manifests: int = Field(default=20, ge=4)
+    snapshot_days: float = Field(default=5, ge=0.05)
+    snapshots_kept: int = Field(default=10, ge=1)
+    expire_at_least: int = Field(default=10, ge=1)
+    orphan_days: float = Field(default=3, ge=1)
+
+
+class ChangefeedSettings(_Model):
+    """One changefeed: where it writes, how it was told to write, and what its reader has to know besides.
+
+    `sink_uri` is exactly TiCDC's; `changefeed_config` is the path of its TOML; `tz` the `--tz` of the TiCDC server, in
+    whose zone TIMESTAMP values are written. `keys` names key columns of tables (`schema.table`) whose key the files do
+    not tell; `policies` says per kind of DDL: apply, hold (until a person releases it), skip (its effect on existing
+    rows is left out), or keep (the lake keeps what the source drops). Of a DDL of several kinds the strictest counts.
+    `owners` are shown with every asset. `lag_targets` says by pattern (`shop.*`, the first that fits) how many seconds
+    a table may lie behind the present, `lag_target_seconds` for the others; without one no table is called late.
+
+    How the sensor asks for runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
+    (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
+    run; what a run did not bring forward rests `retry_seconds`, doubled each time up to `retry_max_seconds`. A run goes
+    on for `run_lingers_seconds` while the checkpoint moves; one older than `stalled_after_seconds` is called stalled.
+    """
+
+    name: str = "default"
+    sink_uri: SecretStr = Field(repr=False)
+    changefeed_config: Path | None = None
+    tz: str = "UTC"
+    storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    accept_unordered: bool = False
+    namespace: str = "{schema}"
+    policies: dict[str, Policy] = Field(default_factory=dict)
+    quarantine: bool = False
+    sensor_running: bool = False
+    sensor_interval_seconds: int = Field(default=30, ge=1)
+    runs_at_once: int = Field(default=2, ge=1)
+    run_tables: int = Field(default=500, ge=1)
+    run_bytes: int = Field(default=256 << 20, ge=1)
+    run_lingers_seconds: int = Field(default=60, ge=0)
+    table_interval_seconds: int = Field(default=0, ge=0)
+    retry_seconds: int = Field(default=60, ge=1)
+    retry_max_seconds: int = Field(default=3600, ge=1)
+    stalled_after_seconds: int = Field(default=600, ge=1)
+    maintenance: MaintenanceSettings = Field(default_factory=MaintenanceSettings)
+    owners: tuple[str, ...] = ()
+    lag_target_seconds: int | None = Field(default=None, ge=1)
+    lag_targets: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    _options: SinkOptions = PrivateAttr()
+
+    @field_validator("owners")
+    @classmethod
+    def _reachable(cls, owners: tuple[str, ...]) -> tuple[str, ...]:
+        for owner in owners:
+            if not re.fullmatch(r"team:.+|[^@\s]+@[^@\s]+\.[A-Za-z]{2,7}", owner):
+                raise ValueError(f'"{owner}" is no owner; expected an e-mail address or team:NAME')
+        return owners
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+            raise ValueError("a changefeed's name is made of letters, digits, '_', '.' and '-'")
+        return name
+
+    @field_validator("tz")
+    @classmethod
+    def _known_zone(cls, tz: str) -> str:
+        try:
+            zoneinfo.ZoneInfo(tz)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError("no time zone of that name; expected one like UTC or Asia/Shanghai") from None
+        return tz
+
+    @field_validator("namespace")
+    @classmethod
+    def _namespace_pattern(cls, namespace: str) -> str:
+        try:
+            if namespace.format(schema="a") == namespace.format(schema="b"):
+                raise ValueError("it has to contain {schema}, or tables of two databases would meet")
+        except (KeyError, IndexError):
+            raise ValueError("it may contain {schema} and nothing else in braces") from None
+        return namespace
+
+    @field_validator("policies", mode="before")
+    @classmethod
+    def _kinds(cls, policies: Any) -> Any:
+        if not isinstance(policies, Mapping):
+            return policies
+        spelled = {re.sub(r"[_ ]+", " ", str(kind).strip().lower()): policy for kind, policy in policies.items()}
+        unknown = sorted(set(spelled) - set(POLICY_KINDS))
+        if unknown:
+            raise ValueError(f'no kind of DDL is called "{unknown[0]}"; known are {", ".join(POLICY_KINDS)}')
+        if misplaced := [kind for kind, policy in spelled.items() if policy == "keep" and kind not in _KEEPABLE]:
+            raise ValueError(f'"keep" is for {" and ".join(_KEEPABLE)}, not for {misplaced[0]}')
+        for policy, fitting in (("skip", _SKIPPABLE), ("hold", _HOLDABLE)):
+            for kind in (kind for kind, given in spelled.items() if given == policy and kind not in fitting):
+                raise ValueError(f'"{policy}" is not for {kind}: rows that come after it would have no place')
+        return spelled
+
+    @field_serializer("storage_options")
+    def _masked(self, options: dict[str, Any]) -> dict[str, str]:
+        return dict.fromkeys(options, "***")
+
+    @model_validator(mode="after")
+    def _parse(self) -> ChangefeedSettings:
+        options.location(self.sink_uri.get_secret_value())
+        self._options = options.sink_options(self.sink_uri.get_secret_value(), self.changefeed_config, self.tz)
+        return self
+
+    @property
+    def sink_options(self) -> SinkOptions:
+        """How the changefeed writes, from the options URI's parameters and the changefeed TOML."""
+        return self._options
+
+    @property
+    def uri(self) -> str:
+        """The options URI without its parameters, for messages."""
+        return options.display(self.sink_uri.get_secret_value())
+
+    @property
+    def location(self) -> tuple[str, str]:
+        """Protocol and path of the prefix as fsspec has them, without a slash at the end: `("s3", "bucket/prefix")`."""
+        return options.location(self.sink_uri.get_secret_value())
+
+    def storage(self) -> dict[str, Any]:
+        """Return the options of the fsspec file system, in clear text: from the options URI, then `storage_options`."""
+        given = resolved(self.storage_options, "storage_options")
+        return merged(options.storage(self.sink_uri.get_secret_value()), given)
+
+    def key_of(self, table: TableId) -> tuple[str, ...] | None:
+        """Return the key columns that the settings name for a table, None when they name none."""
+        return self.keys.get(str(table))
+
+    def policy(self, kind: str) -> str:
+        """Return what to do with a kind of DDL (one of POLICY_KINDS): apply, hold, skip or keep."""
+        return self.policies.get(kind, "apply")
+
+    def lag_target_of(self, table: TableId) -> int | None:
+        """Return how many seconds a table may lie behind: its first pattern of `lag_targets`, or the common target."""
+        fitting = (seconds for pattern, seconds in self.lag_targets.items() if fnmatchcase(str(table), pattern))
+        return next(fitting, self.lag_target_seconds)
+
+    def namespace_of(self, schema: str) -> str:
+        """Return the lake's namespace for a source database."""
+        return self.namespace.format(schema=schema)
+
+
+class Settings(_Model):
+    """All of `changefeeds.yaml`. `lake` may be missing where nothing is written (inspect)."""
+
+    lake: LakeSettings | None = None
+    changefeeds: tuple[ChangefeedSettings, ...]
+
+    @field_validator("changefeeds")
+    @classmethod
+    def _names_differ(cls, changefeeds: tuple[ChangefeedSettings, ...]) -> tuple[ChangefeedSettings, ...]:
+        names = [changefeed.name for changefeed in changefeeds]
+        if not names:
+            raise ValueError("the list is empty; name at least one changefeed with its sink_uri")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f'two changefeeds are called "{twice}"; the name tells their tables apart in the lake')
+        return changefeeds
+
+    def changefeed(self, name: str | None = None) -> ChangefeedSettings:
+        """Return the changefeed of that name, or the only one. Raises BadSettings that lists the known names."""
+        known = {changefeed.name: changefeed for changefeed in self.changefeeds}
+        if name is None and len(known) == 1:
+            return self.changefeeds[0]
+        if name is None or name not in known:
+            asked = "no changefeed was named" if name is None else f'no changefeed is called "{name}"'
+            raise BadSettings(f"{asked}; known are {', '.join(sorted(known))}. Give one of them as --name.")
+        return known[name]
+
+    def needed_lake(self) -> LakeSettings:
+        """Return the lake. Raises BadSettings where the settings name none."""
+        if self.lake is None:
+            raise BadSettings("no lake is named. Give --warehouse DIR, or `lake:` in changefeeds.yaml.")
+        return self.lake
+
+
+def load(path: str | os.PathLike[str] | None = None) -> Settings:
+    """Return the settings of a `changefeeds.yaml`; without a path, of the one that CDC_ASSETS_CONFIG names.
+
+    Paths in it are relative to it. Raises BadSettings.
+    """
+    file = Path(path or os.environ.get(CONFIG_VARIABLE) or "changefeeds.yaml").expanduser().resolve()
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadSettings(
+            f"{file} cannot be read ({error.strerror}). "
+            f"Write your settings there, or name another file in the environment variable {CONFIG_VARIABLE}."
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{file} is not YAML: {_yaml_place(error)}. Correct that place.", file=str(file)) from None
+    if not isinstance(document, dict):
+        raise BadSettings(f"{file} has no `lake` and `changefeeds` at its top level. See the README for an example.")
+    try:
+        return settings_of(document, file.parent)
+    except BadSettings as error:
+        raise BadSettings(f"{file}: {error.message}", file=str(file), **error.where) from None
+
+
+def from_flags(
+    *,
+    sink_uri: str,
+    config: str | os.PathLike[str] | None = None,
+    tz: str | None = None,
+    name: str = "default",
+    accept_unordered: bool = False,
+    warehouse: str | os.PathLike[str] | None = None,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    namespace: str = "{schema}",
+    policies: Mapping[str, str] | None = None,
+    quarantine: bool = False,
+) -> Settings:
+    """Return the settings that the command line's flags describe: one changefeed and, with `warehouse`, its lake."""
+    given: dict[str, Any] = {
+        "name": name,
+        "sink_uri": sink_uri,
+        "changefeed_config": Path(config).expanduser().resolve() if config else None,
+        "accept_unordered": accept_unordered,
+        "keys": dict(keys or {}),
+        "storage_options": dict(storage_options or {}),
+        "namespace": namespace,
+        "policies": dict(policies or {}),
+        "quarantine": quarantine,
+        **({"tz": tz} if tz else {}),
+    }
+    lake = LakeSettings.from_warehouse(warehouse) if warehouse else None
+    return Settings(lake=lake, changefeeds=(ChangefeedSettings(**given),))
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def settings_of(document: Mapping[str, Any], directory: Path) -> Settings:
+    """Return the settings of a parsed file: paths made absolute, errors with the entry that they are in."""
+    lake, changefeeds = document.get("lake"), document.get("changefeeds")
+    entries: dict[str, Any] = dict(document)
+    if isinstance(lake, dict):
+        with _inside("lake"):
+            entries["lake"] = LakeSettings(**_with_catalog(directory, lake))
+    if isinstance(changefeeds, list):
+        entries["changefeeds"] = []
+        for number, changefeed in enumerate(changefeeds, 1):
+            with _inside(f"changefeed {number}"):
+                if not isinstance(changefeed, dict):
+                    raise BadSettings(f"it is {changefeed!r}; expected name, sink_uri and the like.")
+                entries["changefeeds"].append(ChangefeedSettings(**_with_paths(directory, changefeed)))
+    return Settings(**entries)
+
+
+@contextmanager
+def _inside(entry: str) -> Iterator[None]:
+    try:
+        yield
+    except BadSettings as error:
+        raise BadSettings(f"{entry}: {error.message}", **error.where) from None
+
+
+def _with_catalog(directory: Path, lake: dict[str, Any]) -> dict[str, Any]:
+    # A bare local warehouse means a SQLite catalog in it, as --warehouse does.
+    warehouse = lake.get("warehouse")
+    if not isinstance(warehouse, str):
+        return lake
+    if "://" not in warehouse:
+        warehouse = str((directory / Path(warehouse).expanduser()).resolve())
+    if lake.get("catalog"):
+        return {**lake, "warehouse": warehouse}
+    plain = LakeSettings.from_warehouse(warehouse)
+    return {**lake, "warehouse": plain.warehouse, "catalog": plain.catalog}
+
+
+def _with_paths(directory: Path, changefeed: dict[str, Any]) -> dict[str, Any]:
+    result = dict(changefeed)
+    if isinstance(config := result.get("changefeed_config"), str):
+        result["changefeed_config"] = directory / Path(config).expanduser()
+    if isinstance(uri := result.get("sink_uri"), str) and "://" not in uri:
+        result["sink_uri"] = str(directory / Path(uri).expanduser())
+    return result
+
+
+def _yaml_place(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    what = getattr(error, "problem", None) or type(error).__name__
+    return f"{what}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(what)
+
+
+_SECRET_FIELDS = {"sink_uri", "storage_options", "catalog"}
+
+
+def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:
+    """Return one message for all that is wrong. Values of fields that may hold secrets are not repeated."""
+    sentences = []
+    for one in error.errors(include_url=False):
+        place = [part for part in one["loc"] if isinstance(part, (str, int))]
+        where = ".".join(str(part) for part in place) or "settings"
+        if one["type"] == "extra_forbidden":
+            sentences.append(f'unknown setting "{where}"; known are {", ".join(sorted(kind.model_fields))}')
+        elif one["type"] == "missing":
+            sentences.append(f'setting "{where}" is missing')
+        else:
+            secret = _SECRET_FIELDS & {str(part) for part in place} or isinstance(one["input"], Mapping)
+            came = "" if secret else f" is {one['input']!r}"
+            sentences.append(f'setting "{where}"{came}: {one["msg"].removeprefix("Value error, ")}')
+    return BadSettings(". ".join(sentences) + ". Correct the settings.")

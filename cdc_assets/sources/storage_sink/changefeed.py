@@ -1,0 +1,382 @@
+"""The changefeed's files: metadata, schema files, listing. Nothing is ever written below the prefix.
+
+    Changefeed.listing() = metadata ─▶ one recursive listing ─▶ paths ─▶ schema files (cached) ─▶ Listing
+    Opener.read(path)    = the bytes of one file; a small value that Spark executors get
+
+`metadata` is read before listing: what is listed afterwards holds everything at or below its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from cdc_assets.errors import BadSettings, BucketMissing, MalformedSchemaFile, MetadataMissing
+from cdc_assets.formats import FORMATS
+from cdc_assets.io.storage import Opener, etag_of, local_entries, modified_of
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.splits import DataFile, IndexFile, Listing, SchemaFile
+from cdc_assets.model.tso import Tso
+from cdc_assets.sources.storage_sink.paths import (
+    DataPath,
+    SchemaPath,
+    format_data_path,
+    format_index_path,
+    format_schema_path,
+    parse_data_name,
+    parse_data_path,
+    parse_index_path,
+    parse_schema_path,
+    split_directory,
+)
+from cdc_assets.sources.storage_sink.schema_file import checksum_matches, parse_schema_file, schema_checksum
+
+if TYPE_CHECKING:
+    from cdc_assets.settings.config import ChangefeedSettings
+
+__all__ = [
+    "Changefeed",
+    "DataPath",
+    "Opener",
+    "SchemaPath",
+    "format_data_path",
+    "format_index_path",
+    "format_schema_path",
+    "missing_numbers",
+    "parse_data_path",
+    "parse_index_path",
+    "parse_schema_file",
+    "parse_schema_path",
+    "root_of",
+    "schema_checksum",
+]
+
+_DATA_EXTENSIONS = (".csv", ".json", ".craft", ".canal", ".unknown")  # TiCDC's GetFileExtension
+
+
+class Changefeed:
+    """Reads one changefeed's bucket. Parsed schema files are kept, so that a second listing only opens new ones.
+
+    `recalled` are contents of schema files, by (path, size, etag), that an earlier process has read; `fresh` collects
+    those that this one had to read. What a schema file told first stays true when it loses its DDL.
+    """
+
+    def __init__(self, settings: ChangefeedSettings) -> None:
+        protocol, prefix = settings.location
+        self.options: SinkOptions = settings.sink_options
+        self.opener = Opener(protocol, prefix.rstrip("/"), settings.uri.rstrip("/"), settings.storage())
+        self.recalled: Mapping[tuple[str, int, str], bytes] = {}
+        self.fresh: dict[tuple[str, int, str], bytes] = {}
+        self._parsed: dict[tuple[str, int, str], tuple[SchemaFile, bool] | MalformedSchemaFile] = {}
+
+    def read_checkpoint(self) -> Tso:
+        """Return the checkpoint-ts of `metadata`, through which every change is in the files.
+
+        Read it before listing. Raises MetadataMissing when the changefeed has not reached its first checkpoint,
+        BucketMissing when the sink URI names nothing, StorageUnavailable when the storage does not answer.
+        """
+        opener = self.opener
+        for pause in (*opener.pauses[:2], None):
+            try:
+                data = opener.attempt(
+                    lambda: bytes(opener.file_system.cat_file(f"{opener.prefix}/metadata")), "metadata"
+                )
+            except FileNotFoundError:
+                raise self._without_metadata() from None
+            checkpoint = _checkpoint(data)
+            if checkpoint is not None:
+                return checkpoint
+            if pause is not None:
+                # Some file systems show the file while it is written anew.
+                time.sleep(pause)
+        raise MetadataMissing(
+            f'{opener.uri}/metadata holds {data[:60]!r}; expected {{"checkpoint-ts": N}}. '
+            "Check that the sink URI names the changefeed's own prefix.",
+            file="metadata",
+        )
+
+    def listing(self) -> Listing:
+        """Return all that lies below the prefix, as of the checkpoint that is read first.
+
+        Costs one small read, one recursive listing, and one read for every schema file not seen before. Files that
+        should be readable and are not are in `problems`; names that are no changefeed's are counted in `ignored`.
+        Raises what read_checkpoint raises, and BadSettings when all data files are of another protocol.
+        """
+        checkpoint = self.read_checkpoint()
+        extension: str = import_module(FORMATS[self.options.protocol]).EXTENSION
+        sorted_out = _SortedOut(self._entries(), extension)
+        problems: dict[str, str] = {}
+        schema_files, warnings = self._schema_files(sorted_out.schema_entries, problems)
+        schema_files = _once(schema_files)
+        data_files = tuple(_data_files(sorted_out.data_entries, self.options, schema_files, problems))
+        warnings += sorted_out.warnings(self.options.protocol, self.opener.uri, bool(data_files))
+        return Listing(
+            checkpoint=checkpoint,
+            schema_files=tuple(schema_files),
+            data_files=data_files,
+            index_files=tuple(sorted_out.index_files),
+            ignored=dict(sorted_out.ignored),
+            problems=problems,
+            warnings=(*warnings, *_twins(schema_files)),
+            published=sorted_out.published,
+        )
+
+    def read(self, file: DataFile) -> bytes:
+        """Return the bytes of a data file. Raises what Opener.read raises."""
+        return self.opener.read(file.path)
+
+    def read_index(self, index: IndexFile) -> str:
+        """Return the newest data file's name that an index tells; a hint, written before the file by old versions."""
+        return self.opener.read(index.path).decode("utf-8", "replace").strip()
+
+    def _without_metadata(self) -> Exception:
+        opener, file_system = self.opener, self.opener.file_system
+        place = opener.prefix if opener.protocol in ("file", "memory") else opener.prefix.partition("/")[0]
+        if not opener.attempt(lambda: bool(file_system.exists(place))):
+            return BucketMissing(
+                f"{opener.uri} does not exist; expected the prefix that TiCDC writes to. "
+                "Give the sink URI exactly as TiCDC has it.",
+                file=opener.uri,
+            )
+        return MetadataMissing(
+            f"{opener.uri} has no `metadata`; expected it since the changefeed's first checkpoint. "
+            "Wait for that, or check that the sink URI names the changefeed's own prefix.",
+            file="metadata",
+        )
+
+    def _entries(self) -> Iterator[tuple[str, int, str, float]]:
+        """Return (path below the prefix, bytes, etag, seconds since 1970) of every object."""
+        opener = self.opener
+        if opener.protocol == "file":
+            return iter(opener.attempt(lambda: list(local_entries(opener.prefix))))
+        file_system = opener.file_system
+        file_system.invalidate_cache()
+        found = opener.attempt(lambda: file_system.find(opener.prefix, detail=True))
+        start = len(opener.prefix) + 1
+        return (
+            (name[start:], int(info.get("size") or 0), etag_of(info), modified_of(info)) for name, info in found.items()
+        )
+
+    def _schema_files(
+        self, entries: list[tuple[str, int, str]], problems: dict[str, str]
+    ) -> tuple[list[SchemaFile], list[str]]:
+        """Return the parsed schema files by path, and warnings about checksums."""
+        fresh = [entry for entry in entries if entry not in self._parsed]
+        if fresh:
+            workers = 1 if self.opener.protocol in ("file", "memory") else 16
+            told = {path: data for (path, _, _), data in self.recalled.items()}
+            with ThreadPoolExecutor(workers) as pool:
+                read = pool.map(self._schema_file, fresh, (told.get(path) for path, _, _ in fresh))
+                self._parsed = {
+                    **{entry: self._parsed[entry] for entry in entries if entry in self._parsed},
+                    **{entry: result for entry, result in zip(fresh, read, strict=True) if result is not None},
+                }
+        files, warnings = [], []
+        for entry in entries:
+            result = self._parsed.get(entry)
+            if result is None:
+                problems[entry[0]] = f"{entry[0]} was listed and is gone; expected that schema files stay. List again."
+            elif isinstance(result, MalformedSchemaFile):
+                problems[entry[0]] = result.message
+            else:
+                files.append(result[0])
+                if not result[1]:
+                    warnings.append(
+                        f"{entry[0]}: the checksum in its name is not that of its contents; it is used as it is."
+                    )
+        return files, warnings
+
+    def _schema_file(
+        self, entry: tuple[str, int, str], told_first: bytes | None
+    ) -> tuple[SchemaFile, bool] | MalformedSchemaFile | None:
+        opener, path = self.opener, entry[0]
+        data = self.recalled.get(entry)
+        try:
+            if data is not None:
+                return parse_schema_file(path, data), checksum_matches(path, data)
+            data = opener.attempt(lambda: bytes(opener.file_system.cat_file(f"{opener.prefix}/{path}")), path)
+            file, whole = parse_schema_file(path, data), len(data) == entry[1]
+            if told_first is not None and not file.query:
+                before = parse_schema_file(path, told_first)
+                if before.columns == file.columns:
+                    file, data = before, told_first  # deleted, and written anew without its DDL
+            if whole:
+                self.fresh[entry] = data
+            return file, checksum_matches(path, data)
+        except FileNotFoundError:
+            return None
+        except MalformedSchemaFile as error:
+            return error
+
+
+def missing_numbers(listing: Listing) -> dict[tuple[str, str], tuple[range, ...]]:
+    """Return the gaps in the numbers of each (directory, dispatcher), where something comes before and after.
+
+    A directory may begin above 1 (files were cleaned up), and the file that an index names may still be to come.
+    """
+    numbers: dict[tuple[str, str], set[int]] = {}
+    for file in listing.data_files:
+        numbers.setdefault((file.directory, file.dispatcher), set()).add(file.number)
+    gaps = {}
+    for place, seen in numbers.items():
+        if max(seen) - min(seen) + 1 > len(seen):
+            ordered = sorted(seen)
+            gaps[place] = tuple(range(a + 1, b) for a, b in pairwise(ordered) if b > a + 1)
+    return gaps
+
+
+def root_of(path: str) -> str | None:
+    """Return the root that a schema, data or index file's path most likely belongs to; None for a foreign name."""
+    schema = parse_schema_path(path)
+    if schema is not None:
+        return schema.root
+    index = parse_index_path(path)
+    where = split_directory(index.directory) if index else parse_data_path(path)
+    return where.root if where else None
+
+
+# --- from names to files ----------------------------------------------------------------------------------------------
+
+
+class _SortedOut:
+    """The names below a prefix by kind, before schema files tell which directory belongs to whom."""
+
+    def __init__(self, entries: Iterable[tuple[str, int, str, float]], extension: str) -> None:
+        self.schema_entries: list[tuple[str, int, str]] = []
+        self.data_entries: dict[str, list[tuple[str, int, str, str, int, float]]] = {}
+        self.published = 0.0
+        self.index_files: list[IndexFile] = []
+        self.ignored: Counter[str] = Counter()
+        self.extension = extension
+        self.others: Counter[str] = Counter()
+        for path, size, etag, modified in entries:
+            reason = self._place(path, size, etag, modified)
+            if reason:
+                self.ignored[reason] += 1
+        self.schema_entries.sort()
+        self.index_files.sort(key=lambda index: index.path)
+
+    def _place(self, path: str, size: int, etag: str, modified: float) -> str:
+        """Keep what belongs to a changefeed; return the reason for ignoring the rest."""
+        directory, _, name = path.rpartition("/")
+        file = parse_data_name(name) if directory else None
+        if file is not None and file[2] == self.extension and size and ".tmp." not in name:  # nearly all of them
+            self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1], modified))
+            return ""
+        if name.endswith(".tmp") or ".tmp." in name:
+            return "unfinished upload (.tmp)"
+        if path == "metadata":
+            self.published = modified
+            return ""
+        if index := parse_index_path(path):
+            self.index_files.append(index)
+            return ""
+        if not size:
+            return "empty object"
+        if parse_schema_path(path):
+            self.schema_entries.append((path, size, etag))
+            return ""
+        if file is None or file[2] not in _DATA_EXTENSIONS:
+            return "foreign name"
+        self.others[file[2]] += 1
+        return f"data file of another protocol ({file[2]})"
+
+    def warnings(self, protocol: str, uri: str, any_data: bool) -> list[str]:
+        """Return what to say about data files of other protocols. Raises BadSettings when there are no others."""
+        if not self.others:
+            return []
+        found = ", ".join(f"{count} {extension}" for extension, count in sorted(self.others.items()))
+        sentence = f"{uri} holds data files that protocol {protocol} does not write: {found}; expected {self.extension}"
+        if not any_data:
+            raise BadSettings(f"{sentence}. Give the sink URI and changefeed TOML exactly as TiCDC has them.")
+        return [f"{sentence}. They are left out; if the changefeed's protocol was changed, read each part on its own."]
+
+
+def _data_files(
+    entries: Mapping[str, list[tuple[str, int, str, str, int, float]]],
+    options: SinkOptions,
+    schema_files: Iterable[SchemaFile],
+    problems: dict[str, str],
+) -> Iterator[DataFile]:
+    """Yield data files by path, each with the schema file that decodes it; those without go to the problems."""
+    known = {(file.root, file.version) for file in schema_files if file.table.table}
+    broken = {
+        (schema.root, schema.version): path for path in problems if (schema := parse_schema_path(path)) is not None
+    }
+    for directory in sorted(entries):
+        where = split_directory(directory, options, known)
+        if where is None:
+            problems.update(
+                (path, _no_schema_file(path, directory, options, broken)) for path, *_ in entries[directory]
+            )
+            continue
+        for path, size, etag, dispatcher, number, modified in sorted(entries[directory]):
+            yield DataFile(
+                path=path,
+                root=where.root,
+                version=where.version,
+                directory=directory,
+                number=number,
+                size=size,
+                etag=etag,
+                partition=where.partition,
+                date=where.date,
+                dispatcher=dispatcher,
+                modified=modified,
+            )
+
+
+def _no_schema_file(path: str, directory: str, options: SinkOptions, broken: Mapping[tuple[str, Tso], str]) -> str:
+    unread = split_directory(directory, options, broken)
+    if unread is not None:
+        schema_path = broken[unread.root, unread.version]
+        return f"{path} cannot be decoded: its schema file {schema_path} cannot be read. Restore that file."
+    guess = split_directory(directory, options)
+    if guess is None:
+        return (
+            f"{path} looks like a data file, but no version is in its path; expected "
+            "{schema}/{table}/{version}/…/CDC{number}. Move it away, or restore the directory that it came from."
+        )
+    return (
+        f"{path} has no schema file of its version; expected {guess.root}/meta/schema_{guess.version}_*.json. "
+        "Restore that file, or check that the sink URI names the changefeed's own prefix."
+    )
+
+
+def _once(schema_files: Sequence[SchemaFile]) -> list[SchemaFile]:
+    """Leave out the second of two files that say the same of one version, or the one that lost its DDL.
+
+    The writer looks for a schema file by its checksum, and writes it anew when it does not find it.
+    """
+    told: dict[tuple[object, ...], SchemaFile] = {}
+    for file in sorted(schema_files, key=lambda file: not file.query):
+        what = (file.root, file.version, file.table, repr(file.columns))  # a default may be any JSON
+        if (what, file.query) not in told and (file.query or (what, "any") not in told):
+            told[what, file.query] = told[what, "any"] = file
+    kept = {id(file) for file in told.values()}
+    return [file for file in schema_files if id(file) in kept]
+
+
+def _twins(schema_files: Iterable[SchemaFile]) -> Iterator[str]:
+    seen: dict[tuple[str, Tso, object], SchemaFile] = {}
+    for file in schema_files:
+        other = seen.setdefault((file.root, file.version, file.table), file)
+        if other.checksum != file.checksum and other.columns != file.columns:
+            yield (
+                f"{other.path} and {file.path} describe one version of {file.table} with different columns; "
+                "expected one schema file a version. Remove the one that TiCDC did not write."
+            )
+
+
+def _checkpoint(data: bytes) -> Tso | None:
+    try:
+        checkpoint = json.loads(data)["checkpoint-ts"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return checkpoint if isinstance(checkpoint, int) and not isinstance(checkpoint, bool) else None

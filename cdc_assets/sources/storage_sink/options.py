@@ -1,0 +1,256 @@
+"""What TiCDC was told: its sink URI and changefeed TOML -> how rows and paths are written, and where.
+
+TiCDC's own names, defaults and precedence, read from `pkg/config/sink.go`, `pkg/sink/codec/common/config.go` and
+`pkg/cloudstorage/config.go`: the sink URI wins for the parameters that TiCDC binds from it; all others come from TOML.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.formats import FORMATS
+from cdc_assets.model.sink_options import SinkOptions
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["display", "location", "parameters", "sink_options", "storage"]
+
+_FSSPEC_PROTOCOLS = {
+    "file": "file", "local": "file", "s3": "s3", "gcs": "gcs", "gs": "gcs", "azure": "abfs", "azblob": "abfs",
+    "memory": "memory",
+}  # fmt: skip
+# --- what TiCDC was told ----------------------------------------------------------------------------------------------
+
+_FROM_URI = (
+    "protocol", "enable-tidb-extension", "only-output-updated-columns", "content-compatible", "use-table-id-as-path",
+)  # fmt: skip
+_FROM_URI_IF_OPEN = ("date-separator", "enable-partition-separator", "output-raw-change-event")
+_TOML: Mapping[str, tuple[str, ...]] = {
+    "protocol": (),
+    "terminator": (),
+    "date-separator": (),
+    "enable-partition-separator": (),
+    "content-compatible": (),
+    "only-output-updated-columns": (),
+    "delete-only-output-handle-key-columns": (),
+    "enable-tidb-extension": ("kafka-config", "codec-config"),
+    "delimiter": ("csv",),
+    "quote": ("csv",),
+    "null": ("csv",),
+    "include-commit-ts": ("csv",),
+    "binary-encoding-method": ("csv",),
+    "output-old-value": ("csv",),
+    "output-handle-key": ("csv",),
+    "output-field-header": ("csv",),
+    "output-raw-change-event": ("cloud-storage-config",),
+    "use-table-id-as-path": ("cloud-storage-config",),
+    "file-expiration-days": ("cloud-storage-config",),
+}
+"""Option -> the table below [sink] of the changefeed TOML in which TiCDC has it."""
+_DEFAULTS = SinkOptions()
+
+
+def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None, tz: str = "UTC") -> SinkOptions:
+    """Return how TiCDC writes, given its sink URI and the path of its changefeed TOML.
+
+    Parameters that TiCDC takes from the TOML alone only fill what the TOML leaves open.
+    Raises BadSettings for a missing or unknown protocol and for options that TiCDC refuses.
+    """
+    sink = _sink_table(changefeed_config)
+    options = {name: value for name, tables in _TOML.items() if (value := _member(sink, (*tables, name))) is not None}
+    for name, text in parameters(sink_uri).items():
+        if text and (name in _FROM_URI or (name in _FROM_URI_IF_OPEN and name not in options)):
+            options[name] = text
+    typed = {name.replace("-", "_"): _typed(name, value) for name, value in options.items()}
+    typed["protocol"] = _protocol(typed.get("protocol"))
+    typed["date_separator"] = (typed.get("date_separator") or _DEFAULTS.date_separator).lower()
+    if typed.get("content_compatible"):
+        typed["only_output_updated_columns"] = True
+    result = SinkOptions(**typed, column_selectors=_column_selectors(sink), timezone=tz)
+    _refuse_what_ticdc_refuses(result)
+    return result
+
+
+def _refuse_what_ticdc_refuses(options: SinkOptions) -> None:
+    complaint = ""
+    if options.date_separator not in ("none", "year", "month", "day"):
+        complaint = f'date-separator is "{options.date_separator}"; TiCDC knows none, year, month, day'
+    elif not 1 <= len(options.delimiter.encode()) <= 3 or set(options.delimiter) & set("\r\n"):
+        complaint = f"delimiter is {options.delimiter!r}; TiCDC takes 1 to 3 bytes without line breaks"
+    elif len(options.quote.encode()) > 1 or options.quote in ("\r", "\n"):
+        complaint = f"quote is {options.quote!r}; TiCDC takes one character, not a line break, or none"
+    elif set(options.quote) & set(options.delimiter):
+        complaint = f"quote {options.quote!r} is part of delimiter {options.delimiter!r}; TiCDC refuses that"
+    elif options.binary_encoding_method not in ("base64", "hex"):
+        complaint = f'binary-encoding-method is "{options.binary_encoding_method}"; TiCDC knows base64 and hex'
+    if complaint:
+        raise BadSettings(f"{complaint}. Give the changefeed TOML exactly as TiCDC has it.")
+
+
+def _protocol(given: Any) -> str:
+    known = ", ".join(sorted(FORMATS))
+    if not given:
+        raise BadSettings(
+            f"the sink URI has no protocol parameter and the changefeed TOML no [sink] protocol; known are {known}. "
+            "Give the sink URI exactly as TiCDC has it, for example …?protocol=csv."
+        )
+    protocol = str(given).lower()
+    if protocol not in FORMATS:
+        raise BadSettings(
+            f'protocol "{given}" cannot be read from a storage sink; known are {known}. '
+            "Give the sink URI exactly as TiCDC has it, with its protocol parameter."
+        )
+    return protocol
+
+
+def _typed(name: str, value: Any) -> Any:
+    default = getattr(_DEFAULTS, name.replace("-", "_"))
+    if isinstance(default, bool):
+        return _truth(name, value)
+    if isinstance(default, int):
+        if re.fullmatch(r"-?\d+", str(value)):
+            return int(value)
+        raise BadSettings(f'{name} is "{value}"; expected a whole number. Correct it in the changefeed TOML.')
+    if not isinstance(value, str):
+        raise BadSettings(f"{name} is {value!r}; expected a text. Put it in quotes in the changefeed TOML.")
+    return value
+
+
+def _truth(name: str, value: Any) -> bool:
+    # The spellings of Go's strconv.ParseBool, which TiCDC uses.
+    if isinstance(value, bool):
+        return value
+    if str(value) in ("1", "t", "T", "true", "TRUE", "True"):
+        return True
+    if str(value) in ("0", "f", "F", "false", "FALSE", "False"):
+        return False
+    raise BadSettings(f'{name} is "{value}"; expected true or false. Correct it in the sink URI or changefeed TOML.')
+
+
+def _column_selectors(sink: Mapping[str, Any]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    selectors = sink.get("column-selectors") or []
+    try:
+        return tuple((tuple(map(str, one["matcher"])), tuple(map(str, one["columns"]))) for one in selectors)
+    except (KeyError, TypeError):
+        raise BadSettings(
+            "column-selectors in the changefeed TOML lack matcher or columns. "
+            'Expected [[sink.column-selectors]] with matcher = ["db.table"] and columns = ["*", "!hidden"].'
+        ) from None
+
+
+def _sink_table(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
+    if path is None:
+        return {}
+    try:
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise BadSettings(
+            f"changefeed TOML {path} cannot be read ({error.strerror}). Correct changefeed_config or --config."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"changefeed TOML {path} is not TOML: {error}. Give the file that TiCDC has.") from None
+    sink = _dashed(document).get("sink", {})
+    if not isinstance(sink, dict):
+        raise BadSettings(f"changefeed TOML {path}: `sink` is {sink!r}; expected a [sink] table.")
+    return sink
+
+
+def _dashed(value: Any) -> Any:
+    # `cdc cli changefeed query` and the HTTP API print the same options with underscores.
+    if isinstance(value, dict):
+        return {key.replace("_", "-"): _dashed(member) for key, member in value.items()}
+    return [_dashed(member) for member in value] if isinstance(value, list) else value
+
+
+def _member(value: Any, names: tuple[str, ...]) -> Any:
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+# --- where the bucket is ----------------------------------------------------------------------------------------------
+
+
+def parameters(sink_uri: str) -> dict[str, str]:
+    """Return the sink URI's parameters by name. "+" is literal, as TiCDC reads it, because secret keys contain it."""
+    query = sink_uri.partition("?")[2].partition("#")[0].replace("+", "%2B")
+    # Names of storage parameters may be spelled with "_".
+    return {name.lower().replace("_", "-"): value for name, value in parse_qsl(query, keep_blank_values=True)}
+
+
+def display(sink_uri: str) -> str:
+    """Return the sink URI without parameters and login, for messages."""
+    return re.sub(r"://[^/@]*@", "://", sink_uri.partition("?")[0])
+
+
+def location(sink_uri: str) -> tuple[str, str]:
+    """Return fsspec's protocol and the path of the prefix without a slash at its end: `("s3", "bucket/prefix")`.
+
+    Raises BadSettings for a scheme that is no storage and for an address without a bucket.
+    """
+    address = sink_uri.partition("?")[0]
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        if not address:
+            raise BadSettings("the sink URI is empty. Give TiCDC's own, for example s3://bucket/prefix?protocol=csv.")
+        return "file", str(Path(address).expanduser().absolute())
+    protocol = _FSSPEC_PROTOCOLS.get(scheme.lower())
+    if protocol is None:
+        raise BadSettings(
+            f'sink URI scheme "{scheme}" is no storage; known are {", ".join(sorted(_FSSPEC_PROTOCOLS))}. '
+            "Give the sink URI of a storage changefeed."
+        )
+    host, _, path = rest.partition("/")
+    host = host.rpartition("@")[2]
+    path = unquote(path).strip("/")
+    if protocol == "file":
+        if host not in ("", "localhost"):
+            raise BadSettings(
+                f'the file URI names a host "{host}"; expected file:///{host}/{path}. Write three slashes.'
+            )
+        return protocol, "/" + path
+    if protocol == "memory":
+        return protocol, "/" + posixpath.join(host, path).strip("/")
+    if not host:
+        raise BadSettings(f"the sink URI names no bucket; expected {scheme}://bucket/prefix. Add it.")
+    return protocol, posixpath.join(host, path).rstrip("/")
+
+
+def storage(sink_uri: str) -> dict[str, Any]:
+    """Return fsspec options for TiCDC's parameters of external storage (`tidb:br/pkg/storage`), in clear text."""
+    protocol, given = location(sink_uri)[0], parameters(sink_uri)
+    options = {name: given[parameter] for parameter, name in _STORAGE.get(protocol, {}).items() if given.get(parameter)}
+    return _s3_storage(options, given) if protocol == "s3" else options
+
+
+_STORAGE: Mapping[str, Mapping[str, str]] = {
+    "s3": {"access-key": "key", "secret-access-key": "secret", "session-token": "token", "endpoint": "endpoint_url"},
+    "gcs": {"credentials-file": "token", "endpoint": "endpoint_url"},
+    "abfs": {"account-name": "account_name", "account-key": "account_key", "sas-token": "sas_token"},
+}
+
+
+def _s3_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = dict(named)
+    if "://" not in options.get("endpoint_url", "://"):
+        options["endpoint_url"] = f"https://{options['endpoint_url']}"
+    if region := given.get("region"):
+        options["client_kwargs"] = {"region_name": region}
+    # TiCDC forces path style unless told otherwise, and never for these providers.
+    virtual = given.get("provider", "").lower() in ("alibaba", "netease")
+    if style := given.get("force-path-style"):
+        virtual = virtual or not _truth("force-path-style", style)
+    if style or virtual or "endpoint_url" in options:
+        options["config_kwargs"] = {"s3": {"addressing_style": "virtual" if virtual else "path"}}
+    return options

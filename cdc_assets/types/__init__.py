@@ -1,0 +1,8 @@
+"""Type tables and value rules: what a column of the source becomes in the lake, and how its values are read.
+
+mysql_types    one rule for each MySQL type: Arrow, Spark and Iceberg types, what is kept
+mysql_values   texts -> values
+collations     the normal form by which keys are equal
+conversions    values when a column's type changes
+fidelity       what the lake keeps of each column
+"""

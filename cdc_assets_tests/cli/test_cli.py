@@ -1,0 +1,135 @@
+"""The command line as a user meets it: what it prints, how it ends, what it says of wrong input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.cli import commands
+from cdc_assets_tests.cases import Case, differences
+
+B = Case("B_ddl_columns").config("csv-ts")
+
+
+def run(*arguments: str, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the installed command in a process of its own, as a user does."""
+    environment = {name: value for name, value in os.environ.items() if name != "CDC_ASSETS_CONFIG"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    return subprocess.run(
+        [sys.executable, "-c", "from cdc_assets.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=directory,
+        timeout=240,
+        check=False,
+    )
+
+
+def feed(bucket: Path | None = None) -> list[str]:
+    uri = f"file://{bucket or B.bucket()}?{B.recorded_options['sink_uri_params']}"
+    return ["--sink-uri", uri, "--config", str(B.path / "changefeed.toml")]
+
+
+@pytest.mark.parametrize("command", sorted(commands.commands))
+def test_every_command_explains_itself(command: str) -> None:
+    said = run(command, "--help")
+    assert said.returncode == 0
+    assert said.stdout.startswith("Usage: cdc-assets")
+    assert "Options:" in said.stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = ("dagster", "pyspark", "pyarrow", "polars", "pydantic")
+    code = f"import sys, cdc_assets.cli; print([m for m in {heavy} if m in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+
+
+def test_inspect_shows_tables_versions_and_ddl() -> None:
+    said = run("inspect", *feed())
+    assert said.returncode == 0, said.stderr
+    assert "cols.t" in said.stdout
+    assert "ALTER TABLE `t` ADD COLUMN `c` INT" in said.stdout
+
+
+def test_inspect_has_json_for_programs() -> None:
+    told = json.loads(run("inspect", *feed(), "--json").stdout)
+    assert {table["table"] for table in told["tables"]} == {"cols.t", "cols.conv", "cols.gen", "cols.pkadd"}
+    assert told["checkpoint"] == B.checkpoints[-1].ts
+
+
+def test_plan_names_each_ddl_with_its_cost_and_touches_nothing(tmp_path: Path) -> None:
+    said = run("plan", *feed(), "--warehouse", str(tmp_path / "lake"))
+    assert said.returncode == 0, said.stderr
+    assert "from   ALTER TABLE `t` ADD COLUMN `c` INT" in said.stdout
+    assert "metadata only" in said.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.xdist_group("spark")
+def test_apply_then_apply_again_then_status(tmp_path: Path) -> None:
+    from cdc_assets.lake.state import LakeState
+    from cdc_assets.settings.config import LakeSettings
+
+    lake = str(tmp_path / "lake")
+    first = run("apply", *feed(), "--warehouse", lake)
+    assert first.returncode == 0, first.stderr
+    state = LakeState(LakeSettings.from_warehouse(lake), "default")
+    for name, table in B.case.expected().items():
+        assert differences(table, state.read(name), skip=B.allow.columns.get(name, ())) == []
+    again = run("apply", *feed(), "--warehouse", lake, "--json")
+    told = json.loads(again.stdout)
+    assert told["complete"]
+    assert sum(table["steps"] for table in told["tables"]) == 0
+    status = run("status", "--warehouse", lake)
+    assert status.returncode == 0, status.stderr
+    assert "passed" in status.stdout
+
+
+WRONG = {
+    "no sink URI and no settings": (["inspect"], "changefeeds.yaml"),
+    "a bucket that is not there": (["inspect", "--sink-uri", "file:///no/such/place?protocol=csv"], "does not exist"),
+    "a protocol that storage never has": (["inspect", "--sink-uri", "file:///tmp?protocol=avro"], "protocol"),
+    "an unknown zone": (["inspect", *feed(), "--tz", "Mars/Olympus"], "time zone"),
+    "a key without columns": (["inspect", *feed(), "--key", "orders"], "NAME=VALUE"),
+    "an unknown option": (["inspect", "--frobnicate"], "frobnicate"),
+    "no lake": (["apply", *feed()], "--warehouse"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(WRONG))
+def test_wrong_usage_is_told_in_a_sentence_and_ends_with_2(case: str, tmp_path: Path) -> None:
+    arguments, part = WRONG[case]
+    said = run(*arguments, directory=tmp_path)
+    assert said.returncode == 2, said.stdout + said.stderr
+    assert part in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "journal", "files"])
+def test_a_lake_that_is_not_there_is_told_and_not_made(command: str, tmp_path: Path) -> None:
+    said = run(command, "--warehouse", str(tmp_path / "lake"))
+    assert said.returncode == 2
+    assert "does not exist" in said.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_changefeed_without_its_first_checkpoint_is_told_so(tmp_path: Path) -> None:
+    said = run("inspect", "--sink-uri", f"file://{tmp_path}?protocol=csv")
+    assert said.returncode == 2
+    assert "metadata" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_rows_without_commit_ts_want_the_users_word_for_it(tmp_path: Path) -> None:
+    plain = Case("A_all_types").config("csv-plain")
+    uri = f"file://{plain.bucket()}?{plain.recorded_options['sink_uri_params']}"
+    said = run("plan", "--sink-uri", uri, "--config", str(plain.path / "changefeed.toml"))
+    assert said.returncode == 2
+    assert "--accept-unordered" in said.stderr

@@ -1,0 +1,170 @@
+"""What comes twice counts once: deliveries of a table without key, files that grow, schema files written anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.decoding.window import MAX_REJECTS
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import Listing
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import ChangefeedSettings, from_flags
+from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets_tests.memory_lake import MemoryLake
+
+T = TableId("db", "t")
+
+
+class Feed:
+    """A keyless table `t (v INT)` born at 1, and what a reader makes of its files."""
+
+    def __init__(self, place: Path) -> None:
+        self.column = {"ColumnName": "v", "ColumnType": "INT", "ColumnPrecision": "11"}
+        self.place, self.lake, self.ledger = place / "feed", MemoryLake(), Ledger("sqlite://")
+        toml = place / "changefeed.toml"
+        toml.write_text('[sink]\nprotocol = "csv"\n[sink.csv]\ninclude-commit-ts = true\noutput-old-value = true\n')
+        uri = f"{self.place}?protocol=csv&date-separator=none"
+        self.settings: ChangefeedSettings = from_flags(sink_uri=uri, config=toml).changefeeds[0]
+        self.schema("CREATE TABLE `t` (`v` INT)")
+
+    def schema(self, query: str, checksum: int = 1, version: int = 1) -> None:
+        document: dict[str, object] = {
+            "Table": "t",
+            "Schema": "db",
+            "Version": 1,
+            "TableVersion": version,
+            "Query": query,
+        }
+        document["Type"] = {"CREATE": 3, "TRUNCATE": 11}.get(query.partition(" ")[0], 0)
+        document |= {"TableColumns": [self.column], "TableColumnsTotal": 1}
+        self.put(f"db/t/meta/schema_{version}_{checksum:010d}.json", json.dumps(document).encode())
+
+    def file(self, number: int, *commits: int, size: int | None = None) -> None:
+        """Write a file with one row for each commit-ts."""
+        data = b"".join(b'"I","t","db",%d,false,%d\r\n' % (ts, ts) for ts in commits)
+        self.put(f"db/t/1/CDC{number:020d}.csv", data[:size])
+
+    def put(self, path: str, data: bytes) -> None:
+        (self.place / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.place / path).write_bytes(data)
+
+    def run(self, checkpoint: int) -> Outcome:
+        """Apply through a checkpoint in a new process."""
+        self.put("metadata", b'{"checkpoint-ts":%d}' % checkpoint)
+        return Pipeline(self.settings, Changefeed(self.settings), self.lake, self.ledger).apply()
+
+    def apply(self, checkpoint: int) -> Sequence[int]:
+        """Apply through a checkpoint, and return the values that the table holds then."""
+        outcome = self.run(checkpoint)
+        assert outcome.complete, [table.reason for table in outcome.tables]
+        return sorted(row["v"] for row in self.lake.read(T).to_pylist())
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Feed:
+    return Feed(tmp_path)
+
+
+def test_rows_below_the_window_tell_that_a_delivery_begins(feed: Feed) -> None:
+    feed.file(1, 10, 20)
+    assert feed.apply(10) == [10]
+    feed.file(2, 10, 20)
+    assert feed.apply(20) == [10, 20]
+
+
+def test_rows_above_the_window_tell_it_too(feed: Feed) -> None:
+    feed.file(1, 10, 30)
+    feed.file(2, 10)
+    assert feed.apply(10) == [10]
+
+
+def test_a_known_file_between_two_others_tells_it(feed: Feed) -> None:
+    feed.file(1, 12, 20)
+    feed.file(2, 11)
+    assert feed.apply(15) == [11, 12]
+    feed.file(3, 20)
+    assert feed.apply(20) == [11, 12, 20]
+
+
+def test_a_known_file_that_is_read_for_that_may_be_gone(feed: Feed) -> None:
+    feed.file(1, 12, 20)
+    feed.file(2, 11)
+    feed.apply(15)
+    feed.file(3, 25)
+    changefeed = Changefeed(feed.settings)
+    feed.put("metadata", b'{"checkpoint-ts":30}')
+    plain = changefeed.listing
+
+    def listing() -> Listing:
+        found = plain()
+        (feed.place / f"db/t/1/CDC{2:020d}.csv").unlink(missing_ok=True)
+        return found
+
+    changefeed.listing = listing  # type: ignore[method-assign]
+    assert Pipeline(feed.settings, changefeed, feed.lake, feed.ledger).apply().complete
+    assert feed.apply(30) == [11, 12, 20, 25]
+
+
+def test_records_of_a_later_window_that_do_not_fit_stop_only_that_one(feed: Feed) -> None:
+    feed.column = {"ColumnName": "v", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnNullable": "false"}
+    feed.schema("CREATE TABLE `t` (`v` INT NOT NULL)")
+    row = b'"I","t","db",%d,false,%s\r\n'
+    feed.put(f"db/t/1/CDC{1:020d}.csv", row % (10, b"10") + row % (50, b"\\N") * 3 * MAX_REJECTS)
+    assert feed.apply(20) == [10]
+    outcome = feed.run(60)
+    assert [(table.state, table.report, table.through) for table in outcome.tables] == [("held", None, 20)]
+    assert f"({3 * MAX_REJECTS} such records" in outcome.tables[0].reason
+
+
+def test_a_transaction_over_two_files_counts_in_full(feed: Feed) -> None:
+    feed.file(1, 10, 20)
+    feed.file(2, 20, 20, 30)
+    assert feed.apply(30) == [10, 20, 20, 20, 30]
+
+
+def test_a_file_that_begins_where_the_one_before_ended_is_warned_of_in_its_own_window(feed: Feed) -> None:
+    feed.file(1, 10, 20)
+    feed.file(2, 20, 30)
+    feed.file(3, 31, 40)
+    told = [[text for text in feed.run(checkpoint).warnings if "has no key" in text] for checkpoint in (10, 30, 40)]
+    assert [len(texts) for texts in told] == [0, 1, 0]
+    assert f"db/t/1/CDC{2:020d}.csv begins with the commit-ts at which the file before it ended" in told[1][0]
+
+
+def test_a_file_that_was_seen_half_is_read_again(feed: Feed) -> None:
+    feed.file(1, 10, 20)
+    feed.put("metadata", b'{"checkpoint-ts":10}')
+    whole = Changefeed(feed.settings)
+    listing = whole.listing()
+    feed.file(1, 10, 20, size=48)  # what a cache still shows of it
+    pipeline = Pipeline(feed.settings, whole, feed.lake, feed.ledger)
+    whole.listing = lambda: listing  # type: ignore[method-assign]
+    assert pipeline.apply().complete
+    feed.file(1, 10, 20)
+    assert feed.apply(20) == [10, 20]
+
+
+def test_a_second_schema_file_of_one_version_changes_nothing(feed: Feed) -> None:
+    feed.file(1, 10)
+    feed.schema("", checksum=2)
+    feed.schema("CREATE TABLE `t` (`v` INT)", checksum=3)
+    listing = (feed.apply(10), Changefeed(feed.settings).listing())[1]
+    assert [(file.version, file.query) for file in listing.schema_files] == [(1, "CREATE TABLE `t` (`v` INT)")]
+
+
+def test_a_schema_file_that_lost_its_ddl_still_tells_it_to_who_read_it(feed: Feed) -> None:
+    feed.file(1, 10)
+    feed.schema("TRUNCATE TABLE `t`", checksum=2, version=15)
+    assert feed.apply(20) == []
+    feed.schema("", checksum=2, version=15)
+    again = Changefeed(feed.settings)
+    again.recalled = feed.ledger.schema_files("default")
+    assert [file.query for file in again.listing().schema_files if file.version == 15] == ["TRUNCATE TABLE `t`"]
+    feed.file(2, 25)
+    assert feed.apply(30) == [25]

@@ -1,0 +1,283 @@
+"""What a data engineer sees of a changefeed in Dagster: catalog, lineage, series, checks, lag."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster_aws.s3 import S3Resource
+from pyspark.sql import SparkSession
+
+from cdc_assets.defs import build_changefeed_defs
+from cdc_assets.defs.checks import CHECKS, arithmetic_result, completeness_result, conformance_result
+from cdc_assets.defs.freshness import freshness_sensor
+from cdc_assets.defs.metadata import column_lineage, origins
+from cdc_assets.defs.resources import Source
+from cdc_assets.history.history import FOREVER, read_history
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import Column, TableId
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.window_metrics import Account
+from cdc_assets.operations.opening import open_ledger
+from cdc_assets.operations.status import lake_status
+from cdc_assets.preflight.conformance import Finding, Severity
+from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets_tests.cases import Case
+from cdc_assets_tests.defs.test_assets import NAME, Location
+from cdc_assets_tests.model.test_window_metrics import account
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]  # Dagster says what is new in it
+
+TABLE = dg.AssetKey(["lake", "filt", "t"])
+OWNERS = ("team:data", "ann@example.com")
+
+
+class Seen(Location):
+    """A location whose table has a lag target and owners, with what its runs told."""
+
+    def __init__(self, directory: Path, instance: dg.DagsterInstance) -> None:
+        super().__init__(Case("N_filtered_ddl").config("csv-ts"), directory, instance)
+        self.settings = self.settings.model_copy(update={"owners": OWNERS, "lag_targets": {"filt.*": 60}})
+        self.evaluations: dict[tuple[dg.AssetKey, str], dg.AssetCheckEvaluation] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        self.defs = build_changefeed_defs(self.settings, self.lake)
+
+    def remember(self, result: dg.ExecuteInProcessResult) -> None:
+        for one in result.get_asset_check_evaluations():
+            self.evaluations[one.asset_key, one.check_name] = one
+
+    def events(self, key: dg.AssetKey) -> list[dict[str, Any]]:
+        """Return the metadata of the asset's materializations, oldest first."""
+        records = self.instance.fetch_materializations(key, limit=100, ascending=True).records
+        made = [record.asset_materialization for record in records]
+        return [{name: value.value for name, value in one.metadata.items()} for one in made if one is not None]
+
+
+def seen(directory: Path) -> Iterator[Seen]:
+    with dg.instance_for_test() as instance:
+        yield Seen(directory, instance)
+
+
+@pytest.fixture(scope="module")
+def caught_up(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Seen]:
+    """One run over all tables, as the sensor asks for."""
+    for location in seen(tmp_path_factory.mktemp("caught_up")):
+        result = location.catch_up()
+        assert result.success
+        location.remember(result)
+        location.reload()
+        yield location
+
+
+@pytest.fixture(scope="module")
+def by_partition(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Seen]:
+    """A run for each partition, as a backfill makes them."""
+    for location in seen(tmp_path_factory.mktemp("by_partition")):
+        for key in location.add_partitions():
+            result = location.materialize(key)
+            assert result.success
+            location.remember(result)
+        location.reload()
+        yield location
+
+
+@pytest.fixture(params=["caught_up", "by_partition"])
+def location(request: pytest.FixtureRequest) -> Seen:
+    found: Seen = request.getfixturevalue(request.param)
+    return found
+
+
+# --- catalog ----------------------------------------------------------------------------------------------------------
+
+
+def test_lineage_goes_from_the_bucket_through_ddl_and_dml_to_the_lake_table(caught_up: Seen) -> None:
+    graph = caught_up.defs.resolve_asset_graph()
+    chain = [dg.AssetKey([NAME, "bucket"]), dg.AssetKey([NAME, "ddl"]), dg.AssetKey([NAME, "dml"]), TABLE]
+    for upstream, key in pairwise(chain):
+        assert graph.get(key).parent_keys == {upstream}
+
+
+def test_every_asset_has_owners_kinds_and_the_group_of_its_changefeed(caught_up: Seen) -> None:
+    graph = caught_up.defs.resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert (tuple(node.owners), node.group_name, bool(node.kinds)) == (OWNERS, NAME, True), key
+
+
+def test_a_lake_table_shows_its_columns_with_source_types_and_comments(location: Seen) -> None:
+    schema: dg.TableSchema = location.events(TABLE)[-1]["dagster/column_schema"]
+    types = {column.name: column.type for column in schema.columns}
+    source = location.config.case.expected()[TableId("filt", "t")]
+    assert list(types) == [*(column["name"] for column in source.stored), "_cdc_commit_ts"]
+    assert types["id"].startswith(("INT", "BIGINT"))
+
+
+def test_every_column_but_the_commit_ts_comes_from_a_column_of_the_source(location: Seen) -> None:
+    last = location.events(TABLE)[-1]
+    lineage: dg.TableColumnLineage = last["dagster/column_lineage"]
+    columns = {column.name for column in last["dagster/column_schema"].columns}
+    assert set(lineage.deps_by_column) == columns - {"_cdc_commit_ts"}
+    upstream = {dep.asset_key for deps in lineage.deps_by_column.values() for dep in deps}
+    assert upstream == {dg.AssetKey([NAME, "ddl"])}
+
+
+def test_rows_changes_bytes_and_lag_are_numbers_that_plot(location: Seen) -> None:
+    told = [event for event in location.events(TABLE) if "seconds" in event]
+    series = ("dagster/row_count", "dagster/size_bytes", "changes", "inserted", "updated", "deleted", "file_bytes")
+    for event in told:
+        assert all(isinstance(event[name], int) for name in series), event
+        assert all(isinstance(event[f"lag{stage}_seconds"], float) for stage in ("", "_written", "_applied")), event
+    (row,) = lake_status(location.lake)
+    assert told[-1]["dagster/row_count"] == row.rows
+    assert sum(event["inserted"] - event["deleted"] for event in told) == row.rows
+
+
+def test_ddl_text_and_the_files_of_the_run_are_shown(location: Seen) -> None:
+    queries = [event["query"] for event in location.events(dg.AssetKey([NAME, "ddl"]))]
+    assert any("ALTER TABLE" in query for query in queries)
+    files = {path for event in location.events(dg.AssetKey([NAME, "dml"])) for path in event.get("source_files", ())}
+    assert files == {file.path for file in Changefeed(location.settings).listing().data_files}
+
+
+# --- column lineage through renames -----------------------------------------------------------------------------------
+
+
+def test_a_column_is_traced_to_the_name_that_it_was_born_with() -> None:
+    listing = Changefeed(Case("B_ddl_columns").config("csv-ts").settings()).listing()
+    history = next(t for life, t in read_history(listing.schema_files).lives.items() if life.born_as.table == "t")
+    assert origins(history, FOREVER)["b3"] == "b"
+    lineage = column_lineage(history, FOREVER, NAME).value
+    assert lineage.deps_by_column["b3"] == [dg.TableColumnDep(dg.AssetKey([NAME, "ddl"]), "cols.t.b")]
+
+
+def test_at_an_earlier_version_a_column_has_the_name_of_then() -> None:
+    listing = Changefeed(Case("B_ddl_columns").config("csv-ts").settings()).listing()
+    history = next(t for life, t in read_history(listing.schema_files).lives.items() if life.born_as.table == "t")
+    assert set(origins(history, history.life.version)) == {column.name for column in history.events[0].after.columns}
+
+
+def test_comments_come_from_the_ddl_and_follow_a_rename() -> None:
+    table = TableId("shop", "orders")
+    created = "CREATE TABLE orders (id INT PRIMARY KEY, qty INT COMMENT 'pieces, not boxes')"
+    columns = (Column("id", "INT", is_pk=True, nullable=False, id=1), Column("qty", "INT", id=2))
+    renamed = (columns[0], Column("pieces", "INT", id=2))
+    files = [
+        SchemaFile("a", "shop/orders", table, 1, created, 3, columns),
+        SchemaFile("b", "shop/orders", table, 2, "ALTER TABLE orders RENAME COLUMN qty TO pieces", 12, renamed),
+    ]
+    history = read_history(files).lives[Life(table, 1)]
+    assert history.schema.column("pieces").comment == "pieces, not boxes"
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def test_sensor_runs_and_partition_runs_report_the_same_checks(caught_up: Seen, by_partition: Seen) -> None:
+    expected = {(dg.AssetKey([NAME, "bucket"]), name) for name in CHECKS}
+    expected |= {(TABLE, "row_arithmetic"), (TABLE, "freshness"), (dg.AssetKey([NAME, "dml"]), "column_types")}
+    assert set(caught_up.evaluations) == expected
+    assert set(by_partition.evaluations) == expected
+
+
+def test_the_rows_of_every_window_add_up(location: Seen) -> None:
+    evaluation = location.evaluations[TABLE, "row_arithmetic"]
+    assert evaluation.passed
+    numbers: dict[str, Any] = {name: value.value for name, value in evaluation.metadata.items()}
+    assert numbers["rows_before"] + numbers["inserted"] - numbers["deleted"] == numbers["rows_after"]
+
+
+def test_a_table_that_misses_its_lag_target_says_why_and_what_to_do(location: Seen) -> None:
+    evaluation = location.evaluations[TABLE, "freshness"]
+    assert not evaluation.passed
+    assert "its target is 60.0 s" in str(evaluation.description)
+    assert "cdc cli changefeed query" in str(evaluation.description)
+
+
+def test_checks_can_be_run_by_hand_after_a_reload(caught_up: Seen) -> None:
+    checks = dg.AssetSelection.all_asset_checks() - dg.AssetSelection.checks_for_assets(dg.AssetKey([NAME, "dml"]))
+    job = dg.define_asset_job("by_hand", selection=checks)
+    defs = dg.Definitions.merge(caught_up.defs, dg.Definitions(jobs=[job]))
+    result = defs.resolve_job_def("by_hand").execute_in_process(instance=caught_up.instance)
+    told = {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
+    assert told == {**dict.fromkeys(CHECKS, True), "row_arithmetic": True, "freshness": False}
+
+
+def test_a_window_that_does_not_add_up_fails_until_the_table_is_rebuilt(caught_up: Seen) -> None:
+    wrong: Account = account(rows_after=12)
+    failed = arithmetic_result(TABLE, [wrong, account(hi=99)])
+    assert not failed.passed
+    assert "rebuild the table" in str(failed.description)
+    assert arithmetic_result(TABLE, [account(hi=99)]).passed
+
+
+def test_a_missing_file_fails_completeness_and_one_that_changed_warns() -> None:
+    missing, changed = (Finding(rule, Severity.WARNING, "", rule) for rule in ("files-missing", "files-changed"))
+    assert completeness_result([]).passed
+    assert completeness_result([changed]).severity == dg.AssetCheckSeverity.WARN
+    failed = completeness_result([changed, missing])
+    assert (failed.passed, failed.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert conformance_result([changed, missing]).passed
+
+
+def test_a_file_that_vanished_before_its_turn_fails_completeness(tmp_path: Path, spark: SparkSession) -> None:
+    for location in seen(tmp_path):
+        files = Changefeed(location.settings).listing().data_files
+        life = Life(TableId("filt", "t"), min(key.version for key in location.partition_keys()))
+        with open_ledger(location.lake) as ledger:
+            ledger.record_unread(NAME, life, files[-1].path, "earlier")
+        (location.bucket / files[-1].path).unlink()
+        told = {one.check_name: one for one in location.catch_up().get_asset_check_evaluations()}
+        assert not told["completeness"].passed
+        assert "Restore it" in str(told["completeness"].description)
+
+
+# --- lag --------------------------------------------------------------------------------------------------------------
+
+
+def test_status_tells_the_stages_of_the_newest_change(location: Seen) -> None:
+    (row,) = lake_status(location.lake)
+    assert row.stages is not None
+    parts = (row.stages.written_seconds, row.stages.checkpoint_seconds, row.stages.applied_seconds)
+    assert sum(part or 0 for part in parts) == pytest.approx(row.stages.total_seconds, abs=0.01)
+    assert row.stages.commit_ts <= row.through
+    assert row.miscounted == ""
+
+
+def test_the_freshness_sensor_tells_a_late_table_once_and_without_a_run(caught_up: Seen) -> None:
+    sensor = freshness_sensor(Source(caught_up.settings, caught_up.lake))
+    with dg.build_sensor_context(instance=caught_up.instance, resources={"s3": S3Resource()}) as context:
+        first = sensor(context)
+    assert isinstance(first, dg.SensorResult)
+    (event,) = first.asset_events
+    assert isinstance(event, dg.AssetCheckEvaluation)
+    assert (event.asset_key, event.passed) == (TABLE, False)
+    again_context = dg.build_sensor_context(
+        instance=caught_up.instance, cursor=first.cursor, resources={"s3": S3Resource()}
+    )
+    with again_context as context:
+        assert isinstance(sensor(context), dg.SkipReason)
+
+
+def test_a_table_is_on_time_again_when_the_checkpoint_has_come_near(caught_up: Seen) -> None:
+    now = int(time.time() * 1000) << 18
+    metadata = caught_up.bucket / "metadata"
+    before = metadata.read_text()
+    metadata.write_text(json.dumps({"checkpoint-ts": now}))
+    try:
+        sensor = freshness_sensor(Source(caught_up.settings, caught_up.lake))
+        with dg.build_sensor_context(
+            instance=caught_up.instance, cursor='{"filt.t": false}', resources={"s3": S3Resource()}
+        ) as context:
+            told = sensor(context)
+    finally:
+        metadata.write_text(before)
+    assert isinstance(told, dg.SensorResult)
+    assert [event.passed for event in told.asset_events if isinstance(event, dg.AssetCheckEvaluation)] == [True]

@@ -1,0 +1,210 @@
+"""Order and overlap in Dagster itself, on Spark and Iceberg: failing versions, runs side by side, runs that linger."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.test_utils import create_run_for_test
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from pyspark.sql import SparkSession
+
+from cdc_assets.defs import build_changefeed_defs
+from cdc_assets.defs.assets import _needed
+from cdc_assets.defs.events import RunEvents
+from cdc_assets.lake.state import LakeState
+from cdc_assets.model.progress import Phase
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import Step
+from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.pipeline.outcome import Progressing
+from cdc_assets.planning.partitions import parse_partition_key
+from cdc_assets.planning.plan import Plan
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]  # Dagster says what is new in it
+
+NAME = "little"
+V2, V3 = FIRST + 100, FIRST + 200
+
+
+class Place:
+    """A little feed, a lake and an instance; runs are executed in this process."""
+
+    def __init__(self, directory: Path, instance: dg.DagsterInstance, **settings: Any) -> None:
+        self.feed = LittleFeed(directory)
+        self.lake = LakeSettings.from_warehouse(directory / "lake")
+        self.instance = instance
+        self.defs = build_changefeed_defs(self.feed.settings(NAME, **settings), self.lake)
+
+    def three_versions(self) -> Path:
+        """Return the file of the second version's rows."""
+        self.feed.create("s.t")
+        self.feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
+        self.feed.ddl("s.t", V2, "TRUNCATE TABLE `t`", 11)
+        second = self.feed.rows("s.t", V2, [("I", V2 + 1, 2, "b")])
+        self.feed.ddl("s.t", V3, "TRUNCATE TABLE `t`", 11)
+        self.feed.rows("s.t", V3, [("I", V3 + 1, 3, "c")])
+        self.feed.publish(V3 + 10)
+        self.instance.add_dynamic_partitions(f"cdc_{NAME}", [self.key(version) for version in (FIRST, V2, V3)])
+        return second
+
+    def key(self, version: int) -> str:
+        return f"s.t@{version:020d}"
+
+    def partition(self, version: int) -> dg.ExecuteInProcessResult:
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        chosen = [dg.AssetKey([NAME, asset]) for asset in ("ddl", "dml")]
+        return job.execute_in_process(
+            partition_key=self.key(version), asset_selection=chosen, instance=self.instance, raise_on_error=False
+        )
+
+    def catch_up(self, **config: Any) -> dg.ExecuteInProcessResult:
+        job = self.defs.resolve_job_def(f"{NAME}_catch_up")
+        told = {"ops": {f"{NAME}_catch_up_tables": {"config": config}}}
+        return job.execute_in_process(run_config=told, instance=self.instance, raise_on_error=False)
+
+    def values(self, table: str = "t") -> dict[int, str]:
+        rows = LakeState(self.lake, NAME).read(TableId("s", table)).to_pylist()
+        return {row["id"]: row["v"] for row in rows}
+
+    def windows(self, run: dg.ExecuteInProcessResult, asset: str) -> list[str | None]:
+        found = run.get_asset_materialization_events()
+        return [event.partition for event in found if event.asset_key == dg.AssetKey([NAME, asset])]
+
+
+def reason_of(run: dg.ExecuteInProcessResult) -> str:
+    (failed,) = [event for event in run.all_events if event.is_step_failure]
+    told = failed.step_failure_data.user_failure_data
+    assert told is not None
+    return str(told.description)
+
+
+def test_a_failed_version_stops_its_successor_by_name_and_running_both_again_is_safe(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    place = Place(tmp_path, instance)
+    second = place.three_versions()
+    whole = second.read_bytes()
+    second.write_bytes(whole.replace(b",2,", b",two,"))
+    last = place.partition(V3)
+    assert not last.success
+    assert f"version {V3} waits for {place.key(V2)}, which is held" in reason_of(last)
+    assert second.name in reason_of(last)
+    assert place.key(V3) not in place.instance.get_materialized_partitions(dg.AssetKey([NAME, "dml"]))
+    second.write_bytes(whole)
+    assert place.partition(V3).success
+    assert place.partition(V2).success
+    assert place.values() == {3: "c"}
+
+
+def test_a_partition_that_comes_in_between_the_steps_of_a_run_over_all_tables_changes_nothing(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path, instance)
+    place.three_versions()
+    between: list[str] = []
+    told = RunEvents.after
+
+    def after(self: RunEvents, step: Step, plan: Plan, table: Progressing) -> None:
+        told(self, step, plan, table)
+        if not between:
+            between.append(place.key(V2))
+            settings = place.feed.settings(NAME)
+            with open_pipeline(settings, place.lake, None, lambda: spark, fuse=False) as other:
+                other.apply("other", lambda planned: _needed(planned, parse_partition_key(place.key(V2)), Phase.ROWS))
+
+    monkeypatch.setattr(RunEvents, "after", after)
+    assert place.catch_up().success
+    assert between == [place.key(V2)]
+    assert place.values() == {3: "c"}
+
+
+def test_a_run_that_lingers_takes_later_windows_new_tables_and_their_partitions(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    place = Place(tmp_path, instance, run_lingers_seconds=12, sensor_interval_seconds=1)
+    place.feed.create("s.t")
+    place.feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
+    place.feed.publish(FIRST + 10)
+
+    first = threading.Event()
+
+    def later() -> None:
+        first.wait(120)
+        place.feed.rows("s.t", FIRST, [("I", FIRST + 11, 2, "b")])
+        place.feed.create("s.new", FIRST + 12)
+        place.feed.rows("s.new", FIRST + 12, [("I", FIRST + 13, 1, "n")])
+        place.feed.publish(FIRST + 20)
+
+    appear = threading.Thread(target=later)
+    appear.start()
+    # The first window's events are in the instance while the run goes on.
+    watch = threading.Thread(target=lambda: _until_materialized(instance, place.key(FIRST), first))
+    watch.start()
+    run = place.catch_up(linger=True)
+    appear.join()
+    watch.join()
+    assert run.success
+    assert place.values() == {1: "a", 2: "b"}
+    assert place.values("new") == {1: "n"}
+    assert place.windows(run, "dml").count(place.key(FIRST)) == 2
+    assert f"s.new@{FIRST + 12:020d}" in instance.get_dynamic_partitions(f"cdc_{NAME}")
+
+
+def _until_materialized(instance: dg.DagsterInstance, key: str, seen: threading.Event) -> None:
+    for _ in range(600):
+        if key in instance.get_materialized_partitions(dg.AssetKey([NAME, "dml"])):
+            seen.set()
+            return
+        threading.Event().wait(0.1)
+
+
+def test_a_run_does_not_linger_while_others_wait(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    place = Place(tmp_path, instance, run_lingers_seconds=3600)
+    place.three_versions()
+    location = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="cdc_assets.definitions"))
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), "another")
+    waits = dg.DagsterRunStatus.QUEUED
+    create_run_for_test(instance, job_name="another", status=waits, remote_job_origin=origin)
+    assert place.catch_up(linger=True).success
+    assert place.values() == {3: "c"}
+
+
+def test_a_table_that_stops_leaves_the_others_and_their_next_windows_alone(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    place = Place(tmp_path, instance)
+    for name in ("good", "bad"):
+        place.feed.create(f"s.{name}")
+        place.feed.rows(f"s.{name}", FIRST, [("I", FIRST + 1, 1, name)])
+    place.feed.publish(FIRST + 10)
+    assert place.catch_up().success
+    bad = place.feed.rows("s.bad", FIRST, [("I", FIRST + 11, 2, "x")])
+    bad.write_bytes(bad.read_bytes().replace(b",2,", b",two,"))
+    place.feed.rows("s.good", FIRST, [("I", FIRST + 11, 2, "x")])
+    place.feed.publish(FIRST + 20)
+    run = place.catch_up()
+    assert not run.success
+    assert reason_of(run).startswith("s.bad: ")
+    assert place.values("good") == {1: "good", 2: "x"}
+    assert place.values("bad") == {1: "bad"}
+
+
+def test_a_table_nobody_knows_is_refused_with_those_that_are_known(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    place = Place(tmp_path, instance)
+    place.three_versions()
+    run = place.catch_up(tables=["s.other@1"])
+    (failed,) = [event for event in run.all_events if event.is_step_failure]
+    error = failed.step_failure_data.error
+    assert error is not None
+    assert f"s.t@{FIRST}" in str(error)

@@ -1,0 +1,417 @@
+"""The sensor as a reconciler: what it asks for, when it rests, and what a tick costs. No run is carried out here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.events import EngineEventData
+from dagster._core.test_utils import create_run_for_test
+from dagster_shared.error import SerializableErrorInfo
+
+from cdc_assets.defs import keys
+from cdc_assets.defs import sensor as sensor_module
+from cdc_assets.defs.catch_up import catch_up_job
+from cdc_assets.defs.resources import S3Credentials, Source
+from cdc_assets.defs.sensor import MAX_NEW_KEYS, Cursor, checkpoint_sensor
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import wall_clock_ms
+from cdc_assets.planning.partitions import format_table
+from cdc_assets.planning.run_batches import Asked
+from cdc_assets.run_coordinator import TABLE_TAG, table_of
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+
+JOB = "little_catch_up"
+SOON = wall_clock_ms(FIRST) // 1000 + 60
+"""A minute after the feed's first TSO, in seconds since 1970."""
+
+
+class Watched:
+    """A feed, an instance, and a sensor whose clock the test turns."""
+
+    def __init__(self, directory: Path, instance: dg.DagsterInstance, **settings: Any) -> None:
+        self.feed = LittleFeed(directory)
+        self.instance = instance
+        self.now = SOON
+        self.cursor: str | None = None
+        self.source = Source(self.feed.settings(**settings), LakeSettings.from_warehouse(directory / "lake"))
+        self.partitions = dg.DynamicPartitionsDefinition(name="cdc_little")
+        self._sensor = checkpoint_sensor(
+            self.source, self.partitions, catch_up_job(self.source, JOB), "little", lambda: self.now
+        )
+
+    def tables(self, count: int, size: int = 1) -> None:
+        for number in range(count):
+            self.feed.create(f"s.t{number}")
+            self.feed.rows(f"s.t{number}", FIRST, [("I", FIRST + 1, key, "x" * 30) for key in range(size)])
+        self.feed.publish(FIRST + 10)
+
+    def tick(self, seconds: int = 0) -> dg.SensorResult | dg.SkipReason:
+        self.now += seconds
+        with dg.build_sensor_context(self.instance, cursor=self.cursor, resources={"s3": S3Credentials()}) as context:
+            result = self._sensor(context)
+        assert isinstance(result, (dg.SensorResult, dg.SkipReason))
+        if isinstance(result, dg.SensorResult):
+            self.cursor = result.cursor
+        return result
+
+    def asked(self, seconds: int = 0) -> list[dict[str, Any]]:
+        """Return the configurations of the runs that a tick asks for, with their attempts."""
+        result = self.tick(seconds)
+        requests = (result.run_requests or []) if isinstance(result, dg.SensorResult) else []
+        return [{**_config(request), "attempt": request.tags["cdc/attempt"]} for request in requests]
+
+    def begin(self, config: dict[str, Any], status: dg.DagsterRunStatus = dg.DagsterRunStatus.STARTED) -> str:
+        given = {key: config[key] for key in ("tables", "leave") if key in config}
+        run = create_run_for_test(
+            self.instance,
+            job_name=JOB,
+            status=status,
+            tags={"cdc/changefeed": "little"},
+            run_config={"ops": {f"{JOB}_tables": {"config": given}}},
+        )
+        return str(run.run_id)
+
+
+def _config(request: dg.RunRequest) -> dict[str, Any]:
+    found: dict[str, Any] = request.run_config["ops"][f"{JOB}_tables"]["config"]
+    return found
+
+
+def why(result: dg.SensorResult | dg.SkipReason) -> str:
+    reason = result.skip_reason if isinstance(result, dg.SensorResult) else result
+    assert reason is not None
+    return f"{reason.skip_message}"
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def watched(tmp_path: Path, instance: dg.DagsterInstance) -> Watched:
+    return Watched(tmp_path, instance)
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def test_without_a_checkpoint_the_sensor_says_what_it_waits_for(watched: Watched) -> None:
+    assert "metadata" in why(watched.tick())
+
+
+def test_a_few_tables_share_one_run_that_takes_all_and_lingers(watched: Watched) -> None:
+    watched.tables(3)
+    assert watched.asked() == [{"tables": [], "leave": [], "linger": True, "attempt": "1"}]
+
+
+def test_a_table_with_much_to_read_has_a_run_of_its_own(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    watched = Watched(tmp_path, instance, run_bytes=2000)
+    watched.tables(2)
+    watched.feed.create("s.large")
+    watched.feed.rows("s.large", FIRST, [("I", FIRST + 1, key, "x" * 30) for key in range(200)])
+    large = f"s.large@{FIRST}"
+    rest, own = sorted(watched.asked(), key=lambda config: len(config["tables"]))
+    assert (rest["tables"], rest["leave"]) == ([], [large])
+    assert (own["tables"], own["leave"]) == ([large], [])
+
+
+@pytest.mark.parametrize("name", ["t@1", "größe", "a b"])
+def test_a_run_for_one_table_waits_for_runs_of_its_partitions(
+    name: str, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    watched = Watched(tmp_path, instance, run_bytes=2000)
+    watched.tables(1)
+    watched.feed.create(f"s.{name}")
+    watched.feed.rows(f"s.{name}", FIRST, [("I", FIRST + 1, key, "x" * 30) for key in range(200)])
+    result = watched.tick()
+    assert isinstance(result, dg.SensorResult)
+    (told,) = (request.tags[TABLE_TAG] for request in result.run_requests or [] if TABLE_TAG in request.tags)
+    assert told in {table_of(key) for added in result.dynamic_partitions_requests or [] for key in added.partition_keys}
+    assert told == format_table(TableId("s", name))
+
+
+def test_many_tables_are_asked_for_in_chunks_and_only_so_many_runs_at_once(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    watched = Watched(tmp_path, instance, run_tables=10, runs_at_once=2)
+    watched.tables(35)
+    first = watched.asked()
+    assert [len(config["tables"]) for config in first] == [10, 10]
+    for config in first:
+        watched.begin(config)
+    assert watched.asked(5) == []
+
+
+def test_what_a_run_takes_is_not_asked_for_while_it_lasts(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    watched = Watched(tmp_path, instance, run_tables=2)
+    watched.tables(3)
+    first = watched.asked()[0]
+    watched.begin(first)
+    watched.feed.publish(FIRST + 20)
+    taken = {table for config in watched.asked(5) for table in config["tables"]}
+    assert not taken & set(first["tables"])
+
+
+def test_a_run_of_a_partition_keeps_its_table_busy(watched: Watched) -> None:
+    watched.tables(2)
+    tags = {"cdc/changefeed": "little", "dagster/partition": f"s.t0@{FIRST:020d}"}
+    create_run_for_test(watched.instance, job_name="__ASSET_JOB", status=dg.DagsterRunStatus.STARTED, tags=tags)
+    (config,) = watched.asked()
+    assert config["leave"] == [f"s.t0@{FIRST}"]
+
+
+def test_a_table_is_left_alone_for_its_interval_after_a_run(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    watched = Watched(tmp_path, instance, table_interval_seconds=300)
+    watched.tables(1)
+    (config,) = watched.asked()
+    run_id = watched.begin(config)
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    instance.report_run_failed(run)
+    record = instance.get_run_record_by_id(run_id)
+    assert record is not None
+    assert record.end_time is not None
+    watched.now = int(record.end_time)
+    watched.feed.publish(FIRST + 20)
+    assert watched.asked(200) == []
+    assert len(watched.asked(200)) == 1
+
+
+# --- failing tables ---------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_does_not_move_rests_longer_each_time_and_is_never_given_up(watched: Watched) -> None:
+    watched.tables(1)
+    watched.asked()
+    rests = []
+    for number in range(9):
+        watched.feed.publish(FIRST + 20 + number)
+        rest = min(60 << number, 3600)
+        early, late = watched.asked(rest - 1), watched.asked(1)
+        rests.append((len(early), [config["attempt"] for config in late]))
+    assert rests == [(0, [str(number + 2)]) for number in range(9)]
+
+
+def test_the_same_checkpoint_is_tried_again_as_well(watched: Watched) -> None:
+    watched.tables(1)
+    attempts = [config["attempt"] for _ in range(8) for config in watched.asked(30)]
+    assert attempts[:3] == ["1", "2", "3"]
+
+
+def test_a_resting_table_does_not_block_a_new_one(watched: Watched) -> None:
+    watched.tables(1)
+    watched.asked()
+    watched.feed.create("s.new", FIRST + 15)
+    watched.feed.publish(FIRST + 20)
+    (config,) = watched.asked(10)
+    assert (config["tables"], config["leave"], config["attempt"]) == ([], [f"s.t0@{FIRST}"], "1")
+
+
+def test_run_keys_differ_for_every_attempt(watched: Watched) -> None:
+    watched.tables(1)
+    keys = []
+    for _ in range(6):
+        result = watched.tick(200)
+        if isinstance(result, dg.SensorResult):
+            keys += [request.run_key for request in result.run_requests or []]
+    assert len(keys) > 2
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_hold_is_asked_for_once_so_that_somebody_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    watched = Watched(tmp_path, instance, policies={"create table": "hold"})
+    watched.tables(1)
+    assert len(watched.asked()) == 1
+    with watched.source.pipeline(S3Credentials()) as pipeline:
+        pipeline.settle("the run")
+    watched.feed.publish(FIRST + 20)
+    assert watched.asked(100) == []
+    assert "1 table is on hold" in why(watched.tick(100))
+    watched.tick()
+    assert "1 table is on hold" in why(watched.tick(10))
+
+
+def failed(watched: Watched, config: dict[str, Any], reason: str) -> None:
+    """Let a run that the sensor asked for end as one does whose tables stop."""
+
+    @dg.op(name=f"{JOB}_tables", config_schema={"tables": [str], "leave": [str]})
+    def stops() -> None:
+        raise dg.Failure(reason, allow_retries=False)
+
+    @dg.job(name=JOB, tags={"cdc/changefeed": "little"})
+    def job() -> None:
+        stops()
+
+    given = {key: config[key] for key in ("tables", "leave")}
+    run_config = {"ops": {f"{JOB}_tables": {"config": given}}}
+    job.execute_in_process(run_config=run_config, instance=watched.instance, raise_on_error=False)
+
+
+def never_loaded(watched: Watched, config: dict[str, Any], reason: str) -> None:
+    """Let a run end as one does whose process finds no definitions."""
+    run = watched.instance.get_run_by_id(watched.begin(config, dg.DagsterRunStatus.STARTING))
+    assert run is not None
+    error = SerializableErrorInfo(reason, [], "DagsterInvalidDefinitionError")
+    watched.instance.report_engine_event("the process ended", run, EngineEventData.engine_error(error))
+    watched.instance.report_run_failed(run)
+
+
+def test_a_tick_tells_what_waits_after_a_failed_run_until_it_is_tried_again(watched: Watched) -> None:
+    watched.tables(2)
+    (config,) = watched.asked()
+    failed(watched, config, "s.t9: a hold\ns.t1: line 7 is no INT")
+    again = "2 tables wait after a failed run, to be tried again at 2026-03-31 00:00:03.000Z: s.t1: line 7 is no INT"
+    told = [why(watched.tick(20)) for _ in range(2)]
+    assert all(again in sentence for sentence in told), told
+    watched.feed.publish(FIRST + 20)
+    assert again in why(watched.tick(10))
+    (config,) = watched.asked(40)
+    assert config["attempt"] == "2"
+    watched.begin(config)
+    assert "1 run of this changefeed under way" in why(watched.tick(5))
+
+
+def test_a_tick_tells_why_a_run_never_came_to_its_first_step(watched: Watched) -> None:
+    watched.tables(1)
+    (config,) = watched.asked()
+    never_loaded(watched, config, '"lake_South Side" is not a valid name in Dagster')
+    told = why(watched.tick(20))
+    assert "1 table waits after a failed run" in told
+    assert '"lake_South Side" is not a valid name in Dagster' in told
+
+
+def test_a_tick_tells_the_reason_of_each_of_a_few_runs_once_and_in_short(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    watched = Watched(tmp_path, instance, run_tables=1, runs_at_once=4)
+    watched.tables(4)
+    for number, config in enumerate(watched.asked()):
+        failed(watched, config, f"the disk is full, says {number // 3}" + "." * 1000)
+    told = why(watched.tick(20))
+    assert "4 tables wait after a failed run" in told
+    assert told.count("the disk is full") == 2
+    assert len(told) < 1000
+    assert len(watched.cursor or "") < 2000
+
+
+def test_a_busy_tick_tells_what_waits_beside_the_runs(watched: Watched) -> None:
+    watched.tables(1)
+    (config,) = watched.asked()
+    failed(watched, config, "s.t0: line 7 is no INT")
+    watched.feed.create("s.new", FIRST + 15)
+    watched.feed.publish(FIRST + 20)
+    (config,) = watched.asked(10)
+    watched.begin(config)
+    told = why(watched.tick(5))
+    assert "1 run of this changefeed under way; 1 table waits after a failed run" in told
+    assert "line 7 is no INT" in told
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def test_only_new_partitions_are_added(watched: Watched) -> None:
+    watched.tables(2)
+    first = watched.tick()
+    assert isinstance(first, dg.SensorResult)
+    (added,) = first.dynamic_partitions_requests or []
+    watched.instance.add_dynamic_partitions("cdc_little", added.partition_keys)
+    watched.feed.create("s.new", FIRST + 15)
+    watched.feed.publish(FIRST + 20)
+    second = watched.tick(10)
+    assert isinstance(second, dg.SensorResult)
+    (added,) = second.dynamic_partitions_requests or []
+    assert list(added.partition_keys) == [f"s.new@{FIRST + 15:020d}"]
+
+
+def test_many_partitions_are_added_at_once(watched: Watched) -> None:
+    watched.tables(MAX_NEW_KEYS + 1)
+    result = watched.tick()
+    assert isinstance(result, dg.SensorResult)
+    assert not result.dynamic_partitions_requests
+    assert len(watched.instance.get_dynamic_partitions("cdc_little")) == MAX_NEW_KEYS + 1
+
+
+def test_keys_are_added_in_pieces_that_a_statement_can_take(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "KEYS_AT_ONCE", 2)
+    wanted = [f"s.t{number}@{FIRST:020d}" for number in range(5)]
+    keys.add_keys(instance, "little", wanted[:1])
+    keys.add_keys(instance, "little", wanted)
+    assert sorted(instance.get_dynamic_partitions("cdc_little")) == wanted
+
+
+def test_two_thousand_tables_are_taken_in_by_chunks_with_a_small_cursor(watched: Watched) -> None:
+    watched.tables(2000)
+    asked = watched.asked()
+    assert [len(config["tables"]) for config in asked] == [500, 500]
+    assert len(watched.instance.get_dynamic_partitions("cdc_little")) == 2000
+    assert len(watched.cursor or "") < 8000
+
+
+# --- idle ticks and lag -----------------------------------------------------------------------------------------------
+
+
+def test_an_idle_tick_reads_the_checkpoint_and_nothing_else(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched.feed.publish(FIRST)
+    watched.tick()
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("an idle tick lists nothing and opens no lake")
+
+    monkeypatch.setattr(Changefeed, "listing", never)
+    monkeypatch.setattr(Source, "pipeline", never)
+    monkeypatch.setattr(sensor_module, "_Underway", never)
+    assert "nothing is due" in why(watched.tick(10))
+
+
+def test_the_same_checkpoint_is_looked_at_again_in_the_end(watched: Watched) -> None:
+    watched.feed.publish(FIRST)
+    watched.tick()
+    watched.feed.create("s.late", FIRST)  # the old architecture publishes a checkpoint before the DDL at it
+    assert watched.asked(30) == []
+    assert len(watched.asked(600)) == 1
+
+
+def test_a_checkpoint_that_does_not_move_is_told_and_logged_as_lag(watched: Watched) -> None:
+    watched.feed.publish(FIRST)
+    assert "stalled" not in why(watched.tick())
+    result = watched.tick(3600)
+    assert "is 61.0 min behind the clock, more than " in why(result)
+    assert "seems to be stalled" in why(result)
+    assert isinstance(result, dg.SensorResult)
+    (observation,) = result.asset_events
+    assert isinstance(observation, dg.AssetObservation)
+    assert observation.asset_key == dg.AssetKey(["little", "bucket"])
+    lag = observation.metadata["checkpoint_lag_seconds"].value
+    assert lag == pytest.approx(3660, abs=1)
+    watched.feed.publish(FIRST + (3660 << 18) * 1000)
+    assert "stalled" not in why(watched.tick(5))
+
+
+def test_the_lag_is_logged_now_and_then_only(watched: Watched) -> None:
+    watched.feed.publish(FIRST)
+    logged = [watched.tick(100) for _ in range(5)]
+    assert sum(isinstance(result, dg.SensorResult) and bool(result.asset_events) for result in logged) == 2
+
+
+# --- the cursor -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "12345", "[]", '{"checkpoint": 1, "open": true, "attempt": 3}', "{"])
+def test_a_cursor_of_another_kind_counts_as_none(text: str) -> None:
+    assert Cursor.parse(text) == Cursor()
+
+
+def test_a_cursor_comes_back_as_it_was() -> None:
+    cursor = Cursor(7, 8, 9, True, "1 table is on hold", (Asked(1, 2, ("abcdef", "ghijkl")), Asked(3, 1, ("mnopqr",))))
+    assert Cursor.parse(cursor.format()) == cursor

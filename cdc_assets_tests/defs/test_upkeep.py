@@ -1,0 +1,139 @@
+"""The jobs that rebuild and maintain, and their command lines, over a recorded changefeed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from cdc_assets.cli import commands
+from cdc_assets.defs import build_changefeed_defs
+from cdc_assets.lake import Lake
+from cdc_assets.lake.state import LakeState
+from cdc_assets_tests.cases import Case
+from cdc_assets_tests.defs.test_assets import NAME, Location
+from cdc_assets_tests.operations.test_maintenance import EAGER
+
+pytestmark = [
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore"),  # Dagster says what is new in it
+]
+
+
+@pytest.fixture
+def location(tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession) -> Location:
+    made = Location(Case("I_update_keys_clustered").config("csv-cf4"), tmp_path, instance)
+    made.settings = made.settings.model_copy(update={"maintenance": EAGER})
+    made.defs = build_changefeed_defs(made.settings, made.lake)
+    made.catch_up()
+    return made
+
+
+def run(location: Location, job: str, **config: Any) -> dg.ExecuteInProcessResult:
+    given = {"ops": {f"{NAME}_{job}_tables": {"config": config}}}
+    defined = location.defs.resolve_job_def(f"{NAME}_{job}")
+    return defined.execute_in_process(run_config=given, instance=location.instance, raise_on_error=False)
+
+
+def lose_rows(location: Location, spark: SparkSession) -> None:
+    lake = Lake(location.lake, NAME, lambda: spark)
+    for name in sorted(lake.names()):
+        with lake._sessions.step() as session:
+            session.sql(f"DELETE FROM {session.name(lake.state.named(name).identifier)} WHERE _cdc_commit_ts > 0")
+    lake.close()
+
+
+def observation_of(event: dg.DagsterEvent) -> Any:
+    """The observation that an event tells, None for any other event."""
+    data: Any = event.event_specific_data
+    return data.asset_observation if event.event_type == dg.DagsterEventType.ASSET_OBSERVATION else None
+
+
+def failure_of(result: dg.ExecuteInProcessResult) -> str:
+    (event,) = result.get_step_failure_events()
+    return str(event.step_failure_data.error)
+
+
+def test_a_rebuild_from_the_launch_form_makes_every_table_equal_again(location: Location, spark: SparkSession) -> None:
+    lose_rows(location, spark)
+    assert location.differences()
+    result = run(location, "rebuild", every_table=True)
+    assert result.success
+    assert location.differences() == []
+    told = result.get_asset_materialization_events()
+    assert len(told) == len(LakeState(location.lake, NAME).tables())
+    assert all(event.materialization.metadata["rebuilt"].value is True for event in told)
+
+
+@pytest.mark.parametrize("config", [{}, {"tables": ["a.b"], "every_table": True}])
+def test_a_rebuild_of_nothing_or_of_two_things_at_once_is_refused(location: Location, config: dict[str, Any]) -> None:
+    result = run(location, "rebuild", **config)
+    assert "expected one of the two" in failure_of(result)
+
+
+def test_a_rebuild_without_a_file_of_the_history_is_refused_and_names_it(location: Location) -> None:
+    path = max(location.bucket.rglob("CDC*.csv"))
+    path.unlink()
+    result = run(location, "rebuild", every_table=True)
+    assert f"{path.relative_to(location.bucket).as_posix()} was there once and is gone" in failure_of(result)
+    assert location.differences() == []
+
+
+def test_the_schedule_asks_for_a_run_while_something_is_due_and_the_run_tells_before_and_after(
+    location: Location, spark: SparkSession
+) -> None:
+    lake = Lake(location.lake, NAME, lambda: spark)
+    name = min(lake.names())
+    with lake._sessions.step() as session:
+        table = session.name(lake.state.named(name).identifier)
+        for _ in range(3):
+            session.sql(f"INSERT INTO {table} SELECT * FROM {table} LIMIT 0")
+            session.sql(
+                f"MERGE INTO {table} t USING (SELECT * FROM {table} LIMIT 1) s ON t._cdc_commit_ts = -1 "
+                "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *"
+            )
+    lake.close()
+    schedule = location.defs.resolve_schedule_def(f"{NAME}_maintenance")
+    resources = {"s3": (location.defs.resources or {})["s3"]}
+
+    def tick() -> Any:
+        context = dg.build_schedule_context(instance=location.instance, resources=resources)
+        return schedule.evaluate_tick(context)
+
+    assert len(tick().run_requests) == 1
+    result = run(location, "maintain")
+    assert result.success
+    (seen,) = [
+        one
+        for one in map(observation_of, result.all_events)
+        if one is not None and one.asset_key == dg.AssetKey(["lake", name.schema, name.table])
+    ]
+    assert seen.metadata["data_files_before"].value > seen.metadata["data_files"].value == 1
+    assert tick().skip_message == f"nothing is due for {len(LakeState(location.lake, NAME).tables())} tables"
+
+
+def test_the_command_line_tells_what_is_due_without_doing_it(location: Location) -> None:
+    given = ["--sink-uri", location.settings.sink_uri.get_secret_value(), "--name", NAME]
+    given += ["--warehouse", location.lake.warehouse]
+    if location.settings.changefeed_config:
+        given += ["--config", str(location.settings.changefeed_config)]
+    done = CliRunner().invoke(commands, ["maintain", "--dry-run", "--json", *given], catch_exceptions=False)
+    (told,) = json.loads(done.output)
+    assert told["changefeed"] == NAME
+    assert told["idle"] + len(told["tables"]) == len(LakeState(location.lake, NAME).tables())
+
+
+def test_the_command_line_wants_to_know_which_tables_to_rebuild(location: Location) -> None:
+    with pytest.raises(Exception, match="Name the tables to rebuild, or give --all"):
+        CliRunner().invoke(
+            commands,
+            ["rebuild", "--sink-uri", "/nowhere?protocol=csv", "--warehouse", "/nowhere"],
+            catch_exceptions=False,
+            standalone_mode=False,
+        )

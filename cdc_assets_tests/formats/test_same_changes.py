@@ -1,0 +1,59 @@
+"""Whatever the format and its options, a recorded history decodes to the same changes: one corpus, many formats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdc_assets.decoding.window import decode_window
+from cdc_assets.formats import COMMIT_TS, OP
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.planning.plan import plan
+from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets_tests.cases import Case, Config, cases
+
+Change = tuple[str, int, tuple[tuple[str, Any], ...]]
+
+
+def entering(config: Config) -> set[Change]:
+    """Return the rows that enter tables: (life, commit-ts, values by name); rows that come twice count once."""
+    settings = config.settings()
+    feed = Changefeed(settings)
+    found: set[Change] = set()
+    for step in plan(feed.listing(), {}, fuse=False).steps:
+        if not isinstance(step, ApplyRows):
+            continue
+        window = decode_window(step, settings.sink_options, feed.opener.read)
+        assert window.report.reject_count == 0, window.report.rejects
+        names = sorted(column.name for column in step.schema.stored)
+        for row in window.changes.to_pylist():
+            if row[OP] > 0:
+                values = tuple((name, str(row[name])) for name in names)
+                found.add((str(step.life.born_as), row[COMMIT_TS], values))
+    return found
+
+
+def comparable(case: Case) -> list[Config]:
+    """The configurations whose rows carry commit-ts and all columns, and none of which lost files."""
+    return [
+        config
+        for config in case.configs
+        if config.options.has_commit_ts and config.options.enable_partition_separator and not config.hidden_columns
+    ]
+
+
+CASES = [
+    pytest.param(case, id=str(case), marks=pytest.mark.soak if case.name == "H_bank" else ())
+    for case in cases()
+    if len(comparable(case)) > 1
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_configuration_of_a_case_decodes_to_the_same_changes(case: Case) -> None:
+    reference, *others = comparable(case)
+    wanted = entering(reference)
+    for other in others:
+        found = entering(other)
+        assert (found - wanted, wanted - found) == (set(), set()), f"{other} beside {reference}"

@@ -1,0 +1,249 @@
+"""Many windows in one process: open files, threads, connections and caches do not grow with them."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.defs.resources import Source
+from cdc_assets.lake import Lake, state
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.opening import open_ledger
+from cdc_assets.operations.status import kept_releases, lake_status, quarantined_records, row_counts
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, from_flags
+from cdc_assets.sources.storage_sink.changefeed import Changefeed, schema_checksum
+from cdc_assets_tests.memory_lake import MemoryLake
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+
+VERSION = 465283339517952001
+NAME = TableId("shop", "orders")
+TOML = '[sink]\nprotocol = "csv"\n[sink.csv]\ninclude-commit-ts = true\n'
+
+
+class Feed:
+    """A changefeed of one table that goes on: each window inserts a row, changes one and deletes one of long ago."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.window = 0
+        columns = [
+            {"ColumnName": "id", "ColumnType": "BIGINT", "ColumnNullable": "false", "ColumnIsPk": "true"},
+            {"ColumnName": "note", "ColumnType": "VARCHAR", "ColumnPrecision": "20"},
+        ]
+        schema = {
+            "Table": NAME.table,
+            "Schema": NAME.schema,
+            "Version": 1,
+            "TableVersion": VERSION,
+            "Query": "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY, `note` VARCHAR(20))",
+            "Type": 3,
+            "TableColumns": columns,
+            "TableColumnsTotal": len(columns),
+        }
+        self.table = directory / "feed" / NAME.schema / NAME.table
+        (self.table / "meta").mkdir(parents=True)
+        (self.table / str(VERSION)).mkdir()
+        name = f"schema_{VERSION}_{schema_checksum(schema):010d}.json"
+        (self.table / "meta" / name).write_text(json.dumps(schema))
+        (directory / "changefeed.toml").write_text(TOML)
+
+    @property
+    def settings(self) -> ChangefeedSettings:
+        uri = f"{self.directory / 'feed'}?protocol=csv&date-separator=none"
+        (settings,) = from_flags(sink_uri=uri, config=self.directory / "changefeed.toml").changefeeds
+        return settings
+
+    def advance(self) -> None:
+        """Write the next window's file and publish its checkpoint."""
+        self.window += 1
+        n, ts = self.window, VERSION + self.window
+        lines = [("I", n, "new"), ("U", max(1, n - 1), "changed")] + ([("D", n - 5, "gone")] if n > 6 else [])
+        text = "".join(f'"{op}","orders","shop",{ts},{key},"{note}"\r\n' for op, key, note in lines)
+        (self.table / str(VERSION) / f"CDC{n:020d}.csv").write_text(text)
+        (self.directory / "feed" / "metadata").write_text(json.dumps({"checkpoint-ts": ts}))
+
+    @property
+    def keys(self) -> list[int]:
+        """The keys that the source holds."""
+        return [key for key in range(1, self.window + 1) if key == 1 or key > self.window - 5]
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a process holds. Files and connections by what they are open to, objects by type."""
+
+    files: Counter[str]
+    threads: int
+    objects: Counter[str]
+    java_threads: int = 0
+    java_files: int = 0
+    java_heap_bytes: int = 0
+
+
+def use(spark: SparkSession | None = None) -> Use:
+    gc.collect()
+    objects = Counter(
+        f"{type(one).__module__}.{type(one).__name__}"
+        for one in gc.get_objects()
+        if str(type(one).__module__).startswith(("cdc_assets.", "sqlalchemy.engine", "sqlite3", "pyiceberg"))
+    )
+    if spark is None:
+        return Use(_open_files("self"), threading.active_count(), objects)
+    jvm: Any = spark._jvm
+    for _ in range(3):
+        jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    threads = _java_threads(jvm.java.lang.management.ManagementFactory.getThreadMXBean())
+    files = _open_files(str(jvm.java.lang.ProcessHandle.current().pid()))
+    heap = int(runtime.totalMemory() - runtime.freeMemory())
+    return Use(_open_files("self"), threading.active_count(), objects, threads, sum(files.values()), heap)
+
+
+POOLS = (
+    "shuffle-exchange-",
+    "ResultQueryStageExecution-",
+    "QueryStageCreator-",
+    "block-manager-",
+    "iceberg-hadoopfileio-",
+)
+"""Pools of Spark and Iceberg: they grow with the pace of queries to a bound, and most shrink after a minute without."""
+
+
+def _java_threads(threads: Any) -> int:
+    infos = (info for info in threads.getThreadInfo(threads.getAllThreadIds()) if info is not None)
+    return sum(not str(info.getThreadName()).startswith(POOLS) for info in infos)
+
+
+def _open_files(process: str) -> Counter[str]:
+    """The open files of a process; nothing where there is no /proc."""
+    found = Counter[str]()
+    place = Path("/proc") / process / "fd"
+    for fd in place.iterdir() if place.exists() else ():
+        try:
+            found[os.readlink(fd).partition(":")[0].rpartition("/")[2]] += 1
+        except OSError:  # closed meanwhile
+            continue
+    return found
+
+
+def grown(early: Use, late: Use, windows: int) -> list[str]:
+    """Name what grew by more than a fifth of the windows between two looks; a leak grows by all of them."""
+    bound, found = windows // 5, list[str]()
+    for kind in ("files", "objects"):
+        more = getattr(late, kind) - getattr(early, kind)
+        found += [f"{name}: {n} more {kind}" for name, n in more.items() if n > bound]
+    for what in ("threads", "java_threads", "java_files"):
+        more = getattr(late, what) - getattr(early, what)
+        if more > bound:
+            found.append(f"{what}: {more} more")
+    return found
+
+
+def _run(pipeline: Pipeline, feed: Feed, windows: int) -> None:
+    for _ in range(windows):
+        feed.advance()
+        outcome = pipeline.apply(f"run-{feed.window}")
+        assert outcome.complete, outcome
+    del outcome
+
+
+def _keys(lake: Any) -> list[int]:
+    return sorted(lake.read(NAME).column("id").to_pylist())
+
+
+def test_sixty_windows_without_spark_leave_nothing_open_and_nothing_behind(tmp_path: Path) -> None:
+    feed, lake, ledger = Feed(tmp_path), MemoryLake(), Ledger(f"sqlite:///{tmp_path}/ledger.db")
+    pipeline = Pipeline(feed.settings, Changefeed(feed.settings), lake, ledger)
+    _run(pipeline, feed, 20)
+    early = use()
+    _run(pipeline, feed, 40)
+    assert grown(early, use(), 40) == []
+    assert _keys(lake) == feed.keys
+    ledger.close()
+
+
+@pytest.mark.parametrize("windows", [30, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+def test_many_windows_on_spark_leave_nothing_open_and_nothing_behind(
+    windows: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    feed, ledger = Feed(tmp_path), Ledger(f"sqlite:///{tmp_path}/ledger.db")
+    lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "default", lambda: spark)
+    pipeline = Pipeline(feed.settings, Changefeed(feed.settings), lake, ledger)
+    _run(pipeline, feed, 10)
+    early = use(spark)
+    _run(pipeline, feed, windows)
+    late = use(spark)
+    cached = {"cdc_assets.lake.state._Read", "cdc_assets.lake.state.Held", "cdc_assets.lake.label.Label"}
+    cached |= {f"cdc_assets.model.{name}" for name in ("Progress", "Life", "TableId")}
+    assert [one for one in grown(early, late, windows) if one.partition(":")[0] not in cached] == []
+    assert late.java_heap_bytes - early.java_heap_bytes < 100 << 20
+    assert _keys(lake) == feed.keys
+    lake.close()
+    ledger.close()
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="without /proc nobody tells what is open")
+def test_open_and_closed_lakes_give_everything_back(spark: SparkSession, tmp_path: Path) -> None:
+    feed = Feed(tmp_path)
+
+    def window() -> None:
+        ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
+        lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "default", lambda: spark)
+        _run(Pipeline(feed.settings, Changefeed(feed.settings), lake, ledger), feed, 1)
+        lake.close()
+        ledger.close()
+
+    for _ in range(3):
+        window()
+    early = use(spark)
+    for _ in range(10):
+        window()
+    late = use(spark)
+    assert {name: late.files[name] for name in ("catalog.db", "ledger.db")} == {"catalog.db": 0, "ledger.db": 0}
+    assert late.java_threads - early.java_threads < 10
+    assert late.java_files - early.java_files < 10
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="without /proc nobody tells what is open")
+def test_who_only_looks_into_a_lake_leaves_no_connection_open(tmp_path: Path) -> None:
+    feed, warehouse = Feed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
+    with open_ledger(warehouse) as ledger:
+        _run(Pipeline(feed.settings, Changefeed(feed.settings), MemoryLake(), ledger), feed, 1)
+    looks: list[Callable[[], object]] = [
+        Source(feed.settings, warehouse).held_tables,
+        lambda: row_counts(warehouse, feed.settings),
+        lambda: lake_status(warehouse),
+        lambda: quarantined_records(warehouse, feed.settings.name),
+        lambda: kept_releases(warehouse, feed.settings.name),
+    ]
+    early = use().files["catalog.db"]
+    gc.disable()  # it would close what is left open, at some time
+    try:
+        for look in looks:
+            look()
+            assert _open_files("self")["catalog.db"] == early
+    finally:
+        gc.enable()
+
+
+def test_what_was_read_of_tables_is_forgotten_once_they_have_newer_states(
+    open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = open_lake()
+    lake.applied()
+    monkeypatch.setattr(state, "_cache", dict.fromkeys((f"old-{number}" for number in range(5000)), None))
+    lake.applied()
+    assert len(state._cache) <= 1000

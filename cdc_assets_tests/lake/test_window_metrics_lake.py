@@ -1,0 +1,55 @@
+"""Row arithmetic on the real lake: every kind of window adds up, and a table that somebody else wrote to does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.lake import Lake
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.window_metrics import Account, account_of
+from cdc_assets_tests.lake.test_tables import OPTIONS, ORDERS, SCHEMA, Source
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def applied(source: Source, hi: int, *rows: tuple[object, ...]) -> Account:
+    step, opener = source.window(hi, list(rows))
+    staged = source.lake.stage(step, OPTIONS, opener)
+    return account_of(step, staged.rows, staged.report, source.lake.commit(step, staged), 0.0, 1.0)
+
+
+def test_loads_updates_deletes_and_empty_windows_add_up(lake: Lake) -> None:
+    orders = Source(lake)
+    told = [
+        applied(orders, 200, ("I", 110, 1, "a"), ("I", 111, 2, "b"), ("I", 112, 3, "c")),
+        applied(orders, 300, ("U", 210, 1, "A"), ("D", 220, 2, "b"), ("I", 230, 4, "d")),
+        applied(orders, 400, ("I", 310, 5, "e"), ("D", 320, 5, "e")),
+        applied(orders, 500),
+    ]
+    counts = [(one.rows_before, one.inserted, one.updated, one.deleted, one.rows_after, one.entering) for one in told]
+    assert counts == [(0, 3, 0, 0, 3, 3), (3, 1, 1, 1, 3, 2), (3, 0, 0, 0, 3, 0), (3, 0, 0, 0, 3, 0)]
+    assert [one.mismatch for one in told] == [""] * 4
+
+
+def test_a_table_without_key_adds_up(lake: Lake) -> None:
+    clicks = Source(lake, TableId("shop", "clicks"), replace(SCHEMA, key=()))
+    told = [
+        applied(clicks, 200, ("I", 110, 1, "a"), ("I", 111, 1, "a"), ("I", 112, 2, "b")),
+        applied(clicks, 300, ("D", 210, 1, "a"), ("I", 220, 3, "c")),
+    ]
+    assert [(one.rows_before, one.rows_after) for one in told] == [(0, 3), (3, 3)]
+    assert [one.mismatch for one in told] == ["", ""]
+
+
+def test_a_row_that_somebody_wrote_twice_is_found_out_by_the_next_change_of_it(lake: Lake, spark: SparkSession) -> None:
+    orders = Source(lake)
+    assert applied(orders, 200, ("I", 110, 1, "a"), ("I", 111, 2, "b")).mismatch == ""
+    with lake._sessions.step() as session:
+        name = session.name(lake.state.named(ORDERS).identifier)
+        session.spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE id = 1")
+    lake.applied()
+    wrong = applied(orders, 300, ("U", 210, 1, "A"))
+    assert "had to bring 1 rows and brought 2" in wrong.mismatch

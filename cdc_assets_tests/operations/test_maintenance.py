@@ -1,0 +1,451 @@
+"""Maintenance: only what is due, nothing that is needed, and the same rows and progress afterwards."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.lake import Lake, commit, maintenance
+from cdc_assets.lake.label import Label
+from cdc_assets.lake.maintenance import Upkeep
+from cdc_assets.lake.swap import Rebuilds, Ticket
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Life, Phase, Progress
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import CreateTable, DropTable, ExchangePartition
+from cdc_assets.operations.maintenance import MOVE_HEADS, Maintained, maintain
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.maintenance import Chores, SnapshotFact, TableFacts, chores, expirable, open_exchanges
+from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
+from cdc_assets_tests.cases import Config
+from cdc_assets_tests.kills import checkpoints, leftovers, named
+from cdc_assets_tests.lake.test_races import overtake
+from cdc_assets_tests.lake.test_tables import OPTIONS, Source, _id_below
+from cdc_assets_tests.replay import _AsOf, compare
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+
+DAY = 86_400_000
+EAGER = MaintenanceSettings(
+    small_files=2, manifests=4, snapshot_days=0.05, snapshots_kept=1, expire_at_least=1, deleted_share=0.01
+)
+"""Everything is due as soon as there is anything to do."""
+
+
+def later_ms(days: float = 10) -> int:
+    return int(time.time() * 1000 + days * DAY)
+
+
+# --- the policy -------------------------------------------------------------------------------------------------------
+
+
+def facts(**given: Any) -> TableFacts:
+    plain = TableFacts("shop.orders", Life(TableId("shop", "orders"), 1), 5_000, 1, 1 << 20, 1, 0, 0, 1, 4096)
+    return replace(plain, **given)
+
+
+SNAPSHOTS = st.builds(
+    SnapshotFact,
+    id=st.integers(1, 10**6),
+    made_ms=st.integers(0, 20 * DAY),
+    labelled=st.booleans(),
+    referenced=st.booleans(),
+)
+SETTINGS = st.builds(
+    MaintenanceSettings,
+    snapshot_days=st.floats(0.05, 30),
+    snapshots_kept=st.integers(1, 12),
+    expire_at_least=st.integers(1, 5),
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> TableFacts:
+    snapshots = draw(st.lists(SNAPSHOTS, max_size=25, unique_by=lambda one: one.id))
+    cut = draw(st.integers(0, len(snapshots)))
+    ids = [one.id for one in snapshots]
+    needed = frozenset(draw(st.sets(st.sampled_from(ids), max_size=2))) if ids else frozenset()
+    return facts(lineage=tuple(snapshots[:cut]), strays=tuple(snapshots[cut:]), needed=needed)
+
+
+@given(histories(), SETTINGS, st.integers(0, 40 * DAY))
+def test_what_is_needed_referenced_or_young_never_expires_nor_does_the_newest_label(
+    history: TableFacts, settings: MaintenanceSettings, now: int
+) -> None:
+    gone = set(expirable(history, settings, now))
+    for one in (*history.lineage, *history.strays):
+        if one.referenced or one.id in history.needed or one.made_ms > now - settings.snapshot_days * DAY:
+            assert one.id not in gone
+    newest = next((one for one in history.lineage if one.labelled), None)
+    assert newest is None or newest.id not in gone
+    assert not gone & {one.id for one in history.lineage[: settings.snapshots_kept]}
+
+
+@given(histories(), SETTINGS, st.integers(0, 40 * DAY))
+def test_the_lineage_that_is_left_is_one_piece_from_the_newest_on(
+    history: TableFacts, settings: MaintenanceSettings, now: int
+) -> None:
+    gone = set(expirable(history, settings, now))
+    kept = [one for one in history.lineage if one.id not in gone]
+    assert tuple(kept) == history.lineage[: len(kept)]
+
+
+@given(histories(), SETTINGS, st.integers(0, 40 * DAY))
+def test_after_an_expiry_nothing_more_expires(history: TableFacts, settings: MaintenanceSettings, now: int) -> None:
+    gone = set(expirable(history, settings, now))
+    left = replace(
+        history,
+        lineage=tuple(one for one in history.lineage if one.id not in gone),
+        strays=tuple(one for one in history.strays if one.id not in gone),
+    )
+    assert expirable(left, settings, now) == ()
+
+
+@pytest.mark.parametrize(
+    ("given_", "due"),
+    [
+        ({}, Chores()),
+        ({"small_files": 12}, Chores(compact=True)),
+        ({"small_files": 11}, Chores()),
+        ({"rows": 90_000, "deleted_rows": 10_000}, Chores(compact=True)),
+        ({"rows": 91_000, "deleted_rows": 9_000}, Chores()),
+        ({"rows": 10, "deleted_rows": 999}, Chores()),
+        ({"manifests": 20, "manifest_bytes": 20 << 12}, Chores(manifests=True)),
+        ({"manifests": 20, "manifest_bytes": 200 << 20}, Chores()),
+        ({"swept_ms": 97 * DAY}, Chores(orphans=True)),
+        ({"swept_ms": 97 * DAY + 1}, Chores()),
+    ],
+)
+def test_each_chore_is_due_from_its_threshold_on_and_not_before(given_: dict[str, Any], due: Chores) -> None:
+    assert chores(facts(**{"swept_ms": 100 * DAY, **given_}), MaintenanceSettings(), 100 * DAY) == due
+
+
+def test_a_table_that_was_looked_after_tells_what_each_figure_was_and_is() -> None:
+    before = facts(data_files=17, data_bytes=900, delete_files=3, strays=(SnapshotFact(1, 0), SnapshotFact(2, 0)))
+    done = Maintained(before, facts(data_files=1, data_bytes=800), Chores(compact=True))
+    assert dict(zip(MOVE_HEADS, done.moves, strict=True)) == {
+        "files": "17 → 1",
+        "bytes": "900 → 800",
+        "deletes": "3 → 0",
+        "snapshots": "2 → 0",
+    }
+
+
+def test_a_table_without_snapshots_has_nothing_due() -> None:
+    assert not chores(facts(lineage=(), rows=0, data_files=0), MaintenanceSettings(), 100 * DAY)
+
+
+# --- on Iceberg -------------------------------------------------------------------------------------------------------
+
+
+def tended(lake: Lake, days: float = 10, exchanges: Mapping[Life, frozenset[int]] | None = None) -> TableFacts:
+    """Do what is due for all tables, and return the facts of `shop.orders` afterwards."""
+    keeper = Upkeep(lake, EAGER)
+    for one in keeper.facts(exchanges):
+        keeper.carry_out(one, chores(one, EAGER, later_ms(days)), later_ms(days))
+    return next(one for one in keeper.facts(exchanges) if one.table == "shop.orders")
+
+
+def busy(lake: Lake, windows: int = 5) -> Source:
+    """A table with as many small windows, each of which adds a row, updates one, and deletes one."""
+    orders = Source(lake)
+    orders.apply(200, [("I", 110 + n, n, "first") for n in range(20)])
+    for n in range(windows):
+        ts = 300 + 10 * n
+        orders.apply(ts + 9, [("I", ts, 100 + n, "new"), ("U", ts + 1, n, f"v{n}"), ("D", ts + 2, 19 - n, "first")])
+    return orders
+
+
+def test_many_small_windows_become_one_file_without_deletes_with_the_same_rows_and_progress(lake: Lake) -> None:
+    orders = busy(lake)
+    rows, applied = orders.rows(), lake.applied()[orders.life]
+    before = Upkeep(lake, EAGER).facts()[0]
+    assert before.small_files > 5
+    after = tended(lake)
+    assert (after.data_files, after.delete_files, after.deleted_rows) == (1, 0, 0)
+    assert after.rows == before.rows == len(rows)
+    assert after.snapshots < before.snapshots
+    assert after.manifests <= before.manifests
+    assert orders.rows() == rows
+    assert lake.applied()[orders.life] == applied
+    orders.apply(900, [("U", 810, 100, "after")])
+    assert (100, "after") in orders.rows()
+
+
+def test_a_second_run_finds_nothing_due_and_commits_nothing(lake: Lake) -> None:
+    orders = busy(lake)
+    tended(lake)
+    place = lake.state.find(orders.life).metadata_location
+    one = next(one for one in Upkeep(lake, EAGER).facts() if one.table == "shop.orders")
+    assert not chores(one, EAGER, later_ms())
+    tended(lake)
+    assert lake.state.find(orders.life).metadata_location == place
+
+
+def test_the_newest_labelled_snapshot_stays_behind_the_compactions(lake: Lake) -> None:
+    orders = busy(lake)
+    tended(lake)
+    line = lake.state.file(lake.state.find(orders.life).metadata_location).lineage()
+    labels = [Label.parse(one.summary) for one in line]
+    assert [label.progress.tso for label in labels if label] == [349]
+
+
+def test_a_thread_that_never_used_spark_may_compact(lake: Lake) -> None:
+    busy(lake)
+    keeper = Upkeep(lake, EAGER)
+    (one,) = keeper.facts()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(keeper.carry_out, one, Chores(compact=True), later_ms()).result()
+    assert keeper.facts()[0].data_files == 1
+
+
+def expire_all(lake: Lake, orders: Source) -> None:
+    """What another tool does to a table: only the newest snapshot stays."""
+    with lake._sessions.step() as session:
+        table = session.load(lake.state.find(orders.life).identifier)
+        expiring = table.expireSnapshots().expireOlderThan(int(time.time() * 1000) + DAY).retainLast(1)
+        expiring.commit()
+
+
+def compact_as_another_tool(lake: Lake, orders: Source) -> None:
+    with lake._sessions.step() as session:
+        maintenance._compact(session, session.load(lake.state.find(orders.life).identifier), EAGER)
+
+
+def test_progress_outlives_every_labelled_snapshot_once_it_was_maintained(lake: Lake) -> None:
+    orders = busy(lake)
+    applied, rows = lake.applied()[orders.life], orders.rows()
+    tended(lake)
+    expire_all(lake, orders)
+    line = lake.state.file(lake.state.find(orders.life).metadata_location).lineage()
+    assert [Label.parse(one.summary) for one in line] == [None]
+    assert lake.applied()[orders.life] == applied
+    assert orders.rows() == rows
+    orders.apply(900, [("I", 810, 7777, "after")])
+    assert lake.applied()[orders.life].progress == Progress(900, Phase.ROWS)
+
+
+def test_a_newer_label_wins_over_what_maintenance_wrote_down(lake: Lake) -> None:
+    orders = busy(lake)
+    tended(lake)
+    orders.apply(900, [("I", 810, 7777, "after")])
+    assert lake.applied()[orders.life].progress == Progress(900, Phase.ROWS)
+    compact_as_another_tool(lake, orders)
+    assert lake.applied()[orders.life].progress == Progress(900, Phase.ROWS)
+
+
+def test_a_table_whose_newer_labels_were_lost_does_not_go_back_to_what_was_written_down(lake: Lake) -> None:
+    orders = busy(lake)
+    tended(lake)
+    orders.apply(900, [("I", 810, 7777, "after")])
+    compact_as_another_tool(lake, orders)
+    expire_all(lake, orders)
+    assert orders.life not in lake.applied()
+    with pytest.raises(TableHeld, match=r"shop\.orders tells no progress: .* Drop it, and rebuild shop\.orders"):
+        lake.run(CreateTable(orders.life, 100, orders.name, orders.schema))
+
+
+def test_snapshots_that_an_open_exchange_reads_stay_while_it_is_open(lake: Lake) -> None:
+    orders = Source(lake)
+    orders.apply(200, [("I", 110, 1, "low"), ("I", 111, 9, "high")])
+    other = Source(lake, TableId("shop", "other"), at=101)
+    other.apply(200, [("I", 120, 2, "theirs")])
+    predicate = _id_below(5)
+    steps = [
+        ExchangePartition(orders.life, other.life, 250, predicate, True, orders.schema),
+        ExchangePartition(other.life, orders.life, 250, predicate, False, other.schema),
+    ]
+    lake.run(steps[0])
+    for n in range(4):
+        orders.apply(300 + n, [("U", 300 + n, 9, f"v{n}")])
+    exchanges = {orders.life: frozenset({250})}
+    tended(lake, exchanges=exchanges)
+    tended(lake, exchanges=exchanges)
+    lake.run(steps[1])
+    assert other.rows() == [(1, "low")]
+    assert len(Upkeep(lake, EAGER).facts()[0].lineage) > tended(lake).snapshots
+
+
+def test_files_that_nothing_refers_to_go_once_they_are_old_and_stages_with_them(lake: Lake) -> None:
+    orders = busy(lake, 1)
+    data = Path(lake.state.find(orders.life).location) / "data"
+    old, young = data / "00000-stray.parquet", data / "00001-being-written.parquet"
+    for file in (old, young):
+        file.write_bytes(b"PAR1")
+    os.utime(old, (0, 0))
+    stage = Path(lake.settings.warehouse) / "_cdc_stage" / "1000-dead"
+    stage.mkdir(parents=True)
+    keeper = Upkeep(lake, EAGER)
+    (one,) = [one for one in keeper.facts() if one.table == "shop.orders"]
+    assert keeper.carry_out(one, Chores(orphans=True), int(time.time() * 1000)) == 1
+    assert (old.exists(), young.exists()) == (False, True)
+    Rebuilds(lake).touch(Ticket("lives", "", "run", 0.0, 0.0))
+    Source(Rebuilds(lake).begin("lives"))
+    Source(Rebuilds(lake).begin("orphan"))
+    assert keeper.sweep() == (1, 1)
+    assert not stage.exists()
+    assert len(orders.rows()) == 20
+    Rebuilds(lake).end("lives")
+
+
+def test_the_lakes_own_tables_are_looked_after_too(lake: Lake) -> None:
+    for at in (100, 110, 120):
+        orders = Source(lake, at=at)
+        lake.run(DropTable(orders.life, at + 5))
+        lake.purge(orders.life)
+    keeper = Upkeep(lake, EAGER)
+    (before,) = [one for one in keeper.facts() if one.table == "_cdc.tombstones"]
+    assert before.small_files == 3
+    keeper.carry_out(before, chores(before, EAGER, later_ms()), later_ms())
+    (after,) = [one for one in keeper.facts() if one.table == "_cdc.tombstones"]
+    assert (after.data_files, after.rows) == (1, 3)
+    assert len(lake.state.tombstones()) == 3
+
+
+# --- beside a writer --------------------------------------------------------------------------------------------------
+
+
+def newer(orders: Source, lake: Lake) -> None:
+    step, files = orders.window(900, [("U", 800, 1, "newer"), ("D", 801, 2, "x"), ("I", 802, 500, "newer")])
+    lake.commit(step, lake.stage(step, OPTIONS, files))
+
+
+def test_a_compaction_that_a_window_overtook_is_made_again_on_top_of_it(
+    open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, writer = open_lake(), open_lake()
+    orders = busy(lake)
+    overtake(monkeypatch, maintenance, "_compact", lambda: newer(orders, writer))
+    keeper = Upkeep(lake, EAGER)
+    (one,) = keeper.facts()
+    keeper.carry_out(one, Chores(compact=True), later_ms())
+    assert {(1, "newer"), (500, "newer")} <= set(orders.rows())
+    assert 2 not in {row[0] for row in orders.rows()}
+    assert lake.applied()[orders.life].progress == Progress(900, Phase.ROWS)
+    assert keeper.facts()[0].delete_files == 0
+
+
+def test_a_window_that_a_compaction_overtook_is_told_and_right_when_it_is_done_again(
+    open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, other = open_lake(), open_lake()
+    orders = busy(lake)
+    overtake(monkeypatch, commit, "_staged", lambda: compact_as_another_tool(other, orders))
+    with pytest.raises(TableMoved):
+        newer(orders, lake)
+    lake.applied()
+    newer(orders, lake)
+    assert {(1, "newer"), (500, "newer")} <= set(orders.rows())
+    assert len(orders.rows()) == 20 + 5 - 5 - 1 + 1
+
+
+def test_a_compaction_that_is_never_left_alone_stops_with_the_table_right(
+    open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, writer = open_lake(), open_lake()
+    orders = busy(lake)
+    original, moment = maintenance._compact, [900]
+
+    def overtaken(*args: Any) -> None:
+        ts = moment[0] = moment[0] + 10
+        step, files = orders.window(ts, [("U", ts, 1, f"at {ts}")])
+        writer.commit(step, writer.stage(step, OPTIONS, files))
+        original(*args)
+
+    monkeypatch.setattr(maintenance, "_compact", overtaken)
+    monkeypatch.setattr(maintenance, "_ATTEMPTS", 2)
+    keeper = Upkeep(lake, EAGER)
+    with pytest.raises(TableMoved):
+        keeper.carry_out(keeper.facts()[0], Chores(compact=True), later_ms())
+    assert (1, f"at {moment[0]}") in orders.rows()
+    assert len(orders.rows()) == 20
+
+
+def test_a_writer_and_maintenance_that_run_at_once_both_end_with_every_row_there_once(
+    open_lake: Callable[..., Lake],
+) -> None:
+    lake, other = open_lake(), open_lake()
+    orders, over = busy(lake, 2), threading.Event()
+
+    def tend() -> None:
+        while not over.is_set():
+            with suppress(TableMoved):
+                tended(other, days=0)  # nobody may remove files of runs that are under way
+
+    thread = threading.Thread(target=tend)
+    thread.start()
+    try:
+        for n in range(6):
+            for attempt in range(8):
+                try:
+                    orders.apply(1000 + n, [("I", 1000 + n, 1000 + n, "x"), ("U", 1000 + n, 1, f"at {n}")])
+                    break
+                except TableMoved:
+                    assert attempt < 7
+                    lake.applied()
+    finally:
+        over.set()
+        thread.join()
+    assert len(orders.rows()) == 20 + 6
+    assert (1, "at 5") in orders.rows()
+    assert lake.applied()[orders.life].progress == Progress(1005, Phase.ROWS)
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+
+def pipeline_of(config: Config, bucket: Path, ts: int, lake: Lake, ledger: Ledger) -> Pipeline:
+    settings = config.settings(bucket).model_copy(update={"maintenance": EAGER})
+    return Pipeline(settings, _AsOf(settings, ts), lake, ledger)
+
+
+@pytest.mark.parametrize(
+    "feed", ["E_partitions/canal-ext", pytest.param("C_ddl_tables/csv-ts", marks=pytest.mark.soak)]
+)
+def test_a_lake_that_is_maintained_at_every_checkpoint_stays_equal_to_the_source(
+    feed: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    config = named(feed)
+    lake = Lake(LakeSettings.from_warehouse(tmp_path), "default", lambda: spark)
+    ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
+    for checkpoint in checkpoints(config, 3):
+        assert checkpoint.expected is not None
+        pipeline = pipeline_of(config, checkpoint.bucket, checkpoint.ts, lake, ledger)
+        outcome = pipeline.apply("run")
+        assert compare(config, checkpoint.expected, lake, outcome) == []
+        keeper = Upkeep(lake, EAGER)
+        done = maintain(pipeline, keeper, later_ms())
+        assert done.complete
+        assert done.tables
+        assert compare(config, checkpoint.expected, lake, outcome) == []
+    again = maintain(pipeline, keeper, later_ms())
+    assert again.tables == ()
+    assert again.idle > 0
+    assert leftovers(lake.state) == []
+    lake.close()
+    ledger.close()
+
+
+def test_every_exchange_is_open_until_the_partner_has_taken_it() -> None:
+    config = named("E_partitions/canal-ext")
+    (checkpoint,) = checkpoints(config, 1)
+    pipeline = pipeline_of(config, checkpoint.bucket, checkpoint.ts, None, Ledger("sqlite://"))  # type: ignore[arg-type]
+    pipeline.lake = type("Nothing", (), {"applied": lambda self: {}, "releases": lambda self: {}})()
+    _, planned = pipeline.look()
+    exchanges = [step for step in planned.steps if isinstance(step, ExchangePartition)]
+    assert exchanges
+    found = open_exchanges(planned, {})
+    assert {(step.other, step.at) for step in exchanges} == {(life, at) for life, ats in found.items() for at in ats}

@@ -1,0 +1,360 @@
+"""Records that do not fit are kept aside, the rest is applied, and a replay makes the table what it should be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from cdc_assets.errors import InputError
+from cdc_assets.formats.canal_json import json_lines
+from cdc_assets.formats.canal_json.records import find_tail
+from cdc_assets.lake import Lake
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.replay import Replayed, replay
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources.storage_sink.changefeed import Changefeed, schema_checksum
+from cdc_assets_tests.memory_lake import MemoryLake
+
+ORDERS = TableId("shop", "orders")
+COLUMNS = [
+    {
+        "ColumnName": "id",
+        "ColumnType": "BIGINT",
+        "ColumnPrecision": "20",
+        "ColumnNullable": "false",
+        "ColumnIsPk": "true",
+    },
+    {"ColumnName": "n", "ColumnType": "INT", "ColumnPrecision": "11"},
+]
+CREATE = "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY,`n` INT)"
+TOML = '[sink]\nterminator = "\\n"\n[sink.cloud-storage-config]\n[sink.csv]\ninclude-commit-ts = true\n'
+OLD_VALUES = "output-old-value = true\n"
+
+
+@dataclass
+class Bucket:
+    """A changefeed's prefix that a test writes, and the pipeline over it."""
+
+    path: Path
+    lake: Any = field(default_factory=MemoryLake)
+    ledger: Ledger = field(default_factory=lambda: Ledger("sqlite://"))
+    toml: str = TOML
+    extra: str = ""
+
+    def schema(self, version: int, query: str, kind: int, columns: list[dict[str, str]], table: str = "orders") -> None:
+        document: dict[str, Any] = {"Table": table, "Schema": "shop", "Version": 1, "TableVersion": version}
+        document |= {"Query": query, "Type": kind, "TableColumns": columns, "TableColumnsTotal": len(columns)}
+        name = f"schema_{version}_{schema_checksum(document):010d}.json"
+        self._write(f"shop/{table}/meta/{name}", json.dumps(document))
+
+    def data(self, version: int, number: int, *lines: str, table: str = "orders") -> str:
+        path = f"shop/{table}/{version}/CDC{number:020d}.csv"
+        self._write(path, "".join(line + "\n" for line in lines))
+        return path
+
+    def _write(self, path: str, text: str) -> None:
+        (self.path / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.path / path).write_text(text)
+
+    def settings(self, quarantine: bool = True) -> ChangefeedSettings:
+        config = self.path.parent / "changefeed.toml"
+        config.write_text(self.toml + self.extra)
+        uri = f"{self.path}?protocol=csv&date-separator=none"
+        return ChangefeedSettings(sink_uri=SecretStr(uri), changefeed_config=config, quarantine=quarantine)
+
+    def pipeline(self, quarantine: bool = True) -> Pipeline:
+        given = self.settings(quarantine)
+        return Pipeline(given, Changefeed(given), self.lake, self.ledger)
+
+    def apply(self, checkpoint: int, quarantine: bool = True) -> Outcome:
+        self._write("metadata", json.dumps({"checkpoint-ts": checkpoint}))
+        return self.pipeline(quarantine).apply("run-1")
+
+    def replay(self) -> tuple[Replayed, ...]:
+        return replay(self.pipeline())
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        found = self.lake.read(ORDERS).drop_columns(["_cdc_commit_ts"]).to_pylist()
+        return sorted((tuple(row.values()) for row in found), key=repr)
+
+    def kept(self) -> list[tuple[str, int]]:
+        return [(row.file.rsplit("/")[-1].lstrip("CD0"), row.line) for row in self.lake.quarantined()]
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Bucket:
+    made = Bucket(tmp_path / "feed")
+    made.schema(100, CREATE, 3, COLUMNS)
+    return made
+
+
+def row(op: str, ts: object, key: object, n: object, table: str = "orders") -> str:
+    return f'"{op}","{table}","shop",{ts},{key},{n}'
+
+
+def test_a_bad_record_goes_to_quarantine_and_the_rest_is_applied(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, "x5"), row("I", 112, 3, 7))
+    outcome = bucket.apply(200)
+    assert bucket.rows() == [(1, 5), (3, 7)]
+    assert [(t.state, t.quarantined) for t in outcome.tables] == [("applied", 1)]
+    (kept,) = bucket.lake.quarantined()
+    assert (kept.line, kept.column, kept.commit_ts, kept.schema_version, kept.lo) == (2, "n", 111, 100, 99)
+    assert kept.raw == row("I", 111, 2, "x5").encode()
+    assert '"x5" is not INT' in kept.reason
+
+
+def test_without_the_setting_nothing_of_the_window_is_written(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, "x5"))
+    outcome = bucket.apply(200, quarantine=False)
+    assert [table.state for table in outcome.tables] == ["held"]
+    assert bucket.rows() == []
+    assert bucket.kept() == []
+
+
+def test_a_record_that_fails_a_check_is_kept_with_its_bytes(bucket: Bucket) -> None:
+    columns = [COLUMNS[0], {"ColumnName": "n", "ColumnType": "TINYINT", "ColumnPrecision": "4"}]
+    bucket.schema(100, CREATE, 3, columns, table="tiny")
+    bucket.data(100, 1, row("I", 110, 1, 5, "tiny"), row("I", 111, 2, 128, "tiny"), table="tiny")
+    bucket.apply(200)
+    (kept,) = bucket.lake.quarantined()
+    assert kept.raw == row("I", 111, 2, 128, "tiny").encode()
+    assert kept.column == "n"
+
+
+def test_all_records_are_kept_however_many_there_are(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", 110, 0, 0), *(row("I", 111, n, "x") for n in range(1, 1501)))
+    bucket.apply(200)
+    assert len(bucket.kept()) == 1500
+
+
+def test_a_file_that_cannot_be_trusted_at_all_still_stops_its_table(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", 110, 1, 5, "other"))
+    outcome = bucket.apply(200)
+    assert [table.state for table in outcome.tables] == ["held"]
+    assert 'names the table "other"' in outcome.tables[0].reason
+    assert bucket.kept() == []
+
+
+TSO = 465283339439308972
+WHOLE, LAST = row("I", TSO + 10, 1, 5), row("I", TSO + 11, 2, 6)
+
+
+@pytest.mark.parametrize("left", range(1, len(LAST) + 1))
+def test_a_record_that_was_cut_off_anywhere_still_stops_its_table(tmp_path: Path, left: int) -> None:
+    bucket = Bucket(tmp_path / "feed")
+    bucket.schema(TSO, CREATE, 3, COLUMNS)
+    file = bucket.path / bucket.data(TSO, 1, WHOLE)
+    file.write_text(WHOLE + "\n" + LAST[:left])
+    assert [table.state for table in bucket.apply(TSO + 200).tables] == ["held"]
+    bucket.data(TSO, 2, WHOLE, LAST)
+    assert [table.state for table in bucket.apply(TSO + 200).tables] == ["applied"]
+    assert bucket.rows() == [(1, 5), (2, 6)]
+
+
+def test_half_a_json_object_is_as_old_as_its_millisecond() -> None:
+    whole = (
+        b'{"id":0,"database":"shop","table":"orders","pkNames":["id"],"isDdl":false,"type":"INSERT","es":1774915083040,'
+    )
+    tail = find_tail(json_lines.frame(whole + b'"ts":17', "\r\n"), "f.json", "\r\n")
+    assert tail is not None
+    assert tail.commit_ts == 1774915083040 << 18
+
+
+def test_the_same_records_are_kept_once_however_often_they_are_read(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", "no-ts", 1, 5), row("I", 110, 2, "x"), row("I", 250, 3, 1))
+    bucket.apply(200)
+    bucket.apply(300)
+    assert bucket.kept() == [("1.csv", 1), ("1.csv", 2)]
+
+
+def test_a_replay_after_a_fix_brings_the_row(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, "x5"))
+    bucket.apply(200)
+    bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, "55"))
+    (done,) = bucket.replay()
+    assert (done.rows, done.left, bucket.rows(), bucket.kept()) == (1, 0, [(1, 5), (2, 55)], [])
+
+
+def test_an_old_record_does_not_undo_newer_ones(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", 110, 1, "x"), row("I", 111, 2, "x"), row("I", 112, 3, "x"))
+    bucket.apply(200)
+    bucket.data(100, 2, row("U", 210, 1, 10), row("D", 220, 2, 0))
+    bucket.apply(300)
+    bucket.data(100, 1, row("I", 110, 1, 1), row("I", 111, 2, 2), row("I", 112, 3, 3))
+    bucket.replay()
+    assert bucket.rows() == [(1, 10), (3, 3)]
+
+
+def test_a_replay_of_a_record_that_still_does_not_fit_leaves_it_open(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", 110, 1, "x"), row("I", 111, 2, "y"))
+    bucket.apply(200)
+    bucket.data(100, 1, row("I", 110, 1, "x"), row("I", 111, 2, 4))
+    (done,) = bucket.replay()
+    assert (done.rows, done.left) == (1, 1)
+    assert bucket.kept() == [("1.csv", 1)]
+    assert bucket.rows() == [(2, 4)]
+
+
+def test_a_replay_without_a_fix_changes_nothing(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", 110, 1, "x"), row("I", 111, 2, 5))
+    bucket.apply(200)
+    assert [(done.rows, done.left) for done in bucket.replay()] == [(0, 1)]
+    assert bucket.rows() == [(2, 5)]
+
+
+def test_a_record_whose_key_was_not_readable_is_replayed_too(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", 110, "??", 1), row("I", 111, 2, 5))
+    bucket.data(100, 2, row("U", 150, 7, 9))
+    bucket.apply(200)
+    bucket.data(100, 1, row("I", 110, 7, 1), row("I", 111, 2, 5))
+    bucket.replay()
+    assert bucket.rows() == [(2, 5), (7, 9)]
+
+
+def test_a_replay_goes_over_columns_that_were_added_since(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", 110, 1, "x"), row("I", 111, 2, "x"))
+    wider = [*COLUMNS, {"ColumnName": "c", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnDefault": "3"}]
+    bucket.schema(150, "ALTER TABLE `orders` ADD COLUMN `c` INT DEFAULT 3", 5, wider)
+    bucket.data(150, 1, row("U", 160, 2, "6,8"))
+    bucket.apply(200)
+    bucket.data(100, 1, row("I", 110, 1, 4), row("I", 111, 2, 5))
+    bucket.replay()
+    assert bucket.rows() == [(1, 4, 3), (2, 6, 8)]
+
+
+def test_a_record_from_before_a_truncate_does_not_come_back(bucket: Bucket) -> None:
+    bucket.data(100, 1, row("I", 110, 1, "x"), row("I", 111, 2, 5))
+    bucket.schema(150, "TRUNCATE TABLE `orders`", 11, COLUMNS)
+    bucket.data(150, 1, row("I", 160, 2, 6))
+    bucket.apply(200)
+    bucket.data(100, 1, row("I", 110, 1, 4), row("I", 111, 2, 5))
+    (done,) = bucket.replay()
+    assert (done.left, bucket.rows()) == (0, [(2, 6)])
+
+
+def test_a_replay_refuses_when_files_are_gone_and_names_them(bucket: Bucket) -> None:
+    path = bucket.data(100, 1, row("I", 110, 1, "x"), row("I", 111, 2, 5))
+    later = bucket.data(100, 2, row("U", 150, 1, 7))
+    bucket.apply(200)
+    (bucket.path / later).unlink()
+    (done,) = bucket.replay()
+    assert later in done.reason
+    assert done.left == 1
+    bucket.data(100, 2, row("U", 150, 1, 7))
+    (bucket.path / path).unlink()
+    (done,) = bucket.replay()
+    assert path in done.reason
+    assert isinstance(done.error, InputError)
+
+
+def test_a_table_without_key_gets_what_the_record_adds(bucket: Bucket) -> None:
+    bucket.extra = OLD_VALUES
+    columns = [{"ColumnName": "id", "ColumnType": "BIGINT"}, COLUMNS[1]]
+    bucket.schema(100, "CREATE TABLE `orders` (`id` BIGINT,`n` INT)", 3, columns)
+    for stale in (bucket.path / "shop/orders/meta").iterdir():
+        if '"ColumnIsPk"' in stale.read_text():
+            stale.unlink()
+
+    def line(op: str, ts: int, key: int, n: object) -> str:
+        return f'"{op}","orders","shop",{ts},false,{key},{n}'
+
+    bucket.data(100, 1, line("I", 110, 1, 5), line("I", 111, 1, "x"), line("I", 112, 1, 5))
+    bucket.apply(200)
+    assert bucket.rows() == [(1, 5), (1, 5)]
+    bucket.data(100, 1, line("I", 110, 1, 5), line("I", 111, 1, 5), line("I", 112, 1, 5))
+    bucket.replay()
+    assert bucket.rows() == [(1, 5), (1, 5), (1, 5)]
+    assert bucket.replay() == ()
+
+
+CHANGES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from("IUD"), st.integers(0, 9), st.booleans()), max_size=12)
+
+
+@given(CHANGES, st.integers(1, 11))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_after_fix_and_replay_the_table_is_as_if_nothing_had_been_wrong(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, str, int, bool]], cut: int
+) -> None:
+    broken, whole = (Bucket(tmp_path_factory.mktemp("feed") / "feed") for _ in range(2))
+    for made, spoiled in ((broken, True), (whole, False)):
+        made.schema(100, CREATE, 3, COLUMNS)
+        lines = [
+            row(op, 110 + place, key, "x" if bad and spoiled else n) for place, (key, op, n, bad) in enumerate(changes)
+        ]
+        made.data(100, 1, row("I", 105, 99, 0), *lines[:cut])
+        made.apply(109 + cut)
+        made.data(100, 2, row("I", 300, 99, 0), *lines[cut:])
+        made.apply(400)
+    assert len(broken.kept()) == sum(bad for *_, bad in changes)
+    (broken.path / "shop").rename(broken.path.parent / "old")
+    (whole.path / "shop").rename(broken.path / "shop")
+    assert all(done.left == 0 for done in broken.replay())
+    assert broken.rows() == whole.rows()
+
+
+@pytest.mark.xdist_group("spark")
+def test_the_lake_keeps_lists_and_replays_records(tmp_path: Path, lake: Lake, open_lake: Callable[..., Lake]) -> None:
+    bucket = Bucket(tmp_path / "feed", lake)
+    bucket.schema(100, CREATE, 3, COLUMNS)
+    bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, "x"), row("I", 112, 3, "y"))
+    outcome = bucket.apply(200)
+    assert [(t.state, t.quarantined) for t in outcome.tables] == [("applied", 2)]
+    bucket.data(100, 2, row("U", 210, 2, 20))
+    bucket.apply(300)
+    assert bucket.rows() == [(1, 5), (2, 20)]
+    other = open_lake()
+    assert [(r.line, r.raw, r.run) for r in other.quarantined(raw=True)] == [
+        (2, row("I", 111, 2, "x").encode(), "run-1"),
+        (3, row("I", 112, 3, "y").encode(), "run-1"),
+    ]
+    bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, 2), row("I", 112, 3, 3))
+    (done,) = bucket.replay()
+    assert (done.rows, done.left, done.reason) == (2, 0, "")
+    assert bucket.rows() == [(1, 5), (2, 20), (3, 3)]
+    assert bucket.lake.quarantined() == ()
+    assert dict(bucket.lake.quarantined_counts()) == {}
+    assert [r.state for r in bucket.lake.quarantined(replayed=True)] == ["replayed", "replayed"]
+    assert lake.applied()[done.life].progress.tso == 300
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_replay_into_a_table_without_key_that_was_committed_is_not_committed_again(
+    tmp_path: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cdc_assets.lake import quarantine as records
+
+    bucket = Bucket(tmp_path / "feed", lake, extra=OLD_VALUES)
+    bucket.schema(
+        100,
+        "CREATE TABLE `orders` (`id` BIGINT,`n` INT)",
+        3,
+        [{"ColumnName": "id", "ColumnType": "BIGINT"}, COLUMNS[1]],
+    )
+    line = '"I","orders","shop",{},false,1,{}'.format
+    bucket.data(100, 1, line(110, 5), line(111, "x"))
+    bucket.apply(200)
+    bucket.data(100, 1, line(110, 5), line(111, 5))
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "close", crash)
+        with pytest.raises(KeyboardInterrupt):
+            bucket.replay()
+    assert bucket.rows() == [(1, 5), (1, 5)]
+    assert len(bucket.kept()) == 1
+    bucket.replay()
+    assert bucket.rows() == [(1, 5), (1, 5)]
+    assert bucket.kept() == []

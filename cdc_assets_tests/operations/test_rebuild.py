@@ -1,0 +1,300 @@
+"""Tables built aside from their history: equal to the source, swapped at once, refused where rows may be missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableMoved
+from cdc_assets.lake.swap import Ticket
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import StepResult
+from cdc_assets.model.splits import Listing
+from cdc_assets.operations.rebuild import Rebuilt, rebuild, refusals
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.cases import Checkpoint, Config, cases
+from cdc_assets_tests.kills import Killed, Trap, checkpoints, named, trapped
+from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.replay import _AsOf, compare
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@dataclass
+class MemoryRebuilds:
+    """Rebuilds over Arrow tables: same verbs as the real ones."""
+
+    live: MemoryLake
+    asides: dict[str, MemoryLake] = field(default_factory=dict)
+    open: dict[str, Ticket] = field(default_factory=dict)
+    made: dict[Life, str] = field(default_factory=dict)
+    before_swap: Callable[[Life], object] = lambda life: None
+
+    def tickets(self) -> Sequence[Ticket]:
+        return tuple(self.open.values())
+
+    def touch(self, ticket: Ticket) -> None:
+        self.open[ticket.token] = ticket
+
+    def begin(self, token: str) -> Any:
+        lake = self.asides.setdefault(token, MemoryLake())
+        lake.decided = self.live.decided
+        return lake
+
+    def swapped(self, life: Life, token: str) -> StepResult | None:
+        return StepResult() if self.made.get(life) == token else None
+
+    def swap(self, lake: MemoryLake, life: Life, token: str) -> StepResult:
+        self.before_swap(life)
+        mine, theirs = self.live.tables.get(life), lake.tables[life]
+        if mine is not None and mine.progress > theirs.progress:
+            raise TableMoved(str(life))
+        past = [] if mine is None else [*mine.past, (mine.ddl, mine.rows)]
+        self.live.tables[life] = dataclasses.replace(theirs, past=past)
+        self.made[life] = token
+        return StepResult()
+
+    def end(self, token: str) -> int:
+        self.open.pop(token, None)
+        return len(self.asides.pop(token, MemoryLake()).tables)
+
+    def end_stale(self) -> int:
+        return 0
+
+
+def pipeline_of(config: Config, checkpoint: Checkpoint, lake: Any, ledger: Ledger | None = None) -> Pipeline:
+    settings = config.settings(checkpoint.bucket)
+    return Pipeline(settings, _AsOf(settings, checkpoint.ts), lake, ledger or Ledger("sqlite://"))
+
+
+def damage(lake: MemoryLake) -> None:
+    """Lose every other row of every table."""
+    for table in lake.tables.values():
+        table.rows = table.rows.filter(pa.array([n % 2 == 1 for n in range(table.rows.num_rows)], pa.bool_()))
+
+
+# --- without Spark ----------------------------------------------------------------------------------------------------
+
+QUICK = {"C_ddl_tables/csv-ts", "E_partitions/canal-ext", "B_ddl_columns/csv-ts", "G_redelivery/csv-ts"}
+CONFIGS = [
+    pytest.param(config, id=str(config), marks=() if str(config) in QUICK else pytest.mark.soak)
+    for case in cases()
+    for config in case.configs
+    if checkpoints(config, 1)
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_table_that_begins_with_its_create_is_equal_to_the_source_after_a_rebuild(config: Config) -> None:
+    (checkpoint,) = checkpoints(config, 1)
+    assert checkpoint.expected is not None
+    lake = MemoryLake()
+    pipeline = pipeline_of(config, checkpoint, lake)
+    before = pipeline.apply("first")
+    stopped = {table.name for table in before.tables if table.state in ("held", "failed")}
+    damage(lake)
+    refused = set()
+    for life, held in pipeline.look()[1].history.lives.items():
+        if held.name is None:
+            continue
+        try:
+            rebuild(pipeline, MemoryRebuilds(lake), [str(life)], "again")
+        except RebuildRefused as error:
+            refused.add((held.name, str(error)))
+    assert [(name, why) for name, why in refused if "expected CREATE TABLE" not in why and name not in stopped] == []
+    outcome = pipeline.apply("after")
+    names = {str(name) for name, _ in refused}
+    found = compare(config, checkpoint.expected, lake, outcome)
+    assert [one for one in found if not one.startswith("  ") and one.split(":")[0] not in names] == []
+
+
+def first(name: str = "C_ddl_tables/csv-ts") -> tuple[Config, Checkpoint]:
+    config = named(name)
+    return config, checkpoints(config, 1)[0]
+
+
+def test_nothing_aside_is_left_and_the_journal_tells_each_swap() -> None:
+    config, checkpoint = first()
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    pipeline = pipeline_of(config, checkpoint, lake, ledger)
+    pipeline.apply("first")
+    rebuilds = MemoryRebuilds(lake)
+    done = rebuild(pipeline, rebuilds, (), "again")
+    assert not rebuilds.asides
+    assert not rebuilds.open
+    told = {entry.life for entry in ledger.journal("default") if entry.action == "rebuild"}
+    assert told == {str(one.life) for one in done}
+    assert {one.name for one in done} == lake.names()
+
+
+def test_a_table_that_a_writer_moves_on_is_brought_as_far_and_swapped_then() -> None:
+    config = named("G_redelivery/csv-ts")
+    early, late = checkpoints(config)[0], checkpoints(config)[-1]
+    lake = MemoryLake()
+    pipeline_of(config, early, lake).apply("first")
+    damage(lake)
+    pipeline = pipeline_of(config, late, lake)
+    assert isinstance(pipeline.feed, _AsOf)
+    pipeline.feed.checkpoint = early.ts
+    moved: list[Life] = []
+
+    def writer(life: Life) -> None:
+        if not moved:
+            moved.append(life)
+            pipeline.feed.checkpoint = late.ts  # type: ignore[attr-defined]
+            pipeline_of(config, late, lake).apply("the writer")
+
+    rebuild(pipeline, MemoryRebuilds(lake, before_swap=writer), (), "again")
+    assert moved
+    assert late.expected is not None
+    assert compare(config, late.expected, lake, pipeline.apply("after")) == []
+
+
+def test_a_writer_that_never_rests_stops_the_rebuild_with_its_own_rows_kept() -> None:
+    config, checkpoint = first("G_redelivery/csv-ts")
+    lake = MemoryLake()
+    pipeline = pipeline_of(config, checkpoint, lake)
+    pipeline.apply("first")
+    rows = {life: table.rows for life, table in lake.tables.items()}
+
+    def writer(life: Life) -> None:
+        table = lake.tables[life]
+        table.progress = dataclasses.replace(table.progress, tso=checkpoint.ts + 1)
+
+    with pytest.raises(TableMoved):
+        rebuild(pipeline, MemoryRebuilds(lake, before_swap=writer), (), "again")
+    assert {life: table.rows for life, table in lake.tables.items()} == rows
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_lake_that_fails_once_another_run_ended_the_rebuild_is_a_lost_race(ended: bool) -> None:
+    config = named("G_redelivery/csv-ts")
+    last = checkpoints(config)[-1]
+    lake = MemoryLake()
+    pipeline = pipeline_of(config, last, lake)
+    pipeline.apply("first")
+    rebuilds = MemoryRebuilds(lake)
+
+    def fail(life: Life) -> None:
+        if ended:
+            rebuilds.open.clear()
+        raise LakeUnavailable("no such file")
+
+    rebuilds.before_swap = fail
+    with pytest.raises(TableMoved if ended else LakeUnavailable, match="no such file"):
+        rebuild(pipeline, rebuilds, (), "second")
+
+
+def test_a_table_that_nobody_knows_is_refused_with_those_that_are_known() -> None:
+    config, checkpoint = first()
+    pipeline = pipeline_of(config, checkpoint, MemoryLake())
+    with pytest.raises(BadSettings, match=r"no table is called nobody\.knows; known are "):
+        rebuild(pipeline, MemoryRebuilds(MemoryLake()), ["nobody.knows"])
+
+
+@dataclass
+class Feed:
+    """A copy of a recorded bucket, applied once, whose files may go."""
+
+    config: Config
+    checkpoint: Checkpoint
+    directory: Path
+    lake: MemoryLake
+    ledger: Ledger
+
+    def pipeline(self, **given: Any) -> Pipeline:
+        settings = self.config.settings(self.directory, **given)
+        return Pipeline(settings, _AsOf(settings, self.checkpoint.ts), self.lake, self.ledger)
+
+    def files(self) -> list[str]:
+        return sorted(file.path for file in self.pipeline().look()[0].data_files)
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Feed:
+    config, checkpoint = first("G_redelivery/csv-ts")
+    shutil.copytree(checkpoint.bucket, tmp_path / "feed")
+    made = Feed(config, checkpoint, tmp_path / "feed", MemoryLake(), Ledger("sqlite://"))
+    made.pipeline().apply("first")
+    return made
+
+
+def refused(feed: Feed, match: str, **given: Any) -> None:
+    """Rebuild in vain: every table stays as it was, and nothing is aside."""
+    before = {life: (table.rows, table.progress) for life, table in feed.lake.tables.items()}
+    rebuilds = MemoryRebuilds(feed.lake)
+    with pytest.raises(RebuildRefused, match=match):
+        rebuild(feed.pipeline(**given), rebuilds)
+    assert {life: (table.rows, table.progress) for life, table in feed.lake.tables.items()} == before
+    assert not rebuilds.asides
+    assert not rebuilds.open
+
+
+def test_a_first_file_that_was_cleaned_up_is_refused_even_when_the_ledger_is_lost(feed: Feed) -> None:
+    path = next(path for path in feed.files() if len([p for p in feed.files() if p[:-12] == path[:-12]]) > 1)
+    (feed.directory / path).unlink()
+    feed.ledger = Ledger("sqlite://")
+    refused(feed, r"the files with the numbers 1 are not there")
+
+
+def test_a_last_file_that_the_ledger_knows_and_that_is_gone_is_refused(feed: Feed) -> None:
+    path = feed.files()[-1]
+    (feed.directory / path).unlink()
+    refused(feed, rf"{path} was there once and is gone")
+
+
+def test_a_schema_file_that_the_ledger_knows_and_that_is_gone_is_refused(feed: Feed) -> None:
+    listing, _ = feed.pipeline().look()
+    path = max(file.path for file in listing.schema_files if file.table.table)
+    (feed.directory / path).unlink()
+    refused(feed, r"was there once and is gone|no schema file")
+
+
+def test_records_in_quarantine_are_refused_until_they_are_replayed(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    life = next(iter(feed.lake.tables))
+    monkeypatch.setattr(feed.lake, "quarantined_counts", lambda: {life: 3})
+    refused(feed, r"3 records of .* are in quarantine")
+
+
+def test_a_table_that_outlived_the_changefeeds_own_clean_up_is_refused(feed: Feed) -> None:
+    pipeline = feed.pipeline()
+    options = dataclasses.replace(pipeline.settings.sink_options, file_expiration_days=1)
+    _, planned = pipeline.look()
+    old = dataclasses.replace(planned, checkpoint=planned.checkpoint + ((3 * 86_400_000) << 18))
+    told = refusals(_listing(pipeline), old, planned.history.lives, (), (), {}, {}, options.file_expiration_days)
+    assert len([one for one in told if "file-expiration-days" in one]) == len(planned.history.lives)
+
+
+def _listing(pipeline: Pipeline) -> Listing:
+    return pipeline.look()[0]
+
+
+def test_a_crash_at_any_place_is_followed_by_a_rebuild_that_goes_on(tmp_path: Path) -> None:
+    config, checkpoint = first("E_partitions/canal-ext")
+    assert checkpoint.expected is not None
+    lake = MemoryLake()
+    ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
+    pipeline = pipeline_of(config, checkpoint, lake, ledger)
+    pipeline.apply("first")
+    damage(lake)
+    done: tuple[Rebuilt, ...] = ()
+    rebuilds, killed = MemoryRebuilds(lake), set[str]()
+    while not done:
+        try:
+            with trapped(Trap(lambda number, name: name not in killed)) as trap:
+                done = rebuild(pipeline, rebuilds, (), "again")
+        except Killed:
+            killed.add(trap.killed)
+            assert len(rebuilds.asides) <= 1, "a second rebuild began, and the first was forgotten"
+    assert len(killed) > 10
+    assert not rebuilds.asides
+    assert compare(config, checkpoint.expected, lake, pipeline.apply("after")) == []
+    ledger.close()

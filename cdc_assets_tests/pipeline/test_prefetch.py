@@ -1,0 +1,52 @@
+"""Windows that are staged before their turn: each once, none left behind, and again after the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.steps import ApplyRows, Step
+from cdc_assets.pipeline.prefetch import Ahead
+
+
+class Stage:
+    """A lake's stage that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.staged: list[Life] = []
+        self.discarded: list[Life] = []
+        self.ahead = Ahead(self.stage, self.discarded.append, lambda step: True)
+
+    def stage(self, step: ApplyRows) -> Life:
+        self.staged.append(step.life)
+        return step.life
+
+    def run(self, steps: Sequence[Step], taken: int) -> None:
+        """Take the first windows of a run as the pipeline does, and end the run there."""
+        try:
+            for number, step in enumerate(steps[:taken]):
+                self.ahead.begin(steps, number, lambda life: False)
+                assert isinstance(step, ApplyRows)
+                assert self.ahead.take(step) == step.life
+        finally:
+            self.ahead.close()
+
+
+def windows(count: int) -> list[Step]:
+    lives = [Life(TableId("s", f"t{number}"), 1) for number in range(count)]
+    return [ApplyRows(life, 1, 9, (), {}, TableSchema(()), 1, ()) for life in lives]
+
+
+@pytest.mark.parametrize("taken", [1, 3, 5])
+def test_what_was_begun_is_taken_or_discarded_in_every_run(taken: int) -> None:
+    stage, steps = Stage(), windows(5)
+    for _ in range(3):
+        stage.staged.clear()
+        stage.discarded.clear()
+        stage.run(steps, taken)
+        lives = [step.life for step in steps]
+        assert len(stage.staged) == len(set(stage.staged))
+        assert sorted([*lives[:taken], *stage.discarded]) == sorted(stage.staged)

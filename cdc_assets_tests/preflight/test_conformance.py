@@ -1,0 +1,265 @@
+"""What is odd about a changefeed is told before its first row is applied, and what cannot be followed is held."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.history.history import read_history
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import FileStats
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.splits import DataFile, Listing, SchemaFile
+from cdc_assets.preflight.conformance import (
+    RULES,
+    SAMPLE_BYTES,
+    SAMPLE_FILES,
+    Finding,
+    Severity,
+    conformance,
+    take_sample,
+)
+from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets.types.fidelity import column_fidelity
+from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
+
+T = TableId("shop", "orders")
+ID = Column("id", "BIGINT", nullable=False, is_pk=True)
+TSO = 465283339439308972
+"""2026-03-30 23:58:00 UTC"""
+
+
+def schema_file(
+    *columns: Column, query: str = "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY)", at: int = 100
+) -> SchemaFile:
+    kind = 3 if query.startswith("CREATE") else 5
+    return SchemaFile(f"shop/orders/meta/schema_{at}_0.json", "shop/orders", T, at, query, kind, columns, 0)
+
+
+def data_file(number: int = 1, date: str = "") -> DataFile:
+    directory = f"shop/orders/100/{date}" if date else "shop/orders/100"
+    return DataFile(f"{directory}/CDC{number:06d}.csv", "shop/orders", 100, directory, number, 10, date=date)
+
+
+def findings(
+    *columns: Column,
+    options: SinkOptions | None = None,
+    query: str = "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY)",
+    files: tuple[DataFile, ...] = (),
+    sample: dict[str, bytes] | None = None,
+    accept_unordered: bool = False,
+    ignored: dict[str, int] | None = None,
+) -> dict[str, list[Finding]]:
+    """Return the findings about one table by rule; options with commit-ts and without date level unless given."""
+    listing = Listing(TSO + 1, (schema_file(*(columns or (ID,)), query=query),), files, ignored=ignored or {})
+    options = options or SinkOptions(include_commit_ts=True, date_separator="none")
+    history = read_history(listing.schema_files)
+    found: dict[str, list[Finding]] = {}
+    for one in conformance(listing, history, options, sample, accept_unordered=accept_unordered):
+        found.setdefault(one.rule, []).append(one)
+    return found
+
+
+def test_a_changefeed_as_it_should_be_has_no_finding() -> None:
+    assert findings(files=(data_file(1), data_file(2))) == {}
+
+
+@pytest.mark.parametrize(("accepted", "severity"), [(False, Severity.STOP), (True, Severity.WARNING)])
+def test_rows_without_commit_ts_stop_unless_accepted(accepted: bool, severity: Severity) -> None:
+    found = findings(options=SinkOptions(date_separator="none"), accept_unordered=accepted)["commit-ts"]
+    assert [one.severity for one in found] == [severity]
+
+
+NAMES = Column("e", "ENUM")
+STAMP = Column("id", "TIMESTAMP", nullable=False, is_pk=True)
+CSV = {"include_commit_ts": True, "date_separator": "none"}
+UNPARTED = {**CSV, "enable_partition_separator": False}
+CANAL = {"protocol": "canal-json", "enable_tidb_extension": True, "date_separator": "none"}
+NO_KEY = "CREATE TABLE `orders` (`n` INT)"
+PARTITIONED = "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY) PARTITION BY HASH (`id`) PARTITIONS 4"
+NONCLUSTERED = "CREATE TABLE `orders` (`id` BIGINT,PRIMARY KEY (`id`) /*T![clustered_index] NONCLUSTERED */)"
+
+
+@pytest.mark.parametrize(
+    ("rule", "severity", "tables", "options", "columns", "query"),
+    [
+        ("keys", "hold", ["shop.orders"], CSV, [Column("n", "INT")], NO_KEY),
+        ("keys", "warning", ["shop.orders"], {**CSV, "output_old_value": True}, [Column("n", "INT")], NO_KEY),
+        ("keys", "warning", ["shop.orders"], CANAL, [Column("n", "INT")], NO_KEY),
+        ("members", "hold", ["shop.orders"], CANAL, [ID, NAMES], ""),
+        ("soft-delete", "hold", ["shop.orders"], CSV, [ID, Column("_tidb_softdelete_time", "TIMESTAMP")], CREATE),
+        ("soft-delete", "hold", ["shop.orders"], CSV, [ID, Column("_tidb_origin_ts", "BIGINT")], CREATE),
+        ("expiry", "warning", [""], {**CSV, "file_expiration_days": 3}, [ID], CREATE),
+        ("table-id-paths", "warning", [""], {**CSV, "use_table_id_as_path": True}, [ID], CREATE),
+        ("timestamp-key", "warning", ["shop.orders"], {**CSV, "timezone": "Europe/Berlin"}, [STAMP], ""),
+        ("partition-separator", "warning", ["", "shop.orders"], UNPARTED, [ID], PARTITIONED),
+        ("raw-updates", "warning", ["", "shop.orders"], {**CSV, "output_raw_change_event": True}, [ID], NONCLUSTERED),
+        ("raw-updates", "warning", [""], {**CANAL, "output_raw_change_event": True}, [ID], NONCLUSTERED),
+    ],
+)  # fmt: skip
+def test_a_risk_is_told_with_its_table_and_what_it_does(
+    rule: str, severity: str, tables: list[str], options: dict[str, object], columns: list[Column], query: str
+) -> None:
+    found = findings(*columns, options=SinkOptions(**options), query=query)[rule]  # type: ignore[arg-type]
+    assert [(one.severity.value, one.table) for one in found] == [(severity, table) for table in tables]
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "columns", "query"),
+    [
+        ("members", {**CANAL, "content_compatible": True}, [ID, NAMES], ""),
+        ("members", CSV, [ID, NAMES], ""),
+        ("members", CANAL, [ID, Column("e", "ENUM", elems=("a",))], ""),
+        ("timestamp-key", {**CSV, "timezone": "UTC"}, [STAMP], ""),
+        ("timestamp-key", {**CSV, "timezone": "Europe/Berlin"}, [ID, Column("t", "TIMESTAMP")], CREATE),
+        ("raw-updates", CSV, [ID], NONCLUSTERED),
+        ("partition-separator", CSV, [ID], PARTITIONED),
+    ],
+)
+def test_no_risk_is_told_where_there_is_none(
+    rule: str, options: dict[str, object], columns: list[Column], query: str
+) -> None:
+    assert rule not in findings(*columns, options=SinkOptions(**options), query=query)  # type: ignore[arg-type]
+
+
+def test_a_number_missing_between_files_is_told() -> None:
+    (found,) = findings(files=(data_file(1), data_file(4)))["missing-files"]
+    assert "shop/orders/100 lacks the file number 2 to 3" in found.sentence
+
+
+def test_a_directory_that_begins_above_1_is_told() -> None:
+    (found,) = findings(files=(data_file(3),))["removed-files"]
+    assert "shop/orders/100 begins with the file number 3" in found.sentence
+
+
+def test_a_date_level_that_the_settings_do_not_have_is_told() -> None:
+    assert "date-level" in findings(files=(data_file(date="2026-03-30"),))
+
+
+def test_empty_files_are_told() -> None:
+    assert "2 files are empty" in findings(ignored={"empty object": 2})["empty-files"][0].sentence
+
+
+def test_bytes_that_contradict_the_settings_are_told_before_anything_is_applied() -> None:
+    file = data_file()
+    found = findings(files=(file,), sample={file.path: f'"I";"orders";"shop";{TSO};1\r\n'.encode()})["decoding"]
+    assert [(one.severity, one.table) for one in found] == [(Severity.HOLD, "shop.orders")]
+    assert 'delimiter ","' in found[0].sentence
+
+
+def test_a_head_that_ends_within_a_record_is_no_contradiction() -> None:
+    file, whole = data_file(), f'"I","orders","shop",{TSO},1\r\n'.encode()
+    assert all(
+        "decoding" not in findings(files=(file,), sample={file.path: (whole * 2)[:n]}) for n in range(len(whole) * 2)
+    )
+
+
+@pytest.mark.parametrize(("zone", "told"), [("UTC", False), ("America/New_York", False), ("Asia/Shanghai", True)])
+def test_a_zone_in_which_a_row_is_younger_than_its_file_is_told(zone: str, told: bool) -> None:
+    file = data_file(date="2026-03-30")
+    options = SinkOptions(include_commit_ts=True, timezone=zone)
+    found = findings(options=options, files=(file,), sample={file.path: f'"I","orders","shop",{TSO},1\r\n'.encode()})
+    assert ("zone" in found) is told
+
+
+def test_only_heads_of_a_few_files_are_read(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path / "feed")
+    for table in range(15):
+        for number in (1, 2, 3):
+            bucket.data(100, number, "x" * 2 * SAMPLE_BYTES, table=f"t{table}")
+    files = [
+        [
+            DataFile(f"shop/t{table}/100/CDC{number:020d}.csv", f"shop/t{table}", 100, f"shop/t{table}/100", number, 9)
+            for number in (1, 2, 3)
+        ]
+        for table in range(15)
+    ]
+    heads = take_sample(Changefeed(bucket.settings()).opener, files)
+    assert len(heads) == SAMPLE_FILES
+    assert {len(head) for head in heads.values()} == {SAMPLE_BYTES}
+    assert sum("3.csv" in path for path in heads) == 15
+
+
+def test_a_file_that_is_gone_is_left_out_of_the_sample(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path / "feed")
+    assert take_sample(Changefeed(bucket.settings()).opener, [[data_file()]]) == {}
+
+
+def test_a_soft_delete_table_is_held_with_the_reason_and_others_are_applied(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path / "feed")
+    bucket.schema(100, CREATE, 3, COLUMNS)
+    soft = [*COLUMNS, {"ColumnName": "_tidb_softdelete_time", "ColumnType": "TIMESTAMP"}]
+    bucket.schema(100, CREATE, 3, soft, table="soft")
+    bucket.data(100, 1, row("I", 110, 1, 5))
+    bucket.data(100, 1, row("I", 110, 1, "5,\\N", "soft"), table="soft")
+    outcome = bucket.apply(200)
+    assert {str(t.name): t.state for t in outcome.tables} == {"shop.orders": "applied", "shop.soft": "held"}
+    assert "soft-delete" in next(t.reason for t in outcome.tables if t.state == "held")
+    assert bucket.rows() == [(1, 5)]
+    assert TableId("shop", "soft") not in bucket.lake.names()
+
+
+def test_rows_from_before_a_table_became_soft_deleting_are_applied(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path / "feed")
+    bucket.schema(100, CREATE, 3, COLUMNS)
+    soft = [*COLUMNS, {"ColumnName": "_tidb_softdelete_time", "ColumnType": "TIMESTAMP"}]
+    bucket.schema(150, "ALTER TABLE `orders` ADD COLUMN `_tidb_softdelete_time` TIMESTAMP(6) NULL", 5, soft)
+    bucket.data(100, 1, row("I", 110, 1, 5))
+    (table,) = bucket.apply(200).tables
+    assert (table.state, table.through, bucket.rows()) == ("held", 149, [(1, 5)])
+
+
+def test_findings_are_warnings_of_a_run(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path / "feed", extra="\n[sink.cloud-storage-config]\nfile-expiration-days = 3\n")
+    bucket.toml = bucket.toml.replace("[sink.cloud-storage-config]\n", "")
+    bucket.schema(100, CREATE, 3, COLUMNS)
+    bucket.data(100, 1, row("I", 110, 1, 5))
+    assert any("file-expiration-days = 3" in warning for warning in bucket.apply(200).warnings)
+
+
+def test_every_rule_has_a_name_of_its_own() -> None:
+    assert len({rule.__name__ for rule in RULES}) == len(RULES)
+
+
+# --- what values became ----------------------------------------------------------------------------------------------
+
+
+def test_changed_values_are_counted_per_file_so_that_reading_again_counts_nothing_twice() -> None:
+    ledger, life, other = Ledger("sqlite://"), Life(T, 100), Life(T, 101)
+    schema = TableSchema((Column("d", "DATE"),))
+    ledger.record_columns("f", dict.fromkeys((life, other), column_fidelity(schema)))
+
+    def counted(whose: Life) -> dict[str, int]:
+        (column,) = ledger.fidelity("f", whose)
+        return dict(column.notes)
+
+    def read(path: str, count: int) -> None:
+        notes = {("d", "zero date became null"): count} if count else {}
+        ledger.record_files("f", life, [FileStats(path, 1, "", 9, 1, 2, notes)], "run", None)
+
+    read("a", 3)
+    read("b", 4)
+    read("a", 3)
+    assert counted(life) == {"zero date became null": 7}
+    read("a", 0)
+    assert counted(life) == {"zero date became null": 4}
+    assert counted(other) == {}
+
+
+def test_the_fidelity_of_each_column_is_kept_with_its_counts(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path / "feed")
+    create = "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY,`d` DATE)"
+    bucket.schema(100, create, 3, [COLUMNS[0], {"ColumnName": "d", "ColumnType": "DATE"}])
+    bucket.data(
+        100, 1, row("I", 110, 1, '"0000-00-00"'), row("I", 111, 2, '"2024-02-29"'), row("I", 112, 3, '"0000-00-00"')
+    )
+    bucket.apply(200)
+    bucket.apply(300)
+    report = {one.column: one for one in bucket.ledger.fidelity("default", Life(T, 100))}
+    assert {name: one.grade.value for name, one in report.items()} == {"id": "lossless", "d": "changed"}
+    assert sum(report["d"].notes.values()) == 2
+    assert json.dumps({name: dict(one.notes) for name, one in report.items()})
