@@ -28,6 +28,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.window_metrics import Account
+from cdc_assets.model.wording import seconds_text
 from cdc_assets.operations.inspect import conformance_report
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome, seconds_behind
@@ -35,7 +36,6 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.preflight.conformance import Finding, Severity
 from cdc_assets.preflight.files import FILE_RULES
 from cdc_assets.report.tables import TableStatus
-from cdc_assets.wording import seconds_text
 
 __all__ = [
     "CHECKS",

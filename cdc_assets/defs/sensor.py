@@ -25,13 +25,13 @@ from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model.progress import Life
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.pipeline.outcome import seconds_behind
 from cdc_assets.planning.partitions import PartitionKey, format_table, life_of, parse_partition_key
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import MARK_SIGNS, Asked, Batch, Due, batches, due, families, kept, rests
 from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
 from cdc_assets.sources.storage_sink.changefeed import Changefeed
-from cdc_assets.wording import counted, seconds_text
 
 __all__ = ["checkpoint_sensor"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso, wall_clock_ms
-from cdc_assets.wording import seconds_text
+from cdc_assets.model.wording import seconds_text
 
 __all__ = [
     "LAG_HEADS",

@@ -22,12 +22,12 @@ from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import seconds_between
 from cdc_assets.model.window_metrics import Account, account_of, format_account, lag_between, lag_cells, parse_account
+from cdc_assets.model.wording import seconds_text
 from cdc_assets.planning.plan import plan
 from cdc_assets.report.tables import TableStatus
 from cdc_assets.report.text import status_lines
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources.storage_sink.changefeed import Changefeed
-from cdc_assets.wording import seconds_text
 from cdc_assets_tests.cases import Case
 
 LIFE = Life(TableId("shop", "orders"), 5)
