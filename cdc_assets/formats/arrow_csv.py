@@ -6,7 +6,7 @@ format has beyond that is rewritten before (`Plain`) and undone in the values af
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.csv as pacsv
 
 from cdc_assets.errors import MalformedData
 
-__all__ = ["Plain", "Rows", "Undo", "one_by_one", "read_plain", "undone"]
+__all__ = ["Plain", "Rows", "Undo", "numbered", "one_by_one", "read_plain", "undone"]
 
 _BLOCK_BYTES = 8 << 20
 _CARELESS_ROWS = 1 << 16
@@ -149,6 +149,15 @@ def one_by_one(
             close()
     close()
     return Rows(batches, pa.array(numbers, pa.int64()), broken, ())
+
+
+def numbered(rows: Rows) -> Iterator[tuple[pa.RecordBatch, pa.Int64Array]]:
+    """Yield the batches that have rows, each with the numbers of its records."""
+    start = 0
+    for batch in rows.batches:
+        if batch.num_rows:
+            yield batch, rows.lines.slice(start, batch.num_rows)
+        start += batch.num_rows
 
 
 def undone(array: pa.Array, undo: Undo) -> pa.Array:

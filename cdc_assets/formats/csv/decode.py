@@ -8,22 +8,23 @@ counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
-from cdc_assets.formats.arrow_csv import Rows, Undo, undone
+from cdc_assets.formats.arrow_csv import Rows, Undo, numbered, undone
 from cdc_assets.formats.csv.columns import Layout, explain, hidden_columns, layout, layout_of_header
 from cdc_assets.formats.csv.dialect import Dialect, complete_bytes, dialect, fields, leading, read, records
+from cdc_assets.formats.sifting import Fault, Sifted, settled, sifted
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.sink_options import SinkOptions
-from cdc_assets.types.mysql_types import LOSSY, Binary, Values, arrow_type, finish, misfit, values, wire_type
+from cdc_assets.types.mysql_types import Binary, Values, arrow_type, finish, values, wire_type
 
 __all__ = ["EXTENSION", "decode", "hidden_columns", "raw_records"]
 
@@ -61,14 +62,6 @@ class _File:
         return MalformedData(message, path=self.path, line=line, table=str(self.table))
 
 
-class _Part(NamedTuple):
-    """The changes of one batch; `faults` are (line, reason, column, commit-ts)."""
-
-    changes: pa.RecordBatch
-    faults: list[tuple[int, str, str, int | None]]
-    notes: Counter[tuple[str, str]]
-
-
 def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> Decoded:
     """Return the changes of a CSV file.
 
@@ -90,8 +83,8 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
         return Decoded(_assembled([], file), (), _tail(file, 0), notes)
     file = _with_handle_key_settled(file)
     rows = _rows(file)
-    parts: list[_Part] = []
-    for batch, numbers in _numbered(rows):
+    parts: list[Sifted] = []
+    for batch, numbers in numbered(rows):
         parts.append(_part(batch, numbers, rows.undo, file))
         notes.update(parts[-1].notes)
     faults: list[tuple[int, str, str, int | None]] = [
@@ -229,32 +222,8 @@ def _rows(file: _File) -> Rows:
     return rows
 
 
-def _numbered(rows: Rows) -> Iterator[tuple[pa.RecordBatch, pa.Int64Array]]:
-    start = 0
-    for batch in rows.batches:
-        if batch.num_rows:
-            yield batch, rows.lines.slice(start, batch.num_rows)
-        start += batch.num_rows
-
-
-class _Fault(NamedTuple):
-    """Rows (mask) that do not fit, with the texts to show; `say` empty means that the text does not fit the column."""
-
-    mask: pa.BooleanArray
-    texts: pa.Array
-    column: Column
-    say: str = ""
-
-    def reason(self, row: int) -> str:
-        value = self.texts[row].as_py()
-        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-        if self.say:
-            return f'"{text}" {self.say}'
-        return f"NULL is not {self.column.type}" if value is None else misfit(text, self.column)
-
-
-def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File) -> _Part:
-    faults: list[_Fault] = []
+def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File) -> Sifted:
+    faults: list[Fault] = []
     masks: list[tuple[str, str, pa.BooleanArray]] = []
     ops = _ops(batch, numbers, faults, file)
     _check_table(batch, numbers, ops, undo, file)
@@ -267,20 +236,11 @@ def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File
         if file.how.null_text is not None:
             texts = _told_from_null(texts, column, file, masks)
         found = _converted(texts, column, file.options)
-        if column.name in file.key:
-            lossy = [(rule, mask) for rule, mask in found.notes.items() if rule in LOSSY]
-            faults += [
-                _Fault(mask, texts, column, f"is in a key, where no value is changed: {rule}") for rule, mask in lossy
-            ]
-            found = found.for_key()
-        if found.bad is not None:
-            faults.append(_Fault(found.bad, texts, column))
-        masks += [(column.name, rule, mask) for rule, mask in found.notes.items()]
-        arrays[column.name] = found.array
-    return _sifted(arrays, faults, masks, file)
+        arrays[column.name] = settled(found, texts, column, column.name in file.key, faults, masks)
+    return sifted(arrays, _schema(file), faults, masks)
 
 
-def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, faults: list[_Fault], file: _File) -> pa.Int8Array:
+def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, faults: list[Fault], file: _File) -> pa.Int8Array:
     words = _words(batch.column("op"))
     codes = pa.array([_OPS.get(word) for word in words.dictionary.to_pylist()], pa.int8())
     ops = pa.repeat(codes[0], len(words)) if len(codes) == 1 and not words.null_count else codes.take(words.indices)
@@ -293,7 +253,7 @@ def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, faults: list[_Fault], fi
             line,
         )
     if ops.null_count:
-        faults.append(_Fault(ops.is_null(), words, _COMMIT_TS, "is no operation; I, U or D is expected"))
+        faults.append(Fault(ops.is_null(), words, None, "is no operation; I, U or D is expected"))
     return ops
 
 
@@ -331,24 +291,24 @@ def _restored(word: bytes, undo: Undo) -> bytes:
     return word
 
 
-def _commit_stamps(batch: pa.RecordBatch, faults: list[_Fault]) -> pa.Int64Array:
+def _commit_stamps(batch: pa.RecordBatch, faults: list[Fault]) -> pa.Int64Array:
     if "commit-ts" not in batch.schema.names:
         return pa.nulls(batch.num_rows, pa.int64())
     texts = batch.column("commit-ts")
     stamps = texts if pa.types.is_int64(texts.type) else values(texts, _COMMIT_TS).array
     if stamps.null_count:
-        faults.append(_Fault(stamps.is_null(), texts, _COMMIT_TS, "is no commit-ts"))
+        faults.append(Fault(stamps.is_null(), texts, None, "is no commit-ts"))
     return stamps
 
 
-def _check_flags(batch: pa.RecordBatch, faults: list[_Fault], file: _File) -> None:
+def _check_flags(batch: pa.RecordBatch, faults: list[Fault], file: _File) -> None:
     words = _words(batch.column("is-update"))
     wrong = pa.array([word not in (b"true", b"false") for word in words.dictionary.to_pylist()], pa.bool_())
     wrong = wrong.take(words.indices).fill_null(True)
     if wrong.true_count == len(wrong):
         raise file.error(explain(_first(file), file.how, file.columns, file.options, file.path), file.first)
     if wrong.true_count:
-        faults.append(_Fault(wrong, words, _COMMIT_TS, "is no is-update flag; true or false is expected"))
+        faults.append(Fault(wrong, words, None, "is no is-update flag; true or false is expected"))
 
 
 def _told_from_null(
@@ -372,27 +332,6 @@ def _converted(texts: pa.Array, column: Column, options: SinkOptions) -> Values:
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------
-
-
-def _sifted(
-    arrays: dict[str, pa.Array], faults: list[_Fault], masks: list[tuple[str, str, pa.BooleanArray]], file: _File
-) -> _Part:
-    """Leave out the rows with faults; the first fault of a row is its reason."""
-    batch = pa.RecordBatch.from_arrays([arrays[name] for name in _schema(file).names], schema=_schema(file))
-    found = []
-    if faults:
-        wrong = faults[0].mask
-        for fault in faults[1:]:
-            wrong = pc.or_(wrong, fault.mask)
-        for row in pc.indices_nonzero(wrong).to_pylist():
-            fault = next(one for one in faults if one.mask[row].as_py())
-            line, stamp = arrays[LINE][row].as_py(), arrays[COMMIT_TS][row].as_py()
-            found.append((line, fault.reason(row), "" if fault.column is _COMMIT_TS else fault.column.name, stamp))
-        kept = pc.invert(wrong)
-        batch = batch.filter(kept)
-        masks = [(column, rule, pc.and_(mask, kept)) for column, rule, mask in masks]
-    notes = Counter({(column, rule): mask.true_count for column, rule, mask in masks if mask.true_count})
-    return _Part(batch, found, notes)
 
 
 def _schema(file: _File) -> pa.Schema:
@@ -445,5 +384,5 @@ def _commit_ts(raw: bytes, file: _File) -> int | None:
     return int(text) if text is not None and text.isdigit() and len(text) < 20 else None
 
 
-def _assembled(parts: list[_Part], file: _File) -> pa.Table:
+def _assembled(parts: list[Sifted], file: _File) -> pa.Table:
     return pa.Table.from_batches([part.changes for part in parts], schema=_schema(file))

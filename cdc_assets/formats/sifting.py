@@ -1,0 +1,79 @@
+"""Rows that do not fit are left out with their reason; rules of the type table are counted: for every row format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.formats import COMMIT_TS, LINE
+from cdc_assets.model.schema import Column
+from cdc_assets.types.mysql_types import LOSSY, Values, misfit
+
+__all__ = ["Fault", "Sifted", "fault_reason", "settled", "sifted"]
+
+Mask = tuple[str, str, pa.BooleanArray]
+"""(column, rule of the type table, the rows whose value it changed)."""
+
+
+class Fault(NamedTuple):
+    """Rows (mask) that do not fit, with the texts to show; `say` empty means that the text does not fit the column."""
+
+    mask: pa.BooleanArray
+    texts: pa.Array
+    column: Column | None
+    say: str = ""
+
+
+class Sifted(NamedTuple):
+    """The changes of one batch; `faults` are (line, reason, column, commit-ts)."""
+
+    changes: pa.RecordBatch
+    faults: list[tuple[int, str, str, int | None]]
+    notes: Counter[tuple[str, str]]
+
+
+def fault_reason(fault: Fault, row: int) -> str:
+    """Return the sentence for one row of a fault."""
+    value = fault.texts[row].as_py()
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    if fault.say or fault.column is None:
+        return f'"{text}" {fault.say}'
+    return f"NULL is not {fault.column.type}" if value is None else misfit(text, fault.column)
+
+
+def settled(
+    found: Values, texts: pa.Array, column: Column, in_key: bool, faults: list[Fault], masks: list[Mask]
+) -> pa.Array:
+    """Return the values of a column and add what is wrong with them: no value of a key is changed by a lossy rule."""
+    if in_key:
+        for rule in sorted(LOSSY & found.notes.keys()):
+            say = f"is in a key, where no value is changed: {rule}"
+            faults.append(Fault(found.notes[rule], texts, column, say))
+        found = found.for_key()
+    if found.bad is not None:
+        faults.append(Fault(found.bad, texts, column))
+    masks += [(column.name, rule, mask) for rule, mask in found.notes.items()]
+    return found.array
+
+
+def sifted(arrays: Mapping[str, pa.Array], schema: pa.Schema, faults: list[Fault], masks: list[Mask]) -> Sifted:
+    """Leave out the rows with faults; the first fault of a row is its reason."""
+    batch = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+    found = []
+    if faults:
+        wrong = faults[0].mask
+        for fault in faults[1:]:
+            wrong = pc.or_(wrong, fault.mask)
+        for row in pc.indices_nonzero(wrong).to_pylist():
+            fault = next(one for one in faults if one.mask[row].as_py())
+            line, stamp = arrays[LINE][row].as_py(), arrays[COMMIT_TS][row].as_py()
+            found.append((line, fault_reason(fault, row), fault.column.name if fault.column else "", stamp))
+        kept = pc.invert(wrong)
+        batch = batch.filter(kept)
+        masks = [(column, rule, pc.and_(mask, kept)) for column, rule, mask in masks]
+    notes = Counter({(column, rule): mask.true_count for column, rule, mask in masks if mask.true_count})
+    return Sifted(batch, found, notes)
