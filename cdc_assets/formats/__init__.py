@@ -82,8 +82,11 @@ def decoder(protocol: str) -> Decoder:
     return decode
 
 
-def record_reader(protocol: str) -> Callable[[bytes, Collection[int], SinkOptions], dict[int, bytes]]:
-    """Return what cuts records out of a file by their lines, as `decoder` counts them; those not there are left out."""
-    found: Callable[[bytes, Collection[int], SinkOptions], dict[int, bytes]]
+def record_reader(protocol: str) -> Callable[[bytes, Collection[int] | None, SinkOptions], dict[int, bytes]]:
+    """Return what cuts records out of a file by their lines, as `decoder` counts them; those not there are left out.
+
+    All whole records for None.
+    """
+    found: Callable[[bytes, Collection[int] | None, SinkOptions], dict[int, bytes]]
     found = import_module(FORMATS[protocol]).raw_records
     return found

@@ -2,6 +2,9 @@
 
 pyarrow knows one delimiter byte, one quote byte or none, quotes that are doubled or nothing, and LF or CRLF. What a
 format has beyond that is rewritten before (`Plain`) and undone in the values afterwards (`Rows.undo`).
+
+It is given whole records and reads them as one block: between two blocks it would take the CR and LF of a text for one
+end. And it is given `is_sound` bytes, because it takes damaged ones for something else without a word.
 """
 
 from __future__ import annotations
@@ -9,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from cdc_assets.errors import MalformedData
+__all__ = ["MOST_BYTES", "Plain", "Rows", "Undo", "is_sound", "numbered", "one_by_one", "read_plain", "undone"]
 
-__all__ = ["Plain", "Rows", "Undo", "numbered", "one_by_one", "read_plain", "undone"]
-
-_BLOCK_BYTES = 8 << 20
+MOST_BYTES = (1 << 31) - 1
+"""What pyarrow reads as one block."""
+_LF, _CR = b"\n\r"
 _CARELESS_ROWS = 1 << 16
 
 Undo = Sequence[tuple[bytes, bytes]]
@@ -48,69 +53,70 @@ class Plain(NamedTuple):
 
 
 def read_plain(plain: Plain, names: Sequence[str], types: Mapping[str, pa.DataType]) -> Rows:
-    """Cut whole records into the columns of `types`, a selection of `names`.
+    """Cut whole records, at most MOST_BYTES, into the columns of `types`, a selection of `names`.
 
     Types other than binary are converted while reading: raises ArrowInvalid when a value does not fit, and the caller
-    reads again as binary. Raises MalformedData for a record that is too big for one block.
+    reads again as binary; and when a record has another number of fields, and the caller reads `one_by_one`.
     """
-    uneven: list[tuple[int, int]] = []
-
-    def note(row: pacsv.InvalidRow) -> str:
-        uneven.append((row.number, row.actual_columns))
-        return "skip"
-
-    table = _read(plain, names, types, note, threads=True)
-    if uneven:  # only a reader without threads knows the numbers of the rows that it skips
-        uneven.clear()
-        table = _read(plain, names, types, note, threads=False)
-    skipped = {number - 1 for number, _ in uneven}
-    lines = _count(table.num_rows + len(skipped))
-    if skipped:
-        lines = lines.filter(pc.invert(pc.is_in(lines, value_set=pa.array(sorted(skipped), pa.int64()))))
-    broken = [(number - 1, _uneven(found, len(names))) for number, found in uneven]
-    return Rows(table.to_batches(), lines, broken, plain.undo)
-
-
-def _uneven(found: int, expected: int) -> str:
-    return f"{found} field{'s' * (found != 1)} where {expected} are expected"
-
-
-def _count(size: int) -> pa.Int64Array:
-    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size), start=-1)
+    table = pacsv.read_csv(
+        pa.BufferReader(plain.data),
+        pacsv.ReadOptions(column_names=list(names), block_size=plain.data.size),
+        pacsv.ParseOptions(
+            delimiter=plain.delimiter,
+            quote_char=plain.quote,
+            double_quote=plain.doubled,
+            escape_char=False,
+            newlines_in_values=bool(plain.quote),
+            ignore_empty_lines=False,
+        ),
+        pacsv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=[plain.null],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return Rows(table.to_batches(), pa.array(np.arange(table.num_rows)), [], plain.undo)
 
 
-def _read(
-    plain: Plain, names: Sequence[str], types: Mapping[str, pa.DataType], note: object, *, threads: bool
-) -> pa.Table:
-    block = _BLOCK_BYTES
-    while True:
-        try:
-            return pacsv.read_csv(
-                pa.BufferReader(plain.data),
-                pacsv.ReadOptions(column_names=list(names), block_size=block, use_threads=threads),
-                pacsv.ParseOptions(
-                    delimiter=plain.delimiter,
-                    quote_char=plain.quote,
-                    double_quote=plain.doubled,
-                    escape_char=False,
-                    newlines_in_values=bool(plain.quote),
-                    ignore_empty_lines=False,
-                    invalid_row_handler=note,
-                ),
-                pacsv.ConvertOptions(
-                    column_types=types,
-                    include_columns=list(types),
-                    null_values=[plain.null],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            if "straddling" not in str(error):
-                raise
-            if block >= min(plain.data.size, (1 << 31) - 1):
-                raise MalformedData(f"a record of more than {block} bytes cannot be read") from error
-            block = min(plain.data.size, (1 << 31) - 1)
+def is_sound(plain: Plain, end: bytes) -> bool:
+    """Tell whether pyarrow cuts records with `end` (LF or CRLF) after each where they were meant to be cut.
+
+    It takes every CR, LF and CRLF outside quotes for an end and lets a quote stand anywhere; meant are quotes around a
+    text only, doubled within, and one kind of end.
+    """
+    codes = np.frombuffer(plain.data, np.uint8)
+    if not isinstance(plain.quote, str):
+        return _has_one_end(codes, (), end)
+    quote, delimiter = plain.quote.encode()[0], plain.delimiter.encode()[0]
+    quotes = np.flatnonzero(codes == quote)
+    before, after = codes[quotes[::2] - 1], codes[quotes[1::2] + 1]  # before the first byte is the last one, an end
+    return (
+        not len(quotes) & 1
+        and _are_among(before, (delimiter, _LF, quote))
+        and _are_among(after, (delimiter, end[0], quote))
+        and _has_one_end(codes, quotes, end)
+    )
+
+
+def _has_one_end(codes: npt.NDArray[np.uint8], quotes: npt.ArrayLike, end: bytes) -> bool:
+    """Tell whether every CR and LF outside quotes belongs to an end of a record."""
+    feeds, returns = codes == _LF, codes == _CR
+    if end == b"\n":
+        strange = returns
+    else:
+        strange = feeds.copy()
+        strange[1:] ^= returns[:-1]  # the last byte is an end's LF
+    if not strange.any():
+        return True
+    return bool((np.searchsorted(quotes, np.flatnonzero(strange)) & 1).all())
+
+
+def _are_among(codes: npt.NDArray[np.uint8], known: Iterable[int]) -> bool:
+    table = np.zeros(256, np.bool_)
+    table[list(known)] = True
+    return bool(table[codes].all())
 
 
 def one_by_one(
@@ -139,7 +145,7 @@ def one_by_one(
         try:
             row = cut(record)
             if len(row) != len(names):
-                raise ValueError(_uneven(len(row), len(names)))
+                raise ValueError(f"{len(row)} field{'s' * (len(row) != 1)} where {len(names)} are expected")
         except ValueError as error:
             broken.append((number, str(error)))
             continue

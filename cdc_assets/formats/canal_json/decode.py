@@ -70,9 +70,10 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     return Decoded(changes, rejects.in_order(), tail, notes)
 
 
-def raw_records(data: bytes, lines: Collection[int], options: SinkOptions) -> dict[int, bytes]:
-    """Return the bytes of the records with these numbers, without terminator."""
+def raw_records(data: bytes, lines: Collection[int] | None, options: SinkOptions) -> dict[int, bytes]:
+    """Return the bytes of the records with these numbers (None: all), without terminator."""
     frame = json_lines.frame(data, options.terminator)
+    lines = range(1, len(frame) + 1) if lines is None else lines
     return {line: frame[line - 1] for line in lines if 1 <= line <= len(frame)}
 
 

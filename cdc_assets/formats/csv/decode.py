@@ -82,26 +82,27 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     if file.start == file.end:
         return Decoded(_assembled([], file), (), _tail(file, 0), notes)
     file = _with_handle_key_settled(file)
-    rows = _rows(file)
+    blocks = _rows(file)
     parts: list[Sifted] = []
-    for batch, numbers in numbered(rows):
-        parts.append(_part(batch, numbers, rows.undo, file))
-        notes.update(parts[-1].notes)
+    for rows in blocks:
+        for batch, numbers in numbered(rows):
+            parts.append(_part(batch, numbers, rows.undo, file))
+            notes.update(parts[-1].notes)
     faults: list[tuple[int, str, str, int | None]] = [
-        (number + file.first, reason, "", None) for number, reason in rows.broken
+        (number + file.first, reason, "", None) for rows in blocks for number, reason in rows.broken
     ]
     faults += [fault for part in parts for fault in part.faults]
-    total = len(rows.lines) + len(rows.broken)
+    total = sum(len(rows.lines) + len(rows.broken) for rows in blocks)
     return Decoded(_assembled(parts, file), _rejects(faults, file), _tail(file, total), notes)
 
 
-def raw_records(data: bytes, lines: Collection[int], options: SinkOptions) -> dict[int, bytes]:
-    """Return the bytes of the records with these numbers, without terminator; a header is number 1."""
+def raw_records(data: bytes, lines: Collection[int] | None, options: SinkOptions) -> dict[int, bytes]:
+    """Return the bytes of the records with these numbers (None: all), without terminator; a header is number 1."""
     how, start, first = dialect(options), len(_BOM) if data.startswith(_BOM) else 0, 1
     if options.output_field_header and (cut := data.find(how.terminator, start)) >= 0:
         start, first = cut + len(how.terminator), 2
     numbered = enumerate(records(data, how, start, complete_bytes(data, how, start)), first)
-    return {line: raw for line, raw in numbered if line in lines}
+    return {line: raw for line, raw in numbered if lines is None or line in lines}
 
 
 # --- before the first row ---------------------------------------------------------------------------------------------
@@ -200,26 +201,19 @@ def _first(file: _File) -> list[bytes | None]:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _rows(file: _File) -> Rows:
-    """Read the rows, converted where all values fit, else as bytes."""
+def _rows(file: _File) -> list[Rows]:
+    """Read the rows, converted where all values of a block fit, else as bytes."""
     names = [*file.columns.meta, *(f"#{place}" for place in range(len(file.columns.columns)))]
     words = {name: _WORDS for name in file.columns.meta if name not in ("commit-ts", "handle-key")}
     kinds = {f"#{place}": wire_type(column) for place, column in enumerate(file.columns.columns)}
     stamp = {"commit-ts": pa.int64()} if "commit-ts" in file.columns.meta else {}
-    place = file.data, file.start, file.end, file.how, names
-    try:
-        rows = read(*place, {**words, **stamp, **kinds})
-    except pa.ArrowInvalid:
-        try:
-            rows = read(*place, {**words, **dict.fromkeys((*stamp, *kinds), pa.binary())})
-        except pa.ArrowInvalid as error:
-            raise file.error(f"{file.path} cannot be cut into records: {error}", file.first) from error
-    if not len(rows.lines) and rows.broken:
-        first, told = _first(file), rows.broken[0][1]
-        uneven = told.endswith("expected") and len(first) != file.columns.size
+    blocks = read(file.data, file.start, file.end, file.how, names, {**words, **stamp, **kinds})
+    if not any(len(rows.lines) for rows in blocks):
+        first, told = _first(file), blocks[0].broken[0][1]
+        uneven = len(first) != file.columns.size
         message = explain(first, file.how, file.columns, file.options, file.path)
         raise file.error(message if uneven else f"{file.path} line {file.first}: {told}", file.first)
-    return rows
+    return blocks
 
 
 def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File) -> Sifted:

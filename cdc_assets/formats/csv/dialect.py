@@ -3,10 +3,11 @@
 TiCDC quotes every string and prints numbers, booleans and NULL bare; a quote inside is doubled, everything else is raw,
 so records may span lines. Without quotes it escapes backslash, CR, LF and each byte of a whole delimiter instead.
 
-`read` hands the bytes to pyarrow. Where pyarrow cannot know the option (delimiters of two or three bytes, other
-terminators, backslash escapes) the bytes are first rewritten with stand-ins, bytes that occur nowhere in the file, and
-the values get their own bytes back afterwards: exact, and still at pyarrow's speed. What is left (markers that look
-like structure, delimiters that overlap themselves without quotes) is cut record by record with `fields`.
+`read` hands blocks of whole records to pyarrow. Where pyarrow cannot know the option (delimiters of two or three bytes,
+other terminators, backslash escapes) the bytes are first rewritten with stand-ins, bytes that occur nowhere in the
+block, and the values get their own bytes back afterwards: exact, and still at pyarrow's speed. What is left (markers
+that look like structure, delimiters that overlap themselves without quotes), and a block that pyarrow would cut
+elsewhere than TiCDC wrote, because a byte of it is damaged, is cut record by record.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from functools import cached_property, partial
 from itertools import islice
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cdc_assets.errors import BadSettings
-from cdc_assets.formats.arrow_csv import Plain, Rows, one_by_one, read_plain
+from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.formats.arrow_csv import MOST_BYTES, Plain, Rows, is_sound, one_by_one, read_plain
 from cdc_assets.model.sink_options import SinkOptions
 
 __all__ = ["Dialect", "complete_bytes", "dialect", "fields", "leading", "read", "records"]
 
+_BLOCK_BYTES = 8 << 20
 _STAND_INS = [bytes([code]) for code in (*range(1, 9), *range(14, 32), 127)]
 
 
@@ -73,9 +76,15 @@ class Dialect:
         end, null, quote = rb"(?=%b|\Z)" % re.escape(self.delimiter), re.escape(self.null), re.escape(self.quote)
         if quote:
             text = rb"%b(?P<text>[^%b]*(?:%b%b[^%b]*)*)%b" % (quote, quote, quote, quote, quote, quote)
-            return re.compile(rb"(?:%b|(?P<null>%b)|(?P<bare>(?!%b).*?))%b" % (text, null, quote, end), re.DOTALL)
+            return re.compile(rb"(?:%b|(?P<null>%b)|(?P<bare>[^%b]*?))%b" % (text, null, quote, end), re.DOTALL)
         bare = rb"(?:\\.|(?!%b).)*" % re.escape(self.delimiter)
         return re.compile(rb"(?:(?P<null>%b)|(?P<text>%b))%b" % (null, bare, end), re.DOTALL)
+
+    @cached_property
+    def _written(self) -> re.Pattern[bytes]:
+        """No-quote mode: what TiCDC writes for a text, which holds no delimiter that is not escaped."""
+        escapes = b"|".join(map(re.escape, self._escapes))
+        return re.compile(rb"(?:%b|(?!%b)[^\\\r\n])*" % (escapes, re.escape(self.delimiter)), re.DOTALL)
 
 
 def dialect(options: SinkOptions) -> Dialect:
@@ -92,6 +101,12 @@ def dialect(options: SinkOptions) -> Dialect:
         wrong = "an empty terminator: records run together and cannot be told apart"
     elif set(found.terminator) & set(found.quote):
         wrong = f'quote "{options.quote}" is part of the terminator'
+    elif not found.quote and set(found.delimiter) <= set(b"rn\\"):
+        wrong = f'delimiter "{options.delimiter}" without quotes: it is escaped like CR, LF or a backslash'
+    elif found.quote and found.quote in found.null:
+        wrong = f'null "{options.null}" with the quote in it: NULL cannot be told from a text'
+    elif found.terminator in found.null:
+        wrong = f'null "{options.null}" with the terminator in it: records cannot be told apart'
     elif re.fullmatch(r"[-+]?(\d|\.\d|inf|nan)[-+.\w]*|true|false", options.null, re.IGNORECASE):
         wrong = (
             f'null "{options.null}": a number or boolean of that text is printed alike, so NULL cannot be told from it'
@@ -106,11 +121,10 @@ def dialect(options: SinkOptions) -> Dialect:
 # --- records and fields, one by one -----------------------------------------------------------------------------------
 
 
-def complete_bytes(data: bytes, how: Dialect, start: int = 0) -> int:
-    """Return where the whole records that begin at `start` end; what follows is a record without terminator."""
-    odd, end = data.count(how.quote, start) & 1 if how.quote else 0, len(data)
-    if not odd and data.endswith(how.terminator):
-        return end
+def complete_bytes(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -> int:
+    """Return where the whole records between two offsets end; what follows there has no terminator before `end`."""
+    end = len(data) if end is None else end
+    odd = data.count(how.quote, start, end) & 1 if how.quote else 0
     while (found := data.rfind(how.terminator, start, end)) >= 0:
         odd ^= data.count(how.quote, found, end) & 1 if how.quote else 0
         if not odd:
@@ -133,13 +147,9 @@ def records(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -
 
 def fields(record: bytes, how: Dialect) -> list[bytes | None]:
     """Return the fields of one record as raw values, None for NULL. Raises ValueError that says what is wrong."""
-    if not how.quote and record.split(how.delimiter) != record.rsplit(how.delimiter):
-        raise ValueError(
-            f'a value ends with a part of the delimiter "{how.delimiter.decode()}": its end cannot be told'
-        )
     found, at = _cut(record, how, len(record))
     if at <= len(record):
-        raise ValueError(f"field {len(found) + 1} goes on after its closing quote")
+        raise ValueError(f"field {len(found) + 1} has a quote within, or goes on after its closing quote")
     return found
 
 
@@ -183,19 +193,62 @@ def _unescape(escape: bytes, how: Dialect) -> bytes:
 
 def read(
     data: bytes, start: int, end: int, how: Dialect, names: Sequence[str], types: Mapping[str, pa.DataType]
-) -> Rows:
-    """Cut the whole records between two offsets into the columns of `types`, a selection of `names`.
+) -> list[Rows]:
+    """Cut the whole records between two offsets into the columns of `types`, a selection of `names`; block by block.
 
-    Types other than binary are converted while reading: raises ArrowInvalid when a value does not fit, and the caller
-    reads again as binary. Raises MalformedData for a record that is too big for one block.
+    Values are converted while reading; a block with one that does not fit comes as binary. Raises MalformedData for a
+    record that is too big.
     """
-    plain = _plainly(data, start, end, how)
-    if plain is None:
-        return one_by_one(records(data, how, start, end), partial(fields, how=how), names, types)
-    return read_plain(plain, names, types)
+    found: list[Rows] = []
+    total = 0
+    for begin, stop in _blocks(data, start, end, how):
+        rows = _read_block(data[begin:stop], how, names, types)
+        lines = pc.add(rows.lines, pa.scalar(total, pa.int64()))
+        found.append(rows._replace(lines=lines, broken=[(number + total, told) for number, told in rows.broken]))
+        total += len(rows.lines) + len(rows.broken)
+    return found
 
 
-def _plainly(data: bytes, start: int, end: int, how: Dialect) -> Plain | None:
+def _blocks(data: bytes, start: int, end: int, how: Dialect) -> Iterator[tuple[int, int]]:
+    """Yield the offsets of pieces of about `_BLOCK_BYTES` that end where a record ends, whatever a text may hold."""
+    size = end - start if _overlaps_itself(how.terminator) else _BLOCK_BYTES
+    while start < end:
+        stop = end if end - start <= size else complete_bytes(data, how, start, start + size)
+        if stop - start > MOST_BYTES or (stop == start and size > MOST_BYTES):
+            raise MalformedData(f"a record of more than {MOST_BYTES} bytes cannot be read")
+        if stop == start:
+            size *= 2
+            continue
+        yield start, stop
+        start = stop
+
+
+def _read_block(block: bytes, how: Dialect, names: Sequence[str], types: Mapping[str, pa.DataType]) -> Rows:
+    plain = _plainly(block, how)
+    if plain is not None and _is_sound(plain, how):
+        raw = {name: kind if pa.types.is_dictionary(kind) else pa.binary() for name, kind in types.items()}
+        for kinds in (types, raw):
+            try:
+                return read_plain(plain, names, kinds)
+            except pa.ArrowInvalid:
+                continue  # a value does not fit, or a record has another number of fields
+    return one_by_one(records(block, how), partial(_row, how=how, size=len(names)), names, types)
+
+
+def _is_sound(plain: Plain, how: Dialect) -> bool:
+    """Tell whether the parser cuts a block as TiCDC did; without quotes no backslash is left outside NULL markers."""
+    if not is_sound(plain, how.terminator if how.terminator == b"\r\n" else b"\n"):
+        return False
+    if how.quote:
+        return True
+    body, null = plain.data.to_pybytes(), plain.null.encode()
+    if b"\\" in null:
+        delimiter = re.escape(plain.delimiter.encode())
+        body = re.sub(rb"(?:(?<=[\n%b])|\A)%b(?=[\r\n%b])" % (delimiter, re.escape(null), delimiter), b"", body)
+    return b"\\" not in body
+
+
+def _plainly(body: bytes, how: Dialect) -> Plain | None:
     """Return bytes that pyarrow cuts as TiCDC meant them, or None where no rewriting is exact."""
     structure = set(how.delimiter) | set(how.terminator) | set(how.quote) | set(b"\r\n")
     if set(how.null) & structure or set(how.delimiter) & set(how.terminator):
@@ -204,17 +257,16 @@ def _plainly(data: bytes, start: int, end: int, how: Dialect) -> Plain | None:
     quote: str | bool = how.quote.decode() or False
     single = len(how.delimiter) == 1
     if quote and single and ended:
-        whole = pa.py_buffer(data).slice(start, end - start)
-        return Plain(whole, how.delimiter.decode(), quote, how.null.decode(), ())
+        return Plain(pa.py_buffer(body), how.delimiter.decode(), quote, how.null.decode(), ())
     ambiguous = how.null.endswith(b"\\") or _overlaps_itself(how.delimiter) or b"\\" in how.delimiter + how.terminator
     if not quote and ambiguous:
         return None
     taken = how.null + how.delimiter + how.terminator
-    free = list(islice((byte for byte in _STAND_INS if byte not in taken and byte not in data), 8))
+    free = list(islice((byte for byte in _STAND_INS if byte not in taken and byte not in body), 8))
     if len(free) < 8:
         return None
     delimiter, ending, *rest = free
-    body, null = data[start:end], how.null
+    null = how.null
     undo = [] if ended else [(b"\n", how.terminator)]
     swaps = [] if quote else list(how._escapes.items())
     if not ended:
@@ -236,3 +288,42 @@ def _plainly(data: bytes, start: int, end: int, how: Dialect) -> Plain | None:
 
 def _overlaps_itself(delimiter: bytes) -> bool:
     return any(delimiter[:size] == delimiter[-size:] for size in range(1, len(delimiter)))
+
+
+def _row(record: bytes, how: Dialect, size: int) -> list[bytes | None]:
+    """Return the fields of a record that has so many. Raises ValueError that says what is wrong."""
+    if not how.quote:
+        readings = _readings(record, how, size)
+        if len(readings) > 1:
+            raise ValueError(f'it can be read in several ways: texts meet the delimiter "{how.delimiter.decode()}"')
+        if readings:
+            return [None if written == how.null else how.unescaped(written) for written in readings[0]]
+    found = fields(record, how)
+    if len(found) == size and not how.quote:
+        raise ValueError("its fields are not as TiCDC writes them")
+    return found
+
+
+def _readings(record: bytes, how: Dialect, size: int) -> list[list[bytes]]:
+    """Return up to two ways to cut a record without quotes into so many fields, each as TiCDC writes one."""
+    found: dict[int, list[list[bytes]]] = {0: [[]]}
+    for number in range(size):
+        longer: dict[int, list[list[bytes]]] = {}
+        for at, rows in found.items():
+            for stop in _stops(record, how, at, last=number == size - 1):
+                ways = longer.setdefault(stop + len(how.delimiter), [])
+                ways += [[*row, record[at:stop]] for row in rows][: 2 - len(ways)]
+        found = longer
+    return next(iter(found.values()), [])
+
+
+def _stops(record: bytes, how: Dialect, at: int, *, last: bool) -> set[int]:
+    """Return where the field at an offset may end: at the record's end if it is the `last`, else before a delimiter."""
+    written = how._written.match(record, at)
+    plain = written.end() if written is not None else at
+    # A text may end with a part of a delimiter, so the next one may begin later than where one can be seen.
+    near = range(plain, min(plain + len(how.delimiter), len(record) + 1))
+    stops = {stop for stop in near if how._written.fullmatch(record[at:stop])}
+    if record.startswith(how.null, at):
+        stops.add(at + len(how.null))
+    return stops & {len(record)} if last else {stop for stop in stops if record.startswith(how.delimiter, stop)}

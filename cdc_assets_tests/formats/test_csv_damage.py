@@ -1,0 +1,118 @@
+"""CSV that is not as TiCDC writes it is refused record by record; what is sound is read wherever blocks end.
+
+The encoder writes what TiCDC's rules say; blocks are a few bytes long here, so that they end everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.formats import LINE
+from cdc_assets.formats.csv import dialect as csv_dialect
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets_tests.formats.test_csv import EXOTIC, PLAIN, ROW, TWO, read, record, rows
+
+HELD_PAIRS = st.lists(st.tuples(*[st.none() | st.lists(EXOTIC, max_size=5).map("".join)] * 2), min_size=1, max_size=8)
+QUOTES = ('"', "'", "")
+DIALECTS = st.builds(
+    SinkOptions,
+    delimiter=st.sampled_from([",", "|", "\t", "||", "[*]", "¦", "::", "aba"]),
+    quote=st.sampled_from(QUOTES),
+    null=st.sampled_from(["\\N", "", "NULL", "a,b", "|", "::"]),
+    terminator=st.sampled_from(["\r\n", "\n", "<E>\n", "\r"]),
+    include_commit_ts=st.just(True),
+)
+
+
+def images(pairs: Sequence[tuple[str | None, str | None]], options: SinkOptions) -> bytes:
+    return b"".join(record(("I", "orders", "shop", 7, n, a, b), options) for n, (a, b) in enumerate(pairs))
+
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None)
+@given(DIALECTS, HELD_PAIRS, st.integers(1, 60))
+@example(PLAIN, [("a\r\n", "\r\n"), ("\r", "\n\r\n")], 33)
+@example(replace(PLAIN, terminator="\n"), [("a\r\n", "\r\n"), ("\r", "\n\r\n")], 34)
+@example(replace(PLAIN, quote="", delimiter="||"), [("a|", "b"), ("a", "|b")], 30)
+@example(replace(PLAIN, quote="", null="::", delimiter="::"), [("a", None), (None, "")], 30)
+def test_every_text_comes_back_or_is_refused_wherever_blocks_end(
+    options: SinkOptions, pairs: list[tuple[str | None, str | None]], size: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_dialect, "_BLOCK_BYTES", size)
+        try:
+            found = read(images(pairs, options), options, TWO)
+        except MalformedData:
+            assert not options.quote  # without quotes some texts cannot be told from the structure
+            return
+    null_text = csv_dialect.dialect(options).null_text
+    alike = null_text.decode() if null_text is not None else None
+    told = {n: tuple(None if text == alike else text for text in pair) for n, pair in enumerate(pairs)}
+    got = {n: tuple(None if text == alike else text for text in pair) for n, *pair in rows(found, "id", "a", "b")}
+    bad = {reject.line - 1 for reject in found.rejects}
+    assert not (bad and options.quote)
+    assert {**got, **{n: told[n] for n in bad}} == told
+    assert found.tail is None
+    assert rows(found, LINE) == [n + 1 for n in range(len(pairs)) if n not in bad]
+
+
+def test_a_border_between_cr_and_lf_of_a_text_loses_nothing() -> None:
+    whole = read(images([("x" * 40 + "\r\n" * 30, "b")], PLAIN) * 3, PLAIN, TWO)
+    for size in range(20, 120):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(csv_dialect, "_BLOCK_BYTES", size)
+            assert read(images([("x" * 40 + "\r\n" * 30, "b")], PLAIN) * 3, PLAIN, TWO).changes == whole.changes
+
+
+def test_texts_that_meet_the_delimiter_are_refused() -> None:
+    bare = replace(PLAIN, quote="", delimiter="||")
+    fine = b"I||orders||shop||7||1||a||b\r\n"
+    found = read(fine + rb"I||orders||shop||7||2||a\|\||||b" + b"\r\n", bare, TWO)
+    assert (rows(found, "id"), [reject.line for reject in found.rejects]) == ([1], [2])
+    assert "can be read in several ways" in found.rejects[0].reason
+
+
+def test_a_stray_backslash_without_quotes_is_refused() -> None:
+    bare = replace(PLAIN, quote="")
+    found = read(b"I,orders,shop,7,1,a,b\r\nI,orders,shop,7,2,a\\x,\\N\r\nI,orders,shop,7,3,\\N,\\N\r\n", bare, TWO)
+    assert (rows(found, "id", "a"), [reject.line for reject in found.rejects]) == ([(1, "a"), (3, None)], [2])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"quote": "", "delimiter": "n"}, {"quote": "", "delimiter": "rn"}, {"null": '""'}, {"null": "a\r\n"}],
+    ids=str,
+)
+def test_options_that_cannot_be_read_back_are_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(BadSettings):
+        read(ROW, replace(PLAIN, **changed))
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stray_line_feed_outside_quotes_costs_its_record() -> None:
+    found = read(ROW + ROW.replace(b"100,1", b"10\n0,1") + ROW, PLAIN)
+    assert (rows(found, LINE), [reject.line for reject in found.rejects]) == ([1, 3], [2])
+
+
+@pytest.mark.parametrize("broken", [b'"a"x', b'x"a"', b'"a" ', b'5"a"'])
+def test_text_beside_quotes_is_no_text(broken: bytes) -> None:
+    found = read(ROW + ROW.replace(b'"a"', broken), PLAIN)
+    assert (rows(found, LINE), [reject.line for reject in found.rejects]) == ([1], [2])
+
+
+def test_an_uneven_row_that_is_no_utf8_costs_its_record(capfd: pytest.CaptureFixture[str]) -> None:
+    found = read(ROW + ROW.replace(b'"a"', b'"\xff\xfe","b"') + ROW, PLAIN)
+    assert (rows(found, LINE), [reject.line for reject in found.rejects]) == ([1, 3], [2])
+    assert "9 fields where 8 are expected" in found.rejects[0].reason
+    assert capfd.readouterr().err == ""
