@@ -8,19 +8,20 @@ The same function serves the lake's tasks, which give it a share of the files, a
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.decoding.cut_off import is_delivered_again, sequence_of
 from cdc_assets.decoding.dedupe import FILE, SEQUENCE, reduce_changes
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.validate import check
-from cdc_assets.errors import MalformedData
+from cdc_assets.errors import CdcError, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, decoder, record_reader
 from cdc_assets.model.reports import FileStats, Reject, Report
 from cdc_assets.model.schema import TableSchema
@@ -101,8 +102,9 @@ def decode_window(
             tail = replace(tail, commit_ts=report.files[0].max_commit_ts)
         if (
             tail is not None
-            and _due(tail, step, _intervals(step, step.schemas[file.root, file.version][0]))
-            and not _delivered_again(tail, position, step, options, read)
+            and isinstance(found.decoded, Decoded)
+            and _may_be_due(tail, step, _intervals(step, step.schemas[file.root, file.version][0]))
+            and not is_delivered_again(tail, position, found.data, found.decoded, step, options, read)
         ):
             reports.append(Report(reject_count=1, rejects=(tail,)))
         if changes.num_rows:
@@ -115,10 +117,7 @@ def decode_window(
 def sequences(files: Sequence[DataFile]) -> tuple[int, ...]:
     """Number the sequence of each file: the dates of one directory belong together, versions and dispatchers do not."""
     known: dict[tuple[object, ...], int] = {}
-    return tuple(
-        known.setdefault((f.root, f.version, f.partition, f.dispatcher, len(f.path.rsplit("/", 1)[-1])), len(known))
-        for f in files
-    )
+    return tuple(known.setdefault(sequence_of(file), len(known)) for file in files)
 
 
 def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
@@ -229,7 +228,8 @@ def _read_files(
         data = read(file.path)
         decoded: Decoded | MalformedData
         try:
-            decoded = decode(data, file.path, table, schema, options)
+            with _concerning(file):
+                decoded = decode(data, file.path, table, schema, options)
         except MalformedData as error:
             decoded = error
         batch.append(_Read(position, data, decoded))
@@ -237,6 +237,21 @@ def _read_files(
             yield from _screened(batch, step)
             batch = []
     yield from _screened(batch, step)
+
+
+@contextmanager
+def _concerning(file: DataFile) -> Iterator[None]:
+    """Let whatever goes wrong with the bytes of a file concern that file: damage has more forms than are foreseen."""
+    try:
+        yield
+    except (CdcError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        raise MalformedData(
+            f"{file.path} cannot be decoded ({type(error).__name__}: {error}). If it is as TiCDC wrote it, report this "
+            "with the file; else restore it.",
+            path=file.path,
+        ) from error
 
 
 def _screened(batch: list[_Read], step: ApplyRows) -> list[_Read]:
@@ -252,7 +267,8 @@ def _screened(batch: list[_Read], step: ApplyRows) -> list[_Read]:
         if len(files) < 2 or any(table.schema != tables[0].schema for table in tables):
             continue
         try:
-            sound = check(pa.concat_tables(tables), step.schemas[where][1], "", notes={}, limit=1).total == 0
+            with _concerning(step.files[files[0].position]):
+                sound = check(pa.concat_tables(tables), step.schemas[where][1], "", notes={}, limit=1).total == 0
         except MalformedData:
             sound = False
         for one in files:
@@ -266,28 +282,29 @@ def _sorted_out(
     position, data, decoded = found.position, found.data, found.decoded
     file = step.files[position]
     table, schema = step.schemas[file.root, file.version]
+    intervals = _intervals(step, table)
     try:
         if isinstance(decoded, MalformedData):
             raise decoded
-        limit = None if quarantine else MAX_REJECTS
-        intervals = _intervals(step, table)
-        # Rows that do not fit, and those of other windows, tell all the same where a delivery begins.
-        changes = decoded.changes.append_column(SEQUENCE, deliveries.of(position, decoded.changes))
-        failed: Sequence[Reject] = ()
-        failed_count = 0
-        if not found.sound:
-            everything = changes
-            changes, failed, failed_count = check(everything, schema, file.path, notes=decoded.notes, limit=limit)
-            if failed_count > len(failed) and step.positions is None:
-                due = _in_window(everything, step, intervals)
-                _, failed, failed_count = check(due, schema, file.path, notes=decoded.notes, limit=limit)
+        with _concerning(file):
+            # Rows that do not fit, and those of other windows, tell all the same where a delivery begins.
+            changes = decoded.changes.append_column(SEQUENCE, deliveries.of(position, decoded.changes))
+            failed: Sequence[Reject] = ()
+            failed_count = 0
+            if not found.sound:
+                everything, limit = changes, None if quarantine else MAX_REJECTS
+                changes, failed, failed_count = check(everything, schema, file.path, notes=decoded.notes, limit=limit)
+                if failed_count > len(failed) and step.positions is None:
+                    due = _in_window(everything, step, intervals)
+                    _, failed, failed_count = check(due, schema, file.path, notes=decoded.notes, limit=limit)
+            due = changes if step.positions is not None else _in_window(changes, step, intervals)
+            rows, strangers = _evolved(due, schema, step, position, file)
     except MalformedData as error:
         reject = Reject(
             file.path, int(error.where.get("line", 0)), error.message, column=str(error.where.get("column", ""))
         )
         return _empty(step), Report(reject_count=1, rejects=(reject,)), None, ()
     stats = _stats(file, decoded, len(data))
-    due = changes if step.positions is not None else _in_window(changes, step, intervals)
     rejects = tuple(r for r in (*decoded.rejects, *failed) if _due(r, step, intervals))
     extra = max(0, failed_count - len(failed))
     first = rejects[:MAX_REJECTS]
@@ -302,7 +319,6 @@ def _sorted_out(
         quarantined=len(kept_aside),
         newest=None if last is None else (last, file.path),
     )
-    rows, strangers = _evolved(due, schema, step, position, file)
     if strangers is not None:
         report = replace(report, reject_count=report.reject_count + 1, rejects=(*first, strangers)[:MAX_REJECTS])
     return rows, report, decoded.tail, kept_aside
@@ -314,25 +330,6 @@ def _with_raw(rejects: Iterable[Reject], data: bytes, options: SinkOptions) -> t
     wanted = {reject.line for reject in rejects if not reject.raw}
     found = record_reader(options.protocol)(data, wanted, options) if wanted else {}
     return tuple(reject if reject.raw else replace(reject, raw=found.get(reject.line, b"")) for reject in rejects)
-
-
-def _delivered_again(
-    tail: Reject, position: int, step: ApplyRows, options: SinkOptions, read: Callable[[str], bytes]
-) -> bool:
-    """Tell whether a record that was cut off stands whole in another file, as it does after the writer's restart."""
-    if tail.commit_ts is None:
-        return True  # no transaction at or below the checkpoint is cut off for good: the writer had not flushed it
-    mine = step.files[position]
-    moment = re.search(rb'"es":\d+,', tail.raw) if options.protocol == "canal-json" else None
-    wanted = moment[0] if moment else tail.raw  # of a JSON record, what follows `es` differs each time it is written
-    for file in step.files:
-        earlier = (file.directory, file.dispatcher) == (mine.directory, mine.dispatcher) and file.number <= mine.number
-        if file.size == 0 or earlier:
-            continue
-        data = read(file.path)
-        if wanted in data and not data.endswith(wanted):
-            return True
-    return False
 
 
 def _intervals(step: ApplyRows, table: object) -> list[tuple[Tso, Tso]]:
@@ -355,6 +352,14 @@ def _due(reject: Reject, step: ApplyRows, intervals: Iterable[tuple[Tso, Tso]] =
     if ts is None or step.positions is not None:
         return True
     return step.lo < ts <= step.hi and any(since <= ts < until for since, until in intervals)
+
+
+def _may_be_due(tail: Reject, step: ApplyRows, intervals: Iterable[tuple[Tso, Tso]]) -> bool:
+    """Tell whether a window may have lost something with a tail, whose commit-ts is the least that it can be."""
+    ts = tail.commit_ts
+    if ts is None or step.positions is not None:
+        return True
+    return ts <= step.hi and any(ts < until for _, until in intervals)
 
 
 def _stats(file: DataFile, decoded: Decoded, read_bytes: int) -> FileStats:
