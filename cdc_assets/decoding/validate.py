@@ -159,7 +159,8 @@ RULES: Mapping[str, Callable[[Column], list[Rule]]] = {
 }
 """`Column.type` -> what its values keep beyond their lake type. The last line's types are settled by decoding."""
 
-_DATED = ("DATE", "DATETIME", "TIMESTAMP")
+_MADE_NULL = ("DATE", "DATETIME", "TIMESTAMP", "FLOAT")
+"""Types of which decoding makes null what the lake, or the wire, cannot keep: it notes that."""
 
 
 def rules(column: Column) -> tuple[Rule, ...]:
@@ -180,7 +181,7 @@ def schema_of(schema: TableSchema) -> DataFrameSchema:
 
 
 def _may_be_null(column: Column) -> bool:
-    return column.nullable or column.type in _DATED
+    return column.nullable or column.type in _MADE_NULL
 
 
 def _bare(column: Column) -> Column:
@@ -286,7 +287,7 @@ def _key(schema: TableSchema) -> set[str]:
 def _refuses_null(column: Column, schema: TableSchema, noted: set[str] | None) -> bool:
     if column.name in _key(schema):
         return not column.nullable or column.is_pk
-    return not column.nullable and (column.type not in _DATED or (noted is not None and column.name not in noted))
+    return not column.nullable and (column.type not in _MADE_NULL or (noted is not None and column.name not in noted))
 
 
 def _nulls_only(errors: list[SchemaError]) -> list[SchemaError]:

@@ -24,7 +24,18 @@ from cdc_assets.model.sink_options import SinkOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COMMIT_TS", "FORMATS", "LINE", "OP", "Decoded", "Decoder", "Op", "decoder", "record_reader"]
+__all__ = [
+    "COMMIT_TS",
+    "FORMATS",
+    "LINE",
+    "MESSAGE_FORMATS",
+    "OP",
+    "Decoded",
+    "Decoder",
+    "Op",
+    "decoder",
+    "record_reader",
+]
 
 OP = "_cdc_op"
 COMMIT_TS = "_cdc_commit_ts"
@@ -69,6 +80,9 @@ FORMATS: Mapping[str, str] = {
     "canal-json": "cdc_assets.formats.canal_json.decode",
 }
 """Protocol of the sink URI -> module with `decode`, `raw_records` and `EXTENSION`."""
+
+MESSAGE_FORMATS: Mapping[str, str] = {"craft": "cdc_assets.formats.craft"}
+"""Protocol of messages -> module with `classify`, `decode` and `schemas`, see `cdc_assets.formats.messages`."""
 
 
 def decoder(protocol: str) -> Decoder:

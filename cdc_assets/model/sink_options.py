@@ -34,6 +34,9 @@ class SinkOptions:
     enable_partition_separator: bool = True
     use_table_id_as_path: bool = False
     file_expiration_days: int = 0
+    large_message_handle_compression: str = "none"
+    claim_check_raw_value: bool = False
+    encoding_format: str = "json"
     column_selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
     timezone: str = "UTC"
 

@@ -2,6 +2,7 @@
 
     feeds       large changefeeds by the written format rules
     knowing     a lake and a ledger that know thousands of tables and files already
+    messages    change messages of topics, and how fast they become Arrow
     measuring   wall, CPU and memory of a process with all that it starts
     contenders  what is timed, each in a process of its own: this project, DuckDB, plain Spark
     scenarios   the targets, each with a check of the rows that came out

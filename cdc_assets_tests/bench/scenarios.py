@@ -19,6 +19,7 @@ from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.knowing import know
 from cdc_assets_tests.bench.measuring import Cost, contend, run
+from cdc_assets_tests.bench.messages import LEAST_PER_SECOND, rates
 from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_lake
 
 __all__ = ["SCENARIOS", "Figure", "Place"]
@@ -265,6 +266,14 @@ def planning(place: Place) -> Iterator[Figure]:
     )
     cost = run([*PYTHON, "plan", *feed.flags, "--warehouse", str(lake), "--json"])
     yield Figure("planning", "the same as a command, process start to exit", cost.wall_seconds, notes=_whole(cost))
+
+
+@_scenario
+def messages(place: Place) -> Iterator[Figure]:
+    """Messages of topics to Arrow, on one core."""
+    for name, rate in rates(place.of(320_000, 160)):
+        limit = 100_000 / LEAST_PER_SECOND if name == "craft" else None
+        yield Figure("messages", f"{name}: 100,000 row events, CPU", 100_000 / rate, limit=limit)
 
 
 @_scenario

@@ -1,0 +1,126 @@
+"""MySQL's numbers for column types, and TiCDC's flags of columns, as Craft and the Open Protocol send them in each row.
+
+They tell the kind of a column, and what the row's key is, but no length, precision or member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cdc_assets.model.schema import Column, Index, TableSchema
+
+__all__ = ["BINARY", "HANDLE_KEY", "UNSIGNED", "Typed", "fits", "infer", "type_name"]
+
+BINARY, HANDLE_KEY, GENERATED, PRIMARY, UNIQUE, MULTIPLE, NULLABLE, UNSIGNED = (1 << place for place in range(8))
+
+_INTEGER = frozenset(("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT"))
+_TEXT = frozenset(
+    (
+        *("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"),
+        *("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"),
+    )
+)
+_NAMES: Mapping[int, tuple[str, str]] = {
+    1: ("TINYINT", ""),
+    2: ("SMALLINT", ""),
+    3: ("INT", ""),
+    4: ("FLOAT", ""),
+    5: ("DOUBLE", ""),
+    6: ("NULL", ""),
+    7: ("TIMESTAMP", ""),
+    8: ("BIGINT", ""),
+    9: ("MEDIUMINT", ""),
+    10: ("DATE", ""),
+    11: ("TIME", ""),
+    12: ("DATETIME", ""),
+    13: ("YEAR", ""),
+    14: ("DATE", ""),
+    15: ("VARCHAR", "VARBINARY"),
+    16: ("BIT", ""),
+    225: ("VECTOR", ""),
+    245: ("JSON", ""),
+    246: ("DECIMAL", ""),
+    247: ("ENUM", ""),
+    248: ("SET", ""),
+    249: ("TINYTEXT", "TINYBLOB"),
+    250: ("MEDIUMTEXT", "MEDIUMBLOB"),
+    251: ("LONGTEXT", "LONGBLOB"),
+    252: ("TEXT", "BLOB"),
+    253: ("VARCHAR", "VARBINARY"),
+    254: ("CHAR", "BINARY"),
+}
+"""Number of a type -> its name; the second one with the flag BINARY, where that makes a difference."""
+
+
+def type_name(code: int, flags: int) -> str | None:
+    """Return the type as `Column.type` spells it; None for a number that TiDB does not have."""
+    names = _NAMES.get(code)
+    return None if names is None else names[1] if names[1] and flags & BINARY else names[0]
+
+
+def fits(code: int, column: Column) -> bool:
+    """Tell whether values sent as this type are values of the column: integers of any width, texts of any length."""
+    name = _NAMES.get(code, ("",))[0]
+    return any({name, column.type} <= alike for alike in (_INTEGER, _TEXT)) or name == column.type or name == "NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A column as a row brings it, with some of its values as texts."""
+
+    name: str
+    code: int
+    flags: int
+    texts: Sequence[str] = ()
+
+
+def infer(columns: Sequence[Typed], in_table_order: bool) -> tuple[TableSchema, tuple[str, ...]] | None:
+    """Return the schema that a row's types tell, and what of it is approximate; None for a type that TiDB lacks."""
+    found, said = [], []
+    for one in columns:
+        name = type_name(one.code, one.flags)
+        if name is None:
+            return None
+        column, doubt = _column(one, name)
+        found.append(column)
+        said += [f'"{one.name}": {doubt}'] if doubt else []
+    if not in_table_order:
+        said.append("the order of the columns, which are by name in the rows")
+    handle = tuple(one.name for one in columns if one.flags & HANDLE_KEY)
+    primary = any(one.flags & HANDLE_KEY and one.flags & PRIMARY for one in columns)
+    if len(handle) > 1:
+        said.append("the order of the key's columns")
+    index = (Index("PRIMARY" if primary else "", handle, unique=True, primary=primary),) if handle else ()
+    said.append("lengths, defaults, collations, virtual columns, partitions and unique keys besides the handle key")
+    return TableSchema(tuple(found), handle, index), tuple(said)
+
+
+def _column(one: Typed, name: str) -> tuple[Column, str]:
+    precision: int | None = None
+    scale, doubt = None, ""
+    if name == "DECIMAL":
+        digits = max((len(text.lstrip("-").replace(".", "")) for text in one.texts), default=0)
+        precision, scale = 65 if digits > 38 else 38, _scale(one.texts)
+        doubt = f"the digits of DECIMAL, taken for {precision} with {scale} after the point"
+    elif name in ("DATETIME", "TIMESTAMP", "TIME"):
+        scale = _scale(one.texts)
+        doubt = f"the fraction digits of {name}, taken for {scale}"
+    elif name == "BIT":
+        precision, doubt = 64, "the width of BIT, taken for 64"
+    elif name in ("ENUM", "SET"):
+        doubt = f"the members of {name}, which are not known: rows hold until they are"
+    column = Column(
+        name=one.name,
+        type=name,
+        unsigned=bool(one.flags & UNSIGNED) and name not in ("BIT", "YEAR"),
+        precision=precision,
+        scale=scale,
+        nullable=bool(one.flags & NULLABLE),
+        is_pk=bool(one.flags & PRIMARY and one.flags & HANDLE_KEY),
+    )
+    return column, doubt
+
+
+def _scale(texts: Sequence[str]) -> int:
+    return max((len(text.partition(".")[2]) for text in texts), default=0)

@@ -1,0 +1,291 @@
+"""Row images of a table, column by column as a message protocol sends them -> the changes that every format decodes to.
+
+A protocol says what images there are and reads its cells; here cells become the lake's values, and what is missing is
+told apart: columns that no image has are left out, as files leave them out, a delete may bring its key only, and a
+partial image before an update keeps what did not change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.formats.members import named
+from cdc_assets.model.reports import Reject
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.types.mysql_types import (
+    LOSSY,
+    Binary,
+    Values,
+    arrow_schema,
+    arrow_type,
+    finish,
+    misfit,
+    values,
+    wire_type,
+)
+
+__all__ = ["NOT_WRITTEN", "Cells", "Faults", "Images", "changes_of", "key_of"]
+
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+NOT_WRITTEN = "in the schema but not in the rows: a virtual generated column, or one that a selector hides"
+
+
+class Cells(NamedTuple):
+    """A column of all images: texts, bytes, integers or floats; null is NULL, and what the other members mark.
+
+    `absent` marks images without the column, None for none. `binary` says how binary types stand in a text, `zones` in
+    which zone each TIMESTAMP is printed (None: that of the options). `faults` are masks of values that cannot be read,
+    with the reason; `notes` masks of values that a rule of the protocol changed.
+    """
+
+    array: pa.Array
+    absent: Mask | None = None
+    binary: Binary = "raw"
+    zones: pa.Array | None = None
+    faults: tuple[tuple[Mask, str], ...] = ()
+    notes: Mapping[str, Mask] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Row images as columns. `after` is the position of the image after it for one before an update, else -1.
+
+    An insert and an image after an update are Op.INSERT, a delete and an image before an update Op.DELETE.
+    """
+
+    lines: Rows
+    ops: npt.NDArray[np.int8]
+    commit_ts: Rows
+    after: Rows
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+@dataclass
+class Faults:
+    """Row events that are not applied, by line; the first reason counts. `raw` gives the bytes of a line."""
+
+    path: str
+    raw: Callable[[int], bytes]
+    found: dict[int, Reject] = field(default_factory=dict)
+
+    def add(self, line: int, reason: str, column: str = "", commit_ts: int | None = None) -> None:
+        """Note why the row event of a line is not applied, unless a reason is known already."""
+        if line not in self.found:
+            self.found[line] = Reject(self.path, line, reason, self.raw(line), column, commit_ts)
+
+    def mark(self, mask: Mask, images: Images, reason: Callable[[int], str], column: str = "") -> None:
+        """Do so for images."""
+        for image in np.flatnonzero(mask).tolist():
+            self.add(int(images.lines[image]), reason(image), column, int(images.commit_ts[image]))
+
+    def in_order(self) -> tuple[Reject, ...]:
+        """Return them by line."""
+        return tuple(self.found[line] for line in sorted(self.found))
+
+
+def key_of(schema: TableSchema) -> set[str]:
+    """Return the columns whose values must be told exactly in every image."""
+    return {*schema.key, *(column.name for column in schema.columns if column.is_pk)}
+
+
+def changes_of(
+    images: Images, cells: Callable[[Column], Cells], schema: TableSchema, options: SinkOptions, faults: Faults
+) -> Decoded:
+    """Return the changes of a table: by line, the image before an update first. `cells` is asked for stored columns."""
+    notes: Counter[tuple[str, str]] = Counter()
+    ops, key = images.ops.copy(), key_of(schema)
+    held = {column.name: cells(column) for column in schema.stored}
+    visible = [column for column in schema.stored if not _hidden(held[column.name], images, options)]
+    if not any(column.name in key for column in visible) and key or not visible:
+        visible = list(schema.stored)  # the images are of another table: every one of them is a reject
+    notes.update((column.name, NOT_WRITTEN) for column in schema.stored if column not in visible)
+    arrays = []
+    for column in visible:
+        whole = _completed(held[column.name], column, column.name in key, images, ops, options, faults)
+        arrays.append(_converted(whole, column, column.name in key, images, options, faults, notes))
+    kinds = arrow_schema(schema)
+    meta = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
+    shape = pa.schema(meta + [kinds.field(column.name) for column in visible])
+    changes = pa.Table.from_arrays(
+        [pa.array(ops), pa.array(images.commit_ts), pa.array(images.lines), *arrays], schema=shape
+    )
+    order = np.lexsort((images.ops > 0, images.lines))
+    if faults.found:
+        order = order[~np.isin(images.lines[order], list(faults.found))]
+    if len(order) < len(images) or (np.diff(order) < 0).any():
+        changes = changes.take(pa.array(order))
+    return Decoded(changes, faults.in_order(), None, notes)
+
+
+# --- what is missing --------------------------------------------------------------------------------------------------
+
+
+def _hidden(cells: Cells, images: Images, options: SinkOptions) -> bool:
+    """Tell whether no image has the column; deletes that are meant to bring their key only do not tell that."""
+    if cells.absent is None or not len(images) or not cells.absent.all():
+        return False
+    return not (options.delete_only_output_handle_key_columns and bool((images.ops < 0).all()))
+
+
+def _completed(
+    cells: Cells,
+    column: Column,
+    in_key: bool,
+    images: Images,
+    ops: npt.NDArray[np.int8],
+    options: SinkOptions,
+    faults: Faults,
+) -> Cells:
+    """Fill what a partial image leaves out; images that lack the column for no known reason are faults."""
+    if cells.absent is None or not cells.absent.any():
+        return cells
+    lacking, array = cells.absent, cells.array
+    before = lacking & (images.after >= 0)
+    partial = options.only_output_updated_columns or options.content_compatible
+    if before.any() and partial:
+        place = np.where(before, images.after, np.arange(len(images)))
+        array, lacking = array.take(pa.array(place)), lacking[place]
+        cells = cells._replace(
+            zones=None if cells.zones is None else cells.zones.take(pa.array(place)),
+            faults=tuple((mask[place], reason) for mask, reason in cells.faults),
+            notes={rule: mask[place] for rule, mask in cells.notes.items()},
+        )
+    deletes = lacking & (images.ops < 0) & (images.after < 0)
+    if not in_key and options.delete_only_output_handle_key_columns:
+        ops[deletes] = Op.DELETE_KEY
+        lacking = lacking & ~deletes
+    advice = {
+        "delete": "if the changefeed writes only the key of deleted rows, give delete-only-output-handle-key-columns = "
+        "true as it has it",
+        "update": "if the changefeed writes only the columns that changed, give only-output-updated-columns = true or "
+        "content-compatible = true as it has it",
+    }
+
+    def reason(image: int) -> str:
+        told = "delete" if deletes[image] and not in_key else "update" if before[image] and not partial else ""
+        return f'it lacks the column "{column.name}"' + (f": {advice[told]}" if told else "")
+
+    faults.mark(lacking, images, reason, column.name)
+    return cells._replace(array=array, absent=None)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _converted(
+    cells: Cells,
+    column: Column,
+    in_key: bool,
+    images: Images,
+    options: SinkOptions,
+    faults: Faults,
+    notes: Counter[tuple[str, str]],
+) -> pa.Array:
+    for mask, reason in cells.faults:
+        faults.mark(mask, images, lambda _, reason=reason: reason, column.name)  # type: ignore[misc]
+    done = _values(cells, column, options)
+    if in_key:
+        lossy = [(rule, mask) for rule, mask in done.notes.items() if rule in LOSSY]
+        lossy += [(rule, pa.array(mask)) for rule, mask in cells.notes.items()]
+        for rule, mask in lossy:
+            faults.mark(
+                _bits(mask),
+                images,
+                lambda image, rule=rule: (  # type: ignore[misc]
+                    f'"{_shown(cells.array[image])}" is in a key, where no value is changed: {rule}'
+                ),
+                column.name,
+            )
+    if done.bad is not None:
+        faults.mark(_bits(done.bad), images, lambda image: _misfit(cells.array[image], column), column.name)
+    for rule, mask in (*done.notes.items(), *((rule, pa.array(mask)) for rule, mask in cells.notes.items())):
+        if mask.true_count:
+            notes[column.name, rule] += mask.true_count
+    return done.array
+
+
+def _values(cells: Cells, column: Column, options: SinkOptions) -> Values:
+    array = cells.array
+    if pa.types.is_floating(array.type):
+        return finish(array.cast(wire_type(column), safe=False), column)
+    if pa.types.is_integer(array.type):
+        if column.type in ("ENUM", "SET"):
+            return _names(array, column)
+        return _numbers(array, column)
+    if column.type in ("ENUM", "SET"):
+        return _names(array, column)
+    if cells.zones is None or column.type != "TIMESTAMP":
+        return values(array, column, timezone=options.timezone, binary=cells.binary)
+    return _by_zone(array, column, cells.zones, options.timezone)
+
+
+def _numbers(array: pa.Array, column: Column) -> Values:
+    try:
+        if column.type == "BIT":
+            return finish(array.cast(pa.uint64()), column)
+        return Values(array.cast(arrow_type(column)))
+    except pa.ArrowInvalid:
+        return values(array.cast(pa.string()), column)
+
+
+def _names(array: pa.Array, column: Column) -> Values:
+    numbers = array.cast(pa.string())
+    found = named(numbers, column.type, column.elems)
+    wrong = pc.and_(pc.is_null(found), pc.is_valid(numbers))
+    return Values(found, wrong if wrong.true_count else None)
+
+
+def _by_zone(array: pa.Array, column: Column, zones: pa.Array, otherwise: str) -> Values:
+    told = zones.unique().drop_null().to_pylist()
+    if len(told) < 2:
+        return values(array, column, timezone=told[0] if told else otherwise)
+    found = pa.nulls(len(array), arrow_type(column))
+    bad, notes = np.zeros(len(array), bool), dict[str, Mask]()
+    for zone in told:
+        here = pc.equal(zones, zone).fill_null(False)
+        part = values(pc.if_else(here, array, pa.scalar(None, array.type)), column, timezone=zone)
+        found = pc.if_else(here, part.array, found)
+        bad |= _bits(part.bad) if part.bad is not None else False
+        for rule, mask in part.notes.items():
+            notes[rule] = notes.get(rule, np.zeros(len(array), bool)) | _bits(mask)
+    marks = {rule: pa.array(mask) for rule, mask in notes.items()}
+    return Values(found, pa.array(bad) if bad.any() else None, marks)
+
+
+def _bits(mask: pa.BooleanArray | Mask) -> Mask:
+    if isinstance(mask, np.ndarray):
+        return mask
+    found: Mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _shown(value: pa.Scalar) -> str:
+    found = value.as_py()
+    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+
+
+def _misfit(value: pa.Scalar, column: Column) -> str:
+    text = _shown(value)
+    if column.type not in ("ENUM", "SET"):
+        return misfit(text, column)
+    if column.elems:
+        return f'"{text}" is no number for members of {column.type}, which has {len(column.elems)}'
+    return (
+        f'"{text}" stands for members of {column.type} whose names are not known: messages give numbers, and no CREATE '
+        "TABLE that was seen gives the names. Give the table's CREATE TABLE in the setting `schemas`."
+    )

@@ -1,0 +1,237 @@
+"""Change messages of a topic: what is the same for all protocols. A protocol is a module or folder with three names.
+
+    classify(messages, options) -> SPOKEN
+        What each message speaks of, without its columns. Raises for no message: a broken one is `bad`, with the reason.
+    decode(rows, path, table, schema, options) -> Decoded
+        The changes of one table, in the shape that files decode to (`cdc_assets.formats`). Of what does not fit, the
+        row event is a Reject.
+    schemas(messages, options) -> tuple[SchemaEvent, ...]
+        What messages tell of the columns of tables: exactly where the protocol carries schemas, else what the types
+        of their rows say, told as approximate.
+
+`messages` is a batch with the columns `key` and `value` (binary, null for none); others are passed over. `rows` has the
+column `ordinals` (list<int32>) too: the row events of the message that belong to the table, as `classify` numbered them
+from 0. `_cdc_line` of a change counts these row events from 1 over the batch, see `place`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.errors import MalformedData
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.tso import Tso
+
+__all__ = [
+    "SPOKEN",
+    "Kind",
+    "Said",
+    "SchemaEvent",
+    "in_order",
+    "lines_of",
+    "parts",
+    "place",
+    "read_claim",
+    "said",
+    "said_of_rows",
+]
+
+Rows = npt.NDArray[np.int64]
+
+_PART_BYTES = 8 << 20
+
+
+class Kind(str, enum.Enum):
+    """What a message is."""
+
+    ROW = "row"
+    DDL = "ddl"
+    RESOLVED = "resolved"
+    SCHEMA = "schema"
+    IGNORED = "ignored"
+    BAD = "bad"
+
+
+SPOKEN = pa.schema(
+    [
+        pa.field("message", pa.int32(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("schema", pa.string()),
+        pa.field("table", pa.string()),
+        pa.field("ordinals", pa.list_(pa.int32())),
+        pa.field("commit_ts", pa.int64()),
+        pa.field("last_commit_ts", pa.int64()),
+        pa.field("query", pa.string()),
+        pa.field("type", pa.int32()),
+        pa.field("claim", pa.string()),
+        pa.field("reason", pa.string()),
+    ]
+)
+"""What messages speak of: a line for each message and table, in the order of the messages.
+
+`message` is the position in the batch. `schema` and `table` are null where a message names none or is too broken to
+tell; `table` is "" for a DDL of the database. `ordinals` are the table's row events, null for all but rows. `commit_ts`
+is that of the DDL or mark, or the least of the rows; `last_commit_ts` the greatest. `query` and `type` (TiDB's number
+of the action, null where the protocol tells none) are a DDL's. `claim` is where the whole message lies, of which this
+one holds the key only. `reason` says why a message is bad or ignored; a bad one that names its table holds that alone.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A line of SPOKEN."""
+
+    message: int
+    kind: Kind
+    table: TableId | None = None
+    ordinals: tuple[int, ...] | None = None
+    commit_ts: Tso | None = None
+    query: str | None = None
+    type: int | None = None
+    claim: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEvent:
+    """The columns of a table, as message number `message` tells them.
+
+    `version` is the commit-ts from which they hold at the latest, 0 where the message says only that they do. `binding`
+    is the version by which rows name this schema (Simple's `schemaVersion`), 0 where there is none. `approximate` are
+    sentences on what was taken from the rows and may be otherwise in the source; () for a schema that is exact.
+    """
+
+    message: int
+    table: TableId
+    version: Tso
+    schema: TableSchema
+    binding: int = 0
+    approximate: tuple[str, ...] = ()
+
+
+# --- lines of SPOKEN --------------------------------------------------------------------------------------------------
+
+
+def said(lines: Iterable[Said]) -> pa.RecordBatch:
+    """Return lines as a batch."""
+    held = list(lines)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([one.message for one in held], pa.int32()),
+            pa.array([one.kind.value for one in held], pa.string()),
+            pa.array([one.table and one.table.schema for one in held], pa.string()),
+            pa.array([None if one.table is None else one.table.table for one in held], pa.string()),
+            pa.array([one.ordinals for one in held], pa.list_(pa.int32())),
+            pa.array([one.commit_ts for one in held], pa.int64()),
+            pa.array([one.commit_ts for one in held], pa.int64()),
+            pa.array([one.query for one in held], pa.string()),
+            pa.array([one.type for one in held], pa.int32()),
+            pa.array([one.claim for one in held], pa.string()),
+            pa.array([one.reason for one in held], pa.string()),
+        ],
+        schema=SPOKEN,
+    )
+
+
+def said_of_rows(
+    messages: Rows,
+    ordinals: Rows,
+    schemas: pa.Array,
+    tables: pa.Array,
+    commit_ts: Rows,
+    claims: pa.Array | None = None,
+) -> pa.RecordBatch:
+    """Return the lines of row events, one for each message and table; events come by message, then by ordinal."""
+    events = pa.table(
+        {
+            "message": pa.array(messages, pa.int32()),
+            "schema": schemas.cast(pa.string()),
+            "table": tables.cast(pa.string()),
+            "ordinals": pa.array(ordinals, pa.int32()),
+            "ts": pa.array(commit_ts, pa.int64()),
+            "claim": pa.nulls(len(messages), pa.string()) if claims is None else claims,
+        }
+    )
+    made = events.group_by(["message", "schema", "table"], use_threads=False).aggregate(
+        [("ordinals", "list"), ("ts", "min"), ("ts", "max"), ("claim", "first")]
+    )
+    count = made.num_rows
+    columns = {
+        "message": made.column("message"),
+        "kind": pa.repeat(Kind.ROW.value, count),
+        "schema": made.column("schema"),
+        "table": made.column("table"),
+        "ordinals": made.column("ordinals_list"),
+        "commit_ts": made.column("ts_min"),
+        "last_commit_ts": made.column("ts_max"),
+        "query": pa.nulls(count, pa.string()),
+        "type": pa.nulls(count, pa.int32()),
+        "claim": made.column("claim_first"),
+        "reason": pa.nulls(count, pa.string()),
+    }
+    found = pa.table([columns[field.name].cast(field.type) for field in SPOKEN], schema=SPOKEN)
+    return in_order(found.combine_chunks().to_batches())
+
+
+def in_order(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return lines by message."""
+    table = pa.Table.from_batches(list(batches), SPOKEN).combine_chunks()
+    numbers = table.column("message").to_numpy()
+    if (np.diff(numbers) < 0).any():
+        table = table.take(pa.array(np.argsort(numbers, kind="stable"))).combine_chunks()
+    found = table.to_batches()
+    return found[0] if found else said(())
+
+
+# --- messages and their places ----------------------------------------------------------------------------------------
+
+
+def parts(messages: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Cut a batch into parts of a few megabytes, so that what is made of a part stays small; each with its start."""
+    sizes = pc.binary_length(messages.column("value")).fill_null(0).to_numpy().astype(np.int64)
+    pieces = (np.cumsum(sizes) - sizes) // _PART_BYTES
+    starts = np.flatnonzero(np.diff(pieces, prepend=-1)) if len(pieces) else np.zeros(0, np.int64)
+    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(pieces)], strict=True):
+        yield start, messages.slice(start, stop - start)
+
+
+def lines_of(rows: pa.RecordBatch) -> tuple[Rows, Rows]:
+    """Return for each line, in order, the position of its message in the batch and its ordinal there."""
+    lists = rows.column("ordinals")
+    owners = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
+    return owners, pc.list_flatten(lists).to_numpy().astype(np.int64)
+
+
+def place(rows: pa.RecordBatch, line: int) -> tuple[int, int]:
+    """Return the position of the message and the ordinal in it that a `_cdc_line` or a Reject's line stands for."""
+    owners, ordinals = lines_of(rows)
+    return int(owners[line - 1]), int(ordinals[line - 1])
+
+
+def read_claim(content: bytes, options: SinkOptions) -> tuple[bytes | None, bytes]:
+    """Return key and value of the message that a claim-check file holds. Raises MalformedData for any other file.
+
+    TiCDC writes `{"key":base64|null,"value":base64}`, or with claim-check-raw-value the bare value.
+    """
+    if options.claim_check_raw_value:
+        return None, content
+    try:
+        held = json.loads(content)
+        key = None if held["key"] is None else base64.b64decode(held["key"], validate=True)
+        return key, base64.b64decode(held["value"], validate=True)
+    except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
+        raise MalformedData(
+            f"a claim-check file holds no message ({type(error).__name__}: {error}); expected an object with key and "
+            "value in base64. If the changefeed has claim-check-raw-value, give it in the changefeed TOML."
+        ) from None

@@ -1,0 +1,325 @@
+"""Craft: recorded vectors, round trips of an independent writer, and messages that are none."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_assets.errors import CdcError
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.formats.craft import classify, decode, schemas
+from cdc_assets.formats.craft.columns import LOST_FLOAT
+from cdc_assets.formats.messages import place
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets_tests.craft_writer import Cell, Row, ddl, message, resolved
+from cdc_assets_tests.topics import messages_of, rows_of, topics
+
+OPTIONS = SinkOptions(protocol="craft")
+T = TableId("test", "t")
+KEYED = TableSchema((Column("id", "INT", is_pk=True, nullable=False), Column("name", "VARCHAR")), ("id",))
+
+FOUR = (
+    "018a80f0f482a0da8106010300010101010100009c01000000000200000201020602030f0a400206026e657701020602030f"
+    "0a400206026e657702020602030f0a400206026f6c6402020602030f0a400206026e657701020602030f0a400206026e6577"
+    "05040101020474657374747069646e616d65023a15041c1c1b00011c021c00011c011c11"
+)
+BACK = (
+    "018d80f0f482a0da8106fdffffffffffffffff01010101000000020001020402030f0a400206026e657701020402030f0a40"
+    "0206026e65770404010204746573747469646e616d65023615021c00011c011c0a"
+)
+ALL_TYPES = (
+    "018a80f0f482a0da81060101000201170402020202020202020202020202020202020202020202080101080405f6010c0a0b"
+    "070d0f0ffc01fc01f501f701f801100f0fe1010ac00140c001404040404040404040414041404040c0014040400204041410"
+    "100e34141226040c0608041002020201000a02ff01ff01ffffffffffffffffff01000000000000000000000000000002c031"
+    "32332e343530323032332d31312d33302031323a33343a35362e313233343536323032332d31312d33302d31323a33343a35"
+    "36323032332d31312d33302031323a33343a3536ce1f68c3a96c6c6f00ff107465787401027b2261223a20317d0203515b31"
+    "2c325d1904010202020201010302020202010202020202020202020203746573747479647475746962756664646563637464"
+    "61746d747379766376627478626c6a73656e737462696e75656d766563021a7e01de0301de0309"
+)
+FLOAT_LAST = "0101010100020102040203040a40021002000000000000f83f04040102017465737474696466020a100126012607"
+FLOAT_THEN_INT = (
+    "01010101000201030402020304030a404002100202000000000e00f83f0e05040102010174657374746964666e020a140130013007"
+)
+
+
+def said(*values: bytes | None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = classify(messages_of([(None, value) for value in values]), OPTIONS).to_pylist()
+    return found
+
+
+def decoded(schema: TableSchema, *values: bytes, table: TableId = T, options: SinkOptions = OPTIONS) -> Decoded:
+    messages = messages_of([(None, value) for value in values])
+    return decode(rows_of(messages, classify(messages, options), table), "landed", table, schema, options)
+
+
+def changes(found: Decoded) -> list[tuple[Any, ...]]:
+    assert found.rejects == ()
+    return [tuple(row.values()) for row in found.changes.to_pylist()]
+
+
+# --- what messages speak of -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "commit_ts"),
+    [
+        ("01d480f0f482a0da810603010101021a19010005", 433305438660591700),
+        ("019880c0a3b597c1ba0603010101021a19010005", 465283339124736024),
+        ("019091d8e18ebba7c51603010101021a19010005", 1624284170621946000),
+    ],
+)
+def test_a_mark_has_its_commit_ts(raw: str, commit_ts: int) -> None:
+    [one] = said(bytes.fromhex(raw))
+    assert (one["kind"], one["commit_ts"], one["table"]) == ("resolved", commit_ts, None)
+
+
+def test_a_ddl_has_its_text_and_action() -> None:
+    create = "019980c0a3b597c1ba06020100010117435245415445204441544142415345206074797065736001057479706573021a0b013205"
+    alter = (
+        "01d580f0f482a0da810602010002051e616c746572207461626c6520742061646420636f6c756d6e207820696e74020401746573747"
+        "4021a09014005"
+    )
+    first, second = said(bytes.fromhex(create), bytes.fromhex(alter))
+    assert (first["schema"], first["table"], first["type"]) == ("types", "", 1)
+    assert first["query"] == "CREATE DATABASE `types`"
+    assert (second["schema"], second["table"], second["type"]) == ("test", "t", 5)
+    assert second["query"] == "alter table t add column x int"
+
+
+def test_a_message_of_two_tables_has_a_line_for_each() -> None:
+    first, second = said(bytes.fromhex(FOUR))
+    assert (first["table"], first["ordinals"]) == ("t", [0, 1, 2])
+    assert (second["table"], second["ordinals"]) == ("p", [3])
+    assert (first["commit_ts"], first["last_commit_ts"]) == (433305438660591626, 433305438660591630)
+
+
+def test_what_is_no_message_is_bad_and_says_why() -> None:
+    sound = bytes.fromhex(FOUR)
+    found = said(None, b"", b"{}", sound[:-1], sound, b"\x02" + sound[1:])
+    assert [one["kind"] for one in found] == ["bad"] * 4 + ["row", "row", "bad"]
+    assert all(one["reason"].startswith("it is no message of the protocol Craft: ") for one in found if one["reason"])
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_insert_update_and_delete() -> None:
+    found = changes(decoded(KEYED, bytes.fromhex(FOUR)))
+    ts = 433305438660591626
+    assert found == [
+        (Op.INSERT, ts, 1, 1, "new"),
+        (Op.DELETE, ts + 1, 2, 1, "old"),
+        (Op.INSERT, ts + 1, 2, 1, "new"),
+        (Op.DELETE, ts + 4, 3, 1, "new"),
+    ]
+
+
+def test_commit_ts_may_step_back_in_a_message() -> None:
+    found = decoded(KEYED, bytes.fromhex(BACK))
+    assert found.changes.column(COMMIT_TS).to_pylist() == [433305438660591629, 433305438660591626]
+
+
+def test_a_delete_may_bring_its_key_only() -> None:
+    raw = bytes.fromhex("018f80f0f482a0da810601010002020104030a02020304010274657374746964021a03010e010e07")
+    options = SinkOptions(protocol="craft", delete_only_output_handle_key_columns=True)
+    found = decoded(KEYED, raw, options=options)
+    assert changes(found) == [(Op.DELETE_KEY, 433305438660591631, 1, 1, None)]
+    full = message([Row(9, "test", "t", None, [Cell("id", 3, 11, 2), Cell("name", 15, 64, b"x")])])
+    [reject] = decoded(KEYED, raw, full).rejects
+    assert "delete-only-output-handle-key-columns" in reject.reason
+
+
+def test_every_type_of_the_vector() -> None:
+    kinds = {
+        "yd": "INT", "tu": "TINYINT", "ti": "TINYINT", "bu": "BIGINT", "f": "FLOAT", "d": "DOUBLE", "dec": "DECIMAL",
+        "ct": "DATETIME", "da": "DATE", "tm": "TIME", "ts": "TIMESTAMP", "y": "YEAR", "vc": "VARCHAR",
+        "vb": "VARBINARY", "tx": "TEXT", "bl": "BLOB", "js": "JSON", "en": "ENUM", "st": "SET", "bi": "BIT",
+        "nu": "VARCHAR", "em": "VARCHAR", "vec": "VECTOR",
+    }  # fmt: skip
+    special = {"tu": {"unsigned": True}, "bu": {"unsigned": True}, "dec": {"precision": 10, "scale": 3}}
+    special |= {
+        "ct": {"scale": 6},
+        "en": {"elems": ("a", "b")},
+        "st": {"elems": ("x", "y", "z")},
+        "bi": {"precision": 8},
+    }
+    columns = tuple(Column(name, kind, **special.get(name, {})) for name, kind in kinds.items())  # type: ignore[arg-type]
+    found = decoded(TableSchema(columns, ("yd",)), bytes.fromhex(ALL_TYPES))
+    assert found.rejects == ()
+    row = {name: str(value) for name, value in found.changes.to_pylist()[0].items() if not name.startswith("_")}
+    assert row == {
+        "yd": "1", "tu": "255", "ti": "-128", "bu": "18446744073709551615", "f": "None", "d": "-2.25",
+        "dec": "123.450", "ct": "2023-11-30 12:34:56.123456", "da": "2023-11-30", "tm": "-12:34:56",
+        "ts": "2023-11-30 12:34:56+00:00", "y": "2023", "vc": "héllo", "vb": "b'\\x00\\xff\\x10'", "tx": "text",
+        "bl": "b'\\x01\\x02'", "js": '{"a": 1}', "en": "b", "st": "x,y", "bi": "81", "nu": "None", "em": "",
+        "vec": "[1.0, 2.0]",
+    }  # fmt: skip
+    assert found.notes == {("f", LOST_FLOAT): 1}
+
+
+def test_a_float_is_told_only_where_nothing_has_overwritten_it() -> None:
+    schema = TableSchema((Column("f", "FLOAT"), Column("n", "INT", nullable=False)), ("n",))
+    sound = message([Row(1, "test", "t", [Cell("n", 3, 11, 7), Cell("f", 4, 64, 1.5)])])
+    two = message([Row(1, "test", "t", [Cell("n", 3, 11, n), Cell("f", 4, 64, 1.5)]) for n in (1, 2)])
+    f, n = Column("f", "FLOAT"), Column("n", "INT")
+    last = decoded(TableSchema((Column("id", "INT"), f), ("id",)), bytes.fromhex(FLOAT_LAST))
+    assert last.changes.column("f").to_pylist() == [1.5]
+    before = decoded(TableSchema((Column("id", "INT"), f, n), ("id",)), bytes.fromhex(FLOAT_THEN_INT))
+    assert before.changes.column("f").to_pylist() == [None]
+    found = decoded(schema, sound, two)
+    assert found.changes.column("f").to_pylist() == [1.5, None, 1.5]
+    assert found.notes == {("f", LOST_FLOAT): 1}
+
+
+def test_a_value_that_the_schema_cannot_hold_is_a_reject_of_its_row_alone() -> None:
+    rows = [
+        Row(1, "test", "t", [Cell("id", 3, 11, 1), Cell("name", 10, 64, b"2020-01-01")]),
+        Row(2, "test", "t", [Cell("id", 3, 11, 2), Cell("name", 15, 64, b"x")]),
+        Row(3, "test", "t", [Cell("id", 3, 11, 3), Cell("name", 15, 64, b"x"), Cell("more", 3, 64, 1)]),
+        Row(4, "test", "t", [Cell("name", 15, 64, b"x")]),
+        Row(5, "test", "t", [Cell("id", 8, 11, 1 << 40), Cell("name", 15, 64, b"x")]),
+        Row(6, "test", "t", [Cell("id", 3, 11, 6), Cell("name", 15, 64, b"\xff")]),
+    ]
+    found = decoded(KEYED, message(rows))
+    assert found.changes.column(LINE).to_pylist() == [2, 6]
+    assert [(reject.line, reject.column) for reject in found.rejects] == [
+        (1, "name"),
+        (3, "more"),
+        (4, "id"),
+        (5, "id"),
+    ]
+    assert "DATE" in found.rejects[0].reason
+    assert found.changes.column("name").to_pylist() == ["x", "\ufffd"]
+
+
+def test_a_line_leads_back_to_its_message() -> None:
+    messages = messages_of([(None, resolved(3)), (None, bytes.fromhex(FOUR)), (None, bytes.fromhex(BACK))])
+    rows = rows_of(messages, classify(messages, OPTIONS), T)
+    assert [place(rows, line) for line in range(1, 6)] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_tell_types_and_key_of_their_table_approximately() -> None:
+    rows = [
+        Row(5, "test", "t", [Cell("a", 8, 43, 1), Cell("b", 254, 65, b"x"), Cell("c", 246, 64, b"1.50")]),
+        Row(4, "test", "t", [Cell("a", 8, 43, 1), Cell("b", 254, 65, b"x"), Cell("c", 246, 64, b"1.50")]),
+    ]
+    [event] = schemas(messages_of([(None, ddl(1, "test", None, 1, "x")), (None, message(rows))]), OPTIONS)
+    assert (event.message, event.table, event.version, event.schema.key) == (1, T, 4, ("a",))
+    assert [(c.name, c.type, c.precision, c.scale, c.nullable) for c in event.schema.columns] == [
+        ("a", "BIGINT", None, None, False),
+        ("b", "BINARY", None, None, True),
+        ("c", "DECIMAL", 38, 2, True),
+    ]
+    assert any('"c"' in sentence for sentence in event.approximate)
+
+
+# --- round trips ------------------------------------------------------------------------------------------------------
+
+INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
+NAMES = st.sampled_from(["id", "name", "n2", "größe"])
+
+
+@st.composite
+def _images(draw: st.DrawFn) -> list[Cell]:
+    key = Cell("id", 8, 11, draw(INTEGERS))
+    name = Cell("name", 15, 64, draw(st.none() | st.text(max_size=200).map(str.encode)))
+    wide = Cell("u", 8, 192, draw(st.none() | st.integers(0, (1 << 64) - 1)))
+    number = Cell("d", 5, 64, draw(st.none() | st.floats(allow_nan=False, allow_infinity=False)))
+    return [key, name, wide, number]
+
+
+@st.composite
+def _rows(draw: st.DrawFn) -> Row:
+    new, old = draw(st.sampled_from([(True, False), (True, True), (False, True)]))
+    return Row(
+        draw(st.integers(1, (1 << 63) - 1)),
+        "test",
+        draw(st.sampled_from(["t", "u", "表格"])),
+        draw(_images()) if new else None,
+        draw(_images()) if old else None,
+        draw(st.sampled_from([-1, 77])),
+    )
+
+
+WIDE = TableSchema(
+    (
+        Column("id", "BIGINT", nullable=False, is_pk=True),
+        Column("name", "VARCHAR"),
+        Column("u", "BIGINT", unsigned=True),
+        Column("d", "DOUBLE"),
+    ),
+    ("id",),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.lists(_rows(), min_size=1, max_size=6), min_size=1, max_size=5))
+def test_what_is_written_is_read_again(sent: list[list[Row]]) -> None:
+    messages = messages_of([(None, message(rows)) for rows in sent])
+    spoken = classify(messages, OPTIONS)
+    for name in ("t", "u", "表格"):
+        table = TableId("test", name)
+        found = decode(rows_of(messages, spoken, table), "landed", table, WIDE, OPTIONS)
+        wanted: list[tuple[Any, ...]] = []
+        mine = [row for rows in sent for row in rows if row.table == name]
+        for line, row in enumerate(mine, 1):
+            for op, cells in ((Op.DELETE, row.old), (Op.INSERT, row.new)):
+                if cells is not None:
+                    values = [c.value.decode() if isinstance(c.value, bytes) else c.value for c in cells]
+                    wanted.append((int(op), row.ts, line, *values))
+        assert changes(found) == wanted
+
+
+# --- messages that are none -------------------------------------------------------------------------------------------
+
+
+def test_no_mutation_of_a_message_raises_or_touches_its_neighbour() -> None:
+    rng = random.Random(7)
+    recorded = [topic for topic in topics("craft") if topic.case.name in ("A_all_types", "D_keys", "E_partitions")]
+    values = [value for topic in recorded for value in topic.messages.column("value").to_pylist()]
+    sound = bytes.fromhex(FOUR)
+    for _ in range(120):
+        torn = [_mutated(rng, rng.choice(values)) for _ in range(20)]
+        messages = messages_of([(None, value) for value in [*torn, sound]])
+        spoken = classify(messages, OPTIONS)
+        schemas(messages, OPTIONS)
+        assert set(spoken.column("message").to_pylist()) == set(range(21))
+        found = decode(rows_of(messages, spoken, T), "landed", T, KEYED, OPTIONS)
+        assert found.changes.num_rows >= 4
+        assert found.changes.slice(found.changes.num_rows - 4).column(OP).to_pylist() == [1, -1, 1, -1]
+        for name in {(one["schema"], one["table"]) for one in spoken.to_pylist() if one["kind"] == "row"}:
+            _decode_or_refuse(messages, spoken, TableId(*name))
+
+
+def _mutated(rng: random.Random, value: bytes) -> bytes:
+    raw = bytearray(value)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(raw)) if raw else 0
+        match rng.randrange(5):
+            case 0:
+                raw[at : at + 1] = bytes([rng.randrange(256)])
+            case 1:
+                raw[at : at + 1] = b"\xff" * rng.randint(1, 10)
+            case 2:
+                del raw[at : at + rng.randint(1, 9)]
+            case 3:
+                raw[at:at] = rng.randbytes(rng.randint(1, 9))
+            case _:
+                raw = raw[:at] if rng.random() < 0.5 else raw[at:]
+    return bytes(raw)
+
+
+def _decode_or_refuse(messages: pa.RecordBatch, spoken: pa.RecordBatch, table: TableId) -> None:
+    try:
+        decode(rows_of(messages, spoken, table), "landed", table, KEYED, OPTIONS)
+    except CdcError:
+        pass

@@ -1,0 +1,220 @@
+"""Recorded topics for tests: what TiCDC's message encoders wrote for the histories of the corpus.
+
+An archive lies in `corpus/topics` beside this file or in `../shared/topics` beside the checkout. What messages do
+not tell, the schemas of the tables by version, comes from the corpus case of the same name, and so do the expected
+contents:
+
+    for topic in topics("craft"):
+        lake = topic.replay()      # the case's DDL, and the rows of the topic
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.decoding.window import read_window
+from cdc_assets.formats import MESSAGE_FORMATS, Decoded
+from cdc_assets.formats.messages import Kind
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.splits import DataFile, Listing
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso
+from cdc_assets.planning.plan import plan
+from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets_tests.cases import Allowed, Case, Config, archives
+from cdc_assets_tests.memory_lake import MemoryLake
+
+__all__ = ["Topic", "messages_of", "rows_of", "topics"]
+
+_HERE = Path(__file__).resolve().parent
+_DIRECTORIES = (_HERE / "corpus" / "topics", _HERE.parents[1] / "shared" / "topics")
+_LOSSY_CONFIGS = ("canal-ext", "na-canal-ext", "csv-ts")
+
+
+def messages_of(messages: Sequence[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
+    """Return keys and values as a batch."""
+    keys, values = [key for key, _ in messages], [value for _, value in messages]
+    return pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
+
+
+def rows_of(messages: pa.RecordBatch, spoken: pa.RecordBatch, table: TableId | None = None) -> pa.RecordBatch:
+    """Return what `decode` takes: the messages with rows of a table (of any, where none is given)."""
+    mine = pc.equal(spoken.column("kind"), Kind.ROW.value)
+    if table is not None:
+        same = pc.and_(pc.equal(spoken.column("schema"), table.schema), pc.equal(spoken.column("table"), table.table))
+        mine = pc.and_(mine, same.fill_null(False))
+    lines = spoken.filter(mine)
+    held = messages.take(lines.column("message"))
+    return pa.RecordBatch.from_arrays(
+        [held.column("key"), held.column("value"), lines.column("ordinals")], ["key", "value", "ordinals"]
+    )
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One recorded topic: a case in one protocol."""
+
+    case: Case
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.case.name}/{self.name}"
+
+    @functools.cached_property
+    def _members(self) -> Mapping[str, bytes]:
+        return _unpacked(self.case.name)
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """What options.json says."""
+        told: Mapping[str, Any] = json.loads(self._members[f"mq-{self.name}/options.json"])
+        return told
+
+    @property
+    def options(self) -> SinkOptions:
+        """How the messages are written."""
+        compatible = bool(self.recorded["content_compatible"])
+        return SinkOptions(
+            protocol=self.recorded["protocol"],
+            enable_tidb_extension=bool(self.recorded["enable_tidb_extension"]),
+            content_compatible=compatible,
+            only_output_updated_columns=compatible,
+            encoding_format="avro" if self.name == "simple-avro" else "json",
+            timezone=self.recorded["timezone"],
+        )
+
+    @property
+    def format(self) -> Any:
+        """The module of the protocol."""
+        return import_module(MESSAGE_FORMATS[self.options.protocol])
+
+    @functools.cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """The messages as they were recorded."""
+        raw = gzip.decompress(self._members[f"mq-{self.name}/topic.jsonl.gz"])
+        return [json.loads(line) for line in raw.splitlines()]
+
+    @functools.cached_property
+    def messages(self) -> pa.RecordBatch:
+        """All messages in order of arrival."""
+        return messages_of([(_bytes(one["key_b64"]), _bytes(one["value_b64"])) for one in self.lines])
+
+    @functools.cached_property
+    def spoken(self) -> pa.RecordBatch:
+        """What the messages speak of."""
+        found: pa.RecordBatch = self.format.classify(self.messages, self.options)
+        return found
+
+    @functools.cached_property
+    def _config(self) -> Config:
+        known = {config.name: config for config in self.case.configs}
+        return next(known[name] for name in _LOSSY_CONFIGS if name in known)
+
+    @property
+    def allowed(self) -> Allowed:
+        """What rows cannot give in any format, from the case's allow.json."""
+        return self._config.allow
+
+    @functools.cached_property
+    def listing(self) -> Listing:
+        """The schema files of the case, with the topic's rows as data files: one for each table and version."""
+        return self._listing_and_rows[0]
+
+    @functools.cached_property
+    def _listing_and_rows(self) -> tuple[Listing, dict[str, pa.RecordBatch]]:
+        listing = Changefeed(self._config.settings()).listing()
+        files: list[DataFile] = []
+        rows: dict[str, pa.RecordBatch] = {}
+        for table, lines in _by_table(self.spoken).items():
+            versions = [(file.version, file.root) for file in listing.schema_files if file.table == table]
+            of_version: dict[tuple[Tso, str], list[int]] = {}
+            for line in lines:
+                ts = self.spoken.column("commit_ts")[line].as_py()
+                of_version.setdefault(max(one for one in versions if one[0] < ts), []).append(line)
+            for (version, root), some in of_version.items():
+                path = f"{root}/{version}/topic"
+                rows[path] = rows_of(self.messages, self.spoken.take(pa.array(some)))
+                files.append(DataFile(path, root, version, f"{root}/{version}", 1, 1))
+        return replace(listing, data_files=tuple(files), index_files=()), rows
+
+    @property
+    def rows(self) -> Mapping[str, pa.RecordBatch]:
+        """The rows of each data file of `listing`."""
+        return self._listing_and_rows[1]
+
+    def decode(self, data: bytes, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> Decoded:
+        """Decode a data file of `listing`, as `Decoder`."""
+        found: Decoded = self.format.decode(self.rows[path], path, table, schema, options)
+        return found
+
+    def replay(self, through: Tso | None = None) -> MemoryLake:
+        """Apply the case's DDL and the topic's rows; fails for a row event that does not fit."""
+        lake = MemoryLake()
+        listing = replace(self.listing, checkpoint=through or self._config.checkpoints[-1].ts)
+        with patch("cdc_assets.decoding.window.decoder", lambda _: self.decode):
+            for step in plan(listing, {}).steps:
+                if isinstance(step, ApplyRows):
+                    window = read_window(step, self.options, lambda _: b"")
+                    assert window.report.reject_count == 0, window.report.rejects
+                    lake.commit(step, window)
+                else:
+                    lake.run(step)
+        return lake
+
+
+def topics(*names: str) -> tuple[Topic, ...]:
+    """Return the recorded topics of some protocols, those of which the corpus case is in reach."""
+    return tuple(
+        Topic(Case(case), name)
+        for case in _topic_archives()
+        if case in archives()
+        for name in names
+        if f"mq-{name}/topic.jsonl.gz" in _unpacked(case)
+    )
+
+
+@functools.cache
+def _topic_archives() -> Mapping[str, Path]:
+    found = {
+        path.name.removesuffix(".tar.xz"): path
+        for directory in reversed(_DIRECTORIES)
+        for path in directory.glob("*.tar.xz")
+    }
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def _unpacked(case: str) -> Mapping[str, bytes]:
+    found = {}
+    with tarfile.open(_topic_archives()[case]) as tar:
+        for member in tar:
+            file = tar.extractfile(member) if member.isfile() else None
+            if file is not None:
+                found[member.name.partition("/")[2]] = file.read()
+    return found
+
+
+def _by_table(spoken: pa.RecordBatch) -> dict[TableId, list[int]]:
+    found: dict[TableId, list[int]] = {}
+    for line, one in enumerate(spoken.to_pylist()):
+        if one["kind"] == Kind.ROW.value:
+            found.setdefault(TableId(one["schema"], one["table"]), []).append(line)
+    return found
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
