@@ -12,8 +12,8 @@ from cdc_assets.ddl.clauses import (
     column,
     default,
     index,
+    index_body,
     is_index,
-    key_parts,
     options,
     partitioning,
 )
@@ -229,8 +229,8 @@ def _create_index(at: Cursor) -> Spec:
     while not at.accept("ON"):
         at.take()
     at.qualified()
-    columns, prefix = key_parts(at.group())
-    return AddIndexSpec(Index(name, columns, unique, False, prefix))
+    columns, partial = index_body(at)
+    return AddIndexSpec(Index(name, columns, unique, False, partial))
 
 
 def _pieces(parts: Sequence[Token]) -> list[tuple[Token, ...]]:

@@ -20,9 +20,9 @@ __all__ = [
     "column",
     "default",
     "index",
+    "index_body",
     "inline_indexes",
     "is_index",
-    "key_parts",
     "named",
     "options",
     "partition_definitions",
@@ -222,7 +222,7 @@ def is_index(at: Cursor) -> bool:
 
 
 def index(parts: Sequence[Token], number: int = 0) -> Index | None:
-    """Read an index definition; None for foreign keys and checks. An index over an expression counts as a prefix."""
+    """Read an index definition; None for foreign keys and checks."""
     at = Cursor(parts)
     name = ""
     if at.accept("CONSTRAINT") and not at.sees("PRIMARY|UNIQUE|FOREIGN|CHECK"):
@@ -238,23 +238,43 @@ def index(parts: Sequence[Token], number: int = 0) -> Index | None:
         name = at.name()
     if at.accept("USING|TYPE"):
         at.take()
-    columns, prefix = key_parts(at.group())
-    return Index("PRIMARY" if primary else name, columns, unique, primary, prefix)
+    columns, partial = index_body(at)
+    return Index("PRIMARY" if primary else name, columns, unique, primary, partial)
 
 
-def key_parts(inside: Sequence[Token]) -> tuple[tuple[str, ...], bool]:
-    """Return the columns of an index and whether any part is less than a whole column."""
+def index_body(at: Cursor) -> tuple[tuple[str, ...], bool]:
+    """Take the parts of an index and its options; return its columns, and whether it is `Index.partial`."""
     columns: list[str] = []
-    prefix = False
-    for piece in split(inside):
-        at = Cursor(piece)
-        if at.sees("("):
-            prefix = True
+    partial = False
+    for piece in split(at.group()):
+        part = Cursor(piece)
+        if part.sees("("):
+            partial = True
             continue
-        columns.append(at.column())
-        if at.sees("("):
-            prefix = True
-    return tuple(columns), prefix
+        columns.append(part.column())
+        part.accept("ASC|DESC")
+        partial |= bool(part)
+    while at and not partial:
+        partial = not _index_option(at)
+    at.rest()
+    return tuple(columns), partial
+
+
+def _index_option(at: Cursor) -> bool:
+    """Take an option that leaves an index one of all rows; False where the next one is no such option."""
+    if at.accept("VISIBLE|INVISIBLE|CLUSTERED|NONCLUSTERED|GLOBAL|LOCAL|ADD_COLUMNAR_REPLICA_ON_DEMAND"):
+        return True
+    if at.accept("WITH", "PARSER") or at.accept("USING|TYPE|COMMENT"):
+        at.take()
+        return True
+    if not at.accept("KEY_BLOCK_SIZE|PRE_SPLIT_REGIONS|SECONDARY_ENGINE_ATTRIBUTE|ENGINE_ATTRIBUTE|ALGORITHM|LOCK"):
+        return False
+    at.accept("=")
+    if at.sees("("):
+        at.group()
+    else:
+        at.take()
+    return True
 
 
 # --- table options ----------------------------------------------------------------------------------------------------

@@ -229,7 +229,7 @@ def key_of(schema: TableSchema, setting: tuple[str, ...] | None) -> tuple[str, .
     if listed:
         return primary if set(primary) == set(listed) else listed
     usable = {column.name for column in schema.columns if not column.nullable and not column.virtual}
-    unique = [one for one in schema.indexes if one.unique and not one.prefix and one.columns]
+    unique = [one for one in schema.indexes if one.unique and not one.partial and one.columns]
     whole = [one.columns for one in unique if usable.issuperset(one.columns)]
     return min(whole, key=len) if whole else ()
 

@@ -66,13 +66,17 @@ def _decoding(column: Column) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index of the table as its DDL text gives it; `prefix` marks one that covers only the head of a column."""
+    """An index of the table as its DDL text gives it.
+
+    `partial` marks one whose columns do not tell rows apart even if it is unique: over the head of a column, over an
+    expression, of some rows only (WHERE), or with an option that is not known.
+    """
 
     name: str
     columns: tuple[str, ...]
     unique: bool = False
     primary: bool = False
-    prefix: bool = False
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,6 +347,22 @@ def test_a_unique_index_over_not_null_makes_and_unmakes_a_key() -> None:
     assert changes(after, "ALTER TABLE `t` MODIFY `a` INT NULL", replace(a, nullable=True), B) == (Rekey(()),)
 
 
+@pytest.mark.parametrize(
+    ("query", "key"),
+    [
+        ("CREATE UNIQUE INDEX `u` ON `t` (`n`) WHERE `n` > 3", ()),
+        ("CREATE UNIQUE INDEX `u` ON `t` ((`n` + 1))", ()),
+        ("CREATE UNIQUE INDEX `u` USING BTREE ON `t` (`n`) ALGORITHM = INPLACE LOCK = NONE", ("n",)),
+        ("ALTER TABLE `t` ADD UNIQUE INDEX `u`(`n`) WHERE `n` IS NOT NULL", ()),
+        ("ALTER TABLE `t` ADD UNIQUE INDEX `u`(`n`) INVISIBLE", ("n",)),
+    ],
+)
+def test_an_index_of_some_rows_never_becomes_the_key(query: str, key: tuple[str, ...]) -> None:
+    column = Column("n", "INT", nullable=False)
+    before = created("CREATE TABLE `t` (`n` INT NOT NULL)", column)
+    assert ddl.evolve(before, file(query, 7, column), None)[0].key == key
+
+
 def test_a_renamed_key_column_is_the_same_key() -> None:
     now = replace(ID, name="k")
     after, done = ddl.evolve(base(), file("ALTER TABLE `t` RENAME COLUMN `id` TO `k`", 12, now, A, B), None)

@@ -135,7 +135,7 @@ def test_numbers_have_no_collation() -> None:
     assert base().column("a").collation is None
 
 
-def test_indexes_are_read_with_prefixes_and_expressions_marked() -> None:
+def test_indexes_are_read_with_those_of_less_than_whole_rows_marked() -> None:
     schema = created(
         "CREATE TABLE `t` (`id` INT,`a` INT UNIQUE,`b` VARCHAR(10),"
         "PRIMARY KEY(`b`, `id`) /*T![clustered_index] CLUSTERED */,"
@@ -149,9 +149,9 @@ def test_indexes_are_read_with_prefixes_and_expressions_marked() -> None:
     assert schema.indexes == (
         Index("PRIMARY", ("b", "id"), True, True),
         Index("a", ("a",), True),
-        Index("p", ("b",), True, prefix=True),
+        Index("p", ("b",), True, partial=True),
         Index("a_2", ("a",)),
-        Index("e", (), True, prefix=True),
+        Index("e", (), True, partial=True),
         Index("q", ("id",), True),
         Index("ft", ("b",)),
     )
@@ -227,6 +227,18 @@ NN = Column("n", "INT", nullable=False)
         ("`n` INT NOT NULL,`a` INT,UNIQUE(`a`)", (NN, A), ()),
         ("`n` INT NOT NULL,`b` VARCHAR(10) NOT NULL,UNIQUE(`b`(2))", (NN, replace(B, nullable=False)), ()),
         ("`n` INT NOT NULL,`a` INT", (NN, A), ()),
+        ("`n` INT NOT NULL,UNIQUE `u`(`n`) WHERE `n` > 3", (NN,), ()),
+        ("`n` INT NOT NULL,UNIQUE `u`((`n` + 1))", (NN,), ()),
+        ("`n` INT NOT NULL,UNIQUE `u`(`n`, (`n` + 1))", (NN,), ()),
+        ("`n` INT NOT NULL,UNIQUE `u`(`n`) COMMENT 'WHERE' INVISIBLE WHATEVER", (NN,), ()),
+        ("`n` INT NOT NULL,UNIQUE `u`(`n`) COMMENT 'WHERE `n` > 3' USING BTREE KEY_BLOCK_SIZE = 1", (NN,), ("n",)),
+        ("`n` INT NOT NULL,UNIQUE `u` USING BTREE (`n` DESC) /*T![global_index] GLOBAL */ INVISIBLE", (NN,), ("n",)),
+        (
+            "`n` INT NOT NULL,UNIQUE `u`(`n`) /*T![pre_split] PRE_SPLIT_REGIONS = (BETWEEN (1) AND (9) REGIONS 3) */",
+            (NN,),
+            ("n",),
+        ),
+        ("`n` INT NOT NULL,UNIQUE `u`(`n`) WITH PARSER ngram SECONDARY_ENGINE_ATTRIBUTE = 'x'", (NN,), ("n",)),
     ],
 )
 def test_the_key_is_the_primary_key_or_the_shortest_whole_unique_index_over_not_null(
