@@ -26,6 +26,7 @@ __all__ = [
     "AddIndexSpec",
     "AddPartitionsSpec",
     "AlterDefaultSpec",
+    "BoundsSpec",
     "ChangeColumnSpec",
     "CharsetSpec",
     "CoalesceSpec",
@@ -139,6 +140,13 @@ class CoalesceSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundsSpec:
+    """Partitions come or are cut anew by an interval that is not evaluated here; rows stay."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionBySpec:
     """PARTITION BY; REMOVE PARTITIONING when None."""
 
@@ -185,6 +193,7 @@ Spec = (
     | PartitionRowsSpec
     | ReorganizeSpec
     | CoalesceSpec
+    | BoundsSpec
     | PartitionBySpec
     | ExchangeSpec
     | NeutralSpec
@@ -349,8 +358,11 @@ def _partition_spec(at: Cursor) -> list[Spec] | None:
         return [PartitionBySpec(None)]
     if at.sees("PARTITION"):
         return [NeutralSpec()]
+    if at.sees("SPLIT", "MAXVALUE", "PARTITION") or at.sees("MERGE|LAST", "FIRST|PARTITION"):
+        return [BoundsSpec(render(at.rest()))]
     if at.accept("ADD", "PARTITION"):
         at.accept("IF", "NOT", "EXISTS")
+        at.accept("NO_WRITE_TO_BINLOG|LOCAL")
         if at.accept("PARTITIONS"):
             return [AddPartitionsSpec(count=at.number())]
         return [AddPartitionsSpec(at.group())]
@@ -360,12 +372,14 @@ def _partition_spec(at: Cursor) -> list[Spec] | None:
         at.accept("IF", "EXISTS")
         return [PartitionRowsSpec(_names(at), drop)]
     if at.accept("REORGANIZE", "PARTITION"):
+        at.accept("NO_WRITE_TO_BINLOG|LOCAL")
         if not at:
             return [NeutralSpec()]
         names = _names(at)
         at.expect("INTO")
         return [ReorganizeSpec(names, at.group())]
     if at.accept("COALESCE", "PARTITION"):
+        at.accept("NO_WRITE_TO_BINLOG|LOCAL")
         return [CoalesceSpec(at.number())]
     if at.accept("EXCHANGE", "PARTITION"):
         return [ExchangeSpec(not any(part.is_word("WITHOUT") for part in at.rest()))]

@@ -132,6 +132,8 @@ def column(parts: Sequence[Token]) -> ColumnText:
     if kind == "SERIAL":
         found = replace(found, nullable=False, numbered=True, unique=True)
     while at:
+        if at.sees("PARTITION", "BY") or at.sees("REMOVE", "PARTITIONING"):
+            raise Unreadable("a partition clause behind a column is not known")
         found = _option(at, found)
     return found
 
@@ -370,6 +372,10 @@ def _partitioning(at: Cursor) -> Partitioning:
     if at.sees("SUBPARTITION") or at.sees("INTERVAL") or (linear and kind == "HASH"):
         raise Unreadable(f"{at.next.raw or 'LINEAR HASH'} is not supported")
     definitions = partition_definitions(at.group(), kind) if at.sees("(") else ()
+    if at.accept("UPDATE", "INDEXES"):
+        at.group()
+    if at:
+        raise Unreadable(f'"{at.next.raw}" is not known')
     count = len(definitions) or count or 1
     if kind in ("HASH", "KEY") and not definitions:
         definitions = tuple(Partition(f"p{number}") for number in range(count))
@@ -411,4 +417,4 @@ def _list_value(piece: Sequence[Token]) -> tuple[str, ...]:
         inside = at.group()
         if not at:
             return tuple(render(one) for one in split(inside))
-    return (render(piece),)
+    return ("DEFAULT",) if at.accept("DEFAULT") and not at else (render(piece),)

@@ -18,13 +18,18 @@ from dataclasses import dataclass, field, replace
 from cdc_assets.ddl.alter import (
     AddColumnSpec,
     AddIndexSpec,
+    AddPartitionsSpec,
     AlterDefaultSpec,
+    BoundsSpec,
     ChangeColumnSpec,
     CharsetSpec,
+    CoalesceSpec,
     DropColumnSpec,
     DropIndexSpec,
+    PartitionBySpec,
     PartitionRowsSpec,
     RenameIndexSpec,
+    ReorganizeSpec,
     Spec,
     StrangeSpec,
     TableCommentSpec,
@@ -59,6 +64,7 @@ _HIDDEN = "the ADD COLUMN is not in the changefeed: ColumnDefault of the first s
 _LEFT_OUT = "what the DDL does to old rows is left out"
 _EMPTY = "drop the rows up to here (rebuild)"
 _PARTITION_TYPES = (19, 20, 23, 64, 71, 72)
+_PARTITION_SPECS = (AddPartitionsSpec, BoundsSpec, CoalesceSpec, PartitionBySpec, PartitionRowsSpec, ReorganizeSpec)
 
 
 @dataclass
@@ -117,7 +123,7 @@ def follow(
     that the old one does not widen to. Nothing is renamed, converted or deleted. `empty` says that no row is left.
     Raises TableHeld when a column of the key would be NULL in old rows.
     """
-    kind, text = statement(file), _Text()
+    kind, text = statement(file), _Text(read=False)
     with suppress(TableHeld):
         text = _text(before, file, kind)
     old = {column.name.lower(): column for column in before.columns}
@@ -127,7 +133,7 @@ def follow(
     try:
         after = _after(before, file, text, pairs, database_collation)
     except TableHeld:
-        after = _after(before, file, _Text(), pairs, database_collation)
+        after = _after(before, file, _Text(read=False), pairs, database_collation)
     if isinstance(kind, Unknown) and before.partitioning is not None:
         after = replace(after, partitioning=Partitioning(UNKNOWN_PARTITIONS, (kind.reason,)))
     new = [column for column in after.stored if origin[column.name.lower()] is None]
@@ -310,7 +316,7 @@ def _after(
     moved = {old.name.lower(): new for new, old in _by_new_name(file, pairs) if old is not None}
     indexes = primary_first(_indexes(before, text, moved), tuple(columns))
     parts = repartition(before.partitioning, text.specs, moved)
-    if not text.read and file.type in _PARTITION_TYPES:
+    if file.type in _PARTITION_TYPES and not any(isinstance(spec, _PARTITION_SPECS) for spec in text.specs):
         parts = Partitioning(
             UNKNOWN_PARTITIONS, (f"the text of the DDL at {file.version} cannot be read: {file.query}",)
         )
@@ -446,7 +452,7 @@ def _set_defaults(after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
 def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: _Text) -> list[SchemaChange]:
     if isinstance(kind, Truncate):
         return [DeleteRows(None)]
-    if not text.read and file.type in (20, 23):
+    if file.type in (20, 23) and not any(isinstance(spec, PartitionRowsSpec | StrangeSpec) for spec in text.specs):
         raise held(file, "The text cannot be read, so the partitions whose rows go are not known")
     found: list[SchemaChange] = []
     for spec in text.specs:

@@ -9,6 +9,7 @@ from cdc_assets.ddl.alter import (
     AddIndexSpec,
     AddPartitionsSpec,
     AlterDefaultSpec,
+    BoundsSpec,
     ChangeColumnSpec,
     CoalesceSpec,
     DropColumnSpec,
@@ -118,6 +119,7 @@ _SPECS: dict[type, tuple[str, ...]] = {
     AddPartitionsSpec: ("add partition",),
     ReorganizeSpec: ("reorganize partition",),
     CoalesceSpec: ("reorganize partition",),
+    BoundsSpec: ("reorganize partition",),
     ExchangeSpec: ("exchange partition",),
     StrangeSpec: ("unknown",),
 }

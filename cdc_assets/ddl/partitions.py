@@ -13,12 +13,14 @@ from dataclasses import replace
 
 from cdc_assets.ddl.alter import (
     AddPartitionsSpec,
+    BoundsSpec,
     CoalesceSpec,
     ExchangeSpec,
     PartitionBySpec,
     PartitionRowsSpec,
     ReorganizeSpec,
     Spec,
+    StrangeSpec,
 )
 from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, partition_definitions
 from cdc_assets.ddl.expression import (
@@ -195,6 +197,8 @@ def _changed(found: Partitioning, spec: Spec) -> Partitioning:
     if isinstance(spec, AddPartitionsSpec):
         new = partition_definitions(spec.inside, found.kind) if spec.inside else ()
         new = new or tuple(Partition(f"p{found.count + number}") for number in range(spec.count))
+        if {one.name.lower() for one in parts} & {one.name.lower() for one in new}:
+            raise Unreadable(f"partition {new[0].name} was there before it was added")
         return _with(found, (*parts, *new))
     if isinstance(spec, PartitionRowsSpec) and spec.drop:
         gone = {name.lower() for name in spec.names}
@@ -207,6 +211,8 @@ def _changed(found: Partitioning, spec: Spec) -> Partitioning:
         return _with(found, tuple(kept))
     if isinstance(spec, CoalesceSpec):
         return _with(found, parts[: len(parts) - spec.count])
+    if isinstance(spec, BoundsSpec) or (isinstance(spec, StrangeSpec) and "PARTITION" in spec.text.upper()):
+        raise Unreadable(f"what {spec.text} makes of the partitions is not known")
     if isinstance(spec, ExchangeSpec) and not spec.validated:
         raise Unreadable("rows came in by EXCHANGE PARTITION … WITHOUT VALIDATION, and may be in any partition")
     return found

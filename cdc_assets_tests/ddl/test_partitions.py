@@ -276,6 +276,51 @@ def test_a_partition_ddl_whose_text_is_not_read_makes_the_partitions_unknown() -
         ddl.exchange_predicate(after.partitioning, "p0", after)
 
 
+@pytest.mark.parametrize(
+    ("clause", "kind"),
+    [
+        ("SPLIT MAXVALUE PARTITION LESS THAN (200)", 64),
+        ("MERGE FIRST PARTITION LESS THAN (100)", 64),
+        ("LAST PARTITION LESS THAN (300)", 19),
+        ("last partition less than (300)", 0),
+        ("COMMENT = 'x'", 64),
+        ("ADD PARTITION (PARTITION `p1` VALUES LESS THAN (900))", 19),
+    ],
+)
+def test_a_partition_ddl_that_is_not_understood_makes_the_partitions_unknown(clause: str, kind: int) -> None:
+    after, changes = ddl.evolve(table(RANGE), file(f"ALTER TABLE `t` {clause}", kind), None)
+    assert changes == ()
+    with pytest.raises(TableHeld, match="cannot be told"):
+        altered(after, "TRUNCATE PARTITION `p2`")
+
+
+@pytest.mark.parametrize("clause", ["FIRST PARTITION LESS THAN (0)", "WHATEVER PARTITION `p0`"])
+def test_a_partition_ddl_that_may_delete_rows_is_held_and_leaves_the_partitions_unknown(clause: str) -> None:
+    text = file(f"ALTER TABLE `t` {clause}", 20)
+    with pytest.raises(TableHeld, match="is not known"):
+        ddl.evolve(table(RANGE), text, None)
+    after, changes = ddl.follow(table(RANGE), text, None)
+    assert changes == ()
+    with pytest.raises(TableHeld, match="cannot be told"):
+        ddl.exchange_predicate(after.partitioning, "p1", after)
+
+
+@pytest.mark.parametrize("behind", [" UPDATE INDEXES (`i` GLOBAL,`j` LOCAL)", ""])
+def test_what_follows_the_partitions_is_known_or_they_are_not(behind: str) -> None:
+    schema = table(RANGE + behind)
+    assert schema.partitioning is not None
+    assert schema.partitioning.kind == "RANGE"
+    strange = table(RANGE + " INTO SOMETHING")
+    with pytest.raises(TableHeld, match='"INTO" is not known'):
+        ddl.exchange_predicate(strange.partitioning, "p0", strange)
+
+
+def test_a_partition_clause_behind_a_column_is_held() -> None:
+    for clause in ("REMOVE PARTITIONING", "PARTITION BY HASH (`id`) PARTITIONS 2"):
+        with pytest.raises(TableHeld, match="is not known"):
+            altered(table(RANGE), f"MODIFY COLUMN `id` INT {clause}")
+
+
 def test_spark_reads_odd_names_and_texts() -> None:
     columns = (Column("q`x", "VARCHAR", precision=9, nullable=False, collation="binary"),)
     file_ = SchemaFile(
