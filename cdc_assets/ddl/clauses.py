@@ -160,6 +160,11 @@ def _option(at: Cursor, found: ColumnText) -> ColumnText:
         if at.sees("("):
             at.group()
         return found
+    if at.accept("SERIAL", "DEFAULT", "VALUE"):
+        return replace(found, nullable=False, numbered=True, unique=True)
+    if at.accept("COLUMN_FORMAT|STORAGE"):
+        at.take()
+        return found
     if at.accept("DEFAULT"):
         return replace(found, default=default(at))
     if at.accept("AS") or at.accept("GENERATED", "ALWAYS", "AS"):

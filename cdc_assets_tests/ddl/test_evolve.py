@@ -202,6 +202,7 @@ def test_truncate_deletes_all_rows() -> None:
         ("TIMESTAMP DEFAULT '1970-01-02 09'", Column("x", "TIMESTAMP", default="1970-01-02 00:00"), "1970-01-02 00:00"),
         ("INT DEFAULT -3", Column("x", "INT", default="-3"), "-3"),
         ("INT DEFAULT (7)", Column("x", "INT", default=7), "7"),
+        ("INT COLUMN_FORMAT DEFAULT STORAGE DISK DEFAULT 8", Column("x", "INT", default=8), "8"),
     ],
 )  # fmt: skip
 def test_old_rows_read_the_default_of_the_adds_own_file(definition: str, column: Column, expected: object) -> None:
@@ -241,6 +242,7 @@ def test_the_current_time_is_that_of_the_tso_and_said_to_be_approximate(
         ("CHAR(36) DEFAULT (UUID())", "evaluated by the source"),
         ("INT GENERATED ALWAYS AS (`a` + 1) STORED", "generated from the others"),
         ("INT NOT NULL AUTO_INCREMENT UNIQUE", "numbered"),
+        ("BIGINT SERIAL DEFAULT VALUE", "numbered"),
     ],
 )
 def test_values_that_no_file_tells_are_held(definition: str, words: str) -> None:

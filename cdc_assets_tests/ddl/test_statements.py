@@ -122,6 +122,8 @@ def test_virtual_columns_are_told_by_the_text_and_stored_ones_are_ordinary() -> 
         ("VARCHAR(9) COLLATE UTF8MB4_GENERAL_CI NOT NULL", " CHARSET GBK", None, "utf8mb4_general_ci"),
         ("VARCHAR(9) CHARACTER SET GBK COLLATE GBK_BIN", "", None, "gbk_bin"),
         ("VARCHAR(9) BINARY", " COLLATE utf8mb4_general_ci", None, "utf8mb4_bin"),
+        ("CHAR CHARACTER SET ASCII", " COLLATE utf8mb4_general_ci", None, "ascii_bin"),
+        ("LONGTEXT CHAR SET LATIN1", " COLLATE utf8mb4_general_ci", None, "latin1_bin"),
     ],
 )
 def test_a_collation_comes_from_the_column_then_the_table_then_the_database(
