@@ -223,8 +223,8 @@ def _pair(before: TableSchema, file: SchemaFile, text: _Text) -> _Pairs:
         if name not in text.renamed:
             untouched.add(name)
     listed = {column.name.lower(): column for column in file.columns}
-    extra = [column for name, column in listed.items() if name not in origin and name not in text.added]
-    gone = [column for name, column in origin.items() if name not in listed and column is not None]
+    extra = [c for name, c in listed.items() if name not in origin and name not in text.added and not c.hidden]
+    gone = [c for name, c in origin.items() if name not in listed and c is not None and not c.hidden]
     replaced = _replaced(file, text, origin, listed, untouched)
     for name in replaced:
         gone.append(origin[name])  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ def _replaced(
     found = []
     for name in untouched & set(listed):
         old, new = origin[name], listed[name]
-        if old is None or old.id is None or new.id is None or old.id == new.id:
+        if old is None or old.hidden or old.id is None or new.id is None or old.id == new.id:
             continue
         if not same_definition(old, new):
             raise held(

@@ -130,7 +130,7 @@ def _told_by_alter(file: SchemaFile, found: Statement) -> tuple[Column, ...]:
 
 def _compare(file: SchemaFile, text: TableText) -> None:
     told = {column.name.lower() for column in text.columns}
-    listed = {column.name.lower() for column in file.columns}
+    listed = {name for column in file.columns if (name := column.name.lower()) in told or not column.hidden}
     if told != listed:
         raise held(
             file,
@@ -169,7 +169,10 @@ def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
 def _merge(listed: tuple[Column, ...], text: TableText, database_collation: str | None) -> TableSchema:
     collation = _collation_of(text, database_collation)
     texts = {one.name.lower(): one for one in text.columns}
-    columns = tuple(facts(column, texts[column.name.lower()], collation) for column in listed)
+    columns = tuple(
+        facts(column, text_of, collation) if (text_of := texts.get(column.name.lower())) is not None else column
+        for column in listed
+    )
     indexes = primary_first(text.indexes, columns)
     return TableSchema(columns, (), indexes, text.partitioning, collation, text.comment, text.clustered)
 

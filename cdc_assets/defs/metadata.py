@@ -196,6 +196,7 @@ def _columns(schema: TableSchema, lake: bool) -> dg.TableSchemaMetadataValue:
             constraints=dg.TableColumnConstraints(nullable=column.nullable, unique=schema.key == (column.name,)),
         )
         for column in (schema.stored if lake else schema.columns)
+        if not column.hidden
     ]
     if lake:
         columns.append(

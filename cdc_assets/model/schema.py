@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cdc_assets.model.steps import is_hidden_name
 from cdc_assets.model.tso import Tso
 
 __all__ = ["Column", "Index", "Partition", "Partitioning", "TableId", "TableSchema"]
@@ -47,6 +48,11 @@ class Column:
     comment: str = field(default="", compare=False)
     generated: str = field(default="", compare=False)
     zerofill: bool = field(default=False, compare=False)
+
+    @property
+    def hidden(self) -> bool:
+        """Tell whether it belongs to an expression index: schema files list it, rows and queries never have it."""
+        return self.virtual and is_hidden_name(self.name)
 
     def decodes_like(self, other: Column) -> bool:
         """Tell whether values of both columns are written and read in the same way."""
@@ -128,5 +134,7 @@ class TableSchema:
 
     def decodes_like(self, other: TableSchema) -> bool:
         """Tell whether a row of one can be decoded as a row of the other: same columns, in whatever order."""
-        mine, theirs = ([_decoding(c) for c in schema.columns if not c.kept] for schema in (self, other))
+        mine, theirs = (
+            [_decoding(c) for c in schema.columns if not c.kept and not c.hidden] for schema in (self, other)
+        )
         return sorted(mine, key=repr) == sorted(theirs, key=repr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,7 +22,16 @@ __all__ = [
     "RecoverTable",
     "RenameTable",
     "Step",
+    "is_hidden_name",
 ]
+
+
+def is_hidden_name(name: str) -> bool:
+    """Tell whether TiDB names so the hidden column of an expression index: `_V$_{index}_{n}`."""
+    return _HIDDEN_NAME.fullmatch(name) is not None
+
+
+_HIDDEN_NAME = re.compile(r"_V\$_.*_\d+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,9 @@ class ColumnFidelity:
 def fidelity_report(schema: TableSchema, notes: Mapping[tuple[str, str], int]) -> tuple[ColumnFidelity, ...]:
     """Return a row for each column of the schema, virtual ones too, with the notes of decoding, by (column, rule)."""
     return tuple(
-        _row(column, {rule: n for (name, rule), n in notes.items() if name == column.name}) for column in schema.columns
+        _row(column, {rule: n for (name, rule), n in notes.items() if name == column.name})
+        for column in schema.columns
+        if not column.hidden
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from cdc_assets.errors import MalformedSchemaFile
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.steps import is_hidden_name
 from cdc_assets.sources.storage_sink.paths import SchemaPath, parse_schema_path
 
 __all__ = ["checksum_matches", "parse_schema_file", "schema_checksum"]
@@ -138,6 +139,7 @@ def _column(path: str, members: Mapping[str, Any]) -> Column:
         default=members.get("ColumnDefault"),
         id=_number(where, members, "ColumnId"),
         elems=tuple(elems) if elems is not None else None,
+        virtual=is_hidden_name(name),  # where a DDL text defines a column of such a name, the text decides
     )
 
 

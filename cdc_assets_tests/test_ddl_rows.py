@@ -1,0 +1,125 @@
+"""What a DDL does to rows, from hand-made files to the tables of a lake in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources.storage_sink.changefeed import Changefeed, schema_checksum
+from cdc_assets_tests.memory_lake import MemoryLake
+
+ID = {"ColumnName": "id", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnNullable": "false", "ColumnIsPk": "true"}
+V = {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}
+W = {"ColumnName": "w", "ColumnType": "INT", "ColumnPrecision": "11"}
+CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY,`v` VARCHAR(40))"
+
+
+class Feed:
+    """A bucket of `protocol` that a test writes, and the lake that it is applied to. Tables are of database `s`."""
+
+    def __init__(self, directory: Path, protocol: str = "csv", **settings: Any) -> None:
+        self.bucket, self.protocol, self.numbers = directory / "bucket", protocol, 0
+        self.bucket.mkdir()
+        toml = directory / "changefeed.toml"
+        toml.write_text("[sink.csv]\ninclude-commit-ts = true\n")
+        uri = f"file://{self.bucket}?protocol={protocol}&date-separator=none"
+        uri += "&enable-tidb-extension=true" if protocol == "canal-json" else ""
+        self.settings = ChangefeedSettings(name="small", sink_uri=uri, changefeed_config=toml, **settings)
+        self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
+
+    def ddl(
+        self, at: Tso, query: str, kind: int, columns: Sequence[dict[str, str]] = (ID, V), table: str = "t"
+    ) -> None:
+        document = {"Table": table, "Schema": "s", "Version": 1, "TableVersion": at, "Query": query, "Type": kind}
+        document |= {"TableColumns": list(columns) or None, "TableColumnsTotal": len(columns)}
+        meta = self.bucket / "s" / table / "meta"
+        meta.mkdir(parents=True, exist_ok=True)
+        (meta / f"schema_{at}_{schema_checksum(document):010d}.json").write_text(json.dumps(document))
+
+    def rows(self, version: Tso, *rows: tuple[str, Tso, dict[str, object]], table: str = "t", said: str = "") -> None:
+        """Write a file of rows (I, U or D; commit-ts; values by column); `said` is the name that they carry."""
+        self.numbers += 1
+        directory = self.bucket / "s" / table / str(version)
+        directory.mkdir(parents=True, exist_ok=True)
+        write = self._csv if self.protocol == "csv" else self._canal
+        extension = "csv" if self.protocol == "csv" else "json"
+        text = "".join(write(said or table, *row) + "\r\n" for row in rows)
+        (directory / f"CDC{self.numbers:020d}.{extension}").write_text(text, newline="")
+
+    def apply(self, checkpoint: Tso) -> Outcome:
+        (self.bucket / "metadata").write_text(json.dumps({"checkpoint-ts": checkpoint}))
+        return Pipeline(self.settings, Changefeed(self.settings), self.lake, self.ledger).apply("test")
+
+    def table(self, name: str = "t") -> list[tuple[object, ...]]:
+        rows = self.lake.read(TableId("s", name)).drop_columns(["_cdc_commit_ts"])
+        return sorted((tuple(row.values()) for row in rows.to_pylist()), key=repr)
+
+    def _csv(self, table: str, op: str, ts: Tso, row: dict[str, object]) -> str:
+        values = [str(value) if isinstance(value, int) else f'"{value}"' for value in row.values()]
+        return ",".join([f'"{op}"', f'"{table}"', '"s"', str(ts), *values])
+
+    def _canal(self, table: str, op: str, ts: Tso, row: dict[str, object]) -> str:
+        message = {"id": 0, "database": "s", "table": table, "pkNames": ["id"], "isDdl": False}
+        message |= {"type": {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}[op], "es": 1, "ts": 1, "sql": ""}
+        kinds = {name: "int" if isinstance(value, int) else "varchar" for name, value in row.items()}
+        image = [{name: str(value) for name, value in row.items()}]
+        message |= {"sqlType": dict.fromkeys(row, 12), "mysqlType": kinds, "old": image if op == "U" else None}
+        return json.dumps({**message, "data": image, "_tidb": {"commitTs": ts}})
+
+
+def states(outcome: Outcome) -> set[str]:
+    return {table.state for table in outcome.tables}
+
+
+@pytest.fixture(params=["csv", "canal-json"])
+def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Feed]:
+    yield Feed(tmp_path, request.param)
+
+
+# --- expression indexes -----------------------------------------------------------------------------------------------
+
+HIDDEN = {"ColumnName": "_V$_e_0", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}
+RENAMED = {**HIDDEN, "ColumnName": "_V$_renamed_0"}
+
+
+def test_the_hidden_column_of_an_expression_index_is_no_column(feed: Feed) -> None:
+    feed.ddl(2, CREATE[:-1] + ",INDEX `e`((LOWER(`v`))))", 3, (ID, V, HIDDEN))
+    feed.rows(2, ("I", 3, {"id": 1, "v": "A"}))
+    assert states(feed.apply(4)) == {"applied"}
+    feed.ddl(5, "ALTER TABLE `t` RENAME INDEX `e` TO `renamed`", 18, (ID, V, RENAMED))
+    feed.rows(5, ("I", 6, {"id": 2, "v": "B"}))
+    feed.ddl(7, "ALTER TABLE `t` ADD COLUMN `w` INT", 5, (ID, V, RENAMED, W))
+    feed.rows(7, ("I", 8, {"id": 3, "v": "C", "w": 7}))
+    assert states(feed.apply(9)) == {"applied"}
+    feed.ddl(10, "ALTER TABLE `t` DROP INDEX `renamed`", 8, (ID, V, W))
+    feed.rows(10, ("D", 11, {"id": 1, "v": "A", "w": 0}))
+    assert states(feed.apply(12)) == {"applied"}
+    assert feed.table() == [(2, "B", None), (3, "C", 7)]
+
+
+@pytest.mark.parametrize("told", ["ALTER TABLE `t` ADD UNIQUE INDEX `e`((LOWER(`v`)))", ""])
+def test_an_expression_index_that_comes_later_leaves_the_columns(feed: Feed, told: str) -> None:
+    feed.ddl(2, CREATE, 3)
+    feed.rows(2, ("I", 3, {"id": 1, "v": "A"}))
+    assert states(feed.apply(4)) == {"applied"}
+    feed.ddl(5, told, 7 if told else 0, (ID, V, HIDDEN))
+    feed.rows(5, ("U", 6, {"id": 1, "v": "B"}), ("I", 4, {"id": 2, "v": "C"}))
+    assert states(feed.apply(7)) == {"applied"}
+    assert feed.table()[0] == (1, "B")
+
+
+def test_a_column_that_a_text_defines_under_such_a_name_is_a_column(feed: Feed) -> None:
+    feed.ddl(2, "CREATE TABLE `t` (`id` INT PRIMARY KEY,`_V$_e_0` VARCHAR(40))", 3, (ID, HIDDEN))
+    feed.rows(2, ("I", 3, {"id": 1, "_V$_e_0": "A"}))
+    assert states(feed.apply(4)) == {"applied"}
+    assert feed.table() == [(1, "A")]
