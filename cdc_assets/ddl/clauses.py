@@ -154,17 +154,8 @@ def _option(at: Cursor, found: ColumnText) -> ColumnText:
         return replace(found, collation=at.string().lower())
     if at.accept("NOT", "NULL"):
         return replace(found, nullable=False)
-    if at.accept("ON", "UPDATE|DELETE"):
-        if not at.accept("SET", "NULL|DEFAULT"):
-            at.take()
-        if at.sees("("):
-            at.group()
-        return found
     if at.accept("SERIAL", "DEFAULT", "VALUE"):
         return replace(found, nullable=False, numbered=True, unique=True)
-    if at.accept("COLUMN_FORMAT|STORAGE"):
-        at.take()
-        return found
     if at.accept("DEFAULT"):
         return replace(found, default=default(at))
     if at.accept("AS") or at.accept("GENERATED", "ALWAYS", "AS"):
@@ -180,11 +171,23 @@ def _option(at: Cursor, found: ColumnText) -> ColumnText:
         return _FLAGS[at.take().text](found)
     if at.accept("COMMENT"):
         return replace(found, comment=at.string())
-    if at.sees("("):
+    _pass_option(at)
+    return found
+
+
+def _pass_option(at: Cursor) -> None:
+    """Step over an option without meaning here, with the words in it that would mean something by themselves."""
+    if at.accept("ON", "UPDATE|DELETE"):
+        if not at.accept("SET", "NULL|DEFAULT"):
+            at.take()
+        if at.sees("("):
+            at.group()
+    elif at.accept("COLUMN_FORMAT|STORAGE"):
+        at.take()
+    elif at.sees("("):
         at.group()
     else:
         at.take()
-    return found
 
 
 def default(at: Cursor) -> Default:

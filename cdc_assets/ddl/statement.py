@@ -9,6 +9,7 @@ from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, options
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.steps import fold_name
 from cdc_assets.model.tso import Tso
 
 __all__ = [
@@ -292,9 +293,9 @@ def _pairs(at: Cursor) -> list[tuple[tuple[str, str], tuple[str, str]]]:
 
 def _renamed(at: Cursor, file: SchemaFile) -> Statement:
     pairs = _pairs(at)
-    wanted = (file.table.schema, file.table.table)
-    same = [old for old, new in pairs if (new[0] or file.table.schema, new[1]) == wanted]
-    loose = [old for old, new in pairs if new[1].lower() == file.table.table.lower()]
+    wanted = file.table.folded
+    same = [old for old, new in pairs if TableId(new[0] or file.table.schema, new[1]).folded == wanted]
+    loose = [old for old, new in pairs if fold_name(new[1]) == wanted.table]
     chosen = (same or loose or [pairs[0][0]] if len(pairs) == 1 else same or loose)[:1]
     if not chosen:
         raise Unreadable(f"no part of it leads to {file.table}")

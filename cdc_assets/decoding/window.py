@@ -24,7 +24,7 @@ from cdc_assets.decoding.validate import check
 from cdc_assets.errors import CdcError, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, decoder, record_reader
 from cdc_assets.model.reports import FileStats, Reject, Report
-from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
@@ -332,8 +332,8 @@ def _with_raw(rejects: Iterable[Reject], data: bytes, options: SinkOptions) -> t
     return tuple(reject if reject.raw else replace(reject, raw=found.get(reject.line, b"")) for reject in rejects)
 
 
-def _intervals(step: ApplyRows, table: object) -> list[tuple[Tso, Tso]]:
-    return [(since, until) for name, since, until in step.names if name == table]
+def _intervals(step: ApplyRows, table: TableId) -> list[tuple[Tso, Tso]]:
+    return [(since, until) for name, since, until in step.names if name.folded == table.folded]
 
 
 def _in_window(changes: pa.Table, step: ApplyRows, intervals: list[tuple[Tso, Tso]]) -> pa.Table:

@@ -17,7 +17,9 @@ from itertools import groupby
 from typing import Any
 
 from cdc_assets import ddl
+from cdc_assets.by_name import ByName
 from cdc_assets.ddl.kept_columns import bare, with_facts
+from cdc_assets.decoding.upgrade import renumbers
 from cdc_assets.errors import CdcError
 from cdc_assets.history.policies import Decision, Rules, born, by_policy, evolved
 from cdc_assets.history.releases import Release, Releases, ways_out
@@ -26,6 +28,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Rekey, SchemaChange, SetDefault
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.steps import fold_name
 from cdc_assets.model.tso import Tso
 
 __all__ = ["FOREVER", "Event", "History", "TableHistory", "read_history"]
@@ -66,7 +69,7 @@ class Event:
     def neutral(self) -> bool:
         """Tell whether rows before and after it can be applied together."""
         quiet = self.action == "change" and all(isinstance(change, SetDefault) for change in self.changes)
-        return quiet and not _renumbered(self.before, self.after)
+        return quiet and not renumbers(self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +133,15 @@ def read_history(
 
 class _Player:
     def __init__(self, keys: Mapping[str, tuple[str, ...]], rules: Rules) -> None:
-        self.keys = keys
+        self.keys = {fold_name(name): key for name, key in keys.items()}
         self.rules = rules
         self.lives: dict[Life, _Open] = {}
-        self.held: dict[TableId, _Open] = {}
-        self.dropped: dict[TableId, list[_Open]] = {}
-        self.kept: dict[TableId, _Open] = {}
-        self.unclear: dict[TableId, str] = {}
-        self.collations: dict[str, str] = {}
-        self.views: set[TableId] = set()
+        self.held: ByName[_Open] = ByName()
+        self.dropped: ByName[list[_Open]] = ByName()
+        self.kept: ByName[_Open] = ByName()
+        self.unclear: ByName[str] = ByName()
+        self.collations: ByName[str] = ByName()  # of databases
+        self.views: ByName[Tso] = ByName()
         self.decoding: dict[tuple[str, Tso], tuple[TableId, TableSchema]] = {}
         self.other_files: list[SchemaFile] = []
 
@@ -188,7 +191,7 @@ class _Player:
         schema = with_facts(file, table.schema if table is not None else None)
         better = known is None or (
             known[0] not in self.held
-            if known[0] != file.table
+            if known[0].folded != file.table.folded
             else known[1].decodes_like(schema) and _told(schema) >= _told(known[1])
         )
         if better:
@@ -206,15 +209,15 @@ class _Player:
         match statement:
             case ddl.DropDatabase():
                 self.other_files.append(file)
-                for name in [n for n in self.held if n.schema == file.table.schema]:
+                for name in [n for n in self.held if n.folded.schema == file.table.folded.schema]:
                     self._drop(version, name, file, ddl.kinds(file))
             case ddl.CreateDatabase(collation=collation) | ddl.AlterDatabase(collation=collation):
                 self.other_files.append(file)
                 if collation:
-                    self.collations[file.table.schema] = collation
+                    self.collations[TableId(file.table.schema, "")] = collation
             case ddl.View():
                 self.other_files.append(file)
-                self.views.add(file.table)
+                self.views[file.table] = version
             case ddl.DropTable():
                 self._drop(version, file.table, file, ddl.kinds(file))
             case ddl.CreateTable(like=like):
@@ -251,7 +254,7 @@ class _Player:
         life = Life(file.table, version)
         self._make_room(version, file)
         decision = Decision("skip", release=release) if release else self.rules.decide(life, version, kinds)
-        found = born(file, like, self.collations.get(file.table.schema), decision, reason)
+        found = born(file, like, self._collation(file), decision, reason)
         table = _Open(life, self._keyed(found.after, file.table), file.table)
         table.names.append((file.table, version, FOREVER))
         self.lives[life] = table
@@ -327,13 +330,12 @@ class _Player:
     def _rename(self, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.Rename]]) -> None:
         if not renames:
             return
-        moves = {file.table: (self._source(file, statement), file) for file, statement in renames}
-        final = told_renames(
-            {name: table.life for name, table in self.held.items()}, version, moves, self.rules.releases
-        )
+        moves = ByName({file.table: (self._source(file, statement), file) for file, statement in renames})
+        lives = {name: table.life for name, table in self.held.items()}
+        final = ByName(told_renames(lives, version, moves, self.rules.releases))
         left = {to: source for to, (source, _) in moves.items() if to not in final}
         try:
-            final |= resolve(left, set(self.held) - set(final.values()))
+            final.update(resolve(left, set(self.held) - set(final.values())))
         except Unresolved as problem:
             self._hold_renames(version, {to: moves[to] for to in left}, f"{problem}.", ("apply",))
         for to, source in tuple(final.items()):
@@ -359,12 +361,10 @@ class _Player:
 
     def _source(self, file: SchemaFile, statement: ddl.Rename) -> TableId:
         """The old name; without a schema in the text it is the session's database, which was not recorded."""
-        if statement.old.schema:
-            return statement.old
-        near = TableId(file.table.schema, statement.old.table)
-        if near in self.held:
-            return near
-        same = [name for name in self.held if name.table == statement.old.table]
+        near = statement.old if statement.old.schema else TableId(file.table.schema, statement.old.table)
+        if near in self.held or statement.old.schema:
+            return self.held.spelled(near)
+        same = [name for name in self.held if name.folded.table == near.folded.table]
         return same[0] if len(same) == 1 else near
 
     def _hold_renames(
@@ -403,8 +403,8 @@ class _Player:
             if file.table not in self.views:
                 self._born(version, file, ("unknown",) if unknown else (), reason=reason)
             return
-        collation, key = self.collations.get(file.table.schema), self._configured(file.table)
-        found = evolved(table.schema, file, collation, self.rules, (table.life, file.table), key)
+        key = self._configured(file.table)
+        found = evolved(table.schema, file, self._collation(file), self.rules, (table.life, file.table), key)
         after, changes = found.after, found.changes
         if file.table != table.life.born_as or self.keys:
             after = self._keyed(after, file.table)
@@ -422,7 +422,7 @@ class _Player:
         if not other_name.schema:
             other_name = TableId(file.table.schema, other_name.table)
         table, other = self.held.get(file.table), self.held.get(other_name)
-        companions = [f for f in files if f.table == other_name and not f.query]
+        companions = [f for f in files if f.table.folded == other_name.folded and not f.query]
         reason, predicate = "", None
         if table is None or other is None:
             missing = file.table if table is None else other_name
@@ -450,21 +450,15 @@ class _Player:
         return next((d for d in decisions if d.release is not None), decisions[0] if decisions else Decision())
 
     def _configured(self, name: TableId) -> tuple[str, ...] | None:
-        return self.keys.get(str(name))
+        return self.keys.get(fold_name(str(name)))
+
+    def _collation(self, file: SchemaFile) -> str | None:
+        """The default collation of the file's database."""
+        return self.collations.get(TableId(file.table.schema, ""))
 
     def _keyed(self, schema: TableSchema, name: TableId) -> TableSchema:
         key = self._configured(name)
         return replace(schema, key=key) if key else schema
-
-
-def _renumbered(before: TableSchema, after: TableSchema) -> bool:
-    """Tell whether a number stands for another member of an ENUM or SET than before, as it may in Canal-JSON rows."""
-    members = {column.name: column.elems for column in before.columns if column.elems}
-    return any(
-        known is not None and column.elems is not None and column.elems[: len(known)] != known
-        for column in after.columns
-        for known in [members.get(column.name)]
-    )
 
 
 def _exchanged(version: Tso, file: SchemaFile, table: _Open, reason: str, decision: Decision) -> Event:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 
 from cdc_assets import ddl
+from cdc_assets.by_name import ByName
 from cdc_assets.history.releases import Releases
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
@@ -22,7 +23,7 @@ def told_renames(
         release = releases.get((life, version))
         if release is not None and release.way == "apply":
             pairs = ddl.rename_pairs(release.text, name.schema)
-            found.update({new: name for old, new in pairs if old == name and new in targets})
+            found.update({new: name for old, new in pairs if old.folded == name.folded and new in targets})
     return found
 
 
@@ -35,8 +36,11 @@ def resolve(moves: Mapping[TableId, TableId], held: set[TableId]) -> dict[TableI
 
     The old architecture names every source as of before the statement, so a table that moves in hops is the source of
     several moves (`a TO tmp, b TO a, tmp TO b` is filed as a→tmp, b→a, a→b); the new one may name hops literally.
-    Every order of the moves that can be executed is tried; raises Unresolved unless all of them end alike.
+    Every order of the moves that can be executed is tried; raises Unresolved unless all of them end alike. Names come
+    back as `held` spells them, then as `moves` does.
     """
+    spelled = ByName({name: name for name in (*moves, *held)}).spelled
+    moves = {spelled(to): spelled(source) for to, source in moves.items()}
     unknown = [source for source in moves.values() if source not in held and source not in moves]
     if unknown:
         raise Unresolved(f"{unknown[0]} is not known under that name; its CREATE TABLE or rows are not in the feed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cdc_assets.model.steps import is_hidden_name
+from cdc_assets.model.steps import fold_name, is_hidden_name
 from cdc_assets.model.tso import Tso
 
 __all__ = ["Column", "Index", "Partition", "Partitioning", "TableId", "TableSchema"]
@@ -12,13 +12,21 @@ __all__ = ["Column", "Index", "Partition", "Partitioning", "TableId", "TableSche
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableId:
-    """A source table's name as TiDB spells it. An empty `table` stands for the database itself."""
+    """A source table's name as TiDB spells it. An empty `table` stands for the database itself.
+
+    Names that differ in their letter case only are one table's: compare `folded` ones (see `by_name`).
+    """
 
     schema: str
     table: str
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}" if self.table else self.schema
+
+    @property
+    def folded(self) -> TableId:
+        """The name in the form in which TiDB compares it."""
+        return TableId(fold_name(self.schema), fold_name(self.table))
 
 
 @dataclass(frozen=True, slots=True)

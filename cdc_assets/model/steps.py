@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
@@ -22,8 +23,18 @@ __all__ = [
     "RecoverTable",
     "RenameTable",
     "Step",
+    "fold_name",
     "is_hidden_name",
 ]
+
+
+@lru_cache(maxsize=1 << 16)
+def fold_name(name: str) -> str:
+    """Return the form in which TiDB compares names of databases and tables (`lower_case_table_names=2`).
+
+    Go lowers each character by itself and into one character, so a final sigma stays what it is elsewhere.
+    """
+    return "".join(char.lower()[0] for char in name)
 
 
 def is_hidden_name(name: str) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.releases import WAYS, Release
 from cdc_assets.model.progress import Life
-from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.steps import ApplyRows, HoldTable, fold_name
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _used(pipeline: Pipeline, planned: Plan, one: Release) -> bool:
 def _is_called(table: str, life: Life, planned: Plan) -> bool:
     history = planned.history.lives.get(life)
     names = {life.born_as} | ({name for name, _, _ in history.names} if history is not None else set())
-    return table in {str(life), *map(str, names)}
+    return fold_name(table) in map(fold_name, (str(life), *map(str, names)))
 
 
 def _held_life(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Life:

@@ -454,10 +454,12 @@ def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:
         if one in group:
             continue
         group.add(one)
-        names = {name for name, _, _ in lives[one].names}
+        names = {name.folded for name, _, _ in lives[one].names}
         others = {event.other for event in lives[one].events if event.other is not None}
         border += [
-            other for other, table in lives.items() if other in others or names & {name for name, _, _ in table.names}
+            other
+            for other, table in lives.items()
+            if other in others or names & {name.folded for name, _, _ in table.names}
         ]
     last = (limit.tso, int(limit.phase))
     return tuple(

@@ -119,11 +119,12 @@ def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Lif
     """The lives that hold a name whose file cannot be read; a database-level file concerns all of its tables."""
     stops: dict[Life, HoldTable] = {}
     for root, version, why in broken:
-        names = {table for (known, _), (table, _) in history.decoding.items() if known == root}
+        names = {table.folded for (known, _), (table, _) in history.decoding.items() if known == root}
         schema, _, table = root.partition("/")
+        own = TableId(schema, table).folded
         for life, held in history.lives.items():
             concerned = any(
-                (name in names or name == TableId(schema, table) or (not table and name.schema == schema))
+                (name.folded in names or name.folded == own or (not table and name.folded.schema == own.schema))
                 and until > version
                 for name, _, until in held.names
             )
@@ -133,7 +134,7 @@ def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Lif
 
 
 def _by_name(listing: Listing, history: History) -> dict[TableId, list[DataFile]]:
-    """Data files by the table name their rows carry, in reading order."""
+    """Data files by the table name their rows carry, folded, in reading order."""
     files: dict[TableId, list[DataFile]] = {}
     ordered = sorted(
         listing.data_files, key=lambda f: (f.version, f.partition, f.date, f.dispatcher, len(f.path), f.number, f.path)
@@ -141,7 +142,7 @@ def _by_name(listing: Listing, history: History) -> dict[TableId, list[DataFile]
     for file in ordered:
         known = history.decoding.get((file.root, file.version))
         if known is not None:
-            files.setdefault(known[0], []).append(file)
+            files.setdefault(known[0].folded, []).append(file)
     return files
 
 
@@ -260,7 +261,7 @@ class _Chain:
         names = tuple((n, a, b) for n, a, b in self.table.names if a <= hi and b > lo + 1)
         files: list[DataFile] = []
         decoding: dict[tuple[str, Tso], tuple[TableId, TableSchema]] = {}
-        for name in dict.fromkeys(n for n, _, _ in names):
+        for name in dict.fromkeys(n.folded for n, _, _ in names):
             for file in self._chosen(self.files.get(name, ()), current, lo, hi):
                 files.append(file)
                 if (file.root, file.version) in decoding:

@@ -80,7 +80,7 @@ def families(history: History) -> Mapping[Life, tuple[Life, ...]]:
     holder: dict[TableId, Life] = {}
     for life, table in history.lives.items():
         for name, _, _ in table.names:
-            root[found(life)] = found(holder.setdefault(name, life))
+            root[found(life)] = found(holder.setdefault(name.folded, life))
         for event in table.events:
             if event.other in root:
                 root[found(life)] = found(event.other)

@@ -111,7 +111,7 @@ def _table(table: TableHistory, listing: Listing, history: History) -> TableText
         file
         for file in listing.data_files
         if (known := history.decoding.get((file.root, file.version))) is not None
-        and any(known[0] == n and since <= file.version < until for n, since, until in table.names)
+        and any(known[0].folded == n.folded and since <= file.version < until for n, since, until in table.names)
     ]
     return TableText(
         str(name),
