@@ -34,7 +34,8 @@ class Feed:
         toml.write_text("[sink.csv]\ninclude-commit-ts = true\n")
         uri = f"file://{self.bucket}?protocol={protocol}&date-separator=none"
         uri += "&enable-tidb-extension=true" if protocol == "canal-json" else ""
-        self.settings = ChangefeedSettings(name="small", sink_uri=uri, changefeed_config=toml, **settings)
+        given: dict[str, Any] = {"sink_uri": uri, **settings}
+        self.settings = ChangefeedSettings(name="small", changefeed_config=toml, **given)
         self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
 
     def ddl(
