@@ -7,9 +7,9 @@ from functools import lru_cache
 
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, options
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
+from cdc_assets.model.names import fold_name
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.model.steps import fold_name
 from cdc_assets.model.tso import Tso
 
 __all__ = [

@@ -17,18 +17,18 @@ from itertools import groupby
 from typing import Any
 
 from cdc_assets import ddl
-from cdc_assets.by_name import ByName
 from cdc_assets.ddl.kept_columns import bare, with_facts
 from cdc_assets.decoding.upgrade import renumbers
 from cdc_assets.errors import CdcError
 from cdc_assets.history.policies import Decision, Rules, born, by_policy, evolved
 from cdc_assets.history.releases import Release, Releases, ways_out
 from cdc_assets.history.renames import Unresolved, resolve, told_renames
+from cdc_assets.model.by_name import ByName
+from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Rekey, SchemaChange, SetDefault
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.model.steps import fold_name
 from cdc_assets.model.tso import Tso
 
 __all__ = ["FOREVER", "Event", "History", "TableHistory", "read_history"]

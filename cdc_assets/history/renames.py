@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 
 from cdc_assets import ddl
-from cdc_assets.by_name import ByName
 from cdc_assets.history.releases import Releases
+from cdc_assets.model.by_name import ByName
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cdc_assets.model.steps import fold_name, is_hidden_name
+from cdc_assets.model.names import fold_name, is_hidden_name
 from cdc_assets.model.tso import Tso
 
 __all__ = ["Column", "Index", "Partition", "Partitioning", "TableId", "TableSchema"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
@@ -23,26 +21,7 @@ __all__ = [
     "RecoverTable",
     "RenameTable",
     "Step",
-    "fold_name",
-    "is_hidden_name",
 ]
-
-
-@lru_cache(maxsize=1 << 16)
-def fold_name(name: str) -> str:
-    """Return the form in which TiDB compares names of databases and tables (`lower_case_table_names=2`).
-
-    Go lowers each character by itself and into one character, so a final sigma stays what it is elsewhere.
-    """
-    return "".join(char.lower()[0] for char in name)
-
-
-def is_hidden_name(name: str) -> bool:
-    """Tell whether TiDB names so the hidden column of an expression index: `_V$_{index}_{n}`."""
-    return _HIDDEN_NAME.fullmatch(name) is not None
-
-
-_HIDDEN_NAME = re.compile(r"_V\$_.*_\d+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

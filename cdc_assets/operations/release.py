@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.releases import WAYS, Release
+from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life
-from cdc_assets.model.steps import ApplyRows, HoldTable, fold_name
+from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:

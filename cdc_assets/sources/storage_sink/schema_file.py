@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cdc_assets.errors import MalformedSchemaFile
+from cdc_assets.model.names import is_hidden_name
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.model.steps import is_hidden_name
 from cdc_assets.sources.storage_sink.paths import SchemaPath, parse_schema_path
 
 __all__ = ["checksum_matches", "parse_schema_file", "schema_checksum"]
