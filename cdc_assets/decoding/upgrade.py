@@ -24,7 +24,7 @@ from cdc_assets.model.schema_changes import (
 from cdc_assets.types.conversions import convert
 from cdc_assets.types.mysql_types import arrow_type, type_text, values, widens
 
-__all__ = ["changes_columns_only", "default_array", "evolve_rows", "renumbers"]
+__all__ = ["changes_columns_only", "default_array", "evolve_rows"]
 
 
 def changes_columns_only(changes: Iterable[SchemaChange], key: Iterable[str]) -> bool:
@@ -50,16 +50,6 @@ def changes_columns_only(changes: Iterable[SchemaChange], key: Iterable[str]) ->
 
 def _never_fails(old: Column, new: Column) -> bool:
     return "ENUM" not in (old.type, new.type) and "SET" not in (old.type, new.type) and widens(old, new)
-
-
-def renumbers(before: TableSchema, after: TableSchema) -> bool:
-    """Tell whether a number stands for another member of an ENUM or SET than before, as it may in Canal-JSON rows."""
-    members = {column.name: column.elems for column in before.columns if column.elems}
-    return any(
-        known is not None and column.elems is not None and column.elems[: len(known)] != known
-        for column in after.columns
-        for known in [members.get(column.name)]
-    )
 
 
 def evolve_rows(rows: pa.Table, changes: Iterable[SchemaChange], after: TableSchema) -> pa.Table:

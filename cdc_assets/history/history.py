@@ -18,7 +18,6 @@ from typing import Any
 
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare, with_facts
-from cdc_assets.decoding.upgrade import renumbers
 from cdc_assets.errors import CdcError
 from cdc_assets.history.policies import Decision, Rules, born, by_policy, evolved
 from cdc_assets.history.releases import Release, Releases, ways_out
@@ -69,7 +68,7 @@ class Event:
     def neutral(self) -> bool:
         """Tell whether rows before and after it can be applied together."""
         quiet = self.action == "change" and all(isinstance(change, SetDefault) for change in self.changes)
-        return quiet and not renumbers(self.before, self.after)
+        return quiet and not self.before.renumbers(self.after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,3 +146,12 @@ class TableSchema:
             [_decoding(c) for c in schema.columns if not c.kept and not c.hidden] for schema in (self, other)
         )
         return sorted(mine, key=repr) == sorted(theirs, key=repr)
+
+    def renumbers(self, later: TableSchema) -> bool:
+        """Tell whether a number stands for another member of an ENUM or SET `later`, as it may in Canal-JSON rows."""
+        members = {column.name: column.elems for column in self.columns if column.elems}
+        return any(
+            known is not None and column.elems is not None and column.elems[: len(known)] != known
+            for column in later.columns
+            for known in [members.get(column.name)]
+        )
