@@ -542,7 +542,12 @@ def test_a_bucket_that_is_not_there_is_told_from_one_without_a_checkpoint(tmp_pa
         open_feed(tmp_path).read_checkpoint()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"checkpoint-ts": 1.5}', '{"checkpoint-ts": "7"}', '{"other": 1}'])
+NO_CHECKPOINTS = ("1.5", '"7"', "true", "-1", "9223372036854775808", "18446744073709551615", "1" + "0" * 5000)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"other": 1}', *(f'{{"checkpoint-ts": {told}}}' for told in NO_CHECKPOINTS)]
+)
 def test_metadata_that_is_none_says_what_it_holds(bucket: Path, content: str) -> None:
     put(bucket, "metadata", content)
     with pytest.raises(MetadataMissing, match="expected"):

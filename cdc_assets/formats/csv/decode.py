@@ -366,7 +366,7 @@ def _least_commit_ts(raw: bytes, file: _File) -> int | None:
         return known
     found, at = leading(raw, file.how, 3)
     rest = raw[at:]
-    return int(rest.ljust(18, b"0")) if len(found) == 3 and rest.isdigit() and len(rest) < 20 else None
+    return _tso(rest.ljust(18, b"0")) if len(found) == 3 else None
 
 
 def _commit_ts(raw: bytes, file: _File) -> int | None:
@@ -374,8 +374,12 @@ def _commit_ts(raw: bytes, file: _File) -> int | None:
     if "commit-ts" not in file.columns.meta:
         return None
     found, _ = leading(raw, file.how, 4)
-    text = found[3] if len(found) == 4 else None
-    return int(text) if text is not None and text.isdigit() and len(text) < 20 else None
+    return _tso(found[3] or b"") if len(found) == 4 else None
+
+
+def _tso(text: bytes) -> int | None:
+    """Return a TSO, None for what is none; all of them are below 2^63."""
+    return int(text) if text.isdigit() and len(text) < 20 and int(text) < 1 << 63 else None
 
 
 def _assembled(parts: list[Sifted], file: _File) -> pa.Table:

@@ -96,7 +96,7 @@ class Changefeed:
                 # Some file systems show the file while it is written anew.
                 time.sleep(pause)
         raise MetadataMissing(
-            f'{opener.uri}/metadata holds {data[:60]!r}; expected {{"checkpoint-ts": N}}. '
+            f'{opener.uri}/metadata holds {data[:60]!r}; expected {{"checkpoint-ts": N}} with a TSO N below 2^63. '
             "Check that the sink URI names the changefeed's own prefix.",
             file="metadata",
         )
@@ -379,4 +379,5 @@ def _checkpoint(data: bytes) -> Tso | None:
         checkpoint = json.loads(data)["checkpoint-ts"]
     except (ValueError, KeyError, TypeError):
         return None
-    return checkpoint if isinstance(checkpoint, int) and not isinstance(checkpoint, bool) else None
+    sound = isinstance(checkpoint, int) and not isinstance(checkpoint, bool) and 0 <= checkpoint < 1 << 63
+    return checkpoint if sound else None
