@@ -4,7 +4,8 @@
     ├── Retryable            try again later, nothing is wrong with input or setup
     │   ├── StorageUnavailable   the bucket or the ledger did not answer
     │   │   └── LakeUnavailable      the catalog or the warehouse did not
-    │   └── TableMoved           another writer committed first: read progress and plan again
+    │   ├── TableMoved           another writer committed first: read progress and plan again
+    │   └── StepFailed           Spark or Java failed at a step of one table
     ├── InputError           the files are not what the changefeed should have written
     │   ├── MetadataMissing      no checkpoint yet
     │   ├── MalformedSchemaFile  a schema file that cannot be read
@@ -39,6 +40,7 @@ __all__ = [
     "Retryable",
     "SchemaFileMissing",
     "SetupError",
+    "StepFailed",
     "StorageUnavailable",
     "TableHeld",
     "TableMoved",
@@ -78,6 +80,10 @@ class LakeUnavailable(StorageUnavailable):
 
 class TableMoved(Retryable):
     """Another writer committed to the table after its progress was read."""
+
+
+class StepFailed(Retryable):
+    """Spark or Java failed in a way that tells nothing of the input: the table stands where it was."""
 
 
 class InputError(CdcError):

@@ -5,7 +5,7 @@ Integers are computed wide enough for every intermediate result that MySQL accep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
@@ -18,29 +18,50 @@ __all__ = ["polars_expr", "spark_sql"]
 
 _DAY_0 = 719528
 _COMPARISONS = ("<", ">=", "=")
+_PARTS = ("year", "quarter", "month", "day", "dayofweek", "dayofyear", "weekday", "hour", "minute", "second")
+"""Functions of 32 bits in Spark."""
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------------
 
 
-def spark_sql(predicate: Predicate) -> str:
-    """Return the condition as Spark SQL over backquoted column names, the same in ANSI mode and without."""
+def spark_sql(predicate: Predicate, narrow: Collection[str] = ()) -> str:
+    """Return the condition as Spark SQL over backquoted column names, the same in ANSI mode and without.
+
+    `narrow` names the columns of 32 bits; integers in others, and in all expressions, have 64.
+    """
     op, args = predicate.op, predicate.args
     if op == "column":
         return "`" + predicate.value.replace("`", "``") + "`"
     if op == "literal":
         return _spark_literal(predicate)
     if op in ("and", "or"):
-        joined = f" {op.upper()} ".join(spark_sql(arg) for arg in args)
+        joined = f" {op.upper()} ".join(spark_sql(arg, narrow) for arg in args)
         return f"({joined})" if args else str(op == "and").lower()
     if op in _COMPARISONS:
-        left, right = (spark_sql(arg) for arg in args)
-        return f"({left} {op} {right})" if not predicate.nullable else f"coalesce({left} {op} {right}, false)"
+        return _spark_comparison(predicate, narrow)
     if op == "not":
-        return f"(NOT {spark_sql(args[0])})"
+        return f"(NOT {spark_sql(args[0], narrow)})"
     if op == "is_null":
-        return f"({spark_sql(args[0])} IS NULL)"
+        return f"({spark_sql(args[0], narrow)} IS NULL)"
     return _SPARK[op](*(_spark_wide(arg) for arg in args))
+
+
+def _spark_comparison(predicate: Predicate, narrow: Collection[str]) -> str:
+    """A bound that the left side's type does not have decides alone.
+
+    Spark would make a null of such a comparison while it optimizes, and fail where a scan is to take that as a filter.
+    """
+    left, right = predicate.args
+    value = spark_sql(left, narrow)
+    if left.type == "int" and left.op != "literal" and right.op == "literal":
+        bits = 32 if left.value in narrow or left.op in _PARTS else 64
+        bound, limit = int(right.value), 1 << (bits - 1)
+        if not -limit <= bound < limit:
+            holds = predicate.op != "=" and (predicate.op == "<") == (bound > 0)
+            return str(holds).lower() if not holds or not predicate.nullable else f"({value} IS NOT NULL)"
+    told = f"{value} {predicate.op} {spark_sql(right, narrow)}"
+    return f"coalesce({told}, false)" if predicate.nullable else f"({told})"
 
 
 def _spark_wide(node: Predicate) -> str:

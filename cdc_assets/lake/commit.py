@@ -64,13 +64,9 @@ class Target:
         return self.session.name(self.identifier)
 
 
-def target(session: StepSession, identifier: Identifier) -> Target:
-    """Load a table for a step."""
-    table = session.load(identifier)
-    snapshot = table.currentSnapshot()
-    empty = snapshot is None or snapshot.summary().get("total-records") in (None, "0")
-    number = None if snapshot is None else int(snapshot.snapshotId())
-    return Target(session, identifier, table, number, table.schema().schemaId(), empty)
+def target(session: StepSession, identifier: Identifier, table: Any, empty: bool) -> Target:
+    """Return a table for a step, as it was just loaded; `empty` is what its metadata file tells."""
+    return Target(session, identifier, table, _snapshot_id(table), table.schema().schemaId(), empty)
 
 
 def _snapshot_id(table: Any) -> int | None:
@@ -149,7 +145,13 @@ def _data_file(target: Target, table: Any, location: str, size: int) -> Any:
 
 
 def _staged(target: Target, label: Label, rows: Callable[[], None]) -> int | None:
-    """Write rows as a labelled snapshot beside main, and return it."""
+    """Write rows as a labelled snapshot beside main, and return it; raises TableHeld where main would take them."""
+    if target.table.properties().get("write.wap.enabled") != "true":
+        raise TableHeld(
+            f"{target.name}: its property write.wap.enabled is not true any more, so rows cannot be written aside and "
+            "published in one guarded commit. Set it to true again.",
+            table=".".join(target.identifier),
+        )
     mark = uuid.uuid4().hex
     target.session.label(label.properties())
     target.session.set("spark.wap.id", mark)
@@ -160,7 +162,7 @@ def _staged(target: Target, label: Label, rows: Callable[[], None]) -> int | Non
         snapshot = snapshots.get(position)
         if snapshot.summary().get("wap.id") == mark:
             return int(snapshot.snapshotId())
-    raise RuntimeError(f"{target.name} has no snapshot of the rows that were just written; is write.wap.enabled set?")
+    raise RuntimeError(f"{target.name} has no snapshot of the rows that were just written")
 
 
 def overwrite(target: Target, rows: DataFrame, told: str) -> None:
@@ -255,16 +257,17 @@ def _refuse_missing(session: StepSession, table: str) -> None:
 # --- rows by a condition ----------------------------------------------------------------------------------------------
 
 
-def sql_condition(predicate: Predicate) -> str:
-    """Return a condition as Spark SQL over the table's columns."""
+def sql_condition(target: Target, predicate: Predicate) -> str:
+    """Return a condition as Spark SQL over the table's columns, or over equal ones of another table."""
     from cdc_assets.ddl import spark_sql
 
-    return str(spark_sql(predicate))
+    columns = target.table.schema().columns()
+    return str(spark_sql(predicate, {one.name() for one in columns if one.type().toString() == "int"}))
 
 
 def delete_where(target: Target, predicates: Sequence[Predicate]) -> None:
     """Delete rows for which one of the predicates holds. As MERGE: a `DELETE FROM` may drop the label."""
-    condition = " OR ".join(f"({sql_condition(predicate)})" for predicate in predicates)
+    condition = " OR ".join(f"({sql_condition(target, predicate)})" for predicate in predicates)
     target.session.sql(f"MERGE INTO {target.name} USING (SELECT 1 AS _cdc_one) ON {condition} WHEN MATCHED THEN DELETE")
 
 
@@ -278,6 +281,6 @@ def exchange(target: Target, entering: DataFrame, schema: TableSchema, predicate
     target.session.sql(
         f"MERGE INTO {target.name} t USING ("
         f"SELECT 1 AS _cdc_leaves, {nulls} UNION ALL SELECT NULL, {', '.join(places)} FROM entering) s "
-        f"ON CASE WHEN {sql_condition(predicate)} THEN 1 END = s._cdc_leaves WHEN MATCHED THEN DELETE "
+        f"ON CASE WHEN {sql_condition(target, predicate)} THEN 1 END = s._cdc_leaves WHEN MATCHED THEN DELETE "
         f"WHEN NOT MATCHED AND s._cdc_leaves IS NULL THEN INSERT ({', '.join(map(quoted, names))}) VALUES ({values})"
     )

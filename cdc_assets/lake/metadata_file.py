@@ -41,6 +41,14 @@ class Snapshot:
             return None
         return total - (self.number("total-position-deletes") or 0)
 
+    @property
+    def empty(self) -> bool:
+        """Tell whether no data file has a row: what is written then meets none, whatever deletes are left behind.
+
+        Rows that deletion vectors hide count here, and so does a summary that does not tell.
+        """
+        return self.number("total-records") == 0
+
 
 @dataclass(frozen=True, slots=True)
 class MetadataFile:

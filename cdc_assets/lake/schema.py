@@ -300,7 +300,7 @@ def _rewrite(target: Target, step: ChangeTable, label: Label) -> None:
     sources = list(_sources(step, names))
     for one in step.changes:
         if isinstance(one, DeleteRows):
-            gone = "true" if one.predicate is None else sql_condition(one.predicate)
+            gone = "true" if one.predicate is None else sql_condition(target, one.predicate)
             rows = rows.where(f"NOT coalesce({gone}, false)")
     converted = _converted(rows, sources, names)
     writer = converted.writeTo(target.name).using("iceberg").tableProperty("location", target.table.location())

@@ -59,6 +59,7 @@ CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", 
 class Held:
     """A table of this changefeed as the catalog has it now. `rows` is its row count, None when it cannot be told.
 
+    `empty` tells that its data files have no rows at all, hidden ones neither: the first rows may be files of its own.
     `file_bytes` and `data_files` are what its newest snapshot says of its files, None where it says nothing.
     """
 
@@ -69,6 +70,7 @@ class Held:
     label: Label
     snapshot_id: int | None
     rows: int | None
+    empty: bool = False
     location: str = ""
     parent_id: int | None = None
     file_bytes: int | None = None
@@ -460,6 +462,7 @@ def _interpret(place: str, file: MetadataFile) -> _Read | None:
         label=label,
         snapshot_id=snapshot.snapshot_id if snapshot else None,
         rows=snapshot.rows if snapshot else 0,
+        empty=snapshot.empty if snapshot else True,
         location=file.location,
         parent_id=snapshot.parent_id if snapshot else None,
         file_bytes=snapshot.number("total-files-size") if snapshot else 0,

@@ -246,7 +246,7 @@ class Lake:
         if step.partitioned:
             publish(work.target, label, rows=lambda: exchange(work.target, rows, step.schema, step.predicate))
             return
-        condition = sql_condition(step.predicate)
+        condition = sql_condition(work.target, step.predicate)
         columns = [*(column.name for column in step.schema.stored), COMMIT_TS]
         entering = rows.where(condition).select(*map(quoted, columns))
         told = f"INSERT OVERWRITE {work.target.name} SELECT … FROM {name} VERSION AS OF {theirs} WHERE {condition}"
@@ -265,7 +265,7 @@ class Lake:
             return Staged("", 0, Report())
         with races(str(step.life)):
             held = self.state.find(step.life)
-            landing = self.state.landing(held) if held.rows == 0 else None
+            landing = self.state.landing(held) if held.empty else None
             if landing is not None and not landing.takes(step.schema):
                 landing = None
             engine = stage.Engine(lambda: self._session().spark, lambda: self._sessions.local)
@@ -400,11 +400,12 @@ class Lake:
         """Load a table in a session of its own and read its label there; lost races become TableMoved."""
         with races(str(life)), self._sessions.step() as session:
             held = self.state.find(life)
-            loaded = target(session, held.identifier)
-            if loaded.table.properties().get(IDENTITY) != format_identity(life):
+            table = session.load(held.identifier)
+            if table.properties().get(IDENTITY) != format_identity(life):
                 raise TableMoved(f"{life} was renamed meanwhile. Plan again.", table=str(life))
-            place = loaded.table.operations().current().metadataFileLocation()
+            place = table.operations().current().metadataFileLocation()
             held = self.state.at(place, held.identifier)
+            loaded = target(session, held.identifier, table, held.empty)
             expected = self._expected.get(life)
             if expected is not None and expected != held.label:
                 raise TableMoved(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock, Thread
@@ -18,7 +18,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from cdc_assets.errors import CdcError, JavaMissing, LakeUnavailable, TableMoved
+from cdc_assets import errors
+from cdc_assets.errors import CdcError, JavaMissing, LakeUnavailable, StepFailed, TableMoved
 from cdc_assets.jvm.class_data import class_data_options
 from cdc_assets.jvm.jars import spark_jars
 from cdc_assets.jvm.java import prepare_environment, spark_conf, spark_default
@@ -64,6 +65,11 @@ _UNANSWERED = ("java.io.", "java.net.", "java.nio.file.", "java.sql.", "org.sqli
 
 _IN_TEXT = re.compile(r"\bjava\.(?:io|net|nio\.file)\.\w+Exception: [^\n]*")
 """What the executors' exceptions look like when they reach the driver as text."""
+
+_OURS_IN_TEXT = re.compile(
+    r"^cdc_assets\.errors\.(?P<kind>\w+): (?P<message>.*?)(?=\n\s*\n|\n\s+at |\Z)", re.MULTILINE | re.DOTALL
+)
+"""What errors of this project look like that were raised where Spark calls Python."""
 
 
 def spark_master() -> str:
@@ -325,7 +331,9 @@ class Sessions:
 def races(table: str) -> Iterator[None]:
     """Turn exceptions about lost races into TableMoved, about a catalog or storage that fails into LakeUnavailable.
 
-    Nothing is known then but that the table stands at the old state or at the new one: its progress tells.
+    Nothing is known then but that the table stands at the old state or at the new one: its progress tells. An error of
+    this project that was raised on an executor is raised here as what it is; whatever else Spark, Iceberg or Java raise
+    is the table's StepFailed.
     """
     try:
         yield
@@ -346,7 +354,24 @@ def races(table: str) -> Iterator[None]:
         told = _IN_TEXT.search(str(error))
         if told is not None or any(name.startswith(_UNANSWERED) for name in known):
             raise _failed(table, told[0] if told is not None else message) from error
-        raise
+        raise _from_executor(table, error) or _step_failed(table, error, classes) from error
+
+
+def _from_executor(table: str, error: BaseException) -> CdcError | None:
+    """Return the error of this project that an executor raised: Spark tells it in the text of a Python traceback."""
+    told = _OURS_IN_TEXT.search(str(error))
+    kind = getattr(errors, told["kind"], None) if told is not None else None
+    return kind(told["message"].strip(), table=table) if told is not None and kind is not None else None
+
+
+def _step_failed(table: str, error: BaseException, causes: Sequence[tuple[str, str]]) -> StepFailed:
+    lines = dict.fromkeys(f"{name}: {message.splitlines()[0] if message else ''}" for name, message in causes)
+    reason = "; caused by ".join(lines) or str(error).splitlines()[0]
+    return StepFailed(
+        f"{table}: Spark or Iceberg failed at this step ({reason}). The table stands as it was before it, or after it; "
+        "nothing is half done, and other tables go on. Try again; if it fails again, report it with this text.",
+        table=table,
+    )
 
 
 def _failed(table: str, reason: str) -> LakeUnavailable:
