@@ -22,7 +22,7 @@ from cdc_assets_tests.alterations import (
     random_value,
     some_table,
 )
-from cdc_assets_tests.source import Col, Parts, Refused, Row, Rows, Source, Table, quoted
+from cdc_assets_tests.source import Col, Parts, Refused, Row, Rows, Source, Table
 
 __all__ = ["KINDS", "Picks", "history"]
 
@@ -95,6 +95,11 @@ def _one_change(table: Table, rows: Rows, picks: Picks) -> bool:
         return False
     rows[new] = changed
     return True
+
+
+def _clear(source: Source, picks: Picks) -> None:
+    """DELETE without WHERE: every row of a table goes by an event of its own."""
+    source.commit({some_table(source, picks, lambda table: bool(table.rows)).name: {}})
 
 
 def _swap(table: Table, rows: Rows, one: tuple[Hashable, Row], picks: Picks) -> bool:
@@ -174,11 +179,13 @@ def _drop(source: Source, picks: Picks) -> None:
 
 
 def _truncate(source: Source, picks: Picks) -> None:
-    table = some_table(source, picks)
-    table.rows, table.id = {}, source.number()
-    if table.parts is not None:
-        table.parts = replace(table.parts, parts=tuple((n, source.number(), told) for n, _, told in table.parts.parts))
-    source.changed(table, f"TRUNCATE TABLE {quoted(table.name.table)}", 11)
+    source.truncate(some_table(source, picks))
+
+
+def _recover(source: Source, picks: Picks) -> None:
+    old = picks.one(source.recoverable)
+    assert isinstance(old, TableId)
+    source.recover(old, old if picks(3) else free_table(source, picks))
 
 
 def _rename(source: Source, picks: Picks) -> None:
@@ -214,10 +221,12 @@ KINDS: Mapping[str, Callable[[Source, Picks], None]] = {
     "nothing": lambda source, picks: None,
     "rows": lambda source, picks: None,
     "create": _create,
+    "delete all rows": _clear,
     "truncate": _truncate,
     "rename table": _rename,
     "rename tables": lambda source, picks: None,
     "drop table": _drop,
+    "recover table": _recover,
     "create like": _create_like,
     "drop database": _drop_database,
     "create database": _create_database,

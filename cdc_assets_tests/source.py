@@ -287,6 +287,7 @@ class Source:
         self.log: list[Ddl | Transaction] = []
         self._states: list[tuple[Tso, Contents]] = [(0, {})]
         self._numbers = 100
+        self._dropped: dict[TableId, Table] = {}
 
     def number(self) -> int:
         """A fresh table, partition or column id."""
@@ -356,6 +357,7 @@ class Source:
         """DROP DATABASE: one file for all of its tables."""
         self.databases.remove(name)
         self.tables = {table: held for table, held in self.tables.items() if table.schema != name}
+        self._dropped = {table: held for table, held in self._dropped.items() if table.schema != name}
         sql = f"DROP DATABASE {quoted(name)}"
         self.ddl(sql, SchemaNote(TableId(name, ""), (), (), sql, 2))
 
@@ -370,8 +372,32 @@ class Source:
 
     def drop(self, table: Table) -> None:
         """DROP TABLE."""
-        del self.tables[table.name]
+        self._dropped[table.name] = self.tables.pop(table.name)
         self.changed(table, f"DROP TABLE {quoted(table.name.schema)}.{quoted(table.name.table)}", 4)
+
+    def truncate(self, table: Table) -> None:
+        """TRUNCATE TABLE: the rows go, and what was dropped under the name before is not what RECOVER would bring."""
+        self._dropped.pop(table.name, None)
+        table.rows, table.id = {}, self.number()
+        if table.parts is not None:
+            parts = tuple((name, self.number(), told) for name, _, told in table.parts.parts)
+            table.parts = replace(table.parts, parts=parts)
+        self.changed(table, f"TRUNCATE TABLE {quoted(table.name.table)}", 11)
+
+    @property
+    def recoverable(self) -> list[TableId]:
+        """The names whose newest dropped table can be had back."""
+        return list(self._dropped)
+
+    def recover(self, old: TableId, new: TableId) -> None:
+        """RECOVER TABLE, or FLASHBACK TABLE TO where it gets another name of the same database."""
+        if new in self.tables or new.schema != old.schema:
+            raise Refused(f"{old} to {new}")
+        table = self._dropped.pop(old)
+        table.name = new
+        self.tables[new] = table
+        to = f"FLASHBACK TABLE {quoted(old.table)} TO {quoted(new.table)}"
+        self.changed(table, f"RECOVER TABLE {quoted(old.table)}" if old == new else to, 25)
 
     def changed(self, table: Table, sql: str, kind: int) -> None:
         """Log a DDL of one table as it is now."""

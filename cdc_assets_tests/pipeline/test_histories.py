@@ -62,14 +62,18 @@ CHECKS = settings(
 
 
 class Feed:
-    """A bucket in memory, a lake and a ledger; `apply` brings the bucket to a publication and applies it."""
+    """A bucket in memory, a lake (in memory too by default) and a ledger.
 
-    def __init__(self, style: Style, toml: Path) -> None:
+    `apply` brings the bucket to a publication and applies it.
+    """
+
+    def __init__(self, style: Style, toml: Path, lake: Any = None) -> None:
         self.root = f"histories{next(_NUMBERS)}"
         given: dict[str, Any] = {"sink_uri": f"memory://{self.root}?{style.parameters}", "changefeed_config": toml}
         self.settings = ChangefeedSettings(**given)
         self.files: dict[str, bytes] = {}
-        self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
+        self.lake: Any = MemoryLake() if lake is None else lake
+        self.ledger = Ledger("sqlite://")
 
     def apply(self, publication: Publication) -> Outcome:
         self.publish(publication)
@@ -82,6 +86,11 @@ class Feed:
             if self.files.get(path) != data:
                 memory.pipe_file(f"/{self.root}/{path}", data)
                 self.files[path] = data
+
+    def close(self) -> None:
+        self.ledger.close()
+        if self.files:
+            fsspec.filesystem("memory").rm(f"/{self.root}", recursive=True)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -119,9 +128,7 @@ def feeds(style: Style, toml: Path) -> Iterator[tuple[Feed, Feed]]:
     both = Feed(style, toml), Feed(style, toml)
     yield both
     for feed in both:
-        feed.ledger.close()
-        if feed.files:
-            fsspec.filesystem("memory").rm(f"/{feed.root}", recursive=True)
+        feed.close()
 
 
 @pytest.fixture(scope="module")

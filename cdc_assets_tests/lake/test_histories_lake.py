@@ -1,0 +1,131 @@
+"""Generated histories on Spark and Iceberg: a chosen few always, as many as asked for in `make soak`.
+
+The same histories as in memory, with more of what only this lake has: deletion vectors and tables that they leave
+empty, rewrites, snapshots that expire, and compaction between windows. A history is made from a number, so that one
+that fails is named by it: `CDC_ASSETS_HISTORIES=1200-1400 make soak` tries others than the soak's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.lake import Lake
+from cdc_assets.lake.maintenance import Upkeep
+from cdc_assets.operations.maintenance import maintain
+from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
+from cdc_assets_tests.alterations import Picks
+from cdc_assets_tests.histories import KINDS, history
+from cdc_assets_tests.pipeline.test_histories import Feed, faults
+from cdc_assets_tests.source import Source
+from cdc_assets_tests.writer import TOMLS, Publication, Style, publications
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+
+CHOSEN = (13, 53, 87, 125)
+"""Numbers of histories that are always tried: short, and together of nearly every kind."""
+
+_FIRST, _, _LAST = os.environ.get("CDC_ASSETS_HISTORIES", "1-200").partition("-")
+NUMBERS = range(int(_FIRST), int(_LAST or _FIRST) + 1)
+
+_OFTEN = ("delete all rows", "truncate", "modify column", "exchange partition", "recover table", "drop table")
+_EAGER = {"small_files": 2, "manifests": 4, "deleted_share": 0.01, "snapshots_kept": 1, "expire_at_least": 1}
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A history by its number: what happens at the source, how it is written, when the lake is tidied."""
+
+    number: int
+
+    @property
+    def style(self) -> Style:
+        random = Random(f"style {self.number}")
+        new = random.random() < 0.5
+        return Style(
+            rendering=random.choice(sorted(TOMLS)),
+            new=new,
+            dates=random.random() < 0.5,
+            ids=random.random() < 0.5,
+            dispatchers=random.choice([0, 0, 3]) if new else 0,
+        )
+
+    @property
+    def source(self) -> Source:
+        random = Random(f"steps {self.number}")
+        kinds = ["rows"] * 14 + [*KINDS, *_OFTEN, *_OFTEN]
+        steps = [("create", random.randbytes(24)) for _ in range(random.randint(1, 2))]
+        steps += [(random.choice(kinds), random.randbytes(24)) for _ in range(random.randint(5, 13))]
+        return history(steps, self.style.old_values, hops=self.style.new)
+
+    def publications(self, source: Source) -> list[Publication]:
+        """The bucket at some checkpoints: about half of those in memory, since each costs seconds here."""
+        random = Random(f"picks {self.number}")
+        *between, last = publications(source, self.style, Picks(random.randbytes(150)))
+        return [*(one for one in between if random.random() < 0.5), last]
+
+    def tidies(self, count: int) -> Iterator[bool]:
+        """Tell after which of the publications the lake is tidied."""
+        random = Random(f"upkeep {self.number}")
+        yield from (random.random() < 0.25 for _ in range(count))
+
+
+def tidy(feed: Feed) -> list[str]:
+    """Compact and expire all that may go, as if days had passed, and say what went wrong."""
+    settings = MaintenanceSettings.model_validate(_EAGER)
+    feed.settings = feed.settings.model_copy(update={"maintenance": settings})
+    newest = max((one.made_ms for fact in Upkeep(feed.lake, settings).facts() for one in fact.lineage), default=0)
+    done = maintain(feed.pipeline, Upkeep(feed.lake, settings), newest + 30 * _DAY_MS)
+    return [f"{table.before.table}: {table.problem}" for table in done.tables if table.problem]
+
+
+def check(number: int, spark: SparkSession, directory: Path, tomls: Mapping[str, Path]) -> None:
+    """One go and step by step, both on Spark, both equal to the source."""
+    trial = Trial(number)
+    source = trial.source
+    states = trial.publications(source)
+    print(f"{trial.style}\n{source.script}")  # what pytest shows of a history that fails
+    lakes = [
+        Lake(LakeSettings.from_warehouse(directory / name), "default", lambda: spark) for name in ("often", "once")
+    ]
+    often, once = (Feed(trial.style, tomls[trial.style.rendering], lake) for lake in lakes)
+    try:
+        for state, tidies in zip(states, trial.tidies(len(states)), strict=True):
+            assert faults(often, state, source.contents(state.shown)) == [], state.checkpoint
+            assert not tidies or tidy(often) == []
+        assert faults(once, states[-1], source.contents(states[-1].shown)) == [], "in one go"
+        assert often.journal == once.journal
+    finally:
+        for feed in (often, once):
+            feed.lake.close()
+            feed.close()
+
+
+@pytest.fixture(scope="module")
+def tomls(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    directory = tmp_path_factory.mktemp("changefeeds")
+    for name, text in TOMLS.items():
+        (directory / f"{name}.toml").write_text(text)
+    return {name: directory / f"{name}.toml" for name in TOMLS}
+
+
+@pytest.mark.parametrize("number", CHOSEN)
+def test_a_generated_history_ends_equal_to_the_source(
+    spark: SparkSession, tmp_path: Path, tomls: Mapping[str, Path], number: int
+) -> None:
+    check(number, spark, tmp_path, tomls)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", NUMBERS)
+def test_many_generated_histories_end_equal_to_the_source(
+    spark: SparkSession, tmp_path: Path, tomls: Mapping[str, Path], number: int
+) -> None:
+    check(number, spark, tmp_path, tomls)
