@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from cdc_assets.decoding.window import read_window
 from cdc_assets.formats import MESSAGE_FORMATS, Decoded
 from cdc_assets.formats.messages import Kind
+from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile, Listing
@@ -155,6 +156,12 @@ class Topic:
     def rows(self) -> Mapping[str, pa.RecordBatch]:
         """The rows of each data file of `listing`."""
         return self._listing_and_rows[1]
+
+    def schema_of(self, table: TableId) -> TableSchema:
+        """Return the newest schema of a table."""
+        history = read_history(self.listing.schema_files, self.listing.checkpoint)
+        found = [(at, schema) for (_, at), (name, schema) in history.decoding.items() if name == table]
+        return max(found, key=lambda one: one[0])[1]
 
     def decode(self, data: bytes, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> Decoded:
         """Decode a data file of `listing`, as `Decoder`."""

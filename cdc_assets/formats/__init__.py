@@ -81,7 +81,10 @@ FORMATS: Mapping[str, str] = {
 }
 """Protocol of the sink URI -> module with `decode`, `raw_records` and `EXTENSION`."""
 
-MESSAGE_FORMATS: Mapping[str, str] = {"craft": "cdc_assets.formats.craft"}
+MESSAGE_FORMATS: Mapping[str, str] = {
+    "craft": "cdc_assets.formats.craft.messages",
+    "open-protocol": "cdc_assets.formats.open_protocol.messages",
+}
 """Protocol of messages -> module with `classify`, `decode` and `schemas`, see `cdc_assets.formats.messages`."""
 
 

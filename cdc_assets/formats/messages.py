@@ -22,6 +22,7 @@ import enum
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.tso import Tso
 
 __all__ = [
+    "HANDLE_KEY_ONLY",
     "SPOKEN",
     "Kind",
     "Said",
@@ -48,6 +50,12 @@ __all__ = [
 ]
 
 Rows = npt.NDArray[np.int64]
+
+HANDLE_KEY_ONLY = (
+    "it holds the key of its row only, because the row is larger than a message may be. Set "
+    "large-message-handle-option = claim-check with a claim-check-storage-uri in the changefeed, or a larger "
+    "max-message-bytes in its sink URI, and let it send the row again; handle-key-only leaves the rest to the source"
+)
 
 _PART_BYTES = 8 << 20
 
@@ -202,7 +210,7 @@ def parts(messages: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     sizes = pc.binary_length(messages.column("value")).fill_null(0).to_numpy().astype(np.int64)
     pieces = (np.cumsum(sizes) - sizes) // _PART_BYTES
     starts = np.flatnonzero(np.diff(pieces, prepend=-1)) if len(pieces) else np.zeros(0, np.int64)
-    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(pieces)], strict=True):
+    for start, stop in pairwise([*starts.tolist(), len(pieces)]):
         yield start, messages.slice(start, stop - start)
 
 

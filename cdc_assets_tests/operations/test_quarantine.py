@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from cdc_assets.errors import InputError
-from cdc_assets.formats.canal_json import json_lines
+from cdc_assets.formats import json_lines
 from cdc_assets.formats.canal_json.records import find_tail
 from cdc_assets.lake import Lake
 from cdc_assets.ledger import Ledger

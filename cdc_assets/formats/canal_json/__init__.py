@@ -3,5 +3,4 @@
 decode       files -> changes: by shape where records are alike, else by parsing each
 uniform      records that differ in values only, read by their shape
 records      what one parsed record says
-json_lines   where records begin and end
 """

@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
-from cdc_assets.formats.canal_json import json_lines
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, json_lines
 from cdc_assets.formats.canal_json.records import Rejects, Rows, find_tail, read_records
 from cdc_assets.formats.canal_json.uniform import KINDS, MEMBERS
 from cdc_assets.formats.members import members, named

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats.canal_json import json_lines
+from cdc_assets.formats import json_lines
 from cdc_assets.formats.canal_json.uniform import find_shape, read_alike
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema

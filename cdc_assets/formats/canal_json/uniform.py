@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.canal_json import json_lines
-from cdc_assets.formats.canal_json.json_lines import Frame
+from cdc_assets.formats import json_lines
+from cdc_assets.formats.json_lines import Frame
 from cdc_assets.model.schema import TableSchema
 
 __all__ = ["KINDS", "MEMBERS", "Shape", "find_shape", "read_alike"]

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.errors import CdcError
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
-from cdc_assets.formats.craft import classify, decode, schemas
+from cdc_assets.formats import COMMIT_TS, LINE, Decoded, Op
 from cdc_assets.formats.craft.columns import LOST_FLOAT
+from cdc_assets.formats.craft.messages import classify, decode, schemas
 from cdc_assets.formats.messages import place
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets_tests.craft_writer import Cell, Row, ddl, message, resolved
-from cdc_assets_tests.topics import messages_of, rows_of, topics
+from cdc_assets_tests.topics import messages_of, rows_of
 
 OPTIONS = SinkOptions(protocol="craft")
 T = TableId("test", "t")
@@ -277,49 +274,3 @@ def test_what_is_written_is_read_again(sent: list[list[Row]]) -> None:
                     values = [c.value.decode() if isinstance(c.value, bytes) else c.value for c in cells]
                     wanted.append((int(op), row.ts, line, *values))
         assert changes(found) == wanted
-
-
-# --- messages that are none -------------------------------------------------------------------------------------------
-
-
-def test_no_mutation_of_a_message_raises_or_touches_its_neighbour() -> None:
-    rng = random.Random(7)
-    recorded = [topic for topic in topics("craft") if topic.case.name in ("A_all_types", "D_keys", "E_partitions")]
-    values = [value for topic in recorded for value in topic.messages.column("value").to_pylist()]
-    sound = bytes.fromhex(FOUR)
-    for _ in range(120):
-        torn = [_mutated(rng, rng.choice(values)) for _ in range(20)]
-        messages = messages_of([(None, value) for value in [*torn, sound]])
-        spoken = classify(messages, OPTIONS)
-        schemas(messages, OPTIONS)
-        assert set(spoken.column("message").to_pylist()) == set(range(21))
-        found = decode(rows_of(messages, spoken, T), "landed", T, KEYED, OPTIONS)
-        assert found.changes.num_rows >= 4
-        assert found.changes.slice(found.changes.num_rows - 4).column(OP).to_pylist() == [1, -1, 1, -1]
-        for name in {(one["schema"], one["table"]) for one in spoken.to_pylist() if one["kind"] == "row"}:
-            _decode_or_refuse(messages, spoken, TableId(*name))
-
-
-def _mutated(rng: random.Random, value: bytes) -> bytes:
-    raw = bytearray(value)
-    for _ in range(rng.randint(1, 3)):
-        at = rng.randrange(len(raw)) if raw else 0
-        match rng.randrange(5):
-            case 0:
-                raw[at : at + 1] = bytes([rng.randrange(256)])
-            case 1:
-                raw[at : at + 1] = b"\xff" * rng.randint(1, 10)
-            case 2:
-                del raw[at : at + rng.randint(1, 9)]
-            case 3:
-                raw[at:at] = rng.randbytes(rng.randint(1, 9))
-            case _:
-                raw = raw[:at] if rng.random() < 0.5 else raw[at:]
-    return bytes(raw)
-
-
-def _decode_or_refuse(messages: pa.RecordBatch, spoken: pa.RecordBatch, table: TableId) -> None:
-    try:
-        decode(rows_of(messages, spoken, table), "landed", table, KEYED, OPTIONS)
-    except CdcError:
-        pass

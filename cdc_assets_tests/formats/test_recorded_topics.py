@@ -11,7 +11,7 @@ from cdc_assets.formats.messages import Kind
 from cdc_assets_tests.cases import ExpectedTable, differences
 from cdc_assets_tests.topics import Topic, topics
 
-TOPICS = topics("craft")
+TOPICS = topics("craft", "open-protocol")
 KINDS = {"row events": Kind.ROW, "ddl messages": Kind.DDL, "watermarks": Kind.RESOLVED}
 
 

@@ -1,0 +1,72 @@
+"""Values that TiCDC compresses by `large-message-handle-compression`, large or not: nothing in a message tells it.
+
+snappy is the block format (not the framed one, nor Kafka's), lz4 the frame format.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.sink_options import SinkOptions
+
+__all__ = ["unpack", "unpacked"]
+
+_MOST_SNAPPY, _MOST_LZ4 = 64, 256
+"""How many times its size a compressed value can be, at most: a size beyond is that of no compressed value."""
+
+
+def unpack(value: bytes, compression: str) -> bytes:
+    """Return a value as it was before compression. Raises ValueError for one that is not compressed so."""
+    if compression == "none":
+        return value
+    try:
+        return _snappy(value) if compression == "snappy" else _lz4(value)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"it is not compressed with {compression}: {str(error)[:100]}") from None
+
+
+def unpacked(values: pa.Array, options: SinkOptions) -> list[bytes | None]:
+    """Return values as they were before compression; null, and what is not compressed as the option says, is None.
+
+    Raises BadSettings for a compression that TiCDC does not have.
+    """
+    compression = options.large_message_handle_compression
+    if compression not in ("none", "snappy", "lz4"):
+        raise BadSettings(
+            f'large-message-handle-compression is "{compression}"; TiCDC knows none, snappy and lz4. '
+            "Give the changefeed TOML exactly as TiCDC has it."
+        )
+    found: list[bytes | None] = values.to_pylist()
+    if compression == "none":
+        return found
+    return [None if value is None else _or_none(value, compression) for value in found]
+
+
+def _or_none(value: bytes, compression: str) -> bytes | None:
+    try:
+        return unpack(value, compression)
+    except ValueError:
+        return None
+
+
+def _snappy(value: bytes) -> bytes:
+    size = shift = 0
+    for byte in value[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if not value or size > _MOST_SNAPPY * len(value):
+        raise ValueError("it is not compressed with snappy: its size is beyond what its bytes can hold")
+    return bytes(pa.Codec("snappy").decompress(value, size, asbytes=True))
+
+
+def _lz4(value: bytes) -> bytes:
+    if not value.startswith(b"\x04\x22\x4d\x18"):
+        raise ValueError("it is not compressed with lz4: it does not begin with the mark of a frame")
+    with pa.input_stream(pa.BufferReader(value), compression="lz4") as stream:
+        found = bytes(stream.read(_MOST_LZ4 * len(value) + 1))
+    if len(found) > _MOST_LZ4 * len(value):
+        raise ValueError("it is not compressed with lz4: it holds more than its bytes can")
+    return found

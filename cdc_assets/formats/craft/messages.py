@@ -1,0 +1,223 @@
+"""TiCDC's Craft: binary messages of up to a few dozen row events, laid out in columns; old architecture only.
+
+A message mixes the rows of several tables; a DDL and a mark stand alone. Row events carry the type and the flags of
+each column, but neither lengths nor members. Text is the database's bytes, not checked to be UTF-8. `frame` reads
+what a message speaks of, `columns` the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_assets.formats import Decoded, Op
+from cdc_assets.formats.column_codes import Typed, infer
+from cdc_assets.formats.craft.columns import NEW, Groups, cells, destroyed, names_of, read_groups
+from cdc_assets.formats.craft.frame import RESOLVED, ROW, Frames, read_frames
+from cdc_assets.formats.craft.varints import Mask, Places, sums_before
+from cdc_assets.formats.images import Cells, Faults, Images, changes_of
+from cdc_assets.formats.messages import Kind, Said, SchemaEvent, in_order, lines_of, parts, said, said_of_rows
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.sink_options import SinkOptions
+
+__all__ = ["classify", "decode", "schemas"]
+
+
+def classify(messages: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
+    """Return what each message speaks of (SPOKEN); no body of a row is read."""
+    found = []
+    for start, part in parts(messages):
+        frames = read_frames(part.column("value"))
+        found.append(said(_others(frames, start)))
+        rows = np.flatnonzero(frames.kind == ROW)
+        if len(rows):
+            schema, table = (frames.texts.take(pa.array(one[rows])) for one in (frames.schema, frames.table))
+            found.append(
+                said_of_rows(frames.message[rows] + start, frames.ordinal[rows], schema, table, frames.commit_ts[rows])
+            )
+    return in_order(found)
+
+
+def _others(frames: Frames, start: int) -> Iterable[Said]:
+    for number, reason in frames.reasons.items():
+        yield Said(start + number, Kind.BAD, reason=f"it is no message of the protocol Craft: {reason}")
+    for event in np.flatnonzero(frames.kind != ROW).tolist():
+        message, commit_ts = start + int(frames.message[event]), int(frames.commit_ts[event])
+        if frames.kind[event] == RESOLVED:
+            yield Said(message, Kind.RESOLVED, commit_ts=commit_ts)
+            continue
+        table = TableId(_term(frames, frames.schema[event]), _term(frames, frames.table[event]))
+        try:
+            action, query = _ddl(frames, event)
+        except ValueError as error:
+            yield Said(message, Kind.BAD, table, commit_ts=commit_ts, reason=f"its DDL cannot be read: {error}")
+        else:
+            yield Said(message, Kind.DDL, table, commit_ts=commit_ts, query=query, type=action)
+
+
+def _term(frames: Frames, term: int) -> str:
+    return "" if term < 0 else str(frames.texts[int(term)])
+
+
+def _ddl(frames: Frames, event: int) -> tuple[int, str]:
+    """Return action and text of a DDL; raises ValueError."""
+    start, stop = frames.body_starts[event : event + 1], frames.body_stops[event : event + 1]
+    numbers, after, sound = frames.varints.sequences(start, np.array([2]), stop)
+    if not sound[0] or int(numbers[1]) != stop[0] - after[0] or numbers[0] > 1 << 30:
+        raise ValueError("the length of its text is not that of its body")
+    return int(numbers[0]), frames.varints.data[after[0] : stop[0]].tobytes().decode("utf-8")
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> Decoded:
+    """Return the changes of one table: an update is a DELETE and an INSERT of the same line.
+
+    FLOAT values over which the encoder wrote are null, with a note. A row event that cannot be read, or that has a
+    column which the schema lacks, is a Reject; its raw bytes are those of the message.
+    """
+    owners, ordinals = lines_of(rows)
+    frames = read_frames(rows.column("value"))
+    faults = Faults(path, lambda line: rows.column("value")[int(owners[line - 1])].as_py() or b"")
+    events, lines = _wanted(frames, rows, owners, ordinals, table, faults)
+    groups = read_groups(frames, events)
+    images = _images(frames, groups, events, lines, faults)
+    number, numbers = names_of(frames, groups)
+    lost = _lost(frames, groups)
+    _refuse_strangers(groups, number, numbers, images, schema, faults)
+
+    def of(column: Column) -> Cells:
+        mine = np.flatnonzero(number == numbers.get(column.name, -1))
+        chosen = np.full(len(images), -1, np.int64)
+        chosen[groups.group[mine]] = mine
+        return cells(frames, groups, chosen, column, lost)
+
+    return changes_of(images, of, schema, options, faults)
+
+
+def _wanted(
+    frames: Frames, rows: pa.RecordBatch, owners: Places, ordinals: Places, table: TableId, faults: Faults
+) -> tuple[Places, Places]:
+    """Return the events that the batch asks for, with their lines; those that are not there are faults."""
+    counts = np.bincount(frames.message, minlength=rows.num_rows).astype(np.int64)
+    first = sums_before(counts)
+    there = (ordinals >= 0) & (ordinals < counts[owners])
+    events = np.where(there, first[owners] + ordinals, 0)
+    lines = np.arange(len(owners), dtype=np.int64) + 1
+    names = frames.texts.to_pylist()
+    mine = {place for place, name in enumerate(names) if name == table.table}
+    held = {place for place, name in enumerate(names) if name == table.schema}
+    if len(frames.kind):
+        there &= frames.kind[events] == ROW
+        there &= np.isin(frames.schema[events], list(held)) & np.isin(frames.table[events], list(mine))
+    for line in lines[~there].tolist():
+        reason = frames.reasons.get(int(owners[line - 1]))
+        faults.add(line, f"it is no message of the protocol Craft: {reason}" if reason else f"it is no row of {table}")
+    return events[there], lines[there]
+
+
+def _images(frames: Frames, groups: Groups, events: Places, lines: Places, faults: Faults) -> Images:
+    line_of = np.repeat(lines, frames.group_counts[events])
+    commit_ts = frames.commit_ts[groups.event]
+    first = np.diff(line_of, prepend=0) != 0
+    second = ~first
+    after = np.where(second, np.arange(len(line_of)) - 1, -1)
+    images = Images(
+        line_of, np.where(groups.kind == NEW, Op.INSERT, Op.DELETE).astype(np.int8), commit_ts, after.astype(np.int64)
+    )
+    faults.mark(~groups.sound, images, lambda _: "its column group cannot be read: a count is beyond its length")
+    pairs = np.flatnonzero(second)
+    wrong = np.zeros(len(line_of), bool)
+    wrong[pairs] = (groups.kind[pairs] == NEW) | (groups.kind[pairs - 1] != NEW)
+    faults.mark(wrong, images, lambda _: "it has two images that are not the new and the old one")
+    return images
+
+
+def _lost(frames: Frames, groups: Groups) -> Mask:
+    """Mark the FLOAT columns that were overwritten, for which all rows of their messages are looked at."""
+    floats: Mask = groups.code == 4
+    if not floats.any():
+        return floats
+    messages = np.unique(frames.message[groups.event[groups.group[floats]]])
+    everything = read_groups(frames, np.flatnonzero((frames.kind == ROW) & np.isin(frames.message, messages)))
+    overwritten = everything.start[destroyed(frames, everything)]
+    lost: Mask = floats & np.isin(groups.start, overwritten)
+    # Of a message with a row that cannot be read nothing more is known of what follows.
+    torn = np.unique(frames.message[everything.event[~everything.sound]])
+    return lost | (floats & np.isin(frames.message[groups.event[groups.group]], torn))
+
+
+def _refuse_strangers(
+    groups: Groups, number: Places, numbers: dict[str, int], images: Images, schema: TableSchema, faults: Faults
+) -> None:
+    known = np.array([numbers[column.name] for column in schema.stored if column.name in numbers], np.int64)
+    strange = np.flatnonzero(~np.isin(number, known))
+    names = {place: name for name, place in numbers.items()}
+    for entry in strange.tolist():
+        image = int(groups.group[entry])
+        name = names[int(number[entry])]
+        faults.add(
+            int(images.lines[image]),
+            f'column "{name}" is not in the table\'s schema at this commit-ts',
+            name,
+            int(images.commit_ts[image]),
+        )
+    twice = np.zeros(len(images), bool)
+    order = np.lexsort((number, groups.group))
+    same = (np.diff(number[order]) == 0) & (np.diff(groups.group[order]) == 0)
+    twice[groups.group[order][1:][same]] = True
+    faults.mark(twice, images, lambda _: "it has a column twice")
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def schemas(messages: pa.RecordBatch, options: SinkOptions) -> tuple[SchemaEvent, ...]:
+    """Return what rows tell of their tables' columns, once for each table and shape, from the least commit-ts of it."""
+    found: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
+    for start, part in parts(messages):
+        frames = read_frames(part.column("value"))
+        groups = read_groups(frames, np.flatnonzero(frames.kind == ROW))
+        for group, columns in _shapes(frames, groups):
+            event = int(groups.event[group])
+            table = TableId(_term(frames, frames.schema[event]), _term(frames, frames.table[event]))
+            shape = (table, tuple((one.name, one.code, one.flags) for one in columns))
+            version = int(frames.commit_ts[event])
+            told = infer(columns, in_table_order=True)
+            if told is None or (shape in found and found[shape].version <= version):
+                continue
+            found[shape] = SchemaEvent(start + int(frames.message[event]), table, version, told[0], 0, told[1])
+    return tuple(found.values())
+
+
+def _shapes(frames: Frames, groups: Groups) -> Iterable[tuple[int, tuple[Typed, ...]]]:
+    """Yield for each table and set of columns one group, the one of the least commit-ts, with what it tells."""
+    names = frames.texts.to_pylist()
+    stops = np.searchsorted(groups.group, np.arange(len(groups.event)), side="right").tolist()
+    starts = np.searchsorted(groups.group, np.arange(len(groups.event)), side="left").tolist()
+    best: dict[tuple[object, ...], int] = {}
+    for group in np.flatnonzero(groups.sound).tolist():
+        event = groups.event[group]
+        here = slice(starts[group], stops[group])
+        shape = (
+            names[frames.schema[event]],
+            names[frames.table[event]],
+            *(names[term] for term in groups.name[here].tolist()),
+            groups.code[here].tobytes(),
+            groups.flags[here].tobytes(),
+        )
+        held = best.setdefault(shape, group)
+        if frames.commit_ts[groups.event[held]] > frames.commit_ts[event]:
+            best[shape] = group
+    for group in best.values():
+        yield group, tuple(_typed(frames, groups, names, place) for place in range(starts[group], stops[group]))
+
+
+def _typed(frames: Frames, groups: Groups, names: list[str], place: int) -> Typed:
+    start, length = int(groups.start[place]), int(groups.length[place])
+    text = frames.varints.data[start : start + max(length, 0)].tobytes().decode("utf-8", "replace")
+    texts = (text,) if length >= 0 and groups.code[place] in (7, 11, 12, 246) else ()
+    return Typed(names[int(groups.name[place])], int(groups.code[place]), int(groups.flags[place]), texts)

@@ -1,0 +1,180 @@
+"""The Open Protocol: recorded vectors, round trips, partial rows and large messages."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_assets.formats import Decoded, Op
+from cdc_assets.formats.messages import read_claim
+from cdc_assets.formats.open_protocol.messages import classify, decode, schemas
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets_tests.topics import messages_of, rows_of
+
+OPTIONS = SinkOptions(protocol="open-protocol")
+T = TableId("test", "t")
+SCHEMA = TableSchema(
+    (
+        Column("id", "BIGINT", unsigned=True, nullable=False, is_pk=True),
+        Column("name", "VARCHAR"),
+        Column("raw", "VARBINARY"),
+        Column("long", "TEXT"),
+        Column("d", "DOUBLE"),
+    ),
+    ("id",),
+)
+_CODES = {"id": (8, 139), "name": (15, 64), "raw": (15, 65), "long": (252, 64), "d": (5, 65)}
+
+
+def framed(pieces: list[bytes], head: bytes = b"") -> bytes:
+    return head + b"".join(struct.pack(">Q", len(piece)) + piece for piece in pieces)
+
+
+def event(side: dict[str, Any], **more: dict[str, Any]) -> bytes:
+    sides = {name: {c: {"t": _CODES[c][0], "f": _CODES[c][1], "v": v} for c, v in one.items()}
+             for name, one in {**side, **more}.items()}  # fmt: skip
+    return json.dumps(sides, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def message(*events: tuple[dict[str, Any], bytes]) -> tuple[bytes, bytes]:
+    keys = [json.dumps({"scm": "test", "tbl": "t", "t": 1, **head}).encode() for head, _ in events]
+    return framed(keys, struct.pack(">Q", 1)), framed([value for _, value in events])
+
+
+def decoded(*messages: tuple[bytes, bytes], options: SinkOptions = OPTIONS) -> Decoded:
+    batch = messages_of(messages)
+    return decode(rows_of(batch, classify(batch, options), T), "landed", T, SCHEMA, options)
+
+
+def rows(found: Decoded) -> list[tuple[Any, ...]]:
+    assert found.rejects == ()
+    return [tuple(row.values()) for row in found.changes.to_pylist()]
+
+
+def said(*messages: tuple[bytes | None, bytes | None], options: SinkOptions = OPTIONS) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = classify(messages_of(messages), options).to_pylist()
+    return found
+
+
+def test_marks_and_ddl() -> None:
+    mark = "0000000000000001000000000000001f7b227473223a3436353238333333393132343733363032342c2274223a337d"
+    create = (
+        framed([b'{"ts":465283339124736025,"scm":"types","t":2}'], struct.pack(">Q", 1)),
+        framed([b'{"q":"CREATE DATABASE `types`","t":1}']),
+    )
+    first, second = said((bytes.fromhex(mark), bytes(8)), create)
+    assert (first["kind"], first["commit_ts"]) == ("resolved", 465283339124736024)
+    assert (second["kind"], second["schema"], second["table"], second["type"]) == ("ddl", "types", "", 1)
+    assert second["query"] == "CREATE DATABASE `types`"
+
+
+def test_an_update_that_brings_what_changed_keeps_the_rest() -> None:
+    full = {"id": 1, "name": "b", "raw": None, "long": "dHh0", "d": 0.5}
+    update = message(({"ts": 7}, event({"u": full}, p={"name": "a"})))
+    partial = SinkOptions(protocol="open-protocol", only_output_updated_columns=True)
+    assert rows(decoded(update, options=partial)) == [
+        (Op.DELETE, 7, 1, 1, "a", None, "txt", 0.5),
+        (Op.INSERT, 7, 1, 1, "b", None, "txt", 0.5),
+    ]
+    [reject] = decoded(update).rejects
+    assert "only-output-updated-columns" in reject.reason
+
+
+def test_a_claim_is_told_with_its_place_and_its_file_read() -> None:
+    head = {"ts": 7, "ccl": "s3://claims/0a1b.json"}
+    [one] = said(message((head, event({"u": {"id": 1}}))))
+    assert (one["kind"], one["claim"], one["table"]) == ("row", "s3://claims/0a1b.json", "t")
+    key, value = message(({"ts": 7}, event({"u": {"id": 1, "name": "x", "raw": None, "long": None, "d": None}})))
+    file = {"key": base64.b64encode(key).decode(), "value": base64.b64encode(value).decode()}
+    found = read_claim(json.dumps(file).encode(), OPTIONS)
+    assert rows(decoded((found[0] or b"", found[1]))) == [(Op.INSERT, 7, 1, 1, "x", None, None, None)]
+
+
+def test_a_row_of_its_key_only_is_bad_and_says_which_option_to_change() -> None:
+    [one] = said(message(({"ts": 7, "ohk": True}, event({"u": {"id": 1}}))))
+    assert (one["kind"], one["table"], one["commit_ts"], one["ordinals"]) == ("bad", "t", 7, [0])
+    assert "claim-check" in one["reason"]
+
+
+@pytest.mark.parametrize("compression", ["snappy", "lz4"])
+def test_values_may_be_compressed_each_by_itself(compression: str) -> None:
+    options = SinkOptions(protocol="open-protocol", large_message_handle_compression=compression)
+    plain = event({"u": {"id": 1, "name": "x" * 500, "raw": None, "long": None, "d": None}})
+    packed = pa.Codec(compression).compress(plain, asbytes=True)
+    found = decoded(message(({"ts": 7}, packed)), options=options)
+    assert rows(found) == [(Op.INSERT, 7, 1, 1, "x" * 500, None, None, None)]
+    [reject] = decoded(message(({"ts": 7}, plain)), options=options).rejects
+    assert compression in reject.reason
+
+
+def test_bytes_are_quoted_as_go_quotes_them() -> None:
+    quoted = r"\x00\xff\a\b\f\n\r\t\v\\\"é\u2028\U0001f600"
+    value = event({"u": {"id": 1, "name": None, "raw": quoted, "long": None, "d": None}})
+    [row] = rows(decoded(message(({"ts": 7}, value))))
+    assert row[5] == b'\x00\xff\a\b\f\n\r\t\v\\"' + "é\u2028😀".encode()
+    wrong = event({"u": {"id": 1, "name": None, "raw": r"\q", "long": None, "d": None}})
+    assert [reject.column for reject in decoded(message(({"ts": 7}, wrong))).rejects] == ["raw"]
+
+
+def test_a_row_that_does_not_fit_is_a_reject_alone() -> None:
+    good = {"id": (1 << 64) - 1, "name": "x", "raw": None, "long": None, "d": 1e300}
+    strange = json.dumps({"u": {"more": {"t": 3, "f": 0, "v": 1}}}).encode()
+    found = decoded(
+        message(({"ts": 1}, event({"u": good})), ({"ts": 2}, strange), ({"ts": 3}, b"{}"), ({"ts": 4}, b"nonsense")),
+        message(({"ts": 5}, event({"u": {**good, "id": "1"}}))),
+    )
+    assert found.changes.column("id").to_pylist() == [(1 << 64) - 1]
+    assert [(reject.line, reject.column) for reject in found.rejects] == [(2, "more"), (3, ""), (4, ""), (5, "id")]
+    assert found.rejects[2].raw == b"nonsense"
+
+
+def test_rows_tell_the_schema_approximately() -> None:
+    [one] = schemas(messages_of([message(({"ts": 7}, event({"u": {"id": 1, "name": None, "raw": "x"}})))]), OPTIONS)
+    assert [(column.name, column.type) for column in one.schema.columns] == [
+        ("id", "BIGINT"),
+        ("name", "VARCHAR"),
+        ("raw", "VARBINARY"),
+    ]
+    assert one.schema.key == ("id",)
+    assert any("order of the columns" in sentence for sentence in one.approximate)
+
+
+VALUES = st.fixed_dictionaries(
+    {
+        "id": st.integers(0, (1 << 64) - 1),
+        "name": st.none() | st.text(),
+        "long": st.none() | st.text(),
+        "d": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    }
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.lists(st.tuples(VALUES, st.none() | VALUES), min_size=1, max_size=4), min_size=1, max_size=4))
+def test_what_is_written_is_read_again(sent: list[list[tuple[dict[str, Any], dict[str, Any] | None]]]) -> None:
+    def told(values: dict[str, Any]) -> dict[str, Any]:
+        text = values["long"]
+        coded = None if text is None else base64.b64encode(text.encode()).decode()
+        return {**values, "long": coded, "raw": None}
+
+    def row(op: Op, line: int, values: dict[str, Any]) -> tuple[Any, ...]:
+        return (int(op), line, line, values["id"], values["name"], None, values["long"], values["d"])
+
+    messages, wanted, line = [], [], 0
+    for events in sent:
+        written = []
+        for new, old in events:
+            line += 1
+            written.append(({"ts": line}, event({"u": told(new)}, **({} if old is None else {"p": told(old)}))))
+            wanted += [row(Op.DELETE, line, old)] if old is not None else []
+            wanted.append(row(Op.INSERT, line, new))
+        messages.append(message(*written))
+    assert rows(decoded(*messages)) == wanted
