@@ -87,9 +87,13 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """A dropped table called `old` comes back with its rows, without row events."""
+    """A dropped or truncated table called `old` comes back with its rows, without row events.
+
+    `by_job` says that the text names a DDL job instead, whose table was called as the one that comes back.
+    """
 
     old: TableId
+    by_job: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,9 +307,11 @@ def _renamed(at: Cursor, file: SchemaFile) -> Statement:
 
 
 def _recovered(at: Cursor, file: SchemaFile) -> Statement:
-    if at.sees("BY"):
-        return Recover(file.table)
+    if at.sees("BY", "JOB"):
+        return Recover(file.table, by_job=True)
     schema, name = at.qualified()
+    if at.sees(",") or at.sees("TO", "TIMESTAMP|TSO"):
+        return Unknown(f"{file.query}: how a table was at a time is not known")
     return Recover(TableId(schema or file.table.schema, name))
 
 

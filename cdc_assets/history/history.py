@@ -20,6 +20,7 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare, with_facts
 from cdc_assets.errors import CdcError
 from cdc_assets.history.policies import Decision, Rules, born, by_policy, evolved
+from cdc_assets.history.recovery import Gone, Unrecoverable
 from cdc_assets.history.releases import Release, Releases, ways_out
 from cdc_assets.history.renames import Unresolved, resolve, told_renames
 from cdc_assets.model.by_name import ByName
@@ -136,7 +137,7 @@ class _Player:
         self.rules = rules
         self.lives: dict[Life, _Open] = {}
         self.held: ByName[_Open] = ByName()
-        self.dropped: ByName[list[_Open]] = ByName()
+        self.gone: Gone[_Open] = Gone()
         self.kept: ByName[_Open] = ByName()
         self.unclear: ByName[str] = ByName()
         self.collations: ByName[str] = ByName()  # of databases
@@ -210,6 +211,7 @@ class _Player:
                 self.other_files.append(file)
                 for name in [n for n in self.held if n.folded.schema == file.table.folded.schema]:
                     self._drop(version, name, file, ddl.kinds(file))
+                self.gone.forget(file.table)
             case ddl.CreateDatabase(collation=collation) | ddl.AlterDatabase(collation=collation):
                 self.other_files.append(file)
                 if collation:
@@ -221,8 +223,11 @@ class _Player:
                 self._drop(version, file.table, file, ddl.kinds(file))
             case ddl.CreateTable(like=like):
                 self._create(version, file, like)
-            case ddl.Recover(old=old):
-                self._recover(version, file, old)
+            case ddl.Recover():
+                self._recover(version, file, statement)
+            case ddl.Truncate():
+                self._alter(version, file, statement)
+                self.gone.truncate(version, file.table)
             case _:
                 self._alter(version, file, statement)
 
@@ -278,42 +283,41 @@ class _Player:
             self._event(table, version, "hold", file, reason=told, ways=ways)
             return
         del self.held[name]
+        self.gone.drop(version, name, table)
         _close_name(table, version)
         if decision.way == "skip" or decision.keep:
             self.kept[name] = table
             self._event(table, version, "change", file, release=decision.release, kept=True)
             return
-        self._move_aside(version, name, table, file, release=decision.release)
-
-    def _move_aside(self, version: Tso, name: TableId, table: _Open, file: SchemaFile, **more: Any) -> None:
         table.name = None
-        self._event(table, version, "drop", file, **more)
-        self.dropped.setdefault(name, []).append(table)
+        self._event(table, version, "drop", file, release=decision.release)
 
     def _make_room(self, version: Tso, file: SchemaFile) -> None:
         """A table takes a name: what the lake kept under it goes aside, as an ordinary drop would have let it."""
         self.unclear.pop(file.table, None)
         kept = self.kept.pop(file.table, None)
         if kept is not None:
-            self._move_aside(version, file.table, kept, file)
+            kept.name = None
+            self._event(kept, version, "drop", file)
 
-    def _recover(self, version: Tso, file: SchemaFile, old: TableId) -> None:
-        old = old if old.schema else TableId(file.table.schema, old.table)
+    def _recover(self, version: Tso, file: SchemaFile, statement: ddl.Recover) -> None:
+        old = statement.old if statement.old.schema else TableId(file.table.schema, statement.old.table)
         if file.table in self.held:
             self._drop(version, file.table, file)
-        gone = [*self.dropped.get(old, []), *([self.kept[old]] if old in self.kept else [])]
         kinds = ddl.kinds(file)
-        if not gone:
-            reason = f"{file.query}: the rows of {old} come back without events, and its earlier life is not here"
-            self._born(version, file, kinds, reason=reason)
+        try:
+            table = self.gone.only(old) if statement.by_job else self.gone.newest(old)
+            if not with_facts(file, table.schema).decodes_like(table.schema):
+                raise Unrecoverable(f"the columns are not those that {table.life} had when it went")
+        except Unrecoverable as problem:
+            self._born(version, file, kinds, reason=f"{file.query}: {problem}.")
             return
-        table = gone[-1]
         decision = self.rules.decide(table.life, version, kinds)
         if decision.way in ("skip", "rebuild"):
             self._born(version, file, release=decision.release)
             return
-        if self.kept.pop(old, None) is None:
-            self.dropped[old].pop()
+        self.gone.take(old)
+        self.kept.pop(old, None)
         stands = table.name
         self._take_name(table, version, file)
         if decision.way == "hold":

@@ -183,3 +183,83 @@ def test_a_name_that_files_spell_in_two_ways_is_one_table(tmp_path: Path) -> Non
 
 def test_names_are_folded_as_tidb_folds_them() -> None:
     assert TableId("Straße", "ΣΑΣ İ").folded == TableId("straße", "σασ i")
+
+
+# --- tables that come back --------------------------------------------------------------------------------------------
+
+
+def gone_twice(tmp_path: Path, *between: tuple[str, int]) -> Feed:
+    """A table with row 1 that was dropped, another of its name with row 2, then some DDL from version 20 on."""
+    feed = Feed(tmp_path)
+    feed.ddl(2, CREATE, 3)
+    feed.rows(2, ("I", 3, {"id": 1, "v": "A"}))
+    feed.ddl(10, "DROP TABLE `t`", 4)
+    feed.ddl(12, CREATE, 3)
+    feed.rows(12, ("I", 13, {"id": 2, "v": "B"}))
+    for at, (query, kind) in enumerate(between, 20):
+        feed.ddl(at, query, kind, table="u" if kind == 14 else "t")
+    return feed
+
+
+TRUNCATE, DROP = ("TRUNCATE TABLE `t`", 11), ("DROP TABLE `t`", 4)
+
+
+def test_a_flashback_after_a_truncate_never_brings_an_older_table(tmp_path: Path) -> None:
+    feed = gone_twice(tmp_path, TRUNCATE)
+    feed.ddl(30, "FLASHBACK TABLE `T` TO `back`", 25, table="back")
+    (held,) = [table for table in feed.apply(40).tables if table.state == "held"]
+    assert held.name == TableId("s", "back")
+    assert "TRUNCATE of version 20" in held.reason
+    assert feed.table() == []
+
+
+@pytest.mark.parametrize(
+    ("between", "query", "expected"),
+    [
+        ((DROP,), "RECOVER TABLE `T`", [(2, "B")]),
+        ((DROP,), "RECOVER TABLE `t` 5", [(2, "B")]),
+        ((TRUNCATE, DROP), "FLASHBACK TABLE `t`", []),
+        ((DROP,), "RECOVER TABLE BY JOB 93", None),
+        ((TRUNCATE, ("RENAME TABLE `t` TO `u`", 14)), "FLASHBACK TABLE `t`", None),
+        ((DROP,), "FLASHBACK TABLE `t` TO TIMESTAMP '2026-01-01'", None),
+    ],
+)
+def test_the_newest_that_went_comes_back_or_the_table_is_held(
+    tmp_path: Path, between: tuple[tuple[str, int], ...], query: str, expected: object
+) -> None:
+    feed = gone_twice(tmp_path, *between)
+    feed.ddl(30, query, 25)
+    told = states(feed.apply(40))
+    if expected is None:
+        assert "held" in told
+    else:
+        assert "held" not in told
+        assert feed.table() == expected
+
+
+def test_what_came_back_once_does_not_uncover_an_older_table(tmp_path: Path) -> None:
+    feed = gone_twice(tmp_path, DROP)
+    feed.ddl(30, "FLASHBACK TABLE `t` TO `u`", 25, table="u")
+    feed.ddl(31, "FLASHBACK TABLE `t`", 25)
+    outcome = feed.apply(40)
+    assert feed.table("u") == [(2, "B")]
+    assert [t.name.table for t in outcome.tables if t.state == "held"] == ["t"]
+
+
+def test_by_job_takes_the_only_table_that_went_and_only_with_its_columns(tmp_path: Path) -> None:
+    for number, columns in enumerate([(ID, V), (ID, V, W)]):
+        (tmp_path / str(number)).mkdir()
+        feed = Feed(tmp_path / str(number))
+        feed.ddl(2, CREATE, 3)
+        feed.rows(2, ("I", 3, {"id": 1, "v": "A"}))
+        feed.ddl(10, "DROP TABLE `t`", 4)
+        feed.ddl(30, "RECOVER TABLE BY JOB 93", 25, columns)
+        assert ("held" in states(feed.apply(40))) == (len(columns) == 3)
+
+
+def test_a_dropped_database_keeps_its_tables(tmp_path: Path) -> None:
+    feed = gone_twice(tmp_path)
+    feed.ddl(20, "DROP DATABASE `s`", 2, (), table="")
+    feed.ddl(21, "CREATE DATABASE `s`", 1, (), table="")
+    feed.ddl(30, "RECOVER TABLE `t`", 25)
+    assert "held" in states(feed.apply(40))

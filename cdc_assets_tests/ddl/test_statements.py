@@ -39,7 +39,7 @@ from cdc_assets_tests.schema_files import ID, A, B, base, created, file
         ("alter table o rename to t", 14, ddl.Rename(TableId("", "o"))),
         ("ALTER TABLE `p`.`o` RENAME `t`", 14, ddl.Rename(TableId("p", "o"))),
         ("RECOVER TABLE `t`", 25, ddl.Recover(TableId("s", "t"))),
-        ("RECOVER TABLE BY JOB 53", 25, ddl.Recover(TableId("s", "t"))),
+        ("RECOVER TABLE BY JOB 53", 25, ddl.Recover(TableId("s", "t"), by_job=True)),
         ("FLASHBACK TABLE `o` TO `t`", 25, ddl.Recover(TableId("s", "o"))),
         ("CREATE ALGORITHM = UNDEFINED DEFINER = `root`@`%` SQL SECURITY DEFINER VIEW `t` AS SELECT 1", 21, ddl.View()),
         ("DROP VIEW `s`.`t`", 24, ddl.View()),
