@@ -225,7 +225,7 @@ def _keys(rows: pa.Table, schema: TableSchema) -> list[tuple[object, ...]]:
     columns = []
     for name in schema.key:
         array = rows.column(name).combine_chunks()
-        collation = schema.column(name).collation
+        collation = schema.column(name).compares_by
         if collation and not is_plain(collation) and pa.types.is_string(array.type):
             array = normal_form(array, collation)
         columns.append(array.to_pylist())

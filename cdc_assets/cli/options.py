@@ -70,6 +70,11 @@ def feed_options(command: F) -> F:
             "--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."
         ),
         click.option(
+            "--new-collations/--old-collations",
+            default=None,
+            help="Whether the cluster was bootstrapped with new collations; without them texts compare by bytes.",
+        ),
+        click.option(
             "--storage-option", "storage", multiple=True, metavar="NAME=VALUE", help="Passed to fsspec, e.g. anon=true."
         ),
         click.option(
@@ -113,6 +118,7 @@ def target_of(given: dict[str, Any]) -> Target:
             tz=given["tz"],
             name=given["name"],
             accept_unordered=given["accept_unordered"],
+            new_collations=given["new_collations"],
             warehouse=given.get("warehouse"),
             quarantine=bool(given.get("quarantine")),
             keys=dict(_key(text) for text in given["keys"]),

@@ -477,7 +477,7 @@ def _rekeys(before: TableSchema, after: TableSchema, pairs: _Pairs) -> list[Sche
     """A key is another one when its columns are, or when their values compare in another way."""
     origin = [pairs.origin[name.lower()] for name in after.key]
     same = [column.name for column in origin if column is not None] == list(before.key) and None not in origin
-    compared = [(c.type, c.collation) for c in map(after.column, after.key)]
-    if same and compared == [(c.type, c.collation) for c in origin if c is not None]:
+    compared = [(c.type, c.compares_by) for c in map(after.column, after.key)]
+    if same and compared == [(c.type, c.compares_by) for c in origin if c is not None]:
         return []
     return [Rekey(after.key)]

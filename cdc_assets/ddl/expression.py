@@ -85,9 +85,9 @@ def _field(column: Column) -> Predicate:
     node = Predicate("column", (), column.name, kind, nullable)
     if kind != "string":
         return node
-    if column.collation in _PADDED:
+    if column.compares_by in _PADDED:
         return Predicate("trim", (node,), type="string", nullable=nullable)
-    if column.collation in _EXACT:
+    if column.compares_by in _EXACT:
         return node
     raise Unreadable(f'texts of "{column.name}" compare by the collation {column.collation or "unknown"}, not by bytes')
 

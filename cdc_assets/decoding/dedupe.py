@@ -108,7 +108,7 @@ def _keyed(
 
 
 def _collations(schema: TableSchema) -> dict[str, str]:
-    return {column.name: column.collation or "" for column in schema.columns if column.name in schema.key}
+    return {column.name: column.compares_by or "" for column in schema.columns if column.name in schema.key}
 
 
 def reduce_multiset(changes: pa.Table, table: TableId) -> pa.Table:

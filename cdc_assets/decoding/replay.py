@@ -181,7 +181,7 @@ def _normal(rows: pa.Table, schema: TableSchema) -> pl.DataFrame:
     """The key columns, with equal texts of a collation made one."""
     arrays = []
     for name in schema.key:
-        array, collation = rows.column(name), schema.column(name).collation
+        array, collation = rows.column(name), schema.column(name).compares_by
         if collation and not is_plain(collation) and pa.types.is_string(array.type):
             array = normal_form(array.combine_chunks(), collation)
         arrays.append(array)

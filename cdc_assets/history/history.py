@@ -117,11 +117,15 @@ def read_history(
     keys: Mapping[str, tuple[str, ...]] | None = None,
     policies: Mapping[str, str] | None = None,
     releases: Releases | None = None,
+    new_collations: bool = True,
 ) -> History:
     """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not.
 
     `policies` says what to do by kind of DDL, `releases` what a person decided about single ones.
+    Without `new_collations` the source compares texts by their bytes.
     """
+    if not new_collations:
+        files = [replace(f, columns=tuple(replace(c, bytewise=True) for c in f.columns)) for f in files]
     player = _Player(keys or {}, Rules(policies or {}, releases or {}))
     ordered = sorted(files, key=lambda f: (f.version, f.root, f.checksum or 0))
     due = [file for file in ordered if file.version <= until]

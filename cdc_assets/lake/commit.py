@@ -203,9 +203,10 @@ def key_form(column: Column, place: str) -> str:
     """Return the SQL expression by which a key column's values are equal: its collation's normal form."""
     from cdc_assets.types.collations import is_plain, spark_normal_form
 
-    if not column.collation or is_plain(column.collation) or not pa.types.is_string(arrow_type(column)):
+    collation = column.compares_by
+    if not collation or is_plain(collation) or not pa.types.is_string(arrow_type(column)):
         return place
-    return str(spark_normal_form(place, column.collation))
+    return str(spark_normal_form(place, collation))
 
 
 # --- rows of a table without a key ------------------------------------------------------------------------------------

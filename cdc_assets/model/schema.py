@@ -36,6 +36,7 @@ class Column:
     `type` is upper case without ` UNSIGNED`. `precision` is also the length of character and binary types; `scale` the
     fraction digits of DECIMAL and of time types. `default` is the JSON value of `ColumnDefault`, None when absent.
     `kept` is the version at which the source dropped a column that the lake keeps, 0 for one that the source has.
+    `bytewise` says that its texts compare by their bytes whatever the collation, as without new collations.
     `comment` is for readers; a column with another one is the same column. `generated` is the SQL expression of a
     generated column, virtual or stored, "" for any other and where no text told it.
     """
@@ -53,6 +54,7 @@ class Column:
     collation: str | None = None
     virtual: bool = False
     kept: Tso = 0
+    bytewise: bool = False
     comment: str = field(default="", compare=False)
     generated: str = field(default="", compare=False)
     zerofill: bool = field(default=False, compare=False)
@@ -61,6 +63,11 @@ class Column:
     def hidden(self) -> bool:
         """Tell whether it belongs to an expression index: schema files list it, rows and queries never have it."""
         return self.virtual and is_hidden_name(self.name)
+
+    @property
+    def compares_by(self) -> str | None:
+        """The collation by which values are equal, None where it is not known."""
+        return "binary" if self.bytewise and self.collation else self.collation
 
     def decodes_like(self, other: Column) -> bool:
         """Tell whether values of both columns are written and read in the same way."""

@@ -47,7 +47,10 @@ def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Fi
 
     feed, options = Changefeed(settings), settings.sink_options
     listing = feed.listing()
-    history = read_history(listing.schema_files, listing.checkpoint, settings.keys, settings.policies)
+    new = settings.new_collations is not False
+    history = read_history(
+        listing.schema_files, listing.checkpoint, settings.keys, settings.policies, new_collations=new
+    )
     files: dict[TableId, list[DataFile]] = {}
     for file in listing.data_files:
         known = history.decoding.get((file.root, file.version))
@@ -55,4 +58,6 @@ def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Fi
             files.setdefault(known[0], []).append(file)
     sample = take_sample(feed.opener, files.values())
     accepted = settings.accept_unordered
-    return listing, history, conformance(listing, history, options, sample, accept_unordered=accepted)
+    told = settings.new_collations is not None
+    findings = conformance(listing, history, options, sample, accept_unordered=accepted, collations_told=told)
+    return listing, history, findings

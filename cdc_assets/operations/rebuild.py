@@ -348,6 +348,7 @@ def _fingerprint(settings: ChangefeedSettings, targets: Sequence[Life], releases
         "options": repr(settings.sink_options),
         "keys": settings.keys,
         "policies": settings.policies,
+        "new_collations": settings.new_collations is not False,
         "namespace": settings.namespace,
         "releases": sorted(map(repr, releases.values())),
     }

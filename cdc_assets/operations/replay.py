@@ -62,6 +62,7 @@ def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Lis
         keys=settings.keys,
         commit_ts=settings.sink_options.has_commit_ts,
         policies=settings.policies,
+        new_collations=settings.new_collations is not False,
         releases=pipeline.lake.releases(),
         read_before=pipeline.ledger.files_of(settings.name, rows[0].life),
     )

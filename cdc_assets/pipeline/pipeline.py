@@ -208,6 +208,7 @@ class Pipeline:
             broken=[*_broken(listing, options), *unread_files(listing, options, self.ledger.unread(name))],
             holds=conformance_holds,
             policies=self.settings.policies,
+            new_collations=self.settings.new_collations is not False,
             releases=self.lake.releases() if releases is None else releases,
             fuse=self.fuse,
         )
@@ -230,7 +231,13 @@ class Pipeline:
         new = {s.life: s for s in planned.steps if sampled and isinstance(s, ApplyRows) and s.life not in begun}
         sample = take_sample(self.feed.opener, [step.files for step in new.values()])
         # Without commit-ts look() has refused already unless that was accepted.
-        found = conformance(listing, planned.history, self.settings.sink_options, sample)
+        found = conformance(
+            listing,
+            planned.history,
+            self.settings.sink_options,
+            sample,
+            collations_told=self.settings.new_collations is not None,
+        )
         files = file_findings(listing, self.ledger.files(self.settings.name), planned.applied)
         return (*(finding for finding in found if finding.rule != "missing-files"), *files)  # these know more of them
 

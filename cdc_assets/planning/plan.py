@@ -75,6 +75,7 @@ def plan(
     holds: Callable[[History], Iterable[HoldTable]] = lambda _: (),
     policies: Mapping[str, str] | None = None,
     releases: Releases | None = None,
+    new_collations: bool = True,
     fuse: bool = False,
 ) -> Plan:
     """Return what is to be done so that every table stands at the listing's checkpoint.
@@ -84,10 +85,11 @@ def plan(
     `broken` names (root, version, why) of what cannot be read: tables of that name stop before that version.
     `holds` says of a history which tables stop, and from which version on.
     `policies` says what to do by kind of DDL, `releases` what a person decided about single ones.
+    Without `new_collations` the source compares texts by their bytes.
     `fuse` lets a new table be created with the columns that later DDL gives it, and its rows be applied in one window
     across those DDL: the same end in fewer commits.
     """
-    history = read_history(listing.schema_files, listing.checkpoint, keys, policies, releases)
+    history = read_history(listing.schema_files, listing.checkpoint, keys, policies, releases, new_collations)
     stops = _stops(history, broken)
     for hold in holds(history):
         if hold.life not in stops or hold.at < stops[hold.life].at:

@@ -31,6 +31,7 @@ def plan_replay(
     read_before: Iterable[FileStats] = (),
     policies: Mapping[str, str] | None = None,
     releases: Releases | None = None,
+    new_collations: bool = True,
 ) -> Replay:
     """Plan the replay of one table's open records. `read_before` is what reading the table's files told.
 
@@ -44,7 +45,15 @@ def plan_replay(
     through = applied.progress.tso
     start = Applied(Progress(lo, Phase.ROWS), lo, applied.name)
     past = replace(listing, schema_files=known, checkpoint=through)
-    planned = plan(past, {life: start}, keys=keys, commit_ts=commit_ts, policies=policies, releases=releases)
+    planned = plan(
+        past,
+        {life: start},
+        keys=keys,
+        commit_ts=commit_ts,
+        policies=policies,
+        releases=releases,
+        new_collations=new_collations,
+    )
     table = planned.history.lives.get(life)
     if table is None or table.name is None:
         raise TableHeld(f"{life} is dropped, so its quarantined records have no table to go to.", table=str(life))

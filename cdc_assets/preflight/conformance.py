@@ -26,6 +26,7 @@ from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.sources.storage_sink.changefeed import Opener, missing_numbers
+from cdc_assets.types.collations import is_approximate, is_plain
 
 __all__ = ["SAMPLE_BYTES", "SAMPLE_FILES", "Finding", "Severity", "conformance", "conformance_holds", "take_sample"]
 
@@ -70,13 +71,18 @@ def conformance(
     sample: Mapping[str, bytes] | None = None,
     *,
     accept_unordered: bool = True,
+    collations_told: bool = False,
 ) -> tuple[Finding, ...]:
-    """Return what is to be known of a changefeed, the gravest first. `sample` holds the heads of data files by path."""
+    """Return what is to be known of a changefeed, the gravest first. `sample` holds the heads of data files by path.
+
+    `collations_told` says that the settings tell whether the source has new collations.
+    """
     found = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
     if not options.has_commit_ts:
         found.append(_without_commit_ts(options, accept_unordered))
     for rule in RULES:
         found.extend(rule(listing, history, options))
+    found.extend(_text_keys(history, collations_told))
     found.extend(_sampled(listing, history, options, sample or {}))
     return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.severity)))
 
@@ -267,6 +273,34 @@ def _timestamp_keys(_: Listing, history: History, options: SinkOptions) -> Itera
                     "have one key in the files. Run TiCDC with --tz UTC.",
                     table,
                 )
+
+
+def _text_keys(history: History, told: bool) -> Iterator[Finding]:
+    """Keys of text: by which collation they are matched, and where that is an approximation."""
+    for table in _live(history):
+        keys = [c for c in table.schema.columns if c.name in table.schema.key and c.collation is not None]
+        compared = [c for c in keys if not is_plain(c.compares_by or "")]
+        if compared and not told:
+            names = ", ".join(f'"{c.name}" by {c.compares_by}' for c in compared)
+            yield _warning(
+                "text-key",
+                f"the key compares {names}, so texts that differ only in trailing spaces (under a _ci collation in "
+                "letter case and accents too) are one key. In a cluster that was bootstrapped with "
+                "new_collations_enabled_on_first_bootstrap = false (the default before TiDB 6.0, kept by upgrades) "
+                "texts compare by their bytes, and such rows would be merged here. Ask SELECT variable_value FROM "
+                "mysql.tidb WHERE variable_name = 'new_collation_enabled', and give the setting new_collations "
+                "(--new-collations or --old-collations).",
+                table.name,
+            )
+        doubtful = {c.name: c.compares_by or "" for c in compared if is_approximate(c.compares_by or "")}
+        if doubtful:
+            yield _warning(
+                "approximate-key",
+                f"{_listed(doubtful)}: a key under {', '.join(sorted(set(doubtful.values())))} is matched by an "
+                "approximation of TiDB's weights, which agrees for letters of the Latin, Greek and Cyrillic alphabets "
+                "and kana. Keys that differ only in rarer signs may be taken for one, or for two.",
+                table.name,
+            )
 
 
 def _last_repeated_hour(name: str) -> int | None:

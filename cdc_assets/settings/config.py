@@ -191,6 +191,8 @@ class ChangefeedSettings(_Model):
     rows is left out), or keep (the lake keeps what the source drops). Of a DDL of several kinds the strictest counts.
     `owners` are shown with every asset. `lag_targets` says by pattern (`shop.*`, the first that fits) how many seconds
     a table may lie behind the present, `lag_target_seconds` for the others; without one no table is called late.
+    `new_collations` is the cluster's `new_collations_enabled_on_first_bootstrap`, which no file tells: without it texts
+    compare by their bytes; it is taken as true where it is not given, and tables that it matters to are told of.
 
     How the sensor asks for runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
     (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
@@ -205,6 +207,7 @@ class ChangefeedSettings(_Model):
     storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
     keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     accept_unordered: bool = False
+    new_collations: bool | None = None
     namespace: str = "{schema}"
     policies: dict[str, Policy] = Field(default_factory=dict)
     quarantine: bool = False
@@ -386,6 +389,7 @@ def from_flags(
     tz: str | None = None,
     name: str = "default",
     accept_unordered: bool = False,
+    new_collations: bool | None = None,
     warehouse: str | os.PathLike[str] | None = None,
     keys: Mapping[str, tuple[str, ...]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -399,6 +403,7 @@ def from_flags(
         "sink_uri": sink_uri,
         "changefeed_config": Path(config).expanduser().resolve() if config else None,
         "accept_unordered": accept_unordered,
+        "new_collations": new_collations,
         "keys": dict(keys or {}),
         "storage_options": dict(storage_options or {}),
         "namespace": namespace,

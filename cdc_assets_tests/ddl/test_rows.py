@@ -263,3 +263,50 @@ def test_a_dropped_database_keeps_its_tables(tmp_path: Path) -> None:
     feed.ddl(21, "CREATE DATABASE `s`", 1, (), table="")
     feed.ddl(30, "RECOVER TABLE `t`", 25)
     assert "held" in states(feed.apply(40))
+
+
+# --- collations -------------------------------------------------------------------------------------------------------
+
+K = {
+    "ColumnName": "k",
+    "ColumnType": "VARCHAR",
+    "ColumnPrecision": "9",
+    "ColumnNullable": "false",
+    "ColumnIsPk": "true",
+}
+
+
+@pytest.mark.parametrize(
+    ("collation", "new", "rows", "rules"),
+    [
+        ("utf8mb4_general_ci", None, ["A "], {"text-key"}),
+        ("utf8mb4_general_ci", True, ["A "], set()),
+        ("utf8mb4_general_ci", False, ["A ", "a"], set()),
+        ("utf8mb4_bin", None, ["A ", "a"], {"text-key"}),
+        ("utf8mb4_unicode_ci", None, ["A "], {"text-key", "approximate-key"}),
+        ("utf8mb4_0900_ai_ci", True, ["A ", "a"], {"approximate-key"}),
+        ("utf8mb4_unicode_ci", False, ["A ", "a"], set()),
+        ("utf8mb4_0900_bin", None, ["A ", "a"], set()),
+    ],
+)
+def test_keys_of_text_compare_as_the_settings_say_and_what_is_assumed_is_told(
+    tmp_path: Path, collation: str, new: bool | None, rows: list[str], rules: set[str]
+) -> None:
+    feed = Feed(tmp_path, new_collations=new)
+    feed.ddl(2, f"CREATE TABLE `t` (`k` VARCHAR(9) COLLATE {collation} PRIMARY KEY)", 3, (K,))
+    feed.rows(2, ("I", 3, {"k": "a"}))
+    feed.apply(4)
+    feed.rows(2, ("I", 5, {"k": "A "}))
+    outcome = feed.apply(6)
+    assert feed.table() == [(row,) for row in rows]
+    told = {finding.rule for finding in outcome.findings if finding.table == "s.t"}
+    assert told & {"text-key", "approximate-key"} == rules
+
+
+def test_without_new_collations_another_collation_is_no_other_key(tmp_path: Path) -> None:
+    feed = Feed(tmp_path, new_collations=False)
+    feed.ddl(2, "CREATE TABLE `t` (`k` VARCHAR(9) PRIMARY KEY)", 3, (K,))
+    feed.ddl(4, "ALTER TABLE `t` CONVERT TO CHARACTER SET UTF8MB4 COLLATE UTF8MB4_GENERAL_CI", 22, (K,))
+    feed.rows(4, ("I", 5, {"k": "a"}), ("I", 6, {"k": "A"}))
+    assert states(feed.apply(7)) == {"applied"}
+    assert feed.table() == [("A",), ("a",)]
