@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
+from dagster_spark.utils import flatten_dict
 
 from cdc_assets.defs.names import feed_name
 from cdc_assets.lake import spark_configuration
+from cdc_assets.lake.spark.gateway import open_gateway
 from cdc_assets.lake.spark.session import java_needed
 from cdc_assets.model.progress import Life
 from cdc_assets.operations.opening import open_pipeline, open_state
@@ -77,6 +79,7 @@ class Source:
             assert pyspark is not None
             with java_needed():
                 configuration = {**spark_configuration(self.lake), **pyspark.spark_config}
+                open_gateway(dict(flatten_dict(configuration)))  # type: ignore[no-untyped-call]
                 return LazyPySparkResource(spark_config=configuration).spark_session
 
         settings = self.with_credentials(s3)

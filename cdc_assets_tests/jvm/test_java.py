@@ -146,6 +146,36 @@ def test_a_java_that_ends_as_it_starts_is_told_with_what_to_look_at(monkeypatch:
         raise RuntimeError("it exited")
 
 
+START = """
+import sys
+from cdc_assets.config import LakeSettings
+from cdc_assets.lake.gateway import open_gateway
+from cdc_assets.lake.session import spark_session, start_jvm
+lake = LakeSettings.from_warehouse(sys.argv[1])
+if sys.argv[2] == "gateway":
+    start_jvm(lake)
+spark = spark_session(lake)
+spark._jvm.java.lang.System.err.println("what the JVM has to say")
+"""
+
+
+@pytest.mark.parametrize("way", ["gateway", "session"])
+def test_a_jvm_that_starts_says_nothing_but_what_it_has_to(way: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", START, str(tmp_path), way], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert (done.stdout, done.stderr) == ("", "what the JVM has to say\n")
+
+
+def test_a_jvm_that_cannot_start_is_heard(tmp_path: Path) -> None:
+    code = START.replace("start_jvm(lake)", 'open_gateway({"spark.driver.memory": "1m"})')
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), "gateway"], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 1
+    assert "Too small maximum heap" in done.stderr
+
+
 def test_a_spark_of_the_same_version_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     core = next(spark_home().glob("jars/spark-core_*.jar"))
     (tmp_path / "jars").mkdir()

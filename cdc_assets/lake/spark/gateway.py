@@ -9,12 +9,17 @@ given finished data files by Iceberg's classes alone, in the same JVM that a ses
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+import select
 from collections.abc import Mapping
 from functools import reduce
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 
 from cdc_assets.lake.names import Identifier
 
@@ -25,14 +30,59 @@ if TYPE_CHECKING:
 
 __all__ = ["IcebergCatalog", "open_gateway"]
 
+_ANNOUNCED = b"WARNING: Using incubator modules: "
+"""What Java says of a module that Spark's launcher asks for."""
+
 
 def open_gateway(conf: Mapping[str, str]) -> Any:
     """Return the JVM as py4j shows it; one is started with a session's configuration when none runs in this process.
 
     Callers wait for each other. Raises RuntimeError when Java does not start.
     """
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
+    settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    with SparkContext._lock:
+        if SparkContext._gateway is None:
+            SparkContext._ensure_initialized(gateway=_launched(settings))
     return SparkContext._jvm
+
+
+def _launched(settings: SparkConf) -> Any:
+    """Start a JVM whose standard error is passed on, but for what Java announces at every start."""
+    reader, writer = os.pipe()
+    says = _Says(reader)
+    try:
+        gateway = launch_gateway(settings, {"stderr": writer})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(writer)
+        says.pass_on()  # what a JVM says that does not start is the reason
+    Thread(target=says.pass_on, args=(None,), name="cdc-assets-jvm-says", daemon=True).start()
+    atexit.register(says.pass_on)
+    return gateway
+
+
+class _Says:
+    """The reading end of a JVM's standard error."""
+
+    def __init__(self, reader: int) -> None:
+        self._reader = reader
+        self._cut = b""
+        self._lock = Lock()
+
+    def pass_on(self, patience_seconds: float | None = 0) -> None:
+        """Pass on what is said by now; with None for patience all that will be said."""
+        while select.select([self._reader], [], [], patience_seconds)[0]:
+            with self._lock:
+                if not select.select([self._reader], [], [], 0)[0]:
+                    continue
+                said = os.read(self._reader, 65536)
+                *lines, self._cut = (self._cut + said).splitlines(keepends=True) or [b""]
+                if self._cut.endswith(b"\n") or not said:
+                    lines, self._cut = [*lines, self._cut], b""
+                for line in lines:
+                    if not line.startswith(_ANNOUNCED):
+                        os.write(2, line)
+                if not said:
+                    return
 
 
 class IcebergCatalog:

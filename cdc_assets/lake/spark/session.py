@@ -158,8 +158,9 @@ def spark_session(settings: LakeSettings, **conf: str) -> SparkSession:
     `conf` changes `spark_configuration`: pass `**{"spark.master": "…"}`. Raises JavaMissing, SetupError.
     """
     with java_needed():
-        builder = SparkSession.builder
-        for key, value in {**spark_configuration(settings), **conf}.items():
+        builder, configuration = SparkSession.builder, {**spark_configuration(settings), **conf}
+        open_gateway(configuration)
+        for key, value in configuration.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel(_log_level())
