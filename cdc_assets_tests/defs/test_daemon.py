@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.defs.instance import stop_group
+from cdc_assets.defs.names import lake_key
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.opening import open_pipeline
@@ -60,6 +61,9 @@ TERMINATE = "mutation($id: String!) { terminateRun(runId: $id) { __typename } }"
 CHECK = """query($key: AssetKeyInput!) { assetCheckExecutions(assetKey: $key, checkName: "column_types", limit: 20) {
     status evaluation { success metadataEntries { label ... on MarkdownMetadataEntry { mdStr }
         ... on TextMetadataEntry { text } } } } }"""
+CHECKS = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+    assetChecksOrError { ... on AssetChecks { checks { name } } } } } }"""
+RELOAD = "mutation($location: String!) { reloadRepositoryLocation(repositoryLocationName: $location) { __typename } }"
 TICKS = """query($selector: SensorSelector!) { sensorOrError(sensorSelector: $selector) { ... on Sensor {
     sensorState { status ticks(limit: 5) { status skipReason timestamp endTimestamp } } } } }"""
 
@@ -300,6 +304,35 @@ def _a_run_that_is_ended_leaves_whole_windows(site: Site) -> None:
     site.little.publish(FIRST + 50)
     site.wait("the next run", lambda: site.applied(LITTLE, FIRST + 50))
     assert site.values("good") == {1: "changed", 3: "three", 4: "four"}
+
+
+@pytest.mark.parametrize("case", ["F_names", "M_slash_names"])
+def test_tables_may_have_any_name(case: str, tmp_path: Path) -> None:
+    """Runs that load definitions with such tables take them further, and the UI shows every one."""
+    config = Case(case).config("csv-ts")
+    last = config.checkpoints[-1]
+    assert last.expected is not None
+    site = Site(config, tmp_path, ROOT / "dagster.yaml", {})
+    site.publish(last.ts)
+    settings = next(one for one in load(site.file).changefeeds if one.name == REDO)
+    with open_pipeline(settings, None) as pipeline:
+        versions = [key.version for key in partition_keys(pipeline.look()[1])]
+    middle = versions[len(versions) // 2]
+    site.publish(middle)
+    site.start()
+    try:
+        for checkpoint in (middle, *(one.ts for one in config.checkpoints)):
+            site.publish(checkpoint)
+            site.wait(f"checkpoint {checkpoint}", lambda ts=checkpoint: site.applied(REDO, ts))  # type: ignore[misc]
+        assert site.differences(last.expected) == []
+        site.wait("the last run", lambda: {run["status"] for run in site.runs(cdc_changefeed=REDO)} == {"SUCCESS"})
+        site.ask(RELOAD, location=REPOSITORY["repositoryLocationName"])
+        for table in expected_tables(last.expected):
+            asset = site.ask(CHECKS, key={"path": list(lake_key(settings, table).path)})["assetNodeOrError"]
+            assert [check["name"] for check in asset["assetChecksOrError"]["checks"]] == ["row_arithmetic"], table
+    finally:
+        assert site.process is not None
+        stop_group(site.process)
 
 
 @pytest.mark.soak
