@@ -30,6 +30,7 @@ from cdc_assets.cli.options import (
     target_of,
 )
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
+from cdc_assets.model.wording import counted
 
 __all__ = ["commands", "main", "show_status"]
 
@@ -145,7 +146,9 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
             continue
         for line in step_lines(steps):
             click.echo(line)
-        click.echo(f"{len(steps)} steps through checkpoint {listing.checkpoint}" if steps else "Nothing to do.")
+        click.echo(
+            f"{counted(len(steps), 'step')} through checkpoint {listing.checkpoint}" if steps else "Nothing to do."
+        )
         for message in listing.problems.values():
             click.echo(f"problem: {message}")
     return code
@@ -249,7 +252,7 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
             column = f', column "{row.column}"' if row.column else ""
             click.echo(f"{row.state}  {row.table}  {row.file} line {row.line}{column}: {row.reason}")
             click.echo(f"    {row.raw[:200]!r}")
-        click.echo(f"{len(rows)} records" if rows else "Nothing is in quarantine.")
+        click.echo(counted(len(rows), "record") if rows else "Nothing is in quarantine.")
     return HELD if any(row.state == "open" for _, row in rows) else DONE
 
 
@@ -263,17 +266,19 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
         with open_pipeline(settings, lake) as pipeline:
             done = replay(pipeline, table)
         code = max(code, HELD if any(one.left for one in done) else DONE)
-        told += [
-            {"changefeed": settings.name, "table": str(o.table), "replayed": o.rows, "left": o.left, "reason": o.reason}
-            for o in done
-        ]
+        told += [(settings.name, one) for one in done]
     if as_json:
-        show_json(told)
+        show_json(
+            [
+                {"changefeed": name, "table": str(o.table), "replayed": o.rows, "left": o.left, "reason": o.reason}
+                for name, o in told
+            ]
+        )
         return code
-    for one in told:
-        click.echo(f"{one['table']}: {one['replayed']:,} records replayed, {one['left']:,} left")
-        if one["reason"]:
-            click.echo(f"  {one['reason']}", err=True)
+    for _, one in told:
+        click.echo(f"{one.table}: {counted(one.rows, 'record')} replayed, {one.left:,} left")
+        if one.reason:
+            click.echo(f"  {one.reason}", err=True)
     if not told:
         click.echo("Nothing is in quarantine.")
     return code

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.wording import counted
 from cdc_assets.settings.config import LakeSettings, Settings, load
 
 if TYPE_CHECKING:
@@ -146,9 +147,8 @@ def run_demo(directory: str) -> int:
         with daemon(demo.environment(), log) as process:
             for number, play in enumerate(plays):
                 demo.play(play)
-                click.echo(
-                    f"checkpoint {number + 1} of {len(plays)}: {play['checkpoint_ts']}, {len(play['files'])} new files"
-                )
+                files = counted(len(play["files"]), "new file")
+                click.echo(f"checkpoint {number + 1} of {len(plays)}: {play['checkpoint_ts']}, {files}")
                 if not _loaded(lake, play["checkpoint_ts"], watch, process, started):
                     click.echo(
                         f"The demo stopped: a run failed or nothing happened for long. Look into {log}", err=True

@@ -20,6 +20,7 @@ from cdc_assets.cli.options import (
     target_of,
 )
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.wording import counted
 
 if TYPE_CHECKING:
     from cdc_assets.operations.maintenance import Upkept
@@ -113,7 +114,9 @@ def _show(upkept: Upkept, dry_run: bool) -> None:
     rows = [(one.before.table, str(one.due), *one.moves, one.orphans) for one in upkept.tables]
     if rows:
         show_grid(heads, rows)
-    click.echo(f"Nothing is due for {upkept.idle} tables." if upkept.idle or not rows else "Everything was due.")
+    click.echo(
+        f"Nothing is due for {counted(upkept.idle, 'table')}." if upkept.idle or not rows else "Everything was due."
+    )
     for one in upkept.tables:
         if one.problem:
             click.echo(f"{one.before.table}: {one.problem}", err=True)

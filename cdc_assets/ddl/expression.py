@@ -11,6 +11,7 @@ from datetime import date, datetime
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import Predicate
+from cdc_assets.model.wording import counted
 
 __all__ = ["compare", "constant", "either", "expression", "field", "is_null", "literal", "negate", "number", "value_of"]
 
@@ -225,7 +226,7 @@ def _call(name: str, inside: Cursor, schema: TableSchema) -> Predicate:
     if name == "DATEDIFF" and len(args) == 2:
         return _arithmetic("-", _part("TO_DAYS", args[0]), _part("TO_DAYS", args[1]))
     if len(args) != 1:
-        raise Unreadable(f"{name}() of {len(args)} values is not known")
+        raise Unreadable(f"{name}() of {counted(len(args), 'value')} is not known")
     return _function(name, args[0])
 
 

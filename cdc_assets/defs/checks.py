@@ -28,7 +28,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.window_metrics import Account
-from cdc_assets.model.wording import seconds_text
+from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.operations.inspect import conformance_report
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome, seconds_behind
@@ -223,8 +223,8 @@ def quarantine_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
         waiting.update({table.table: table.quarantined} if table.quarantined else {})
     metadata = {name: dg.MetadataValue.int(count) for name, count in waiting.items()}
     told = (
-        f"{sum(waiting.values()):,} records of {', '.join(waiting)} are kept aside: `cdc-assets quarantine` lists them "
-        "with their reasons, `cdc-assets quarantine --replay` takes them in once the cause is mended."
+        f"kept aside: {counted(sum(waiting.values()), 'record')} of {', '.join(waiting)}. `cdc-assets quarantine` "
+        "lists what waits with its reasons, `cdc-assets quarantine --replay` takes it in once the cause is mended."
         if waiting
         else "No record waits in quarantine."
     )

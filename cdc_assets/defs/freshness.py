@@ -16,6 +16,7 @@ from cdc_assets.defs.resources import Source
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.ledger import TableState
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.outcome import TableOutcome
 from cdc_assets.planning.partitions import format_table
 
@@ -44,7 +45,9 @@ def freshness_sensor(source: Source) -> dg.SensorDefinition:
         told: dict[str, bool] = json.loads(context.cursor or "{}")
         news = [one for one in found if told.get(format_table(one.table)) != one.passed][:MAX_EVENTS]
         if not news:
-            return dg.SkipReason(f"{sum(not one.passed for one in found)} of {len(found)} tables are late, as before")
+            late = sum(not one.passed for one in found)
+            verb = "is" if late == 1 else "are"
+            return dg.SkipReason(f"{late} of {counted(len(found), 'table')} {verb} late, as before")
         told = {name: told[name] for name in (format_table(one.table) for one in found) if name in told}
         return dg.SensorResult(
             cursor=json.dumps({**told, **{format_table(one.table): one.passed for one in news}}),

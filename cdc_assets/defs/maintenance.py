@@ -12,6 +12,7 @@ from pydantic import Field
 from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, MetadataMissing
+from cdc_assets.model.wording import counted
 from cdc_assets.operations.maintenance import MOVE_HEADS, Upkept, maintain
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.partitions import format_table
@@ -89,7 +90,7 @@ def maintenance_schedule(source: Source, job: dg.JobDefinition, name: str) -> dg
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
         if not due.tables:
-            return dg.SkipReason(f"nothing is due for {due.idle} tables")
+            return dg.SkipReason(f"nothing is due for {counted(due.idle, 'table')}")
         tags = {TABLES_TAG: str(len(due.tables))}
         names = [one.name for one in due.tables if one.name is not None]
         if len(due.tables) == len(names) == 1:

@@ -13,6 +13,7 @@ from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, RebuildRefused
 from cdc_assets.model.tso import tso_time
+from cdc_assets.model.wording import counted
 from cdc_assets.operations.rebuild import Rebuilt, rebuild
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG
 
@@ -45,8 +46,8 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
         try:
             if bool(config.tables) == config.every_table:
                 raise BadSettings(
-                    f"tables names {len(config.tables)} tables and every_table is {config.every_table}; expected one "
-                    "of the two. Name the tables to rebuild, or set every_table."
+                    f"tables names {counted(len(config.tables), 'table')} and every_table is "
+                    f"{config.every_table}; expected one of the two. Name the tables to rebuild, or set every_table."
                 )
             with source.pipeline(s3, pyspark) as pipeline:
                 done = rebuild(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from cdc_assets.errors import BadSettings, BucketMissing, InputError, StorageUnavailable
+from cdc_assets.model.wording import counted
 
 __all__ = ["PAUSES_SECONDS", "Opener", "etag_of", "local_entries", "modified_of"]
 
@@ -86,8 +87,8 @@ class Opener:
                     raise
                 if pause is None:
                     raise StorageUnavailable(
-                        f"{where} did not answer in {len(self.pauses) + 1} attempts: {self.redacted(error)}. "
-                        "Try again later.",
+                        f"{where} did not answer in {counted(len(self.pauses) + 1, 'attempt')}: {self.redacted(error)}"
+                        ". Try again later.",
                         file=where,
                     ) from None
                 time.sleep(pause)

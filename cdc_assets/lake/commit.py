@@ -28,6 +28,7 @@ from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.state import Label
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import Predicate
+from cdc_assets.model.wording import counted
 from cdc_assets.types.mysql_types import arrow_type
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _mark(target: Target, work: Any, said: Mapping[str, str], files: Mapping[str
     else:
         snapshot = work.newFastAppend()
     if files:
-        target.session.statements.append(f"APPEND {len(files)} data file(s) TO {target.name}")
+        target.session.statements.append(f"APPEND {counted(len(files), 'data file')} TO {target.name}")
     for location, size in files.items():
         snapshot.appendFile(_data_file(target, work.table(), location, size))
     for key, value in said.items():

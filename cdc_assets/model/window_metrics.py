@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso, wall_clock_ms
-from cdc_assets.model.wording import seconds_text
+from cdc_assets.model.wording import counted, seconds_text
 
 __all__ = [
     "LAG_HEADS",
@@ -112,12 +112,12 @@ class Account:
             due = self.rows_before + self.inserted - self.deleted
             if due != self.rows_after:
                 return (
-                    f"{self.life}: {window} found {self.rows_before:,} rows, inserted {self.inserted:,}, deleted "
-                    f"{self.deleted:,} and left {self.rows_after:,}; expected {due:,}. {_REBUILD}"
+                    f"{self.life}: {window} found {counted(self.rows_before, 'row')}, inserted {self.inserted:,}, "
+                    f"deleted {self.deleted:,} and left {self.rows_after:,}; expected {due:,}. {_REBUILD}"
                 )
         if self.entering is not None and self.inserted + self.updated != self.entering:
             return (
-                f"{self.life}: {window} had to bring {self.entering:,} rows and brought "
+                f"{self.life}: {window} had to bring {counted(self.entering, 'row')} and brought "
                 f"{self.inserted + self.updated:,} ({self.inserted:,} inserted, {self.updated:,} updated). {_REBUILD}"
             )
         return ""

@@ -32,6 +32,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.tso import Tso, seconds_between
+from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.pipeline import Lake, Pipeline, gone_file, telling
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
@@ -132,8 +133,9 @@ def refusals(
             )
         if quarantined.get(life):
             found.append(
-                f"{quarantined[life]} records of {life} are in quarantine. Replay them (cdc-assets quarantine "
-                "--replay), or correct what keeps them from fitting; a rebuild applies every record or none."
+                f"{counted(quarantined[life], f'record of {life} is', f'records of {life} are')} in quarantine. Replay "
+                "what is there (cdc-assets quarantine --replay), or correct what keeps them from fitting; a "
+                "rebuild applies every record or none."
             )
         found += [f"{step.reason}" for step in planned.of(life) if isinstance(step, HoldTable)]
     return (*found, *missing_files(listing, planned, wanted, entries, schema_files))
@@ -265,7 +267,7 @@ def rebuild(
     family = families(planned.history)
     around = frozenset(one for life in needed for one in family[life])
     work = _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around)
-    say(f"rebuilding {len(targets)} tables aside, as {ticket.token}")
+    say(f"rebuilding {counted(len(targets), 'table')} aside, as {ticket.token}")
     try:
         with _beating(rebuilder, ticket):
             _run(work, say)

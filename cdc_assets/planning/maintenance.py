@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
 from cdc_assets.planning.plan import Plan
 from cdc_assets.settings.config import MaintenanceSettings
 
@@ -82,7 +83,7 @@ class Chores:
 
     def __str__(self) -> str:
         told = [name for name in ("compact", "manifests", "orphans") if getattr(self, name)]
-        told += [f"expire {len(self.expire)} snapshots"] if self.expire else []
+        told += [f"expire {counted(len(self.expire), 'snapshot')}"] if self.expire else []
         return ", ".join(told) or "nothing"
 
 

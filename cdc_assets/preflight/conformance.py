@@ -25,6 +25,7 @@ from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso, wall_clock_ms
+from cdc_assets.model.wording import counted
 from cdc_assets.sources.storage_sink.changefeed import Opener, missing_numbers
 from cdc_assets.types.collations import is_approximate, is_plain
 
@@ -327,7 +328,11 @@ def _gaps(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
         yield _warning(
             "missing-files",
             f"{directory} lacks the file number {shown}"
-            + (f", and {len(gaps) - 1} more directories lack some" if len(gaps) > 1 else "")
+            + (
+                f", and {counted(len(gaps) - 1, 'more directory lacks', 'more directories lack')} some"
+                if len(gaps) > 1
+                else ""
+            )
             + ". Their rows are missing unless a writer skipped the numbers after a crash. Restore the files if "
             "something removed them.",
         )
@@ -343,7 +348,11 @@ def _heads(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
         yield _warning(
             "removed-files",
             f"{late[0][0]} begins with the file number {first[late[0]]}"
-            + (f", and {len(late) - 1} more directories begin above 1" if len(late) > 1 else "")
+            + (
+                f", and {counted(len(late) - 1, 'more directory begins', 'more directories begin')} above 1"
+                if len(late) > 1
+                else ""
+            )
             + ": earlier files were removed, by an expiry, a lifecycle rule or a reader. What they held and was not "
             "applied is lost.",
         )
@@ -354,8 +363,8 @@ def _empty(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
     if count:
         yield _warning(
             "empty-files",
-            f"{count} files are empty. TiCDC leaves such behind when it is interrupted, and writes their rows again; "
-            "where it was not, their rows are lost. Restore the files in that case.",
+            f"{counted(count, 'file is', 'files are')} empty. TiCDC leaves such behind when it is interrupted, "
+            "and writes their rows again; where it was not, their rows are lost. Restore the files in that case.",
         )
 
 
@@ -366,8 +375,9 @@ def _dates(listing: Listing, _: History, options: SinkOptions) -> Iterator[Findi
     if other:
         yield _warning(
             "date-level",
-            f"{len(other)} of {len(listing.data_files)} data files, such as {other[0].path}, do not have the date "
-            f"level of date-separator = {options.date_separator}. They are read by their paths; give the sink URI and "
+            f"{len(other):,} of {counted(len(listing.data_files), 'data file')}, such as {other[0].path}, "
+            f"{'does' if len(other) == 1 else 'do'} not have the date level of "
+            f"date-separator = {options.date_separator}. Paths decide how files are read; give the sink URI and "
             "changefeed TOML exactly as TiCDC has them, unless the setting was changed in between.",
         )
 

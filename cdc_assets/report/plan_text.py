@@ -30,6 +30,7 @@ from cdc_assets.model.steps import (
     Step,
 )
 from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.model.wording import counted
 from cdc_assets.report.tables import column_type
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def describe_plan(plan: Plan, rows: Mapping[str, int | None] | None = None) -> l
         count = (rows or {}).get(str(step.life))
         text = describe_step(step, plan)
         if count is not None and text.cost == ALL_ROWS:
-            text = dataclasses.replace(text, cost=f"rewrite of {count:,} rows")
+            text = dataclasses.replace(text, cost=f"rewrite of {counted(count, 'row')}")
         texts += [text, *_taken(step, plan)]
     return texts
 
@@ -107,7 +108,7 @@ def _words(step: Step) -> tuple[str, str, str, str]:
     match step:
         case CreateTable(_, _, name, schema, _):
             key = f"key ({', '.join(schema.key)})" if schema.key else "no key: a multiset"
-            return "create", f"{name}: {len(schema.stored)} columns, {key}", METADATA_ONLY, "drop it"
+            return "create", f"{name}: {counted(len(schema.stored), 'column')}, {key}", METADATA_ONLY, "drop it"
         case ChangeTable(_, _, changes):
             rewrite = any(_rewrites(change) for change in changes)
             deletes = any(isinstance(change, DeleteRows) for change in changes)
@@ -132,7 +133,8 @@ def _words(step: Step) -> tuple[str, str, str, str]:
             return "hold", reason + ("" if not ways else " Ways out: " + "; ".join(ways)), "", ""
         case ApplyRows(_, lo, hi, files):
             size = sum(file.size for file in files)
-            return "rows", f"{lo} < commit-ts <= {hi}", f"{len(files)} files, {size:,} bytes", snapshot
+            cost = f"{counted(len(files), 'file')}, {counted(size, 'byte')}"
+            return "rows", f"{lo} < commit-ts <= {hi}", cost, snapshot
     raise TypeError(step)
 
 

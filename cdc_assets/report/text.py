@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, lag_cells
+from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
             yield f"{table.state}: {table.name}: {table.reason}", True
             yield from ((f"  way out: {way}", True) for way in table.ways)
         if table.quarantined:
-            yield f"quarantined: {table.name}: {table.quarantined:,} records; see `cdc-assets quarantine`", True
+            records = counted(table.quarantined, "record")
+            yield f"quarantined: {table.name}: {records}; see `cdc-assets quarantine`", True
     yield from ((f"warning: {warning}", True) for warning in outcome.warnings)
     yield from ((f"problem: {message}", True) for message in outcome.problems.values())
     idle = "" if any(table.steps for table in outcome.tables) else "; nothing new"
@@ -72,7 +74,7 @@ def status_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
     heads = ("table", "version", "rows", "applied through", "its time", "lag", "check", "quarantine")
     counts = ["" if row.rows is None else f"{row.rows:,}" for row in rows]
     cells = [
-        (r.table, r.version, count, r.through, r.through_time, f"{r.lag_seconds:.1f} s", r.check, r.quarantined)
+        (r.table, r.version, count, r.through, r.through_time, seconds_text(r.lag_seconds), r.check, r.quarantined)
         for r, count in zip(rows, counts, strict=True)
     ]
     yield from grid_lines(heads, cells)

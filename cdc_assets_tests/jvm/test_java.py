@@ -168,12 +168,12 @@ def test_a_jvm_that_starts_says_nothing_but_what_it_has_to(way: str, tmp_path: P
 
 
 def test_a_jvm_that_cannot_start_is_heard(tmp_path: Path) -> None:
-    code = START.replace("start_jvm(lake)", 'open_gateway({"spark.driver.memory": "1m"})')
+    code = START.replace("start_jvm(lake)", 'open_gateway({"spark.driver.extraJavaOptions": "-XX:NoSuchThing"})')
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path), "gateway"], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 1
-    assert "Too small maximum heap" in done.stderr
+    assert "Could not create the Java Virtual Machine" in done.stderr
 
 
 def test_a_spark_of_the_same_version_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

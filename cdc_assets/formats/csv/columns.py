@@ -16,6 +16,7 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats.csv.dialect import Dialect
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.model.wording import counted
 
 __all__ = ["Layout", "explain", "hidden_columns", "layout", "layout_of_header"]
 
@@ -179,16 +180,19 @@ def explain(first: Sequence[bytes | None], how: Dialect, expected: Layout, optio
     found, size = len(first), expected.size
     delimiter = how.delimiter.decode()
     wanted = ", ".join((*expected.meta, *(column.name for column in expected.columns)))
-    came = f"{path} line 1 has {found} field{'s' * (found != 1)} where {size} are expected ({wanted})."
+    came = (
+        f"{path} line 1 has {counted(found, 'field')} where {size} {'is' if size == 1 else 'are'} expected ({wanted})."
+    )
     read = f'The file was read with delimiter "{delimiter}" and quote {how.quote.decode()!r}.'
     if found < 4:
         return f"{came} {read} If the changefeed uses others, add them to its changefeed TOML."
     hints = [*_meta_hints(first, expected, options)]
     if not hints and found < size:
         hints.append(
-            f"{size - found} column(s) are never written: virtual generated columns are in the schema file but not in "
-            "the rows, and so are columns hidden by a column selector. Which ones is known from the text of the CREATE "
-            "or ALTER statement, from a header (output-field-header) or from the changefeed's column-selectors."
+            f"{counted(size - found, 'column is', 'columns are')} never written: virtual generated columns are in "
+            "the schema file but not in the rows, and so are columns hidden by a column selector. Which ones is "
+            "known from the text of the CREATE or ALTER statement, from a header (output-field-header) or from the "
+            "changefeed's column-selectors."
         )
     if not hints:
         hints.append("The schema file of this version and the file do not belong together.")

@@ -1,0 +1,51 @@
+"""Sentences with a count: the noun goes with it, in every sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import cdc_assets
+from cdc_assets.model.wording import counted, seconds_text
+
+NOUNS = (
+    "table|record|row|file|run|change|statement|column|version|snapshot|step|field|value|directory|directories|attempt"
+)
+UNINFLECTED = re.compile(
+    r"\{(?:[^{}]*\b(?:len|sum|count|number)\b[^{}]*|[^{}]*:,)\} (?:more |data |new )?(?:" + NOUNS + r")s?\b"
+    r"|(?:" + NOUNS + r")\(s\)"
+)
+MANY = ("> 1 else", "num_rows")
+"""What stands in a line whose count is never one."""
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (1200, "1,200 rows"), (1_000_000, "1,000,000 rows")]
+)
+def test_a_noun_goes_with_its_count(count: int, text: str) -> None:
+    assert counted(count, "row") == text
+
+
+def test_a_verb_goes_with_it_too() -> None:
+    assert [counted(n, "table is", "tables are") for n in (1, 2)] == ["1 table is", "2 tables are"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.42, "0.4 s"), (119, "119.0 s"), (720, "12.0 min"), (12600, "3.5 h"), (20_287_186, "234.8 days")],
+)
+def test_a_duration_is_told_in_the_unit_that_people_take(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+def test_no_sentence_has_a_count_beside_a_noun_of_its_own() -> None:
+    root = Path(cdc_assets.__file__).parent
+    found = [
+        f"{path.relative_to(root)}:{number}: {line.strip()}"
+        for path in sorted(root.rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if UNINFLECTED.search(line) and not any(many in line for many in MANY)
+    ]
+    assert found == []
