@@ -6,17 +6,19 @@ its own files first.
 
 Tables without a key are multisets: what remains is how many equal rows enter or leave. Files come at least once, so
 the count of a (commit-ts, direction, row) is the maximum over deliveries, not their sum: within one sequence of file
-numbers a commit-ts that steps back starts a new delivery.
+numbers a commit-ts that steps back starts a new delivery. Dispatchers that share a table add up (`dispatchers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from cdc_assets.decoding.dispatchers import tell_counts
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
 from cdc_assets.model.schema import TableId, TableSchema
@@ -26,6 +28,7 @@ __all__ = [
     "COUNT",
     "FILE",
     "SEQUENCE",
+    "count_undecided",
     "hash_probe",
     "reduce_changes",
     "reduce_keyed",
@@ -45,14 +48,14 @@ _SEED = 7
 _META = (OP, COMMIT_TS, LINE, FILE, SEQUENCE, COUNT)
 
 
-def reduce_changes(changes: pa.Table, schema: TableSchema, table: TableId) -> pa.Table:
-    """Reduce by the schema's key, or as a multiset where it has none.
+def reduce_changes(changes: pa.Table, schema: TableSchema, table: TableId, writers: Sequence[int] = ()) -> pa.Table:
+    """Reduce by the schema's key, or as a multiset where it has none; `writers` has the dispatcher of each FILE.
 
     Raises TableHeld for a multiset whose changes do not tell the rows that leave.
     """
     if schema.key:
         return reduce_keyed(changes, schema.key, _collations(schema))
-    return reduce_multiset(changes, table)
+    return reduce_multiset(changes, table, writers)
 
 
 def reduce_keyed(changes: pa.Table, key: tuple[str, ...], collations: Mapping[str, str] | None = None) -> pa.Table:
@@ -111,12 +114,32 @@ def _collations(schema: TableSchema) -> dict[str, str]:
     return {column.name: column.compares_by or "" for column in schema.columns if column.name in schema.key}
 
 
-def reduce_multiset(changes: pa.Table, table: TableId) -> pa.Table:
+def reduce_multiset(changes: pa.Table, table: TableId, writers: Sequence[int] = ()) -> pa.Table:
     """Net the rows that enter and leave: one output row per distinct row, with COUNT added, zero counts left out.
 
     The changes must hold whole sequences, ordered by (FILE, LINE) or not.
     """
     _refuse_unknown_rows(changes, table)
+    once, row, _ = _once(changes, writers)
+    net = once.group_by(row).agg(
+        (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
+        pl.col("_cdc_row").first(),
+        pl.col(COMMIT_TS).max().alias("_cdc_last"),
+    )
+    net = net.filter(pl.col(COUNT) != 0)
+    kept = changes.take(net.get_column("_cdc_row").to_arrow())
+    last = net.get_column("_cdc_last").to_arrow().cast(pa.int64())
+    kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
+    return kept.append_column(pa.field(COUNT, pa.int64()), net.get_column(COUNT).to_arrow().cast(pa.int64()))
+
+
+def count_undecided(changes: pa.Table, writers: Sequence[int]) -> int:
+    """Return how many rows of a table without key may be rows of two dispatchers, or one that came twice."""
+    return _once(changes, writers)[2] if len(set(writers)) > 1 and changes.num_rows else 0
+
+
+def _once(changes: pa.Table, writers: Sequence[int]) -> tuple[pl.DataFrame, list[str], int]:
+    """Return each change once with its count `n`, the columns that make a row, and how many copies are undecided."""
     names = [name for name in changes.column_names if name not in _META]
     frame = _frame(changes).with_row_index("_cdc_row")
     groups = [_groupable(frame, name) for name in names]
@@ -130,20 +153,24 @@ def reduce_multiset(changes: pa.Table, table: TableId) -> pa.Table:
         *[expression.alias(f"_cdc_value_{i}") for i, expression in enumerate(groups)],
     )
     row = [f"_cdc_value_{i}" for i in range(len(groups))]
-    delivered = frame.group_by([SEQUENCE, "_cdc_delivery", COMMIT_TS, "_cdc_sign", *row]).agg(
-        pl.len().alias("n"), pl.col("_cdc_row").first()
+    change = [COMMIT_TS, "_cdc_sign", *row]
+    delivered = frame.group_by([SEQUENCE, "_cdc_delivery", *change]).agg(
+        pl.len().alias("n"), pl.col("_cdc_row").first(), pl.col(FILE).first()
     )
-    once = delivered.group_by([COMMIT_TS, "_cdc_sign", *row]).agg(pl.col("n").max(), pl.col("_cdc_row").first())
-    net = once.group_by(row).agg(
-        (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
-        pl.col("_cdc_row").first(),
-        pl.col(COMMIT_TS).max().alias("_cdc_last"),
+    if len(set(writers)) < 2:
+        return delivered.group_by(change).agg(pl.col("n").max(), pl.col("_cdc_row").first()), row, 0
+    numbers = pl.Series("_cdc_writer", writers).gather(delivered.get_column(FILE))
+    each = (
+        delivered.with_columns(numbers)
+        .group_by([*change, "_cdc_writer"])
+        .agg(pl.col("n").max(), pl.col("_cdc_row").first())
     )
-    net = net.filter(pl.col(COUNT) != 0)
-    kept = changes.take(net.get_column("_cdc_row").to_arrow())
-    last = net.get_column("_cdc_last").to_arrow().cast(pa.int64())
-    kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
-    return kept.append_column(pa.field(COUNT, pa.int64()), net.get_column(COUNT).to_arrow().cast(pa.int64()))
+    once = each.group_by(change).agg(pl.col("_cdc_writer"), pl.col("n"), pl.col("_cdc_row").first())
+    told = np.zeros((len(once), max(writers) + 1), np.int64)
+    cells = once.select("_cdc_writer", "n").with_row_index("_cdc_change").explode("_cdc_writer", "n")
+    told[cells.get_column("_cdc_change").to_numpy(), cells.get_column("_cdc_writer").to_numpy()] = cells.get_column("n")
+    found = tell_counts(told, once.get_column(COMMIT_TS).to_numpy())
+    return once.with_columns(pl.Series("n", found.counts)), row, found.undecided
 
 
 def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding.dedupe import COUNT, FILE, reduce_changes
+from cdc_assets.decoding.dispatchers import writers
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, decode_window, rejected
 from cdc_assets.formats import LINE, OP, Op
@@ -193,8 +194,9 @@ def _normal(rows: pa.Table, schema: TableSchema) -> pl.DataFrame:
 def _difference(changes: pa.Table, step: ApplyRows, targets: Mapping[str, Collection[int]]) -> pa.Table:
     """What the records add to the net of all others: rows of a table without key are counted, not identified."""
     mine = _targets(changes, step, targets)
-    with_them = reduce_changes(changes, step.schema, step.life.born_as)
-    without = reduce_changes(changes.filter(pc.invert(mine)), step.schema, step.life.born_as)
+    name, dispatchers = step.life.born_as, writers(step.files)
+    with_them = reduce_changes(changes, step.schema, name, dispatchers)
+    without = reduce_changes(changes.filter(pc.invert(mine)), step.schema, name, dispatchers)
     negated = pc.negate(without.column(COUNT))
     without = without.set_column(without.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), negated)
     both = pa.concat_tables([with_them, without])

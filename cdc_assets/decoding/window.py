@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding.cut_off import is_delivered_again, sequence_of
-from cdc_assets.decoding.dedupe import FILE, SEQUENCE, reduce_changes
+from cdc_assets.decoding.dedupe import FILE, SEQUENCE, count_undecided, reduce_changes
+from cdc_assets.decoding.dispatchers import writers
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.validate import check
 from cdc_assets.errors import CdcError, MalformedData
@@ -76,7 +77,7 @@ def read_window(
     found = decode_window(step, options, read, share, quarantine)
     reduced = found.changes
     if reduced.num_rows:
-        reduced = reduce_changes(reduced, step.schema, step.life.born_as)
+        reduced = reduce_changes(reduced, step.schema, step.life.born_as, writers(step.files))
     return replace(found, changes=reduced, report=replace(found.report, seconds=time.monotonic() - started))
 
 
@@ -109,9 +110,11 @@ def decode_window(
             reports.append(Report(reject_count=1, rejects=(tail,)))
         if changes.num_rows:
             tables.append(changes if step.positions is None else _ordered_by_file(changes, position))
-    reports.append(Report(joints=tuple(step.files[position].path for position in deliveries.joints)))
-    report = merge_reports(reports, time.monotonic() - started)
-    return Window(pa.concat_tables(tables), report, tuple(rejects))
+    all_changes = pa.concat_tables(tables)
+    joints = tuple(step.files[position].path for position in deliveries.joints)
+    undecided = 0 if step.schema.key else count_undecided(all_changes, writers(step.files))
+    reports.append(Report(joints=joints, undecided=undecided))
+    return Window(all_changes, merge_reports(reports, time.monotonic() - started), tuple(rejects))
 
 
 def sequences(files: Sequence[DataFile]) -> tuple[int, ...]:
@@ -125,7 +128,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
     rejects: list[Reject] = []
     notes: dict[tuple[str, str], int] = {}
     files: list[FileStats] = []
-    rows = count = quarantined = 0
+    rows = count = quarantined = undecided = 0
     joints: list[str] = []
     newest: tuple[Tso, str] | None = None
     for report in reports:
@@ -134,12 +137,15 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
         rows += report.rows
         count += report.reject_count
         quarantined += report.quarantined
+        undecided += report.undecided
         rejects.extend(report.rejects[: MAX_REJECTS - len(rejects)])
         files.extend(report.files)
         joints.extend(report.joints)
         for rule, n in report.notes.items():
             notes[rule] = notes.get(rule, 0) + n
-    return Report(rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined, newest, tuple(joints))
+    return Report(
+        rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined, newest, tuple(joints), undecided
+    )
 
 
 class _Deliveries:

@@ -47,6 +47,8 @@ class Report:
     `newest` is the highest commit-ts of a change that belongs to the window, with the first file that has it; None
     where there is no change, or rows carry no commit-ts. `joints` are files of a table without key that begin with the
     very commit-ts, of this window, at which the file before them ended: a transaction cut in two, or told again.
+    `undecided` counts rows of a table without key that two dispatchers have alike, and nothing tells whether they are
+    two rows or one that was delivered again.
     """
 
     rows: int = 0
@@ -58,6 +60,7 @@ class Report:
     quarantined: int = 0
     newest: tuple[Tso, str] | None = None
     joints: tuple[str, ...] = ()
+    undecided: int = 0
 
     @property
     def failed(self) -> bool:

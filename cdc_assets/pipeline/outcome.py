@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
@@ -82,6 +82,9 @@ class Outcome:
         return sum(table.quarantined for table in self.tables)
 
 
+_COMPARE = "If the writer was restarted then, compare the table with the source, or name its key in the setting keys."
+
+
 @dataclass(slots=True)
 class Progressing:
     """A table while a run works on it."""
@@ -100,19 +103,25 @@ class Progressing:
     stopped_at: Tso | None = None
     accounts: list[Account] = field(default_factory=list)
     joints: list[str] = field(default_factory=list)
+    undecided: int = 0
 
     @property
-    def warning(self) -> str:
-        """What a person should know of the rows that were applied, "" for nothing."""
-        if not self.joints:
-            return ""
-        others = f" and {len(self.joints) - 1} more" if len(self.joints) > 1 else ""
-        return (
-            f"{self.name} has no key, and {self.joints[0]}{others} begins with the commit-ts at which the file before "
-            "it ended: one transaction cut in two, or rows that were delivered again. They are counted as one "
-            "transaction. If the writer was restarted then, compare the table with the source, or name its key in the "
-            "setting keys."
-        )
+    def warnings(self) -> Iterator[str]:
+        """What a person should know of the rows that were applied."""
+        if self.joints:
+            others = f" and {len(self.joints) - 1} more" if len(self.joints) > 1 else ""
+            yield (
+                f"{self.name} has no key, and {self.joints[0]}{others} begins with the commit-ts at which the file "
+                "before it ended: one transaction cut in two, or rows that were delivered again. They are counted as "
+                f"one transaction. {_COMPARE}"
+            )
+        if self.undecided:
+            rows = f"{self.undecided:,} row{'s' * (self.undecided != 1)}"
+            yield (
+                f"{self.name} has no key, and {rows} of one commit-ts came from two dispatchers alike: delivered again "
+                "by the later one, or as many rows more of a table that both share. What else the dispatchers have of "
+                f"that time does not decide it surely. {_COMPARE}"
+            )
 
     @classmethod
     def begin(cls, life: Life, planned: Plan) -> Progressing:

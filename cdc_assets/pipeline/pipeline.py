@@ -361,6 +361,7 @@ class Pipeline:
             result = self.commit(step, staged, run)
             table.report = staged.report
             table.joints += staged.report.joints
+            table.undecided += staged.report.undecided
             table.accounts.append(self.accounts[step.life][-1])
             table.changes += getattr(staged, "rows", 0)
         else:
@@ -407,7 +408,7 @@ class Pipeline:
             "nothing was applied. Is this an older copy of the changefeed?"
             for life in planned.behind
         ]
-        warnings += [table.warning for table in tables.values() if table.warning]
+        warnings += [text for table in tables.values() for text in table.warnings]
         return Outcome(planned, outcomes, listing.problems, tuple(warnings), seconds, findings)
 
     def _journal(self, step: Step, planned: Plan, result: StepResult, run: str) -> None:

@@ -168,3 +168,52 @@ def test_a_schema_file_that_lost_its_ddl_still_tells_it_to_who_read_it(feed: Fee
     assert [file.query for file in again.listing().schema_files if file.version == 15] == ["TRUNCATE TABLE `t`"]
     feed.file(2, 25)
     assert feed.apply(30) == [25]
+
+
+# --- dispatchers ------------------------------------------------------------------------------------------------------
+
+
+def dispatched(feed: Feed, dispatcher: int, *rows: tuple[int, int]) -> None:
+    """Write a dispatcher's file of rows (commit-ts, value)."""
+    data = b"".join(b'"I","t","db",%d,false,%d\r\n' % row for row in rows)
+    feed.put(f"db/t/1/CDC_{dispatcher}_{1:020d}.csv", data)
+
+
+def alike(outcome: Outcome) -> list[str]:
+    return [text for text in outcome.warnings if "two dispatchers" in text]
+
+
+def test_dispatchers_that_share_a_table_add_up(feed: Feed) -> None:
+    dispatched(feed, 7, (10, 1), (10, 7), (11, 70), (12, 3))
+    dispatched(feed, 8, (10, 1), (10, 8), (11, 80), (12, 3))
+    outcome = feed.run(20)
+    assert (feed.apply(20), alike(outcome)) == ([1, 1, 3, 3, 7, 8, 70, 80], [])
+
+
+def test_a_dispatcher_that_begins_where_another_was_delivers_again_and_it_is_told(feed: Feed) -> None:
+    dispatched(feed, 7, (10, 1), (10, 1), (11, 2))
+    dispatched(feed, 8, (11, 2), (12, 3))
+    outcome = feed.run(20)
+    assert feed.apply(20) == [1, 1, 2, 3]
+    (told,) = alike(outcome)
+    assert "db.t has no key, and 1 row of one commit-ts" in told
+
+
+def test_two_equal_rows_and_nothing_else_are_one_and_it_is_told(feed: Feed) -> None:
+    dispatched(feed, 7, (10, 1))
+    dispatched(feed, 8, (10, 1))
+    outcome = feed.run(20)
+    assert (feed.apply(20), len(alike(outcome))) == ([1], 1)
+
+
+def test_a_dispatcher_that_was_cut_off_in_a_transaction_shows_no_sharing_surely(feed: Feed) -> None:
+    dispatched(feed, 7, (10, 1), (10, 5), (11, 2))
+    dispatched(feed, 8, (10, 1), (11, 2), (11, 3), (12, 4))
+    assert ["2 rows" in text for text in alike(feed.run(20))] == [True]
+
+
+def test_dispatchers_apart_in_time_need_no_telling(feed: Feed) -> None:
+    dispatched(feed, 7, (10, 1), (11, 1))
+    dispatched(feed, 8, (12, 1), (13, 1))
+    outcome = feed.run(20)
+    assert (feed.apply(20), alike(outcome)) == ([1, 1, 1, 1], [])

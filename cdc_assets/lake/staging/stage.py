@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from cdc_assets.decoding.dedupe import COUNT, FILE, hash_probe, reduce_changes
+from cdc_assets.decoding.dispatchers import writers
 from cdc_assets.decoding.window import Window, decode_window, merge_reports, read_window
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP
@@ -216,7 +217,7 @@ def _read_here(place: Place, options: SinkOptions, read: Read, quarantine: bool)
         found = list(pool.map(lambda share: decode_window(step, options, read, share, quarantine), cut))
     changes = pa.concat_tables([window.changes for window in found])
     if changes.num_rows:
-        changes = reduce_changes(changes, step.schema, step.life.born_as)
+        changes = reduce_changes(changes, step.schema, step.life.born_as, writers(step.files))
     report = merge_reports([window.report for window in found], time.monotonic() - started)
     rejects = tuple(reject for window in found for reject in window.rejects)
     return [write_window(place, Window(changes, report, rejects), 0)]
