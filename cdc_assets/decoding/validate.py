@@ -93,18 +93,11 @@ def _not_negative(column: Column) -> list[Rule]:
 
 
 def _characters(column: Column) -> list[Rule]:
+    """TEXT types too: TiDB counts their bytes, but counted characters before 6.0, and such rows live on."""
     size = column.precision
     if size is None:
         return []
     return [Rule(f"longer than {size} characters", lambda values: values.str.len_chars() <= size)]
-
-
-def _text_bytes(column: Column) -> list[Rule]:
-    """TEXT types count bytes in the column's own charset: of texts in an unknown one only the characters are sure."""
-    size = column.precision
-    if size is None or not (column.collation or "").startswith(("utf8", "ascii")):
-        return _characters(column)
-    return [Rule(f"longer than {size} bytes", lambda values: values.str.len_bytes() <= size)]
 
 
 def _bytes(column: Column) -> list[Rule]:
@@ -151,7 +144,7 @@ RULES: Mapping[str, Callable[[Column], list[Rule]]] = {
     "DOUBLE": _not_negative,
     "DECIMAL": _decimal,
     **dict.fromkeys(("CHAR", "VARCHAR", "VAR_STRING"), _characters),
-    **dict.fromkeys(("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"), _text_bytes),
+    **dict.fromkeys(("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"), _characters),
     **dict.fromkeys(("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"), _bytes),
     "ENUM": _enum,
     "SET": _set,
@@ -243,13 +236,14 @@ def check(
     *,
     notes: Mapping[tuple[str, str], int] | None = None,
     limit: int | None = MAX_CASES,
+    leaving_too: bool = False,
 ) -> Checked:
     """Sort out the records of one file that break a promise of the schema file of its version.
 
     All images of a broken record are left out of `changes`. `rejects` are the first `limit` records by line, each with
     its first broken rule and without raw bytes, which are not known here. With the `notes` of decoding, NOT NULL is
-    asked of dates too, unless decoding turned some of the column into null. Raises MalformedData for columns of a wrong
-    type.
+    asked of dates too, unless decoding turned some of the column into null. `leaving_too` asks the same of images that
+    leave. Raises MalformedData for columns of a wrong type.
     """
     places = [
         (f"#{place}", column) for place, column in enumerate(schema.stored) if column.name in changes.column_names
@@ -257,7 +251,7 @@ def check(
     by_place = dict(places)
     frame = _frame(changes, places)
     leaving = pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py()
-    entering = frame.filter(pl.col(OP) > 0) if leaving else frame
+    entering = frame.filter(pl.col(OP) > 0) if leaving and not leaving_too else frame
     noted = None if notes is None else {name for name, _ in notes}
     full = tuple((place, _bare(column), _refuses_null(column, schema, noted)) for place, column in places)
     keys = tuple((place, column, refuses) for place, column, refuses in full if column.name in _key(schema))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -94,7 +95,9 @@ def decode_window(
     tables: list[pa.Table] = [_empty(step)]
     reports: list[Report] = []
     rejects: list[Reject] = []
-    for found in _read_files(step, range(len(step.files)) if share is None else share, options, read):
+    # A row of a table without key that was kept aside is not there to leave: what it leaves by is kept aside too.
+    leaving_too = quarantine and not step.schema.key
+    for found in _read_files(step, range(len(step.files)) if share is None else share, options, read, leaving_too):
         position, file = found.position, step.files[found.position]
         changes, report, tail, kept_aside = _sorted_out(step, found, options, quarantine, deliveries)
         reports.append(report)
@@ -223,7 +226,11 @@ class _Read:
 
 
 def _read_files(
-    step: ApplyRows, positions: Iterable[int], options: SinkOptions, read: Callable[[str], bytes]
+    step: ApplyRows,
+    positions: Iterable[int],
+    options: SinkOptions,
+    read: Callable[[str], bytes],
+    leaving_too: bool,
 ) -> Iterator[_Read]:
     """Decode files in order. They are checked together: a check costs as much for ten rows as for ten thousand."""
     batch: list[_Read] = []
@@ -240,9 +247,9 @@ def _read_files(
             decoded = error
         batch.append(_Read(position, data, decoded))
         if len(batch) == _BATCH_FILES or sum(len(one.data) for one in batch) >= _BATCH_BYTES:
-            yield from _screened(batch, step)
+            yield from _screened(batch, step, leaving_too)
             batch = []
-    yield from _screened(batch, step)
+    yield from _screened(batch, step, leaving_too)
 
 
 @contextmanager
@@ -260,7 +267,7 @@ def _concerning(file: DataFile) -> Iterator[None]:
         ) from error
 
 
-def _screened(batch: list[_Read], step: ApplyRows) -> list[_Read]:
+def _screened(batch: list[_Read], step: ApplyRows, leaving_too: bool) -> list[_Read]:
     """Mark the files of a batch that are sound; files of which one is not are checked one by one later."""
     alike: dict[tuple[str, Tso], list[_Read]] = {}
     for one in batch:
@@ -274,7 +281,8 @@ def _screened(batch: list[_Read], step: ApplyRows) -> list[_Read]:
             continue
         try:
             with _concerning(step.files[files[0].position]):
-                sound = check(pa.concat_tables(tables), step.schemas[where][1], "", notes={}, limit=1).total == 0
+                together, schema = pa.concat_tables(tables), step.schemas[where][1]
+                sound = check(together, schema, "", notes={}, limit=1, leaving_too=leaving_too).total == 0
         except MalformedData:
             sound = False
         for one in files:
@@ -298,11 +306,18 @@ def _sorted_out(
             failed: Sequence[Reject] = ()
             failed_count = 0
             if not found.sound:
-                everything, limit = changes, None if quarantine else MAX_REJECTS
-                changes, failed, failed_count = check(everything, schema, file.path, notes=decoded.notes, limit=limit)
+                checked = partial(
+                    check,
+                    schema=schema,
+                    path=file.path,
+                    notes=decoded.notes,
+                    limit=None if quarantine else MAX_REJECTS,
+                    leaving_too=quarantine and not step.schema.key,
+                )
+                everything = changes
+                changes, failed, failed_count = checked(everything)
                 if failed_count > len(failed) and step.positions is None:
-                    due = _in_window(everything, step, intervals)
-                    _, failed, failed_count = check(due, schema, file.path, notes=decoded.notes, limit=limit)
+                    _, failed, failed_count = checked(_in_window(everything, step, intervals))
             due = changes if step.positions is not None else _in_window(changes, step, intervals)
             rows, strangers = _evolved(due, schema, step, position, file)
     except MalformedData as error:

@@ -278,6 +278,22 @@ def test_a_table_without_key_gets_what_the_record_adds(bucket: Bucket) -> None:
     assert bucket.replay() == ()
 
 
+@pytest.mark.parametrize("checkpoints", [(200,), (112, 200), (111, 115, 200)], ids=str)
+def test_a_row_without_key_that_was_kept_aside_leaves_aside_too(bucket: Bucket, checkpoints: tuple[int, ...]) -> None:
+    bucket.extra = OLD_VALUES
+    columns = [{"ColumnName": "id", "ColumnType": "BIGINT"}, {"ColumnName": "n", "ColumnType": "TINYINT"}]
+    for stale in (bucket.path / "shop/orders/meta").iterdir():
+        stale.unlink()
+    bucket.schema(100, "CREATE TABLE `orders` (`id` BIGINT,`n` TINYINT)", 3, columns)
+    rows = (("I", 110, 1, 5), ("I", 111, 2, 128), ("I", 111, 3, 129), ("D", 114, 2, 128), ("D", 120, 3, 129))
+    lines = [f'"{op}","orders","shop",{ts},false,{key},{n}' for op, ts, key, n in (*rows, ("I", 120, 3, 7))]
+    for checkpoint in checkpoints:
+        bucket.data(100, 1, *lines)
+        assert [table.state for table in bucket.apply(checkpoint).tables] == ["applied"]
+    assert bucket.rows() == [(1, 5), (3, 7)]
+    assert [line for _, line in bucket.kept()] == [2, 3, 4, 5]
+
+
 CHANGES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from("IUD"), st.integers(0, 9), st.booleans()), max_size=12)
 
 
