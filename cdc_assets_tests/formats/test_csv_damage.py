@@ -116,3 +116,11 @@ def test_an_uneven_row_that_is_no_utf8_costs_its_record(capfd: pytest.CaptureFix
     assert (rows(found, LINE), [reject.line for reject in found.rejects]) == ([1, 3], [2])
     assert "9 fields where 8 are expected" in found.rejects[0].reason
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("stamp", [b"-100", b"+100", b"1e2", b"18446744073709551615", b"\\N"])
+def test_what_is_no_commit_ts_is_never_before_all_windows(stamp: bytes) -> None:
+    found = read(ROW + ROW.replace(b"100", stamp), PLAIN)
+    assert (rows(found, LINE), [reject.line for reject in found.rejects]) == ([1], [2])
+    assert "is no commit-ts" in found.rejects[0].reason
+    assert found.rejects[0].commit_ts is None or found.rejects[0].commit_ts > 1 << 62

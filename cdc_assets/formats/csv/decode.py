@@ -290,8 +290,10 @@ def _commit_stamps(batch: pa.RecordBatch, faults: list[Fault]) -> pa.Int64Array:
         return pa.nulls(batch.num_rows, pa.int64())
     texts = batch.column("commit-ts")
     stamps = texts if pa.types.is_int64(texts.type) else values(texts, _COMMIT_TS).array
-    if stamps.null_count:
-        faults.append(Fault(stamps.is_null(), texts, None, "is no commit-ts"))
+    wrong = pc.less(stamps, 0).fill_null(True)
+    if wrong.true_count:
+        faults.append(Fault(wrong, texts, None, "is no commit-ts"))
+        stamps = pc.if_else(wrong, pa.scalar(None, pa.int64()), stamps)
     return stamps
 
 
