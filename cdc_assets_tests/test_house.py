@@ -64,7 +64,6 @@ EXECUTORS = (
 HEAVY = frozenset(ROOMS) | {"pandas", "s3fs"}
 
 LONG = {
-    "cdc_assets/types/conversions.py": "one small function for each target type, side by side",
     "cdc_assets_tests/sources/test_storage_sink.py": "the path grammar's tables of names, which read best in one piece",
     "cdc_assets_tests/lake/test_tables.py": "every step of the lake on one Spark session, with the same small source",
 }

@@ -38,7 +38,7 @@ from cdc_assets.ddl.alter import (
 from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, Default, inline_indexes, named
 from cdc_assets.ddl.defaults import NoDefault, added_default, stored_default
 from cdc_assets.ddl.partitions import partition_predicate, repartition
-from cdc_assets.ddl.retype import changes_values, same_definition
+from cdc_assets.ddl.retype import retyped, same_definition
 from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, Statement, Truncate, Unknown, statement
 from cdc_assets.ddl.text import Unreadable
@@ -90,10 +90,11 @@ class _Pairs:
 
 
 def evolve(
-    before: TableSchema, file: SchemaFile, database_collation: str | None
+    before: TableSchema, file: SchemaFile, database_collation: str | None, timezone: str = "UTC"
 ) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
     """Return the schema after a schema file, and the changes in an executable order; () for what leaves rows alone.
 
+    `timezone` stands for that of the session that ran the DDL, where values depend on it.
     `before.columns` may already be the file's columns: a repeated DDL gives (). Raises TableHeld, with the ways out,
     for what cannot be carried out faithfully, and for columns that contradict the text.
     """
@@ -106,7 +107,7 @@ def evolve(
     changes: list[SchemaChange] = [DropColumn(column.name) for column in pairs.dropped if not column.virtual]
     changes += _renames(after, pairs)
     changes += _adds(file, after, text, pairs)
-    changes += _retypes(file, after, pairs)
+    changes += _retypes(file, after, pairs, timezone)
     changes += _moves(before, after, pairs)
     changes += _set_defaults(after, pairs)
     changes += _deletes(before, file, kind, text)
@@ -416,18 +417,18 @@ def _adds(file: SchemaFile, after: TableSchema, text: _Text, pairs: _Pairs) -> l
     return found
 
 
-def _retypes(file: SchemaFile, after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
+def _retypes(file: SchemaFile, after: TableSchema, pairs: _Pairs, timezone: str) -> list[SchemaChange]:
     found: list[SchemaChange] = []
     for column in after.stored:
         old = pairs.origin[column.name.lower()]
         if old is None:
             continue
         try:
-            changed = changes_values(old, column)
+            changed = retyped(replace(old, name=column.name), column, timezone)
         except ValueError as problem:
             raise held(file, f'Column "{column.name}": {problem}', column=column.name) from problem
-        if changed:
-            found.append(RetypeColumn(replace(old, name=column.name), column))
+        if changed is not None:
+            found.append(changed)
     return found
 
 

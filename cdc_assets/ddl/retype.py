@@ -1,21 +1,20 @@
-"""Does a change of a column's type touch the values that the lake holds?
+"""Does a change of a column's type touch the values that the lake holds, or may it?
 
-MySQL in strict mode, TiDB's default, refuses a change that would cut a number or a text, so a narrower range alone
-changes no value. What changes values: rounding, padding, another text form, and a shorter text's trailing spaces.
+What changes values: rounding, padding, another text form, another lake type. What may: a smaller range or length, which
+a source in strict mode, TiDB's default, refuses when a value does not fit, and one in another mode cuts.
 """
 
 from __future__ import annotations
 
 from cdc_assets.ddl.clauses import charset_of
 from cdc_assets.model.schema import Column
+from cdc_assets.model.schema_changes import RetypeColumn
+from cdc_assets.types.conversions import loses_dates, narrows, needs_conversion, zone_matters
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = ["changes_values", "same_definition"]
+__all__ = ["retyped", "same_definition"]
 
-_INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "YEAR", "BIT")
-_TEXTS = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
-_BYTES = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
-_BLOBS = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
+_TEXTS = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "ENUM", "SET")
 
 
 def same_definition(old: Column, new: Column) -> bool:
@@ -27,46 +26,28 @@ def _declared(column: Column) -> tuple[object, ...]:
     return column.type, column.unsigned, column.precision, column.scale or 0, column.nullable, column.is_pk
 
 
-def changes_values(old: Column, new: Column) -> bool:
-    """Tell whether stored values or their lake type change; raises ValueError where characters may be lost."""
-    if old.type in _INTEGERS and new.type in _INTEGERS:
-        # a YEAR or BIT column counts as an integer: MySQL converts by number
-        return arrow_type(old) != arrow_type(new) or (new.type == "YEAR") != (old.type == "YEAR")
-    if old.type in _TEXTS and new.type in _TEXTS:
+def retyped(old: Column, new: Column, timezone: str) -> RetypeColumn | None:
+    """Return the change of type, None when no stored value and no lake type can change.
+
+    `timezone` stands for the zone of the session that ran the DDL. Raises ValueError where characters may be lost.
+    """
+    if (
+        old.type in _TEXTS
+        and new.type in _TEXTS
+        and (old.type == new.type or {old.type, new.type}.isdisjoint(_MEMBERS))
+    ):
         _refuse_charset(old, new)
-        return _shorter(old, new) or (new.type == "CHAR" and old.type != "CHAR")
-    if old.type in _BYTES and new.type in _BYTES:
-        padded = new.type == "BINARY" and (old.type != "BINARY" or old.precision != new.precision)
-        return padded or _shorter(old, new)
-    if old.type != new.type:
-        return True
-    if old.type in ("ENUM", "SET"):
-        _refuse_charset(old, new)
-        return _members(old, new)
-    if old.type == "DECIMAL":
-        return (old.precision or 10, old.scale or 0) != (new.precision or 10, new.scale or 0)
-    if old.type in ("FLOAT", "DOUBLE"):
-        return new.scale is not None and (old.scale is None or old.scale > new.scale)
-    if old.type == "TIME":
-        return (old.scale or 0) != (new.scale or 0)
-    return (new.scale or 0) < (old.scale or 0)
+    if arrow_type(old) == arrow_type(new) and not needs_conversion(old, new) and not narrows(old, new):
+        return None
+    if not zone_matters(old, new):
+        return RetypeColumn(old, new, approximate=_LOST_DATES if loses_dates(old, new) else "")
+    guesses = [f"in the time zone {timezone}: {_ZONE}", *([_LOST_DATES] if loses_dates(old, new) else [])]
+    return RetypeColumn(old, new, timezone, "; ".join(guesses))
 
 
-def _shorter(old: Column, new: Column) -> bool:
-    """Compare capacities; a text measured in bytes needs four for each character."""
-    if old.precision is None or new.precision is None:
-        return old.precision != new.precision
-    wide = 4 if new.type in _BLOBS and old.type not in _BLOBS else 1
-    return new.precision < old.precision * wide
-
-
-def _members(old: Column, new: Column) -> bool:
-    """Values move by name. A SET prints its members in the order of their definition, so that order counts."""
-    if old.elems is None or new.elems is None:
-        return old.elems != new.elems
-    if old.type == "ENUM":
-        return not set(old.elems) <= set(new.elems)
-    return tuple(one for one in new.elems if one in old.elems) != old.elems
+_MEMBERS = ("ENUM", "SET")
+_ZONE = "TiDB takes that of the session that ran the DDL, which no file tells"
+_LOST_DATES = "zero and partial dates stay NULL"
 
 
 _WIDE = ("utf8mb4", "gb18030")

@@ -21,7 +21,7 @@ from cdc_assets.model.schema_changes import (
     SchemaChange,
     SetDefault,
 )
-from cdc_assets.types.conversions import convert
+from cdc_assets.types.conversions import convert, narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, type_text, values, widens
 
 __all__ = ["changes_columns_only", "default_array", "evolve_rows"]
@@ -49,14 +49,14 @@ def changes_columns_only(changes: Iterable[SchemaChange], key: Iterable[str]) ->
 
 
 def _never_fails(old: Column, new: Column) -> bool:
-    return "ENUM" not in (old.type, new.type) and "SET" not in (old.type, new.type) and widens(old, new)
+    return widens(old, new) and not needs_conversion(old, new) and not narrows(old, new)
 
 
 def evolve_rows(rows: pa.Table, changes: Iterable[SchemaChange], after: TableSchema) -> pa.Table:
     """Return the rows as they read after `changes`, in the column order of `after`.
 
-    Columns that are not the table's (`_cdc_…`) stay in front as they are. Raises TableHeld for a value that MySQL could
-    not have converted.
+    Columns that are not the table's (`_cdc_…`) stay in front as they are. Raises TableHeld for a value that TiDB in
+    strict mode does not convert.
     """
     changes = tuple(changes)
     renames = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
@@ -69,9 +69,9 @@ def evolve_rows(rows: pa.Table, changes: Iterable[SchemaChange], after: TableSch
             case AddColumn(column, default, _) if not column.virtual and column.name not in rows.column_names:
                 values = default_array(column, default, rows.num_rows)
                 rows = rows.append_column(pa.field(column.name, arrow_type(column)), values)
-            case RetypeColumn(old, new) if new.name in rows.column_names:
+            case RetypeColumn(old, new, timezone) if new.name in rows.column_names:
                 place = rows.column_names.index(new.name)
-                values = convert(rows.column(new.name).combine_chunks(), old, new)[0]
+                values = convert(rows.column(new.name).combine_chunks(), old, new, timezone)[0]
                 rows = rows.set_column(place, pa.field(new.name, arrow_type(new)), values)
     meta = [name for name in rows.column_names if name not in own]
     return rows.select([*meta, *own])

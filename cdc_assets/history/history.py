@@ -86,6 +86,11 @@ class TableHistory:
         return self.events[-1].after
 
     @property
+    def changes(self) -> tuple[tuple[Tso, tuple[SchemaChange, ...]], ...]:
+        """The versions of its DDL with what each changes."""
+        return tuple((event.at, event.changes) for event in self.events)
+
+    @property
     def name(self) -> TableId | None:
         """The newest name, None for a dropped table."""
         return self.events[-1].name
@@ -118,15 +123,16 @@ def read_history(
     policies: Mapping[str, str] | None = None,
     releases: Releases | None = None,
     new_collations: bool = True,
+    timezone: str = "UTC",
 ) -> History:
     """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not.
 
-    `policies` says what to do by kind of DDL, `releases` what a person decided about single ones.
-    Without `new_collations` the source compares texts by their bytes.
+    `policies` says what to do by kind of DDL, `releases` what a person decided about single ones. `timezone` is the one
+    in which TIMESTAMP and other types become each other. Without `new_collations` the source compares texts by bytes.
     """
     if not new_collations:
         files = [replace(f, columns=tuple(replace(c, bytewise=True) for c in f.columns)) for f in files]
-    player = _Player(keys or {}, Rules(policies or {}, releases or {}))
+    player = _Player(keys or {}, Rules(policies or {}, releases or {}, timezone))
     ordered = sorted(files, key=lambda f: (f.version, f.root, f.checksum or 0))
     due = [file for file in ordered if file.version <= until]
     for version, group in groupby(due, key=lambda f: f.version):

@@ -39,10 +39,14 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Policies by kind of DDL, and releases by life and version. A release takes the place of every policy."""
+    """Policies by kind of DDL, and releases by life and version. A release takes the place of every policy.
+
+    `timezone` is what people told of zones: the `--tz` of the TiCDC server.
+    """
 
     policies: Mapping[str, str] = field(default_factory=dict)
     releases: Releases = field(default_factory=dict)
+    timezone: str = "UTC"
 
     def release(self, life: Life | None, version: Tso) -> Release | None:
         """Return what a person decided about a DDL."""
@@ -95,7 +99,7 @@ def evolved(
     """
     source, error = bare(before), None
     try:
-        after, changes = ddl.evolve(source, file, collation)
+        after, changes = ddl.evolve(source, file, collation, rules.timezone)
     except CdcError as problem:
         error, after, changes = problem, with_facts(file, source), ()
     decision = rules.decide(table[0], file.version, ddl.kinds(file, changes))

@@ -3,17 +3,23 @@
 A rewrite (`REPLACE TABLE … AS SELECT` in one commit, with MySQL's conversion rules) has no parent snapshot:
 older ones stay readable by id, rollback across it is not possible. Iceberg lets it win over a commit made meanwhile;
 that commit's label is gone with its rows, so progress tells that they are due again.
+
+A column that only became narrower is read first: no value of it changes, unless the source cut some, and then the table
+is held.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
 from cdc_assets.decoding.upgrade import default_array
@@ -28,7 +34,7 @@ from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, RenameColumn, RetypeColumn, SchemaChange
 from cdc_assets.model.steps import ChangeTable, CreateTable
 from cdc_assets.model.tso import Tso
-from cdc_assets.types.conversions import convert, needs_conversion
+from cdc_assets.types.conversions import convert, narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, spark_type, type_text
 
 if TYPE_CHECKING:
@@ -138,12 +144,15 @@ def bury(session: StepSession, identifier: Identifier, changefeed: str, life: Li
 def change(target: Target, step: ChangeTable, label: Label) -> None:
     """Carry out the changes of one DDL in one commit."""
     refuse_reserved(step.schema, step)
-    if needs_rewrite(step):
-        _rewrite(target, step, label)
-        return
     gone = [one.predicate for one in step.changes if isinstance(one, DeleteRows)]
     some = [predicate for predicate in gone if predicate is not None]
     all_rows = len(some) < len(gone)
+    if needs_rewrite(step) or _cuts_values(target, step):
+        _rewrite(target, step, label)
+        return
+    for one in step.changes:
+        if isinstance(one, RetypeColumn) and one.approximate:
+            target.session.statements.append(_told_guess(one))
     publish(
         target,
         label,
@@ -154,10 +163,64 @@ def change(target: Target, step: ChangeTable, label: Label) -> None:
     )
 
 
+def _rows(target: Target) -> DataFrame:
+    """Return the rows as the step found them."""
+    return target.session.spark.read.option("versionAsOf", str(target.snapshot)).table(target.name)
+
+
 def needs_rewrite(step: ChangeTable) -> bool:
     """Tell whether existing values have to be converted, or a default cannot be one of Iceberg's."""
-    empties = any(isinstance(one, DeleteRows) and one.predicate is None for one in step.changes)
+    empties = _empties(step)
     return any(_rewrites(one, empties) for one in step.changes)
+
+
+def _empties(step: ChangeTable) -> bool:
+    return any(isinstance(one, DeleteRows) and one.predicate is None for one in step.changes)
+
+
+def _cuts_values(target: Target, step: ChangeTable) -> bool:
+    """Read the columns that became narrower, and tell whether a text loses blanks behind its new length.
+
+    Raises TableHeld for a value that does not fit.
+    """
+    if target.empty or _empties(step):
+        return False
+    rows = _rows(target)
+    sources = [source for source in _sources(step, rows.columns) if source.retype is not None]
+    if not sources:
+        return False
+    place = {source.position: f"c{number}" for number, source in enumerate(sources)}
+    columns = [sql.col(quoted(rows.columns[position])).alias(name) for position, name in place.items()]  # type: ignore[index]
+    found = rows.select(*columns).mapInArrow(_comparer(tuple(sources)), "cut boolean")
+    with _conversion_errors():
+        return found.where("cut").head() is not None
+
+
+def _comparer(sources: tuple[_Source, ...]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            same = True
+            for place, source in enumerate(sources):
+                before = batch.column(place).cast(arrow_type(source.column))
+                same = same and _retyped(batch.column(place), source).equals(before)
+            yield pa.RecordBatch.from_arrays([pa.array([not same])], names=["cut"])
+
+    return run
+
+
+@contextmanager
+def _conversion_errors() -> Iterator[None]:
+    """Bring back the reason for which an executor held the table: Spark tells it as a text."""
+    try:
+        yield
+    except PySparkException as error:
+        told = _HELD.search(str(error))
+        if told is None:
+            raise
+        raise TableHeld(told[1]) from error
+
+
+_HELD = re.compile(r"cdc_assets\.errors\.TableHeld: ([^\n]+)")
 
 
 def _rewrites(one: SchemaChange, empties: bool) -> bool:
@@ -285,17 +348,17 @@ def _literal(session: StepSession, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a rewritten column comes from: a position in the old table, converted if `old` is set, or a default."""
+    """Where a rewritten column comes from: a position in the old table, converted by `retype`, or a default."""
 
     column: Column
     position: int | None
-    old: Column | None = None
+    retype: RetypeColumn | None = None
     default: object = None
 
 
 def _rewrite(target: Target, step: ChangeTable, label: Label) -> None:
     """Read the rows as the step found them: what another writer commits from here on must not be converted twice."""
-    rows = target.session.spark.read.option("versionAsOf", str(target.snapshot)).table(target.name)
+    rows = _rows(target)
     names = rows.columns
     sources = list(_sources(step, names))
     for one in step.changes:
@@ -309,8 +372,12 @@ def _rewrite(target: Target, step: ChangeTable, label: Label) -> None:
         writer = writer.option(f"snapshot-property.{key}", value)
     told = ", ".join(f"{quoted(source.column.name)} {spark_type(source.column)}" for source in sources)
     target.session.statements.append(f"REPLACE TABLE {target.name} ({told}, {COMMIT_TS} bigint) AS SELECT …")
+    target.session.statements += [
+        _told_guess(one) for one in step.changes if isinstance(one, RetypeColumn) and one.approximate
+    ]
     refuse_moved(target, target.session.load(target.identifier))
-    writer.replace()  # never `createOrReplace`: a table that was renamed meanwhile would get a twin
+    with _conversion_errors():
+        writer.replace()  # never `createOrReplace`: a table that was renamed meanwhile would get a twin
     target.table.refresh()
     _refuse_lost(target, step)
     work = target.table.newTransaction()
@@ -334,13 +401,13 @@ def _sources(step: ChangeTable, names: Sequence[str]) -> Iterator[_Source]:
     renames = {one.new: one.old for one in step.changes if isinstance(one, RenameColumn)}
     dropped = {one.name for one in step.changes if isinstance(one, DropColumn)}
     adds = {one.column.name: one for one in step.changes if isinstance(one, AddColumn)}
-    retypes = {one.new.name: one.old for one in step.changes if isinstance(one, RetypeColumn)}
+    retypes = {one.new.name: one for one in step.changes if isinstance(one, RetypeColumn)}
     for column in step.schema.stored:
-        name, old = column.name, retypes.get(column.name)
+        name, retype = column.name, retypes.get(column.name)
         if name in adds:
             yield _Source(column, None, default=adds[name].default)
             continue
-        was = renames.get(name, old.name if old is not None and name not in names else name)
+        was = renames.get(name, retype.old.name if retype is not None and name not in names else name)
         if was not in names or (was in dropped and was == name):
             raise TableHeld(
                 f'{step.life}: the schema file of version {step.at} has the column "{name}", of which neither the lake '
@@ -348,7 +415,8 @@ def _sources(step: ChangeTable, names: Sequence[str]) -> Iterator[_Source]:
                 table=str(step.life),
                 column=name,
             )
-        yield _Source(column, names.index(was), old if old is not None and needs_conversion(old, column) else None)
+        turns = retype is not None and (needs_conversion(retype.old, column) or narrows(retype.old, column))
+        yield _Source(column, names.index(was), retype if turns else None)
 
 
 def _converted(rows: DataFrame, sources: Sequence[_Source], names: Sequence[str]) -> DataFrame:
@@ -381,6 +449,14 @@ def _column(batch: pa.RecordBatch, source: _Source) -> pa.Array:
     if source.position is None:
         return default_array(source.column, source.default, batch.num_rows)
     array = batch.column(source.position)
-    if source.old is not None:
-        return convert(array.cast(arrow_type(source.old)), source.old, source.column)[0]
-    return array.cast(arrow_type(source.column))
+    return _retyped(array, source) if source.retype is not None else array.cast(arrow_type(source.column))
+
+
+def _retyped(array: pa.Array, source: _Source) -> pa.Array:
+    assert source.retype is not None
+    old = source.retype.old
+    return convert(array.cast(arrow_type(old)), old, source.column, source.retype.timezone)[0]
+
+
+def _told_guess(one: RetypeColumn) -> str:
+    return f"-- {one.new.name} is approximate: {one.approximate}"

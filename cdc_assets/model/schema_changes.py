@@ -48,10 +48,15 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class RetypeColumn:
-    """Values are converted by MySQL's rules; in place when the lake type only widens, else by rewriting the table."""
+    """Values are converted by TiDB's rules; in place when the lake type only widens, else by rewriting the table.
+
+    `timezone` stands for that of the session that ran the DDL; `approximate` says what of the values is a guess.
+    """
 
     old: Column
     new: Column
+    timezone: str = "UTC"
+    approximate: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,9 +47,9 @@ def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Fi
 
     feed, options = Changefeed(settings), settings.sink_options
     listing = feed.listing()
-    new = settings.new_collations is not False
+    new, zone = settings.new_collations is not False, options.timezone
     history = read_history(
-        listing.schema_files, listing.checkpoint, settings.keys, settings.policies, new_collations=new
+        listing.schema_files, listing.checkpoint, settings.keys, settings.policies, new_collations=new, timezone=zone
     )
     files: dict[TableId, list[DataFile]] = {}
     for file in listing.data_files:

@@ -64,6 +64,7 @@ def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Lis
         policies=settings.policies,
         new_collations=settings.new_collations is not False,
         releases=pipeline.lake.releases(),
+        timezone=settings.sink_options.timezone,
         read_before=pipeline.ledger.files_of(settings.name, rows[0].life),
     )
     return len(pipeline.lake.replay(planned, settings.sink_options, pipeline.feed.opener).bad)

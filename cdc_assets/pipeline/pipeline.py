@@ -211,6 +211,7 @@ class Pipeline:
             new_collations=self.settings.new_collations is not False,
             releases=self.lake.releases() if releases is None else releases,
             fuse=self.fuse,
+            timezone=options.timezone,
         )
         return listing, planned
 
@@ -432,9 +433,9 @@ class Pipeline:
         )
 
     def _record_columns(self, planned: Plan, tables: Iterable[Life]) -> None:
-        self.ledger.record_columns(
-            self.settings.name, {life: column_fidelity(planned.history.lives[life].schema) for life in tables}
-        )
+        told = {life: planned.history.lives[life] for life in tables}
+        rows = {life: column_fidelity(table.schema, table.changes) for life, table in told.items()}
+        self.ledger.record_columns(self.settings.name, rows)
 
     def record(self, outcome: Outcome, run: str) -> None:
         """Write the tables' states down for `status`. What stopped a table stays its state until the table moves."""

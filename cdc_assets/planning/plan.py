@@ -77,6 +77,7 @@ def plan(
     releases: Releases | None = None,
     new_collations: bool = True,
     fuse: bool = False,
+    timezone: str = "UTC",
 ) -> Plan:
     """Return what is to be done so that every table stands at the listing's checkpoint.
 
@@ -88,8 +89,9 @@ def plan(
     Without `new_collations` the source compares texts by their bytes.
     `fuse` lets a new table be created with the columns that later DDL gives it, and its rows be applied in one window
     across those DDL: the same end in fewer commits.
+    `timezone` is the one in which TIMESTAMP and other types become each other.
     """
-    history = read_history(listing.schema_files, listing.checkpoint, keys, policies, releases, new_collations)
+    history = read_history(listing.schema_files, listing.checkpoint, keys, policies, releases, new_collations, timezone)
     stops = _stops(history, broken)
     for hold in holds(history):
         if hold.life not in stops or hold.at < stops[hold.life].at:

@@ -32,6 +32,7 @@ def plan_replay(
     policies: Mapping[str, str] | None = None,
     releases: Releases | None = None,
     new_collations: bool = True,
+    timezone: str = "UTC",
 ) -> Replay:
     """Plan the replay of one table's open records. `read_before` is what reading the table's files told.
 
@@ -53,6 +54,7 @@ def plan_replay(
         policies=policies,
         releases=releases,
         new_collations=new_collations,
+        timezone=timezone,
     )
     table = planned.history.lives.get(life)
     if table is None or table.name is None:

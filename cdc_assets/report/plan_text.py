@@ -139,9 +139,11 @@ def _words(step: Step) -> tuple[str, str, str, str]:
 
 
 def _rewrites(change: SchemaChange) -> bool:
+    from cdc_assets.types.conversions import needs_conversion
     from cdc_assets.types.mysql_types import widens
 
-    return isinstance(change, RetypeColumn) and not widens(change.old, change.new)
+    retypes = [change] if isinstance(change, RetypeColumn) else []
+    return any(needs_conversion(one.old, one.new) or not widens(one.old, one.new) for one in retypes)
 
 
 def _change(change: SchemaChange) -> str:
@@ -155,8 +157,9 @@ def _change(change: SchemaChange) -> str:
             return f"drop column {name}"
         case RenameColumn(old, new):
             return f"rename column {old} to {new}"
-        case RetypeColumn(old, new):
-            return f"change {new.name} from {column_type(old)} to {column_type(new)}"
+        case RetypeColumn(old, new, _, approximate):
+            told = f" (approximate: {approximate})" if approximate else ""
+            return f"change {new.name} from {column_type(old)} to {column_type(new)}{told}"
         case MoveColumns(order):
             return f"order columns as {', '.join(order)}"
         case SetDefault(name, default):

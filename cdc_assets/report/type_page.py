@@ -42,6 +42,7 @@ table (`python -m cdc_assets.report.type_page`); a test holds it to the code.
 - *Rejected when* is what the checks refuse beyond the lake type. NOT NULL is checked as well, but for dates where zero
   dates became null.
 - Virtual generated columns are absent: TiCDC never writes their values.
+- A column that changes its type (MODIFY, CHANGE) is converted as TiDB converts it; see below.
 - A type that is not listed is refused by name. TiDB does not have {unsupported}.
 
 """
@@ -59,7 +60,29 @@ def type_page() -> str:
         lake = iceberg_type(column), spark_type(column)
         lines.append(_line(type_text(column), *lake, kept.grade.value, kept.rule, refused))
     unsupported = ", ".join(sorted(UNSUPPORTED))
-    return _PAGE.format(unsupported=unsupported) + "\n".join(lines) + "\n"
+    return _PAGE.format(unsupported=unsupported) + "\n".join(lines) + "\n" + _CHANGES
+
+
+_CHANGES = """
+## When a column changes its type
+
+Existing rows are converted by TiDB's rules in strict mode. What cannot be known is **approximate**, and then the
+preview of the DDL, the journal and the column's fidelity report say so, or the table is **held** with the value in the
+message.
+
+- Approximate: TIMESTAMP to any other type and back is converted in the time zone that the changefeed was told
+  (`timezone`). TiDB takes the zone of the session that ran the DDL, which no file tells. A policy `modify column: hold`
+  leaves each such change to a person.
+- Approximate: a zero or partial date is NULL in the lake and stays NULL when its column becomes a text, a number or
+  JSON. Where the column was NOT NULL, so that NULL can be nothing else, the table is held.
+- Approximate: JSON from DECIMAL, FLOAT, DOUBLE and text has the same numbers as in TiDB, but not always the same
+  digits: a whole float is printed as `1000`, where some versions print `1000.0`.
+- Held: a value that the new type refuses or shortens. A source in strict mode refuses such a DDL; in another sql_mode
+  it cut or clamped the value. Columns that become narrower are read for that before their type changes.
+- Held: TIME to DATE, DATETIME or TIMESTAMP (the day on which the DDL ran), NULL to TIMESTAMP NOT NULL (the time at
+  which it ran), a local time that the zone's clock skipped, members of ENUM and SET that no file tells, texts that are
+  a date in a form with a zone or in other rare forms, and changes of type that TiDB does not have.
+"""
 
 
 _SIZES: Mapping[str, tuple[tuple[int | None, int | None], ...]] = {

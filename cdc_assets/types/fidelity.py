@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, RenameColumn, RetypeColumn, SchemaChange
+from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import Grade, fidelity, spark_type, type_text
 
-__all__ = ["ColumnFidelity", "column_fidelity", "fidelity_report"]
+__all__ = ["ColumnFidelity", "column_fidelity", "fidelity_report", "guesses"]
 
 
-def column_fidelity(schema: TableSchema) -> tuple[ColumnFidelity, ...]:
-    """Return what the lake keeps of each column; none for a table with a type that is not known."""
+def column_fidelity(
+    schema: TableSchema, ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]] = ()
+) -> tuple[ColumnFidelity, ...]:
+    """Return what the lake keeps of each column after DDL (`guesses`); none for a table with a type that is not known."""
     from cdc_assets.types.mysql_types import Grade
 
     try:
         rows = fidelity_report(schema, {})
     except MalformedData:
         return ()
-    kept = {column.name: column.kept for column in schema.columns if column.kept}
+    said = {column.name: _KEPT.format(column.kept) for column in schema.columns if column.kept}
+    said |= {name: f"{said.get(name, '')} {guess};".strip() for name, guess in guesses(ddl).items()}
     return tuple(
-        dataclasses.replace(row, grade=Grade.CHANGED, rule=f"{_KEPT.format(kept[row.column])} {row.rule}".strip())
-        if row.column in kept
+        dataclasses.replace(row, grade=Grade.CHANGED, rule=f"{said[row.column]} {row.rule}".strip())
+        if row.column in said
         else row
         for row in rows
     )
@@ -61,3 +66,24 @@ def _row(column: Column, counts: Mapping[str, int]) -> ColumnFidelity:
     kept = fidelity(column)
     lake = "" if kept.grade is Grade.ABSENT else spark_type(column)
     return ColumnFidelity(column.name, type_text(column), lake, kept.grade, kept.rule, counts)
+
+
+def guesses(ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]]) -> dict[str, str]:
+    """Return by column, under its newest name, what a table's DDL left to guess about the rows that it found.
+
+    `ddl` are the versions with their changes, in order.
+    """
+    found: dict[str, str] = {}
+    for at, changes in ddl:
+        renamed = {one.old: one.new for one in changes if isinstance(one, RenameColumn)}
+        found = {renamed.get(name, name): guess for name, guess in found.items()}
+        for change in changes:
+            match change:
+                case DropColumn(name):
+                    found.pop(name, None)
+                case DeleteRows(None):
+                    found.clear()
+                case AddColumn(Column(name=name), _, guess) | RetypeColumn(_, Column(name=name), _, guess) if guess:
+                    told = f"approximate in rows from before {at}: {guess}"
+                    found[name] = f"{found[name]}; {told}" if name in found else told
+    return found

@@ -272,7 +272,10 @@ def column(kind: str, precision: int | None = None, scale: int | None = None, un
         (column("INT"), column("BIGINT"), True),
         (column("TINYINT"), column("INT"), False),
         (column("INT"), column("INT", unsigned=True), True),
-        (column("BIGINT"), column("INT", unsigned=True), False),
+        (column("BIGINT"), column("INT", unsigned=True), True),
+        (column("INT"), column("TINYINT"), True),
+        (column("YEAR"), column("SMALLINT"), False),
+        (column("BIT", 20), column("BIT", 9), True),
         (column("BIGINT"), column("BIGINT", unsigned=True), True),
         (column("BIT", 1), column("BIT", 2), True),
         (column("BIT", 2), column("BIT", 60), False),
@@ -301,6 +304,15 @@ def test_a_type_change_is_neutral_when_lake_and_values_stay(old: Column, new: Co
     before = TableSchema((ID, old), key=("id",))
     kinds = [type(one) for one in changes(before, "ALTER TABLE `t` MODIFY COLUMN `a` X", ID, new)]
     assert kinds == ([RetypeColumn] if retyped else [])
+
+
+def test_a_timestamp_changes_in_the_zone_that_was_told_and_is_said_to_be_approximate() -> None:
+    before = TableSchema((ID, column("TIMESTAMP")), key=("id",))
+    schema_file = file("ALTER TABLE `t` MODIFY COLUMN `a` DATETIME", 12, ID, column("DATETIME"))
+    (change,) = ddl.evolve(before, schema_file, None, "Asia/Shanghai")[1]
+    assert isinstance(change, RetypeColumn)
+    assert change.timezone == "Asia/Shanghai"
+    assert "Asia/Shanghai" in change.approximate
 
 
 @pytest.mark.parametrize(

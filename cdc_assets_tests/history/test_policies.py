@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -265,6 +266,21 @@ def test_rows_of_a_kept_table_end_with_its_drop() -> None:
         step for step in steps(DROP, create(A, 50), policies={"drop table": "keep"}) if isinstance(step, ApplyRows)
     ]
     assert [step.names for step in windows if step.life == LIFE] == [((A, 10, 30),)]
+
+
+def test_a_guess_about_old_rows_is_in_the_fidelity_report_under_the_newest_name() -> None:
+    stamp, wall = Column("v", "TIMESTAMP"), Column("v", "DATETIME")
+    born = schema_file(A, 10, "CREATE TABLE `a` (`id` INT PRIMARY KEY,`v` TIMESTAMP)", 3, (ID, stamp))
+    retyped = schema_file(A, 30, "ALTER TABLE `a` MODIFY COLUMN `v` DATETIME", 12, (ID, wall))
+    renamed = schema_file(A, 40, "ALTER TABLE `a` RENAME COLUMN `v` TO `w`", 12, (ID, replace(wall, name="w")))
+    dropped = schema_file(A, 50, "ALTER TABLE `a` DROP COLUMN `w`", 6, (ID,))
+    again = schema_file(A, 60, "ALTER TABLE `a` ADD COLUMN `w` DATETIME", 5, (ID, replace(wall, name="w")))
+    rules = []
+    for files in ([retyped, renamed], [retyped, renamed, dropped, again]):
+        table = read_history([born, *files], timezone="Asia/Shanghai").lives[LIFE]
+        rules.append({row.column: row.rule for row in column_fidelity(table.schema, table.changes)}["w"])
+    assert "approximate in rows from before 30: in the time zone Asia/Shanghai" in rules[0]
+    assert "approximate" not in rules[1]
 
 
 def test_a_kept_column_stays_behind_the_others_and_is_told() -> None:

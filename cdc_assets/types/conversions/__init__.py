@@ -1,0 +1,244 @@
+"""What happens to stored values when a column changes its type: TiDB's rules for MODIFY, on lake values.
+
+    change (old column, new column, zone) ──▶ needs_conversion, narrows   is there anything to do
+                                          ──▶ convert                     the new values, or a held table
+
+The rules are those by which TiDB converts rows while it carries the DDL out (`tidb:pkg/types/datum.go`, `time.go`,
+`json_binary.go`, `pkg/ddl/column.go`), in strict mode. A value that they refuse was cut or clamped by a source that was
+not in strict mode, or is not what the source held: nothing tells which, so the table is held with the value in the
+message. TIMESTAMP becomes another type, or another type TIMESTAMP, in the zone of the session that ran the DDL, which
+no file tells: see `zone_matters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.errors import TableHeld
+from cdc_assets.model.schema import Column
+from cdc_assets.types.conversions import dates, members, numbers, texts
+from cdc_assets.types.conversions.change import BINARY, CHARACTER, DATED, INTEGER, MEMBERS, Change
+from cdc_assets.types.mysql_types import arrow_type, type_text
+
+__all__ = ["convert", "loses_dates", "narrows", "needs_conversion", "zone_matters"]
+
+Notes = Mapping[str, int]
+
+_FLOAT = ("FLOAT", "DOUBLE")
+_BYTE_TEXTS = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def needs_conversion(old: Column, new: Column) -> bool:
+    """Tell whether some value differs after the change, widening to a larger number type of the lake aside."""
+    if old.type in (*INTEGER, "YEAR") and new.type in INTEGER:
+        return _wide(old) != _wide(new) or (arrow_type(old), arrow_type(new)) == (pa.int64(), pa.int32())
+    if old.type in CHARACTER and new.type in CHARACTER:
+        return new.type == "CHAR" and old.type != "CHAR"
+    if old.type in BINARY and new.type in BINARY:
+        return new.type == "BINARY" and (old.type != "BINARY" or (old.precision or 1) != (new.precision or 1))
+    if old.type in MEMBERS and new.type in CHARACTER:
+        return new.type == "CHAR"
+    if old.type in _FLOAT and new.type in _FLOAT:
+        return (old.type, new.type) == ("DOUBLE", "FLOAT") or (new.scale is not None and new.scale != old.scale)
+    return old.type != new.type or _same_type_differs(old, new)
+
+
+def _same_type_differs(old: Column, new: Column) -> bool:
+    if old.type == "DECIMAL":
+        return (old.scale or 0) != (new.scale or 0) or not _widens(old, new)
+    if old.type == "SET":
+        return _reorders(old, new)
+    if old.type in ("DATETIME", "TIMESTAMP"):
+        return (new.scale or 0) < (old.scale or 0)
+    if old.type == "TIME":
+        return (new.scale or 0) != (old.scale or 0)
+    return bool(old.type == "BIT" and arrow_type(old) != arrow_type(new))
+
+
+def _wide(column: Column) -> bool:
+    """Tell whether an integer is kept as a decimal."""
+    return column.type == "BIGINT" and column.unsigned
+
+
+def _widens(old: Column, new: Column) -> bool:
+    """Tell whether a decimal of the same scale stays as it is: all of its digits fit, and text stays text."""
+    before, after = arrow_type(old), arrow_type(new)
+    if pa.types.is_string(before) or pa.types.is_string(after):
+        return bool(before == after)
+    return bool(before.precision <= after.precision)
+
+
+def _reorders(old: Column, new: Column) -> bool:
+    if old.elems is None or new.elems is None:
+        return False
+    kept = [member for member in new.elems if member in old.elems]
+    return kept != [member for member in old.elems if member in kept]
+
+
+def narrows(old: Column, new: Column) -> bool:
+    """Tell whether the new type refuses or shortens some value that the old one holds, where kinds of type agree."""
+    if old.type in (*INTEGER, "YEAR") and new.type in INTEGER:
+        (low, high), (lowest, highest) = numbers.bounds(old), numbers.bounds(new)
+        return low < lowest or high > highest
+    if old.type in CHARACTER and new.type in CHARACTER:
+        return _shorter(old, new, 4 if new.type in _BYTE_TEXTS and old.type not in _BYTE_TEXTS else 1)
+    if old.type in BINARY and new.type in BINARY:
+        return _shorter(old, new, 1)
+    if old.type in MEMBERS and new.type in CHARACTER:
+        return new.precision is not None
+    if old.type == new.type == "DECIMAL":
+        return _whole_digits(new) < _whole_digits(old) or _loses_sign(old, new)
+    if old.type in _FLOAT and new.type in _FLOAT:
+        return _loses_sign(old, new) or (new.scale is not None and _whole_digits(new) < _whole_digits(old))
+    if old.type == new.type == "BIT":
+        return (new.precision or 1) < (old.precision or 1)
+    if old.type == new.type and old.type in MEMBERS:
+        return old.elems is not None and new.elems is not None and not set(old.elems) <= set(new.elems)
+    return False
+
+
+def _loses_sign(old: Column, new: Column) -> bool:
+    return new.unsigned and not old.unsigned
+
+
+def _whole_digits(column: Column) -> int:
+    if column.type in _FLOAT and column.scale is None:
+        return 1000  # any number
+    return (column.precision if column.precision is not None else 10) - (column.scale or 0)
+
+
+def _shorter(old: Column, new: Column, wide: int) -> bool:
+    """Compare capacities; a text measured in bytes needs up to four for each character."""
+    if old.precision is None or new.precision is None:
+        return new.precision is not None
+    return new.precision < old.precision * wide
+
+
+def zone_matters(old: Column, new: Column) -> bool:
+    """Tell whether values depend on the time zone of the session that ran the DDL."""
+    return (old.type == "TIMESTAMP") != (new.type == "TIMESTAMP")
+
+
+def loses_dates(old: Column, new: Column) -> bool:
+    """Tell whether zero and partial dates, which are NULL in the lake, are values of the new type in the source."""
+    return old.type in DATED and new.type not in DATED
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def convert(
+    array: pa.Array | pa.ChunkedArray, old: Column, new: Column, timezone: str = "UTC"
+) -> tuple[pa.Array, Notes]:
+    """Turn the lake values of `old` into those of `new`; the notes count values by the rule that changed them.
+
+    `timezone` is the zone of the session that ran the DDL. Raises TableHeld for a value that a source in strict mode
+    refuses, for a change that TiDB does not carry out, and for what only the source can know: enum members that no file
+    lists, the date on which a TIME became a DATETIME, the time at which NULL became a TIMESTAMP.
+    """
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], arrow_type(old))
+    kind = arrow_type(new)
+    if not needs_conversion(old, new) and not narrows(old, new):
+        return array.cast(kind), {}
+    _refuse_nulls(array, old, new)
+    if pa.types.is_list(array.type):
+        _turned([value for value in array.to_pylist() if value is not None], Change(old, new, timezone))
+        return pa.nulls(len(array), kind), {}
+    distinct = array.unique()
+    turned = pa.array(_turned(_plain_values(distinct), Change(old, new, timezone)), kind)
+    return turned.take(pc.index_in(array, distinct)), {}
+
+
+def _plain_values(array: pa.Array) -> list[Any]:
+    """Python values; dates are days and times microseconds since 1970, because Python knows no year 0."""
+    if pa.types.is_date32(array.type):
+        return list(array.cast(pa.int32()).to_pylist())
+    if pa.types.is_timestamp(array.type):
+        return list(array.cast(pa.int64()).to_pylist())
+    return list(array.to_pylist())
+
+
+def _turned(values: list[Any], change: Change) -> list[Any]:
+    return [None if value is None else _turn(value, change) for value in values]
+
+
+def _turn(value: Any, change: Change) -> Any:
+    old, new = change.old, change.new
+    into = _TARGETS.get(new.type)
+    if into is None or _is_refused(old.type, new.type):
+        raise TableHeld(
+            f'column "{new.name}": TiDB does not change {type_text(old)} to {type_text(new)}, so what became of its '
+            "values is not known. Rebuild the table from here.",
+            column=new.name,
+        )
+    try:
+        return into(value, change)
+    except TableHeld:
+        raise
+    except (ValueError, ArithmeticError, KeyError, IndexError) as error:
+        raise TableHeld(
+            f'column "{new.name}": {texts.shown(value, change)} cannot become {type_text(new)} from '
+            f"{type_text(old)}. A source in strict mode refuses such a change, one in another sql_mode cuts the value; "
+            "or the lake does not hold what the source held. Rebuild the table from here.",
+            column=new.name,
+        ) from error
+
+
+def _refuse_nulls(array: pa.Array, old: Column, new: Column) -> None:
+    """Hold what a NULL of the lake leaves open; elsewhere NULL stays NULL."""
+    if not array.null_count:
+        return
+    if new.type == "TIMESTAMP" and old.nullable and not new.nullable:
+        raise TableHeld(
+            f'column "{new.name}": TiDB writes the time at which the DDL ran in place of NULL when a column becomes '
+            "TIMESTAMP NOT NULL, and no file tells that time. Rebuild the table from here.",
+            column=new.name,
+        )
+    if loses_dates(old, new) and not old.nullable:
+        raise TableHeld(
+            f'column "{new.name}": {array.null_count} zero or partial dates are NULL in the lake, so what they became '
+            f"as {type_text(new)} is not known. Rebuild the table from here.",
+            column=new.name,
+        )
+
+
+# --- the matrix -------------------------------------------------------------------------------------------------------
+
+_TARGETS: Mapping[str, Callable[[Any, Change], Any]] = {
+    **dict.fromkeys(INTEGER, numbers.into_integer),
+    **dict.fromkeys(CHARACTER, texts.into_text),
+    **dict.fromkeys(BINARY, texts.into_binary),
+    **dict.fromkeys(_FLOAT, numbers.into_float),
+    "YEAR": numbers.into_year,
+    "BIT": numbers.into_bit,
+    "DECIMAL": numbers.into_decimal,
+    "DATE": dates.into_date,
+    "DATETIME": dates.into_datetime,
+    "TIMESTAMP": dates.into_timestamp,
+    "TIME": dates.into_time,
+    "ENUM": members.into_enum,
+    "SET": members.into_set,
+    "JSON": texts.into_json,
+}
+
+_REFUSED: Mapping[str, tuple[str, ...]] = {
+    "BIT": (*DATED, "TIME", "YEAR", *CHARACTER, *BINARY, "JSON"),
+    **dict.fromkeys(MEMBERS, (*DATED, "TIME", "YEAR", "DECIMAL", *_FLOAT, "JSON", "BIT")),
+    **dict.fromkeys(DATED, (*MEMBERS, "BIT", "DECIMAL", *_FLOAT)),
+    "TIME": (*MEMBERS, "BIT"),
+}
+"""By new type, the old types that TiDB does not change into it (`tidb:pkg/types/field_type.go`)."""
+
+
+def _is_refused(old: str, new: str) -> bool:
+    return "VECTOR" in (old, new) or old in _REFUSED.get(new, ())

@@ -1,0 +1,35 @@
+"""A column's change of type, and the families of types that its rules speak of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cdc_assets.errors import TableHeld
+from cdc_assets.model.schema import Column
+
+__all__ = ["BINARY", "CHARACTER", "DATED", "INTEGER", "MEMBERS", "Change", "members_of"]
+
+INTEGER = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
+CHARACTER = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
+BINARY = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
+MEMBERS = ("ENUM", "SET")
+DATED = ("DATE", "DATETIME", "TIMESTAMP")
+
+
+class Change(NamedTuple):
+    """`zone` is the time zone of the session that ran the DDL: a name of the zone database, or `+08:00`."""
+
+    old: Column
+    new: Column
+    zone: str
+
+
+def members_of(column: Column) -> tuple[str, ...]:
+    """Return the members of an ENUM or SET; raises TableHeld where no file and no text tells them."""
+    if column.elems is None:
+        raise TableHeld(
+            f'column "{column.name}": the members of its {column.type} are in no schema file and no DDL text, so what '
+            "its values became is unknown. Rebuild the table from here.",
+            column=column.name,
+        )
+    return column.elems

@@ -1,0 +1,105 @@
+"""Texts: what TiDB prints for any value, and what fits into a text, a binary and a JSON column."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_assets.types.conversions.change import BINARY, CHARACTER, DATED, MEMBERS, Change
+from cdc_assets.types.conversions.documents import float_text, json_text, read_json
+from cdc_assets.types.conversions.moments import moment_of, time_micros, time_text
+
+__all__ = ["into_binary", "into_json", "into_text", "shown", "text_of"]
+
+_BLANK = " \t\n\r"
+_OWN_BYTES = ("gbk", "gb18030")
+
+
+def text_of(value: Any, change: Change) -> str:
+    """Return a lake value as TiDB prints it. Raises ValueError for bytes that are no text."""
+    old = change.old
+    if isinstance(value, bytes):
+        return _decoded(value, change)
+    if isinstance(value, str):
+        return value
+    if old.type == "DATE":
+        return moment_of(value, change).date_text()
+    if old.type in DATED:
+        return moment_of(value, change).text(old.scale or 0)
+    if isinstance(value, float):
+        return _plain_float(value, old.type == "FLOAT")
+    return f"{value:f}" if isinstance(value, Decimal) else str(int(value))
+
+
+def _decoded(value: bytes, change: Change) -> str:
+    """Bytes become characters of the new column's charset, which the lake knows for UTF-8 and ASCII only."""
+    if (change.new.collation or "").startswith(_OWN_BYTES) and not value.isascii():
+        raise ValueError(value)
+    return value.decode()
+
+
+def _plain_float(value: float, small: bool) -> str:
+    """Print the shortest digits of 32 or 64 bits without exponent."""
+    digits = pa.array([value], pa.float32()).cast(pa.string())[0].as_py() if small else repr(value)
+    text = f"{Decimal(digits):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def shown(value: Any, change: Change) -> str:
+    """Return a value for a message."""
+    if isinstance(value, bytes):
+        return repr(value)
+    try:
+        return repr(text_of(value, change)) if change.old.type in DATED else repr(value)
+    except (ValueError, ArithmeticError):
+        return repr(value)
+
+
+def into_text(value: Any, change: Change) -> str:
+    """A text that is too long loses blanks behind its length; CHAR loses all trailing spaces."""
+    new, text = change.new, text_of(value, change)
+    size = new.precision
+    if size is not None and new.type not in ("CHAR", "VARCHAR", "VAR_STRING"):
+        if len(text.encode()) > size:
+            raise ValueError(text)
+    elif size is not None and len(text) > size:
+        if text[size:].strip(_BLANK):
+            raise ValueError(text)
+        text = text[:size]
+    return text.rstrip(" ") if new.type == "CHAR" else text
+
+
+def into_binary(value: Any, change: Change) -> bytes:
+    """BINARY is filled up with zero bytes."""
+    new, size = change.new, change.new.precision
+    raw = value if isinstance(value, bytes) else _encoded(text_of(value, change), change)
+    if size is not None and len(raw) > size:
+        raise ValueError(raw)
+    return raw.ljust(size or 1, b"\0") if new.type == "BINARY" else raw
+
+
+def _encoded(text: str, change: Change) -> bytes:
+    """Characters become bytes of the old column's charset, which the lake knows for UTF-8 and ASCII only."""
+    if (change.old.collation or "").startswith(_OWN_BYTES) and not text.isascii():
+        raise ValueError(text)
+    return text.encode()
+
+
+def into_json(value: Any, change: Change) -> str:
+    """Texts and members are read as JSON; times have six fraction digits; decimals and floats are floats."""
+    old = change.old
+    if old.type in (*CHARACTER, *BINARY, *MEMBERS):
+        return json_text(read_json(text_of(value, change)))
+    if old.type == "BIT":
+        width = ((old.precision or 1) + 7) // 8
+        return json_text(int(value).to_bytes(width, "big").decode())
+    if old.type in ("DECIMAL", "FLOAT", "DOUBLE"):
+        return float_text(float(value))
+    if old.type == "TIME":
+        return json_text(time_text(time_micros(value), 6))
+    if old.type == "DATE" or old.type not in DATED:
+        text = text_of(value, change)
+        return json_text(text) if old.type == "DATE" else text
+    return json_text(moment_of(value, change).text(6))
