@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 import polars as pl
 import pyarrow as pa
 
-from cdc_assets.ddl import Predicate, polars_expr
+from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
 from cdc_assets.decoding.dedupe import COUNT, reduce_changes
 from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, rejects_table, replay_tasks
 from cdc_assets.decoding.upgrade import evolve_rows
@@ -86,6 +86,7 @@ class MemoryLake:
                 self.tables[life].name = None
             case ExchangePartition(life, other, at, predicate, partitioned, _):
                 mine, theirs = self._as_of(life, at), self._as_of(other, at)
+                _refuse_undated(mine if partitioned else theirs, predicate)
                 if partitioned:
                     rows = pa.concat_tables([_where_not(mine, predicate), theirs.select(mine.column_names)])
                 else:
@@ -192,11 +193,20 @@ def _empty(schema: TableSchema) -> pa.Table:
 
 
 def _change(rows: pa.Table, changes: tuple[SchemaChange, ...], after: TableSchema) -> pa.Table:
+    for change in changes:
+        if isinstance(change, DeleteRows) and change.predicate is not None:
+            _refuse_undated(rows, change.predicate)
     rows = evolve_rows(rows, changes, after)
     for change in changes:
         if isinstance(change, DeleteRows):
             rows = rows.slice(0, 0) if change.predicate is None else _where_not(rows, change.predicate)
     return rows.select([*(column.name for column in after.stored), COMMIT_TS])
+
+
+def _refuse_undated(rows: pa.Table, predicate: Predicate) -> None:
+    missing = undated(predicate)
+    if missing is not None and _where(rows, missing).num_rows:
+        raise undated_rows("", predicate)
 
 
 def _frame(rows: pa.Table) -> pl.DataFrame:

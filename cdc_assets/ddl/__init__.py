@@ -17,7 +17,7 @@ from cdc_assets.ddl.defaults import given_defaults
 from cdc_assets.ddl.evolve import evolve, follow
 from cdc_assets.ddl.kinds import kinds
 from cdc_assets.ddl.partitions import exchange_predicate, partition_predicate
-from cdc_assets.ddl.predicate import polars_expr, spark_sql
+from cdc_assets.ddl.predicate import polars_expr, spark_sql, undated, undated_rows
 from cdc_assets.ddl.schema import create, created, key_of
 from cdc_assets.ddl.statement import (
     Alter,
@@ -70,4 +70,6 @@ __all__ = [
     "rename_pairs",
     "spark_sql",
     "statement",
+    "undated",
+    "undated_rows",
 ]

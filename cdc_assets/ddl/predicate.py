@@ -5,21 +5,53 @@ Integers are computed wide enough for every intermediate result that MySQL accep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
+from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema_changes import Predicate
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["polars_expr", "spark_sql"]
+__all__ = ["polars_expr", "spark_sql", "undated", "undated_rows"]
 
 _DAY_0 = 719528
 _COMPARISONS = ("<", ">=", "=")
 _PARTS = ("year", "quarter", "month", "day", "dayofweek", "dayofyear", "weekday", "hour", "minute", "second")
 """Functions of 32 bits in Spark."""
+
+
+# --- rows that it cannot tell -----------------------------------------------------------------------------------------
+
+
+def undated(predicate: Predicate) -> Predicate | None:
+    """Return the condition for rows without a value in a DATE or DATETIME that the condition uses; None without any.
+
+    The lake keeps a partial date (2020-00-00) as NULL, and TiDB has it in the partition of its year. A TIMESTAMP can
+    only be zero, which is where NULL is.
+    """
+    found = tuple(Predicate("is_null", (column,)) for column in dict.fromkeys(_dates(predicate)))
+    return None if not found else found[0] if len(found) == 1 else Predicate("or", found)
+
+
+def _dates(node: Predicate) -> Iterator[Predicate]:
+    if node.op == "column" and node.type in ("date", "datetime"):
+        yield node
+    for arg in node.args:
+        yield from _dates(arg)
+
+
+def undated_rows(table: str, predicate: Predicate) -> TableHeld:
+    """Return the error for a partition whose rows cannot be told, because such rows are there."""
+    names = ", ".join(dict.fromkeys(f'"{column.value}"' for column in _dates(predicate)))
+    return TableHeld(
+        f"{table}: rows have no value in {names}, by which the table is partitioned. Each may be a partial date in the "
+        "source, which is NULL in the lake, so whether it is in the partition that the DDL names is not known. Rebuild "
+        "the table from here.",
+        table=table,
+    )
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------------

@@ -233,12 +233,15 @@ def carried(changes: pa.Table, step: ChangeTable) -> pa.Table:
 
 
 def _deleted(changes: pa.Table, change: DeleteRows) -> pa.Table:
-    from cdc_assets.ddl import polars_expr
+    from cdc_assets.ddl import polars_expr, undated, undated_rows
 
     gone = pa.repeat(pa.scalar(True), changes.num_rows)
     if change.predicate is not None:
         frame = pl.from_arrow(changes)
         assert isinstance(frame, pl.DataFrame)
+        missing = undated(change.predicate)
+        if missing is not None and not frame.filter(polars_expr(missing)).is_empty():
+            raise undated_rows("quarantined records", change.predicate)
         chosen = frame.select(polars_expr(change.predicate).fill_null(value=False).alias("gone"))
         gone = chosen.get_column("gone").to_arrow()
     ops = pc.if_else(gone, pa.scalar(int(Op.DELETE), pa.int8()), changes.column(OP))

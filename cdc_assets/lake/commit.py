@@ -13,7 +13,7 @@ that nothing refers to, which expires as others do.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -265,6 +265,16 @@ def sql_condition(target: Target, predicate: Predicate) -> str:
 
     columns = target.table.schema().columns()
     return str(spark_sql(predicate, {one.name() for one in columns if one.type().toString() == "int"}))
+
+
+def refuse_undated(rows: DataFrame, predicates: Iterable[Predicate], table: str) -> None:
+    """Raise TableHeld when a row has no value in a date that one of the conditions uses."""
+    from cdc_assets.ddl import spark_sql, undated, undated_rows
+
+    for predicate in predicates:
+        missing = undated(predicate)
+        if missing is not None and rows.where(spark_sql(missing)).head() is not None:
+            raise undated_rows(table, predicate)
 
 
 def delete_where(target: Target, predicates: Sequence[Predicate]) -> None:

@@ -25,7 +25,7 @@ from pyspark.sql import functions as sql
 from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.lake.commit import Target, delete_where, publish, refuse_moved, sql_condition
+from cdc_assets.lake.commit import Target, delete_where, publish, refuse_moved, refuse_undated, sql_condition
 from cdc_assets.lake.names import OWN, Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.state import CHANGEFEED, IDENTITY, KEY, NAME, Label
@@ -147,6 +147,8 @@ def change(target: Target, step: ChangeTable, label: Label) -> None:
     gone = [one.predicate for one in step.changes if isinstance(one, DeleteRows)]
     some = [predicate for predicate in gone if predicate is not None]
     all_rows = len(some) < len(gone)
+    if some and not all_rows and not target.empty:
+        refuse_undated(_rows(target), some, str(step.life))
     if needs_rewrite(step) or _cuts_values(target, step):
         _rewrite(target, step, label)
         return

@@ -26,7 +26,7 @@ from cdc_assets.errors import BadSettings, CdcError, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.history.releases import Release, Releases
 from cdc_assets.lake import quarantine, schema
-from cdc_assets.lake.commit import Target, exchange, overwrite, publish, sql_condition, target
+from cdc_assets.lake.commit import Target, exchange, overwrite, publish, refuse_undated, sql_condition, target
 from cdc_assets.lake.names import OWN, Identifier, format_identity, format_name, location
 from cdc_assets.lake.spark.session import Sessions, StepSession, quoted, races
 from cdc_assets.lake.staging import stage
@@ -243,6 +243,8 @@ class Lake:
         theirs = self.state.snapshot_below(other, step.at)
         name = work.session.name(other.identifier)
         rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)
+        split = work.session.spark.read.table(work.target.name) if step.partitioned else rows
+        refuse_undated(split, [step.predicate], str(step.life))
         if step.partitioned:
             publish(work.target, label, rows=lambda: exchange(work.target, rows, step.schema, step.predicate))
             return

@@ -82,6 +82,8 @@ message.
 - Held: TIME to DATE, DATETIME or TIMESTAMP (the day on which the DDL ran), NULL to TIMESTAMP NOT NULL (the time at
   which it ran), a local time that the zone's clock skipped, members of ENUM and SET that no file tells, texts that are
   a date in a form with a zone or in other rare forms, and changes of type that TiDB does not have.
+- Held: DROP, TRUNCATE and EXCHANGE PARTITION by a DATE or DATETIME column while rows have no value in it. It may be a
+  partial date, which is NULL in the lake and belongs to a partition that the lake cannot tell.
 """
 
 

@@ -18,9 +18,10 @@ __all__ = ["ColumnFidelity", "column_fidelity", "fidelity_report", "guesses"]
 def column_fidelity(
     schema: TableSchema, ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]] = ()
 ) -> tuple[ColumnFidelity, ...]:
-    """Return what the lake keeps of each column after DDL (`guesses`); none for a table with a type that is not known."""
-    from cdc_assets.types.mysql_types import Grade
+    """Return what the lake keeps of each column after DDL; none for a table with a type that is not known.
 
+    `ddl` are the versions with their changes, in order.
+    """
     try:
         rows = fidelity_report(schema, {})
     except MalformedData:

@@ -69,6 +69,22 @@ def test_null_is_in_the_lowest_range_and_bounds_belong_to_the_next() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("definition", "named"),
+    [
+        ("RANGE (YEAR(`d`)) (PARTITION `p0` VALUES LESS THAN (2020))", ["d"]),
+        ("RANGE COLUMNS (`d`) (PARTITION `p0` VALUES LESS THAN ('2020-01-01'))", ["d"]),
+        ("HASH (MONTH(`dt`)) PARTITIONS 4", ["dt"]),
+        ("RANGE (UNIX_TIMESTAMP(`ts`)) (PARTITION `p0` VALUES LESS THAN (1577836800))", []),
+        ("RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (9))", []),
+    ],
+)
+def test_rows_without_a_date_are_in_no_partition_that_is_known(definition: str, named: list[str]) -> None:
+    schema = table(definition)
+    missing = ddl.undated(ddl.partition_predicate(schema.partitioning, ("p0",), schema))
+    assert [node.args[0].value for node in ([missing] if missing else [])] == named
+
+
 def altered(schema: TableSchema, clause: str) -> tuple[TableSchema, object]:
     after, changes = ddl.evolve(schema, file(f"ALTER TABLE `t` {clause}", 61), None)
     return after, changes

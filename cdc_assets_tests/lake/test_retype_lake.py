@@ -1,17 +1,20 @@
-"""Type changes on real Spark: the values of the Arrow path, and what holds a table."""
+"""Type changes and partitions of dates on real Spark: the values of the Arrow path, and what holds a table."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
+from cdc_assets import ddl
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.errors import TableHeld
 from cdc_assets.lake import Lake
 from cdc_assets.model.progress import Phase, Progress
-from cdc_assets.model.schema import TableSchema
-from cdc_assets.model.schema_changes import RetypeColumn
+from cdc_assets.model.schema import Column, Partition, Partitioning, TableId, TableSchema
+from cdc_assets.model.schema_changes import DeleteRows, RetypeColumn
+from cdc_assets.model.steps import ExchangePartition
 from cdc_assets_tests.lake.test_tables import ID, ORDERS, Source
 from cdc_assets_tests.types.test_conversions import col
 
@@ -78,3 +81,34 @@ def test_a_narrower_type_that_fits_is_no_rewrite(lake: Lake) -> None:
     result = orders.change(210, after, *turned)
     assert orders.rows() == [(1, "abc", -128), (2, None, None)]
     assert not any("REPLACE" in statement for statement in result.statements)
+
+
+# --- partitions of dates ----------------------------------------------------------------------------------------------
+
+DAY = Column("d", "DATE")
+PARTS = Partitioning(
+    "RANGE", ("year(`d`)",), (Partition("p0", ("2020",)), Partition("p1", ("2021",)), Partition("p2", (None,)))
+)
+DATED = TableSchema((ID, DAY), ("id",), (), PARTS)
+
+
+def test_a_partition_goes_where_every_row_has_its_date(lake: Lake) -> None:
+    orders = Source(lake, schema=DATED)
+    orders.apply(200, [("I", 110, 1, "2019-12-31"), ("I", 110, 2, "2020-01-01")])
+    orders.change(210, DATED, DeleteRows(ddl.partition_predicate(PARTS, ("p0",), DATED)))
+    assert orders.rows() == [(2, date(2020, 1, 1))]
+
+
+def test_a_partition_is_held_while_a_row_may_be_of_a_partial_date(lake: Lake) -> None:
+    parted, plain = Source(lake, schema=DATED), Source(lake, TableId("shop", "archive"), DATED)
+    parted.apply(200, [("I", 110, 1, "2020-00-00"), ("I", 110, 2, "2019-01-01")])
+    plain.apply(200, [("I", 110, 7, "2019-06-01")])
+    gone = ddl.partition_predicate(PARTS, ("p0",), DATED)
+    for one, other, split in ((parted, plain, True), (plain, parted, False)):
+        with pytest.raises(TableHeld, match="partial date"):
+            lake.run(ExchangePartition(one.life, other.life, 300, gone, split, DATED))
+    with pytest.raises(TableHeld, match="partial date"):
+        parted.change(210, DATED, DeleteRows(gone))
+    assert parted.rows() == [(1, None), (2, date(2019, 1, 1))]
+    parted.change(210, DATED, DeleteRows(None))
+    assert parted.rows() == []
