@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 import dagster as dg
 
@@ -11,6 +12,11 @@ from cdc_assets.defs import build_defs
 from cdc_assets.settings.config import CONFIG_VARIABLE, load
 
 __all__ = ["defs"]
+
+
+for _kind in (dg.PreviewWarning, dg.BetaWarning, dg.SupersessionWarning):
+    # What is new in Dagster is for who writes this code, not for who runs it; versions are pinned.
+    warnings.simplefilter("ignore", _kind)
 
 
 @dg.definitions

@@ -208,6 +208,9 @@ def run_ui(directory: str, port: int) -> int:
 
     command = [
         sys.executable,
+        # The command that Dagster names instead is in a package of its own, which nothing else here needs.
+        "-W",
+        "ignore:Function `dev_command` is superseded",
         "-m",
         "dagster",
         "dev",

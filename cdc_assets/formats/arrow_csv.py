@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from cdc_assets.model.wording import counted
+
 __all__ = ["MOST_BYTES", "Plain", "Rows", "Undo", "is_sound", "numbered", "one_by_one", "read_plain", "undone"]
 
 MOST_BYTES = (1 << 31) - 1
@@ -145,7 +147,7 @@ def one_by_one(
         try:
             row = cut(record)
             if len(row) != len(names):
-                raise ValueError(f"{len(row)} field{'s' * (len(row) != 1)} where {len(names)} are expected")
+                raise ValueError(f"{counted(len(row), 'field')} where {len(names)} are expected")
         except ValueError as error:
             broken.append((number, str(error)))
             continue

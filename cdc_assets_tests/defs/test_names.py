@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -112,6 +115,26 @@ def test_a_table_that_dagster_refuses_leaves_out_its_own_definitions_only(
     assert {tuple(key.path) for key in keys if key.path[0] == "lake"} == {("lake", "s", "one")}
     assert "s.two" in caplog.text
     assert "no name, says Dagster" in caplog.text
+
+
+def test_the_code_location_loads_without_a_warning(tmp_path: Path) -> None:
+    """Of tables with lag targets and odd names, as the webserver loads it."""
+    feed, lake = LittleFeed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
+    told(lake, "little", ODD)
+    settings = tmp_path / "changefeeds.yaml"
+    settings.write_text(
+        f'lake: {{warehouse: lake}}\nchangefeeds:\n  - name: little\n    sink_uri: "file://{feed.bucket}?protocol=csv"\n'
+        f"    changefeed_config: {feed.toml}\n    lag_target_seconds: 60\n"
+    )
+    code = "from cdc_assets.definitions import defs\ndefs().get_repository_def().load_all_definitions()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "CDC_ASSETS_CONFIG": str(settings)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
 
 
 # --- two changefeeds --------------------------------------------------------------------------------------------------
