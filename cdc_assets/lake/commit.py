@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Target",
+    "columns_of",
     "delete_where",
     "exchange",
     "key_form",
@@ -90,11 +91,12 @@ def publish(
 
     `rows` writes to the table in the step's session; `files` are data files of the table that are written already, with
     their bytes; `schema` is given the transaction. `mark` stands beside the label on the snapshot, where `rows` is not
-    given.
+    given. The snapshot that is main's afterwards has the columns that the table has then.
     """
     staged = _staged(target, label, rows) if rows is not None else None
     work = target.table.newTransaction()  # reads the table's newest state
     refuse_moved(target, work.table())
+    before = columns_of(work.table()) if staged is not None and schema is not None else []
     work.updateSchema().commit()
     if schema is not None:
         schema(work)
@@ -105,9 +107,15 @@ def publish(
         update.commit()
     if staged is not None:
         work.manageSnapshots().setCurrentSnapshot(staged).commit()
-    else:
+    if staged is None or (before and columns_of(work.table()) != before):
+        # Rows that were written aside have the columns of before, and who reads a table as of a snapshot gets its.
         _mark(target, work, {**label.properties(), **(mark or {})}, files or {}, delete_all)
     work.commitTransaction()
+
+
+def columns_of(table: Any) -> list[tuple[str, str]]:
+    """Return names and types of the columns that Iceberg's `Table` has now."""
+    return [(field.name(), field.type().toString()) for field in table.schema().columns()]
 
 
 def refuse_moved(target: Target, table: Any) -> None:

@@ -297,6 +297,8 @@ class LakeState:
 
         Not by progress: rows through a checkpoint that is the DDL's own TSO come before the DDL.
         """
+        if held.snapshot_id is not None and held.label.ddl < version:
+            return held.snapshot_id
         for snapshot in self.file(held.metadata_location).lineage(across_rewrites=True):
             label = Label.parse(snapshot.summary)
             if label is not None and label.ddl < version:

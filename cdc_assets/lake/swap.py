@@ -19,7 +19,7 @@ from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError
 from pyspark.sql import functions as sql
 
 from cdc_assets.errors import RebuildRefused, TableMoved
-from cdc_assets.lake.commit import Target, overwrite, publish, refuse_moved
+from cdc_assets.lake.commit import Target, columns_of, overwrite, publish, refuse_moved
 from cdc_assets.lake.names import ASIDE, aside_changefeed, format_identity, format_name, location
 from cdc_assets.lake.schema import TABLE_PROPERTIES
 from cdc_assets.lake.spark.session import StepSession, quoted, races
@@ -128,7 +128,7 @@ class Rebuilds:
             source = session.load(theirs.identifier)
             rows = _rows(session, theirs)
             properties = {NAME: format_name(theirs.name), KEY: dict(source.properties()).get(KEY, "[]")}
-            if _columns(source) == _columns(work.target.table):
+            if columns_of(source) == columns_of(work.target.table):
                 session.label({REBUILD: token})
                 told = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"
                 publish(
@@ -218,10 +218,6 @@ class Rebuilds:
 def _rows(session: StepSession, held: Held) -> DataFrame:
     """Read a table as of its newest snapshot now."""
     return session.spark.read.option("versionAsOf", str(held.snapshot_id)).table(session.name(held.identifier))
-
-
-def _columns(table: Any) -> list[tuple[str, str]]:
-    return [(field.name(), field.type().toString()) for field in table.schema().columns()]
 
 
 def _document(transaction: Any, source: Any) -> None:

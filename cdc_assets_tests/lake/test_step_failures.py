@@ -12,7 +12,7 @@ from cdc_assets.lake.commit import Target
 from cdc_assets.lake.state import Label
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.schema_changes import DeleteRows, Predicate, RetypeColumn
+from cdc_assets.model.schema_changes import AddColumn, DeleteRows, Predicate, RetypeColumn
 from cdc_assets.model.steps import ChangeTable, ExchangePartition
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.sources.storage_sink.changefeed import Changefeed
@@ -132,3 +132,19 @@ def test_a_table_whose_rows_were_all_deleted_takes_rows_again(lake: Lake) -> Non
     orders.apply(500, [("I", 460, 2, "e")])
     assert orders.rows() == [(2, "e")]
     assert lake.row_count(ORDERS) == 1
+
+
+def test_a_ddl_that_deletes_some_rows_and_adds_a_column_leaves_a_snapshot_with_that_column(lake: Lake) -> None:
+    orders, other = Source(lake), Source(lake, TableId("shop", "other"))
+    orders.apply(200, [("I", 110, 1, "7"), ("I", 111, 2, "8")])
+    more = Column("more", "INT")
+    wide = TableSchema((ID, NOTE, more), ("id",))
+    orders.change(210, wide, AddColumn(more, "5"), DeleteRows(compared("<", 2, "id")))
+    assert orders.rows() == [(2, "8", 5)]
+    assert lake.row_count(ORDERS) == 1
+    other.change(215, wide, AddColumn(more))
+    lake.run(ExchangePartition(other.life, orders.life, 220, compared("<", 9, "id"), True, wide))
+    assert other.rows() == [(2, "8", 5)]
+    number = Column("note", "INT")
+    orders.change(230, TableSchema((ID, number, more), ("id",)), RetypeColumn(NOTE, number))
+    assert orders.rows() == [(2, 8, 5)]

@@ -238,6 +238,16 @@ def test_progress_outlives_every_labelled_snapshot_once_it_was_maintained(lake: 
     assert lake.applied()[orders.life].progress == Progress(900, Phase.ROWS)
 
 
+def test_a_table_whose_labels_were_all_expired_still_exchanges_its_rows(lake: Lake) -> None:
+    orders, archive = busy(lake), Source(lake, TableId("shop", "archive"))
+    rows = orders.rows()
+    tended(lake)
+    expire_all(lake, orders)
+    step = ExchangePartition(archive.life, orders.life, 900, _id_below(10_000_000), True, archive.schema)
+    lake.run(step)
+    assert archive.rows() == rows
+
+
 def test_a_newer_label_wins_over_what_maintenance_wrote_down(lake: Lake) -> None:
     orders = busy(lake)
     tended(lake)
