@@ -31,9 +31,10 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.tso import Tso
 from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets_tests.changefeed import sink_options
 
 __all__ = [
     "Allowed",
@@ -186,7 +187,7 @@ class Config:
     @property
     def options(self) -> SinkOptions:
         """How the rows and paths are written."""
-        return self.settings().sink_options
+        return sink_options(self.settings())
 
     @functools.cached_property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
@@ -220,7 +221,7 @@ class Config:
             "tz": self.recorded_options.get("timezone", "UTC"),
         }
         settings = ChangefeedSettings(**{**plain, **given})
-        if settings.sink_options.has_commit_ts or "accept_unordered" in given:
+        if settings.source_options.wire.has_commit_ts or "accept_unordered" in given:
             return settings
         return ChangefeedSettings(**{**plain, **given, "accept_unordered": True})
 

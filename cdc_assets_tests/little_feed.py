@@ -13,7 +13,7 @@ from typing import Any
 
 from cdc_assets.model.tso import Tso
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import schema_checksum
+from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 
 __all__ = ["FIRST", "LittleFeed"]
 

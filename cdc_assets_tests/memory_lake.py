@@ -17,14 +17,13 @@ from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, re
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, read_window
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.formats import COMMIT_TS, OP
+from cdc_assets.formats import COMMIT_TS, OP, SplitReader
 from cdc_assets.history.releases import Release, Releases
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, SchemaChange
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
@@ -37,7 +36,6 @@ from cdc_assets.model.steps import (
     Step,
 )
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.storage_sink.changefeed import Opener
 from cdc_assets.types.collations import is_plain, normal_form
 from cdc_assets.types.mysql_types import arrow_type
 
@@ -98,8 +96,8 @@ class MemoryLake:
                 raise TypeError(step)
         return StepResult()
 
-    def stage(self, step: ApplyRows, options: SinkOptions, opener: Opener, quarantine: bool = False) -> Window:
-        return read_window(step, options, opener.read, quarantine=quarantine)
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Window:
+        return read_window(step, reader, quarantine=quarantine)
 
     def quarantine(self, step: ApplyRows, staged: Window, run: str) -> None:
         for row in rejects_table(staged.rejects, step).to_pylist():
@@ -120,12 +118,11 @@ class MemoryLake:
     def quarantined_counts(self) -> Mapping[Life, int]:
         return Counter(row.life for row in self.quarantined())
 
-    def replay(self, replay: Replay, options: SinkOptions, opener: Opener) -> Found:
-        found = find_keys(replay, options, opener.read)
+    def replay(self, replay: Replay, reader: SplitReader) -> Found:
+        found = find_keys(replay, reader)
         table, frame = self.tables[replay.frame.life], replay.frame
         windows = [
-            read_replay(dataclasses.replace(replay, keys=found.keys), options, opener.read, task)
-            for task in replay_tasks(replay)
+            read_replay(dataclasses.replace(replay, keys=found.keys), reader, task) for task in replay_tasks(replay)
         ]
         changes = pa.concat_tables([window.changes for window in windows])
         if frame.schema.key:

@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdc_assets.errors import MetadataMissing
+from cdc_assets.io.storage import Opener
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed, Opener
+from cdc_assets.sources import KnownFiles
+from cdc_assets.sources.storage_sink.source import Changefeed
+from cdc_assets_tests.changefeed import sink_options
 from cdc_assets_tests.mutations import Mutant, State
 from cdc_assets_tests.replay import compare
 
@@ -33,15 +36,15 @@ class _Reader(Changefeed):
     """Lists, and then files go."""
 
     def __init__(self, settings: ChangefeedSettings, state: State) -> None:
-        super().__init__(settings)
+        super().__init__(sink_options(settings), settings.storage())
         self.state = state
         plain = self.opener
         self.opener = _Eye(
             plain.protocol, plain.prefix, plain.uri, plain.options, pauses=(0.0, 0.0), torn=dict(state.torn)
         )
 
-    def listing(self) -> Listing:
-        listing = super().listing()
+    def listing(self, known: KnownFiles | None = None) -> Listing:
+        listing = super().listing(known)
         for path in self.state.gone:
             (self.state.bucket / path).unlink(missing_ok=True)
         return listing

@@ -26,7 +26,8 @@ from pathlib import Path
 
 from cdc_assets.history.history import read_history
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.storage_sink.changefeed import parse_data_path, parse_schema_file, parse_schema_path
+from cdc_assets.sources.storage_sink.paths import parse_data_path, parse_schema_path
+from cdc_assets.sources.storage_sink.schema_file import parse_schema_file
 from cdc_assets_tests.cases import Checkpoint, Config
 from cdc_assets_tests.records import Record, records
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.tso import Tso
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 
 __all__ = ["Record", "records"]
 

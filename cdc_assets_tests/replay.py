@@ -14,8 +14,9 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets.sources.storage_sink.source import Changefeed
 from cdc_assets_tests.cases import Checkpoint, Config, differences, expected_tables
+from cdc_assets_tests.changefeed import sink_options
 
 __all__ = ["compare", "replay"]
 
@@ -32,10 +33,10 @@ class _AsOf(Changefeed):
     """A bucket whose `metadata` is older than its files, as it is whenever rows are ahead of the checkpoint."""
 
     def __init__(self, settings: ChangefeedSettings, checkpoint: Tso) -> None:
-        super().__init__(settings)
+        super().__init__(sink_options(settings), settings.storage())
         self.checkpoint = checkpoint
 
-    def read_checkpoint(self) -> Tso:
+    def fence(self) -> Tso:
         return self.checkpoint
 
 

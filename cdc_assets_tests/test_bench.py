@@ -20,7 +20,6 @@ from cdc_assets.cli import commands
 from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.bench import contenders, scenarios
 from cdc_assets_tests.bench.__main__ import line, measure
 from cdc_assets_tests.bench.feeds import Feed, _operations, _transactions
@@ -50,7 +49,7 @@ def test_a_generated_feed_is_applied_without_a_finding_to_what_duckdb_reads(
     tmp_path: Path, protocol: str, columns: int
 ) -> None:
     feed, lake = grown(tmp_path / "one", protocol, columns), MemoryLake()
-    outcome = Pipeline(feed.settings, Changefeed(feed.settings), lake, Ledger("sqlite://")).apply()
+    outcome = Pipeline(feed.settings, feed.settings.open_source(), lake, Ledger("sqlite://")).apply()
     assert (outcome.complete, outcome.findings, outcome.problems) == (True, (), {})
     (table,) = lake.tables.values()
     assert (table.schema.key, len(table.schema.columns)) == (("id",), columns)
@@ -66,9 +65,9 @@ def test_the_same_seed_makes_the_same_files(tmp_path: Path) -> None:
 def test_each_append_is_above_the_checkpoint_before_it(tmp_path: Path) -> None:
     feed = Feed(tmp_path, tables=2).create()
     checkpoints = [feed.append(7, 3), feed.append(1, 3, tables=[1]), feed.append(7, 3)]
-    reader = Changefeed(feed.settings)
+    reader = feed.settings.open_source()
     assert checkpoints == sorted(set(checkpoints))
-    assert reader.read_checkpoint() == checkpoints[-1]
+    assert reader.fence() == checkpoints[-1]
     ((_, first), *_), _ = [[(p, p.read_text()) for p in feed.files(table)] for table in (0, 1)]
     assert max(int(record.split(",")[3]) for record in first.splitlines()) <= checkpoints[0]
 
@@ -106,7 +105,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLake]:
             lakes.setdefault(lake.warehouse, MemoryLake()),
             ledgers.setdefault(lake.warehouse, Ledger("sqlite://")),
         )
-        yield Pipeline(settings, Changefeed(settings), held, ledger)
+        yield Pipeline(settings, settings.open_source(), held, ledger)
 
     def applied(feed: Feed, lake: Path) -> Cost:
         with opened(feed.settings, LakeSettings.from_warehouse(lake)) as work:

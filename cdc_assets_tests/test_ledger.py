@@ -17,7 +17,6 @@ from cdc_assets.ledger import UNREAD, FileEntry, Ledger, TableState
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.operations.opening import open_ledger
@@ -26,6 +25,9 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.preflight.files import file_findings, unread_files
 from cdc_assets.settings.config import LakeSettings
+from cdc_assets.sources import KnownFiles
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.source import Changefeed
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.mutant_reader import play
@@ -181,6 +183,9 @@ def listing(*numbers: int, size: int = 9) -> Listing:
     return Listing(100, (), files)
 
 
+SOURCE = Changefeed(SinkOptions(), {})
+
+
 def entry(number: int, last: int | None = 50, rows: int = 3, size: int = 9) -> FileEntry:
     return FileEntry(path_of(number), str(LIFE), size, "e", rows, last, last, "", None, 0.0)
 
@@ -188,13 +193,13 @@ def entry(number: int, last: int | None = 50, rows: int = 3, size: int = 9) -> F
 @given(st.sets(st.integers(1, 30), min_size=1))
 def test_exactly_the_numbers_between_files_are_missed(numbers: set[int]) -> None:
     missing = set(range(min(numbers), max(numbers))) - numbers
-    told = file_findings(listing(*numbers), [], {})
+    told = file_findings(SOURCE, listing(*numbers), [], {})
     assert len(told) == len({n for n in missing if n - 1 not in missing})
-    assert file_findings(listing(*numbers), [entry(n) for n in missing], APPLIED) == ()
+    assert file_findings(SOURCE, listing(*numbers), [entry(n) for n in missing], APPLIED) == ()
 
 
 def test_a_changed_file_is_told_with_both_sizes() -> None:
-    (told,) = file_findings(listing(1, size=12), [entry(1)], APPLIED)
+    (told,) = file_findings(SOURCE, listing(1, size=12), [entry(1)], APPLIED)
     assert path_of(1) in told.sentence
     assert "9 bytes" in told.sentence
     assert "12" in told.sentence
@@ -202,19 +207,19 @@ def test_a_changed_file_is_told_with_both_sizes() -> None:
 
 @pytest.mark.parametrize(("last", "count"), [(50, 0), (100, 0), (101, 1), (None, 0)])
 def test_a_file_that_is_gone_matters_when_it_held_rows_above_the_applied_ones(last: int | None, count: int) -> None:
-    assert len(file_findings(listing(2), [entry(1, last)], APPLIED)) == count
+    assert len(file_findings(SOURCE, listing(2), [entry(1, last)], APPLIED)) == count
 
 
 def test_a_file_that_vanished_unread_is_told_and_stops_its_version() -> None:
     lost = entry(1, None, UNREAD)
-    assert len(file_findings(listing(2), [lost], APPLIED)) == 1
+    assert len(file_findings(SOURCE, listing(2), [lost], APPLIED)) == 1
     schema = SchemaFile("db/t/meta/schema_5_0000000001.json", "db/t", TableId("db", "t"), 5, "", 0, ())
     without = replace(listing(2), schema_files=(schema,))
-    ((root, version, why),) = unread_files(without, SinkOptions(), [lost])
+    ((root, version, why),) = unread_files(SOURCE, without, [lost])
     assert (root, version) == ("db/t", 5)
     assert "not known" in why
     there = replace(listing(1, 2), schema_files=(schema,))
-    assert list(unread_files(there, SinkOptions(), [lost])) == []
+    assert list(unread_files(SOURCE, there, [lost])) == []
 
 
 # --- files that go ----------------------------------------------------------------------------------------------------
@@ -233,14 +238,14 @@ def newest(bucket: Path, root: str) -> Path:
 def apply_losing(path: Path, config: Config, bucket: Path, lake: MemoryLake, ledger: Ledger) -> Outcome:
     """Apply while a file goes between listing and reading."""
     one = pipeline(config, bucket, lake, ledger)
-    plain = one.feed.listing
+    plain = one.source.listing
 
-    def listing() -> Listing:
-        found = plain()
+    def listing(known: KnownFiles | None = None) -> Listing:
+        found = plain(known)
         path.unlink(missing_ok=True)
         return found
 
-    one.feed.listing = listing  # type: ignore[method-assign]
+    one.source.listing = listing  # type: ignore[method-assign]
     return one.apply()
 
 

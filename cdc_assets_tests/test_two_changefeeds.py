@@ -15,7 +15,6 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -28,7 +27,7 @@ class Feed(LittleFeed):
         super().__init__(directory / name)
         self.lake = lake
         settings = self.settings(name)
-        self.pipeline = Pipeline(settings, Changefeed(settings), lake, Ledger("sqlite://"))
+        self.pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
         for table in tables:
             self.create(f"s.{table}")
             self.rows(f"s.{table}", FIRST, [("I", FIRST + 1, 1, name)])

@@ -26,16 +26,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding.window import read_window
-from cdc_assets.formats import MESSAGE_FORMATS, Decoded
+from cdc_assets.formats import MESSAGE_FORMATS, Decoded, UniformReader, Wire
+from cdc_assets.formats.csv.options import CsvOptions
+from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind
 from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import plan
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.cases import Allowed, Case, Config, archives
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -86,10 +86,10 @@ class Topic:
         return told
 
     @property
-    def options(self) -> SinkOptions:
+    def options(self) -> MessageOptions:
         """How the messages are written."""
         compatible = bool(self.recorded["content_compatible"])
-        return SinkOptions(
+        return MessageOptions(
             protocol=self.recorded["protocol"],
             enable_tidb_extension=bool(self.recorded["enable_tidb_extension"]),
             content_compatible=compatible,
@@ -137,7 +137,7 @@ class Topic:
 
     @functools.cached_property
     def _listing_and_rows(self) -> tuple[Listing, dict[str, pa.RecordBatch]]:
-        listing = Changefeed(self._config.settings()).listing()
+        listing = self._config.settings().open_source().listing()
         files: list[DataFile] = []
         rows: dict[str, pa.RecordBatch] = {}
         for table, lines in _by_table(self.spoken).items():
@@ -163,19 +163,20 @@ class Topic:
         found = [(at, schema) for (_, at), (name, schema) in history.decoding.items() if name == table]
         return max(found, key=lambda one: one[0])[1]
 
-    def decode(self, data: bytes, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> Decoded:
-        """Decode a data file of `listing`, as `Decoder`."""
-        found: Decoded = self.format.decode(self.rows[path], path, table, schema, options)
+    def decode(self, wire: Wire, data: bytes, path: str, table: TableId, schema: TableSchema) -> Decoded:
+        """Decode a data file of `listing`, in place of `formats.decode`."""
+        found: Decoded = self.format.decode(self.rows[path], path, table, schema, self.options)
         return found
 
     def replay(self, through: Tso | None = None) -> MemoryLake:
         """Apply the case's DDL and the topic's rows; fails for a row event that does not fit."""
         lake = MemoryLake()
         listing = replace(self.listing, checkpoint=through or self._config.checkpoints[-1].ts)
-        with patch("cdc_assets.decoding.window.decoder", lambda _: self.decode):
+        reader = UniformReader(CsvOptions(), lambda _: b"")
+        with patch("cdc_assets.decoding.window.decode", self.decode):
             for step in plan(listing, {}).steps:
                 if isinstance(step, ApplyRows):
-                    window = read_window(step, self.options, lambda _: b"")
+                    window = read_window(step, reader)
                     assert window.report.reject_count == 0, window.report.rejects
                     lake.commit(step, window)
                 else:

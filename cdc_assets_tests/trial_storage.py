@@ -13,8 +13,10 @@ from typing import Any, ClassVar
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from cdc_assets.io.storage import Opener
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed, Opener
+from cdc_assets.sources.storage_sink.source import Changefeed
+from cdc_assets_tests.changefeed import open_changefeed
 
 __all__ = ["SECRET", "TrialStorage"]
 
@@ -42,7 +44,7 @@ class TrialStorage(LocalFileSystem):  # type: ignore[misc]  # fsspec ships no ty
     @classmethod
     def changefeed(cls, settings: ChangefeedSettings, attempts: int = 4) -> Changefeed:
         """Open a changefeed of local files through this storage."""
-        feed = Changefeed(settings)
+        feed = open_changefeed(settings)
         cls.prefix = feed.opener.prefix
         feed.opener = Opener("trial", cls.prefix, "s3://bucket/feed", {"secret": SECRET}, (0.0,) * (attempts - 1))
         return feed

@@ -10,15 +10,12 @@ from below it on, and by a whole record there that the cut one may be the beginn
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow.compute as pc
 
-from cdc_assets.formats import COMMIT_TS, LINE, Decoded, record_reader
+from cdc_assets.formats import COMMIT_TS, LINE, Decoded, SplitReader, raw_records, record_beginning, record_identity
 from cdc_assets.model.reports import Reject
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 
@@ -36,23 +33,23 @@ def is_delivered_again(
     data: bytes,
     decoded: Decoded,
     step: ApplyRows,
-    options: SinkOptions,
-    read: Callable[[str], bytes],
+    reader: SplitReader,
 ) -> bool:
     """Tell whether later files repeat the feed from before the record that was cut off.
 
-    `data` and `decoded` are the file at `position` of the step, `read` returns the bytes of another. False where there
+    `data` and `decoded` are the file at `position` of the step. False where there
     is no whole record to go by, and without commit-ts: rows may be alike then.
     """
     line = _witness(decoded, step)
     if line is None:
         return False
-    records = record_reader(options.protocol)
-    is_copy, begun = _says(records(data, {line}, options)[line], options), _beginning(tail.raw, options)
+    wire = reader.wire(step.files[position].path)
+    witness, begun = raw_records(wire, data, {line})[line], record_beginning(wire, tail.raw)
+    start, identity = record_beginning(wire, witness), record_identity(wire, witness)
     proven = continued = False
     for file in _later(position, step):
-        for record in records(read(file.path), None, options).values():
-            if not proven and is_copy(record):
+        for record in raw_records(wire, reader.read(file.path), None).values():
+            if not proven and record.startswith(start) and record_identity(wire, record) == identity:
                 proven = True
             else:
                 continued = continued or record.startswith(begun)
@@ -90,23 +87,3 @@ def _later(position: int, step: ApplyRows) -> Iterator[DataFile]:
             later = not file.modified or not mine.modified or file.modified >= mine.modified
         if later:
             yield file
-
-
-def _beginning(raw: bytes, options: SinkOptions) -> bytes:
-    """Return what a record has in common with its copies from the start: of JSON, what comes before the time of day."""
-    return raw.partition(b',"ts":')[0] if options.protocol == "canal-json" else raw
-
-
-def _says(raw: bytes, options: SinkOptions) -> Callable[[bytes], bool]:
-    """Return what tells copies of a record: of JSON, times of writing and the order of members differ in each."""
-    if options.protocol != "canal-json":
-        return raw.__eq__
-    begun, members = _beginning(raw, options), _members(raw)
-    return lambda other: _beginning(other, options) == begun and _members(other) == members
-
-
-def _members(raw: bytes) -> Any:
-    try:
-        return {**json.loads(raw), "ts": None}
-    except (ValueError, TypeError, RecursionError):
-        return raw

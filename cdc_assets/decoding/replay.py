@@ -9,7 +9,7 @@ lake's row of such a key may be one that the source no longer has, or be missing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -20,11 +20,10 @@ from cdc_assets.decoding.dedupe import COUNT, FILE, reduce_changes
 from cdc_assets.decoding.dispatchers import writers
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, decode_window, rejected
-from cdc_assets.formats import LINE, OP, Op
+from cdc_assets.formats import LINE, OP, Op, SplitReader
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Rekey
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.steps import ApplyRows, ChangeTable
 from cdc_assets.types.collations import is_plain, normal_form
 
@@ -32,7 +31,6 @@ __all__ = [
     "MAX_KEYS",
     "REJECTS",
     "Found",
-    "Read",
     "Replay",
     "carried",
     "find_keys",
@@ -43,8 +41,6 @@ __all__ = [
 
 MAX_KEYS = 100_000
 """With more keys than this a replay merges all that it reads, which is as right and no dearer."""
-
-Read = Callable[[str], bytes]
 
 
 REJECTS = pa.schema(
@@ -108,14 +104,14 @@ class Found:
     bad: frozenset[tuple[str, int]] = frozenset()
 
 
-def find_keys(replay: Replay, options: SinkOptions, read: Read) -> Found:
+def find_keys(replay: Replay, reader: SplitReader) -> Found:
     """Read the quarantined records' files again. Raises MalformedData for a file that cannot be trusted at all."""
     bad: set[tuple[str, int]] = set()
     seen: set[tuple[str, int]] = set()
     keys: list[pa.Table] = []
     for place, step in replay.windows:
         share = [position for position, file in enumerate(step.files) if file.path in replay.targets]
-        window = decode_window(step, options, read, share, quarantine=True)
+        window = decode_window(step, reader, share, quarantine=True)
         _refuse_failed(step, window)
         bad.update((r.path, r.line) for r in window.rejects if r.line in replay.targets[r.path])
         changes = window.changes.filter(_targets(window.changes, step, replay.targets))
@@ -134,7 +130,7 @@ def replay_tasks(replay: Replay) -> list[tuple[int, list[int]]]:
     return [(place, list(range(len(step.files)))) for place, step in replay.windows]
 
 
-def read_replay(replay: Replay, options: SinkOptions, read: Read, task: tuple[int, Sequence[int]]) -> Window:
+def read_replay(replay: Replay, reader: SplitReader, task: tuple[int, Sequence[int]]) -> Window:
     """Return one task's share of the changes to be merged, reduced, with the columns of the present schema.
 
     Records that still do not fit are left out. The report fails for a file that cannot be trusted at all.
@@ -142,7 +138,7 @@ def read_replay(replay: Replay, options: SinkOptions, read: Read, task: tuple[in
     place, share = task
     step = replay.steps[place]
     assert isinstance(step, ApplyRows)
-    window = decode_window(step, options, read, share, quarantine=True)
+    window = decode_window(step, reader, share, quarantine=True)
     changes = window.changes
     if not replay.frame.schema.key:
         return Window(_difference(changes, step, replay.targets), window.report)

@@ -9,7 +9,7 @@ The same function serves the lake's tasks, which give it a share of the files, a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,10 +24,9 @@ from cdc_assets.decoding.dispatchers import writers
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.validate import check
 from cdc_assets.errors import CdcError, MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, decoder, record_reader
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, SplitReader, Wire, decode, raw_records
 from cdc_assets.model.reports import FileStats, Reject, Report
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
@@ -62,20 +61,17 @@ class Window:
 
 def read_window(
     step: ApplyRows,
-    options: SinkOptions,
-    read: Callable[[str], bytes],
+    reader: SplitReader,
     share: Iterable[int] | None = None,
     quarantine: bool = False,
 ) -> Window:
     """Decode the step's files (or the `share` of them, by position) and reduce their changes of (lo, hi].
 
-    `read` returns the bytes of a path below the prefix (`Opener.read`).
-
     Rows that do not fit are in the report, and with `quarantine` in `rejects`; a file that cannot be trusted at all is
     one reject. Raises TableHeld for changes that a table without key cannot take.
     """
     started = time.monotonic()
-    found = decode_window(step, options, read, share, quarantine)
+    found = decode_window(step, reader, share, quarantine)
     reduced = found.changes
     if reduced.num_rows:
         reduced = reduce_changes(reduced, step.schema, step.life.born_as, writers(step.files))
@@ -84,8 +80,7 @@ def read_window(
 
 def decode_window(
     step: ApplyRows,
-    options: SinkOptions,
-    read: Callable[[str], bytes],
+    reader: SplitReader,
     share: Iterable[int] | None = None,
     quarantine: bool = False,
 ) -> Window:
@@ -97,9 +92,9 @@ def decode_window(
     rejects: list[Reject] = []
     # A row of a table without key that was kept aside is not there to leave: what it leaves by is kept aside too.
     leaving_too = quarantine and not step.schema.key
-    for found in _read_files(step, range(len(step.files)) if share is None else share, options, read, leaving_too):
+    for found in _read_files(step, range(len(step.files)) if share is None else share, reader, leaving_too):
         position, file = found.position, step.files[found.position]
-        changes, report, tail, kept_aside = _sorted_out(step, found, options, quarantine, deliveries)
+        changes, report, tail, kept_aside = _sorted_out(step, found, reader, quarantine, deliveries)
         reports.append(report)
         rejects.extend(kept_aside)
         if tail is not None:  # what was cut off is no older than the file's last whole record
@@ -108,7 +103,7 @@ def decode_window(
             tail is not None
             and isinstance(found.decoded, Decoded)
             and _may_be_due(tail, step, _intervals(step, step.schemas[file.root, file.version][0]))
-            and not is_delivered_again(tail, position, found.data, found.decoded, step, options, read)
+            and not is_delivered_again(tail, position, found.data, found.decoded, step, reader)
         ):
             reports.append(Report(reject_count=1, rejects=(tail,)))
         if changes.num_rows:
@@ -225,24 +220,17 @@ class _Read:
     sound: bool = False
 
 
-def _read_files(
-    step: ApplyRows,
-    positions: Iterable[int],
-    options: SinkOptions,
-    read: Callable[[str], bytes],
-    leaving_too: bool,
-) -> Iterator[_Read]:
+def _read_files(step: ApplyRows, positions: Iterable[int], reader: SplitReader, leaving_too: bool) -> Iterator[_Read]:
     """Decode files in order. They are checked together: a check costs as much for ten rows as for ten thousand."""
     batch: list[_Read] = []
-    decode = decoder(options.protocol)
     for position in positions:
         file = step.files[position]
         table, schema = step.schemas[file.root, file.version]
-        data = read(file.path)
+        data = reader.read(file.path)
         decoded: Decoded | MalformedData
         try:
             with _concerning(file):
-                decoded = decode(data, file.path, table, schema, options)
+                decoded = decode(reader.wire(file.path), data, file.path, table, schema)
         except MalformedData as error:
             decoded = error
         batch.append(_Read(position, data, decoded))
@@ -291,7 +279,7 @@ def _screened(batch: list[_Read], step: ApplyRows, leaving_too: bool) -> list[_R
 
 
 def _sorted_out(
-    step: ApplyRows, found: _Read, options: SinkOptions, quarantine: bool, deliveries: _Deliveries
+    step: ApplyRows, found: _Read, reader: SplitReader, quarantine: bool, deliveries: _Deliveries
 ) -> tuple[pa.Table, Report, Reject | None, tuple[Reject, ...]]:
     position, data, decoded = found.position, found.data, found.decoded
     file = step.files[position]
@@ -329,7 +317,7 @@ def _sorted_out(
     rejects = tuple(r for r in (*decoded.rejects, *failed) if _due(r, step, intervals))
     extra = max(0, failed_count - len(failed))
     first = rejects[:MAX_REJECTS]
-    kept_aside = _with_raw(rejects, data, options) if quarantine else ()
+    kept_aside = _with_raw(rejects, data, reader.wire(file.path)) if quarantine else ()
     last = pc.max(due.column(COMMIT_TS)).as_py()
     report = Report(
         stats.rows,
@@ -345,11 +333,11 @@ def _sorted_out(
     return rows, report, decoded.tail, kept_aside
 
 
-def _with_raw(rejects: Iterable[Reject], data: bytes, options: SinkOptions) -> tuple[Reject, ...]:
+def _with_raw(rejects: Iterable[Reject], data: bytes, wire: Wire) -> tuple[Reject, ...]:
     """Give the records that a check refused their bytes: decoding has gone past them."""
     rejects = tuple(rejects)
     wanted = {reject.line for reject in rejects if not reject.raw}
-    found = record_reader(options.protocol)(data, wanted, options) if wanted else {}
+    found = raw_records(wire, data, wanted) if wanted else {}
     return tuple(reject if reject.raw else replace(reject, raw=found.get(reject.line, b"")) for reject in rejects)
 
 

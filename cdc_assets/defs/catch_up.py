@@ -145,7 +145,7 @@ def _moves(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, c
             return False
         time.sleep(min(left, source.changefeed.sensor_interval_seconds))
         try:
-            if pipeline.feed.read_checkpoint() > checkpoint:
+            if pipeline.source.fence() > checkpoint:
                 return True
         except Retryable as error:
             context.log.warning(f"{error} All windows so far are applied: this run ends.")

@@ -95,14 +95,18 @@ def build_defs(settings: Settings) -> dg.Definitions:
 
 
 def _bucket_spec(source: Source) -> dg.AssetSpec:
-    changefeed = source.changefeed
-    store = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "az": "azure"}.get(changefeed.location[0], "file")
+    changefeed, options = source.changefeed, source.changefeed.source_options
+    store = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "az": "azure"}.get(options.store, "file")
     return dg.AssetSpec(
         asset_key(changefeed.name, "bucket"),
         group_name=source.group,
-        kinds={"tidb", store, "json" if changefeed.sink_options.protocol == "canal-json" else "csv"},
+        kinds={"tidb", store, options.wire.format},
         owners=list(changefeed.owners),
-        metadata={"dagster/uri": changefeed.uri, "protocol": changefeed.sink_options.protocol, "tz": changefeed.tz},
+        metadata={
+            "dagster/uri": changefeed.uri,
+            "protocol": options.wire.format,
+            "tz": changefeed.tz,
+        },
         description=f"What TiCDC writes to {changefeed.uri}: schema files, data files and the checkpoint. Read only.",
     )
 

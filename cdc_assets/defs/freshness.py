@@ -61,7 +61,7 @@ def _now(source: Source, s3: S3Resource) -> list[Freshness]:
     """How fresh every table with a target is. The bucket is listed only when one looks late by the ledger."""
     now, name = time.time(), source.changefeed.name
     with source.pipeline(s3) as pipeline:
-        checkpoint = pipeline.feed.read_checkpoint()
+        checkpoint = pipeline.source.fence()
         states = pipeline.ledger.states().get(name, ())
         found = _of(source, states, checkpoint, now)
         if all(one.passed for one in found) or all(state.checkpoint == checkpoint for state in states):

@@ -89,7 +89,7 @@ class Source:
 
 def _with_s3(settings: ChangefeedSettings, s3: S3Resource) -> ChangefeedSettings:
     """Credentials of the S3 resource, for what neither the sink URI nor storage_options say."""
-    if settings.location[0] != "s3":
+    if settings.source_options.store != "s3":
         return settings
     client = {"endpoint_url": s3.endpoint_url, "region_name": s3.region_name}
     given: dict[str, Any] = {

@@ -31,7 +31,6 @@ from cdc_assets.planning.partitions import PartitionKey, format_table, life_of, 
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import MARK_SIGNS, Asked, Batch, Due, batches, due, families, kept, rests
 from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 
 __all__ = ["checkpoint_sensor"]
 
@@ -116,7 +115,7 @@ def checkpoint_sensor(
     )
     def sensor(context: dg.SensorEvaluationContext, s3: S3Resource) -> dg.SensorResult | dg.SkipReason:
         try:
-            checkpoint = Changefeed(source.with_credentials(s3)).read_checkpoint()
+            checkpoint = source.with_credentials(s3).open_source().fence()
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
         tick = _Tick(source, context.instance, job.name, Cursor.parse(context.cursor), checkpoint, int(clock()))

@@ -14,12 +14,11 @@ import enum
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,10 +30,17 @@ __all__ = [
     "MESSAGE_FORMATS",
     "OP",
     "Decoded",
-    "Decoder",
     "Op",
-    "decoder",
-    "record_reader",
+    "SplitReader",
+    "UniformReader",
+    "Wire",
+    "decode",
+    "extension",
+    "file_expansion",
+    "raw_records",
+    "record_beginning",
+    "record_identity",
+    "wire_class",
 ]
 
 OP = "_cdc_op"
@@ -68,18 +74,64 @@ class Decoded:
     notes: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
-Decoder = Callable[[bytes, str, TableId, TableSchema, SinkOptions], Decoded]
-"""(bytes of the file, its path for messages, table its rows must name, schema of its version, options) -> changes.
+class Wire(Protocol):
+    """How the bytes of a split were written: the options of one format. Frozen, small and picklable."""
 
-Raises MalformedData where nothing of the file can be trusted: another column count than the schema, another table's
-rows, options that the bytes contradict.
+    format: ClassVar[str]
+    """Name of the format, a key of FORMATS."""
+    commit_ts_option: ClassVar[str]
+    """What to set at the source so that rows carry their commit-ts."""
+
+    @property
+    def has_commit_ts(self) -> bool:
+        """Tell whether rows carry their commit-ts, without which order and duplicates are known by split only."""
+
+    @property
+    def timezone(self) -> str:
+        """The zone in which TIMESTAMP texts were written."""
+
+    @property
+    def deletes_tell_keys_only(self) -> bool:
+        """Tell whether rows of a table without key that leave cannot be found: their values are not written."""
+
+    @property
+    def members_are_numbers(self) -> bool:
+        """Tell whether ENUM and SET are written as numbers, whose names the schema has to tell."""
+
+
+class SplitReader(Protocol):
+    """Reads splits wherever a task runs: picklable. Paths are those of the listing."""
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes of a split; raises InputError when it is gone."""
+
+    def wire(self, path: str) -> Wire:
+        """Return how a split was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class UniformReader:
+    """A reader of splits that were all written in one way."""
+
+    options: Wire
+    fetch: Callable[[str], bytes]
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes of a split."""
+        return self.fetch(path)
+
+    def wire(self, path: str) -> Wire:
+        """Return how every split was written."""
+        return self.options
+
+
+FORMATS: dict[str, str] = {"csv": "cdc_assets.formats.csv", "canal-json": "cdc_assets.formats.canal_json"}
+"""Name of a format, as in a sink URI -> its folder, which has the modules `options` and `decode`.
+
+`options.OPTIONS` is its Wire. `decode` has `decode`, `raw_records`, `record_beginning`,
+`record_identity`, EXTENSION and FILE_EXPANSION.
 """
 
-FORMATS: Mapping[str, str] = {
-    "csv": "cdc_assets.formats.csv.decode",
-    "canal-json": "cdc_assets.formats.canal_json.decode",
-}
-"""Protocol of the sink URI -> module with `decode`, `raw_records` and `EXTENSION`."""
 
 MESSAGE_FORMATS: Mapping[str, str] = {
     "craft": "cdc_assets.formats.craft.messages",
@@ -88,22 +140,57 @@ MESSAGE_FORMATS: Mapping[str, str] = {
 """Protocol of messages -> module with `classify`, `decode` and `schemas`, see `cdc_assets.formats.messages`."""
 
 
-def decoder(protocol: str) -> Decoder:
-    """Return the decoder of a protocol; raises BadSettings that lists the known ones."""
-    if protocol not in FORMATS:
+def wire_class(name: str) -> type[Wire]:
+    """Return the options of a format; raises BadSettings that lists the known ones."""
+    if name not in FORMATS:
         raise BadSettings(
-            f'protocol "{protocol}" cannot be read; known are {", ".join(sorted(FORMATS))}. '
+            f'protocol "{name}" cannot be read; known are {", ".join(sorted(FORMATS))}. '
             "Give the sink URI exactly as TiCDC has it, with its protocol parameter."
         )
-    decode: Decoder = import_module(FORMATS[protocol]).decode
-    return decode
+    found: type[Wire] = import_module(f"{FORMATS[name]}.options").OPTIONS
+    return found
 
 
-def record_reader(protocol: str) -> Callable[[bytes, Collection[int] | None, SinkOptions], dict[int, bytes]]:
-    """Return what cuts records out of a file by their lines, as `decoder` counts them; those not there are left out.
+def _plug(wire: Wire) -> Any:
+    return import_module(f"{FORMATS[wire.format]}.decode")
+
+
+def decode(wire: Wire, data: bytes, path: str, table: TableId, schema: TableSchema) -> Decoded:
+    """Return the changes in the bytes of a split, whose rows must name `table` and have the columns of `schema`.
+
+    `path` is for messages. Raises MalformedData where nothing of the file can be trusted: another column count than the
+    schema, another table's rows, options that the bytes contradict.
+    """
+    decoded: Decoded = _plug(wire).decode(data, path, table, schema, wire)
+    return decoded
+
+
+def raw_records(wire: Wire, data: bytes, lines: Collection[int] | None) -> dict[int, bytes]:
+    """Cut records out of a split by their lines, as `decode` counts them; those not there are left out.
 
     All whole records for None.
     """
-    found: Callable[[bytes, Collection[int] | None, SinkOptions], dict[int, bytes]]
-    found = import_module(FORMATS[protocol]).raw_records
+    found: dict[int, bytes] = _plug(wire).raw_records(data, lines, wire)
     return found
+
+
+def record_beginning(wire: Wire, raw: bytes) -> bytes:
+    """Return what a record, whole or cut off, has in common with its copies from the start."""
+    found: bytes = _plug(wire).record_beginning(raw)
+    return found
+
+
+def record_identity(wire: Wire, raw: bytes) -> object:
+    """Return what is equal for copies of one record, however often it is written."""
+    found: object = _plug(wire).record_identity(raw)
+    return found
+
+
+def extension(wire: Wire) -> str:
+    """Return how names of this format's files end, with the dot."""
+    return str(_plug(wire).EXTENSION)
+
+
+def file_expansion(wire: Wire) -> int:
+    """Return how many bytes of a file become one in memory."""
+    return int(_plug(wire).FILE_EXPANSION)

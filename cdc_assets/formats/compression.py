@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.formats.message_options import MessageOptions
 
 __all__ = ["unpack", "unpacked"]
 
@@ -26,7 +26,7 @@ def unpack(value: bytes, compression: str) -> bytes:
         raise ValueError(f"it is not compressed with {compression}: {str(error)[:100]}") from None
 
 
-def unpacked(values: pa.Array, options: SinkOptions) -> list[bytes | None]:
+def unpacked(values: pa.Array, options: MessageOptions) -> list[bytes | None]:
     """Return values as they were before compression; null, and what is not compressed as the option says, is None.
 
     Raises BadSettings for a compression that TiCDC does not have.

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
 from cdc_assets.formats.members import named
+from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.types.mysql_types import (
     LOSSY,
     Binary,
@@ -104,7 +104,7 @@ def key_of(schema: TableSchema) -> set[str]:
 
 
 def changes_of(
-    images: Images, cells: Callable[[Column], Cells], schema: TableSchema, options: SinkOptions, faults: Faults
+    images: Images, cells: Callable[[Column], Cells], schema: TableSchema, options: MessageOptions, faults: Faults
 ) -> Decoded:
     """Return the changes of a table: by line, the image before an update first. `cells` is asked for stored columns."""
     notes: Counter[tuple[str, str]] = Counter()
@@ -135,7 +135,7 @@ def changes_of(
 # --- what is missing --------------------------------------------------------------------------------------------------
 
 
-def _hidden(cells: Cells, images: Images, options: SinkOptions) -> bool:
+def _hidden(cells: Cells, images: Images, options: MessageOptions) -> bool:
     """Tell whether no image has the column; deletes that are meant to bring their key only do not tell that."""
     if cells.absent is None or not len(images) or not cells.absent.all():
         return False
@@ -148,7 +148,7 @@ def _completed(
     in_key: bool,
     images: Images,
     ops: npt.NDArray[np.int8],
-    options: SinkOptions,
+    options: MessageOptions,
     faults: Faults,
 ) -> Cells:
     """Fill what a partial image leaves out; images that lack the column for no known reason are faults."""
@@ -192,7 +192,7 @@ def _converted(
     column: Column,
     in_key: bool,
     images: Images,
-    options: SinkOptions,
+    options: MessageOptions,
     faults: Faults,
     notes: Counter[tuple[str, str]],
 ) -> pa.Array:
@@ -219,7 +219,7 @@ def _converted(
     return done.array
 
 
-def _values(cells: Cells, column: Column, options: SinkOptions) -> Values:
+def _values(cells: Cells, column: Column, options: MessageOptions) -> Values:
     array = cells.array
     if pa.types.is_floating(array.type):
         return finish(array.cast(wire_type(column), safe=False), column)

@@ -30,8 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
+from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.tso import Tso
 
 __all__ = [
@@ -227,7 +227,7 @@ def place(rows: pa.RecordBatch, line: int) -> tuple[int, int]:
     return int(owners[line - 1]), int(ordinals[line - 1])
 
 
-def read_claim(content: bytes, options: SinkOptions) -> tuple[bytes | None, bytes]:
+def read_claim(content: bytes, options: MessageOptions) -> tuple[bytes | None, bytes]:
     """Return key and value of the message that a claim-check file holds. Raises MalformedData for any other file.
 
     TiCDC writes `{"key":base64|null,"value":base64}`, or with claim-check-raw-value the bare value.

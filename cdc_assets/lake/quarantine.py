@@ -20,12 +20,12 @@ from pyiceberg.expressions import And, EqualTo
 
 from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, replay_tasks
 from cdc_assets.errors import CdcError, TableMoved
+from cdc_assets.formats import SplitReader
 from cdc_assets.lake.names import OWN, Identifier, format_identity, parse_identity
 from cdc_assets.model.progress import Life
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.reports import Report, Staged
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.steps import ApplyRows
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def _repeated(session: Session, action: Callable[[StepSession], None]) -> None:
 # --- replay -----------------------------------------------------------------------------------------------------------
 
 
-def find(spark: SparkSession, replay: Replay, options: SinkOptions, read_file: Callable[[str], bytes]) -> Found:
+def find(spark: SparkSession, replay: Replay, reader: SplitReader) -> Found:
     """Let an executor find the keys of quarantined records."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -231,7 +231,7 @@ def find(spark: SparkSession, replay: Replay, options: SinkOptions, read_file: C
             for _ in range(batch.num_rows):
                 found: Found | CdcError
                 try:
-                    found = find_keys(replay, options, read_file)
+                    found = find_keys(replay, reader)
                 except CdcError as error:  # Spark would turn it into text
                     found = error
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["found"])
@@ -248,8 +248,7 @@ def stage_replay(
     warehouse: str,
     io: Mapping[str, str],
     replay: Replay,
-    options: SinkOptions,
-    read_file: Callable[[str], bytes],
+    reader: SplitReader,
 ) -> Staged:
     """Stage the changes of a replay's keys, with the columns of the table's present schema."""
     from cdc_assets.lake.staging.stage import stage_tasks
@@ -257,4 +256,4 @@ def stage_replay(
     tasks = replay_tasks(replay)
     if not tasks:
         return Staged("", 0, Report())
-    return stage_tasks(spark, warehouse, io, replay.frame, partial(read_replay, replay, options, read_file), tasks)
+    return stage_tasks(spark, warehouse, io, replay.frame, partial(read_replay, replay, reader), tasks)

@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
 from cdc_assets.decoding.replay import Found, Replay
 from cdc_assets.decoding.window import rejected
 from cdc_assets.errors import BadSettings, CdcError, TableHeld, TableMoved
-from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats import COMMIT_TS, SplitReader
 from cdc_assets.history.releases import Release, Releases
 from cdc_assets.lake import quarantine, schema
 from cdc_assets.lake.commit import Target, exchange, overwrite, publish, refuse_undated, sql_condition, target
@@ -37,7 +37,6 @@ from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.reports import Report, Staged, StepResult
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
@@ -256,13 +255,11 @@ class Lake:
 
     # --- rows ---
 
-    def stage(self, step: ApplyRows, options: SinkOptions, opener: Any, quarantine: bool = False) -> Staged:
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
         """Decode, check and reduce a window, a large one on the executors, without touching the table.
 
-        `opener` has `read(path) -> bytes` and is picklable, or is such a function. With `quarantine` records that do
-        not fit are staged for `quarantine`, and the report does not fail for them.
+        With `quarantine` records that do not fit are staged for `quarantine`, and the report does not fail for them.
         """
-        read = opener.read if hasattr(opener, "read") else opener
         if not step.files:
             return Staged("", 0, Report())
         with races(str(step.life)):
@@ -271,9 +268,7 @@ class Lake:
             if landing is not None and not landing.takes(step.schema):
                 landing = None
             engine = stage.Engine(lambda: self._session().spark, lambda: self._sessions.local)
-            return stage.stage(
-                engine, self.settings.warehouse, self._io(), step, options, read, quarantine, landing=landing
-            )
+            return stage.stage(engine, self.settings.warehouse, self._io(), step, reader, quarantine, landing=landing)
 
     def warm(self) -> None:
         """Begin to start the JVM, while rows are read; returns at once."""
@@ -344,21 +339,20 @@ class Lake:
         """Return how many records of each table are open. Starts no JVM."""
         return quarantine.counts(self.state)
 
-    def replay(self, replay: Replay, options: SinkOptions, opener: Any) -> Found:
+    def replay(self, replay: Replay, reader: SplitReader) -> Found:
         """Merge the changes of quarantined records' keys in one commit, and mark the records that fit now.
 
         Raises TableMoved when the table does not stand at `replay.frame.hi` any more.
         """
-        read = opener.read if hasattr(opener, "read") else opener
         life, spark = replay.frame.life, self._session().spark
         if not replay.frame.schema.key:
             replay = self._without_done(replay)
-        found = quarantine.find(spark, replay, options, read)
+        found = quarantine.find(spark, replay, reader)
         fitting = [(path, n) for path, lines in replay.targets.items() for n in lines if (path, n) not in found.bad]
         if not fitting:
             return found
         staged = quarantine.stage_replay(
-            spark, self.settings.warehouse, self._io(), dataclasses.replace(replay, keys=found.keys), options, read
+            spark, self.settings.warehouse, self._io(), dataclasses.replace(replay, keys=found.keys), reader
         )
         try:
             if staged.report.failed:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["DataFile", "IndexFile", "Listing", "SchemaFile"]
+__all__ = ["DataFile", "IndexFile", "Listing", "Place", "SchemaFile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,24 @@ class IndexFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """What the name of a split or schema file says: whose it is, and its number in its directory and dispatcher."""
+
+    root: str
+    version: Tso
+    directory: str = ""
+    dispatcher: str = ""
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """What lies under the prefix. `checkpoint` was read before listing, so all at or below it is here.
 
     `ignored` counts names that are no changefeed's by reason; `problems` holds files that should be readable and are
     not, keyed by path, with the sentence for the user; `warnings` are sentences about what is read all the same.
     `published` is when `metadata`, as listed, was written (seconds since 1970, 0 where the storage does not tell).
+    `fresh` are contents of schema files, by (path, bytes, etag), that had to be read for this listing.
     """
 
     checkpoint: Tso
@@ -76,3 +88,4 @@ class Listing:
     problems: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     published: float = field(default=0.0, compare=False)
+    fresh: Mapping[tuple[str, int, str], bytes] = field(default_factory=dict, compare=False, repr=False)

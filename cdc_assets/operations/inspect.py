@@ -43,11 +43,10 @@ def conformance_report(settings: ChangefeedSettings) -> tuple[Finding, ...]:
 def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Finding, ...]]:
     from cdc_assets.history.history import read_history
     from cdc_assets.preflight.conformance import conformance, take_sample
-    from cdc_assets.sources.storage_sink.changefeed import Changefeed
 
-    feed, options = Changefeed(settings), settings.sink_options
-    listing = feed.listing()
-    new, zone = settings.new_collations is not False, options.timezone
+    source = settings.open_source()
+    listing = source.listing()
+    new, zone = settings.new_collations is not False, settings.source_options.wire.timezone
     history = read_history(
         listing.schema_files, listing.checkpoint, settings.keys, settings.policies, new_collations=new, timezone=zone
     )
@@ -56,8 +55,8 @@ def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Fi
         known = history.decoding.get((file.root, file.version))
         if known is not None:
             files.setdefault(known[0], []).append(file)
-    sample = take_sample(feed.opener, files.values())
+    sample = take_sample(source, files.values())
     accepted = settings.accept_unordered
-    told = settings.new_collations is not None
+    told, options = settings.new_collations is not None, settings.source_options
     findings = conformance(listing, history, options, sample, accept_unordered=accepted, collations_told=told)
     return listing, history, findings

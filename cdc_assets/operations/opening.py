@@ -100,18 +100,17 @@ def open_pipeline(
     Without a lake everything is planned as into an empty one.
     """
     from cdc_assets.pipeline.pipeline import Pipeline
-    from cdc_assets.sources.storage_sink.changefeed import Changefeed
 
-    feed = Changefeed(settings)
+    source = settings.open_source()
     if lake is None:
-        yield Pipeline(settings, feed, _Nothing(), Ledger("sqlite://"), watch, fuse)  # type: ignore[arg-type]
+        yield Pipeline(settings, source, _Nothing(), Ledger("sqlite://"), watch, fuse)  # type: ignore[arg-type]
         return
     from cdc_assets.lake import Lake
 
     with open_ledger(lake) as ledger:
         opened = Lake(lake, settings.name, spark, settings.namespace)
         try:
-            yield Pipeline(settings, feed, opened, ledger, watch, fuse)
+            yield Pipeline(settings, source, opened, ledger, watch, fuse)
         finally:
             opened.close()
 

@@ -36,8 +36,9 @@ from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.pipeline import Lake, Pipeline, gone_file, telling
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
+from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import missing_numbers, parse_schema_path
+from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
     from cdc_assets.lake.swap import Ticket
@@ -92,6 +93,7 @@ class Rebuilt:
 
 
 def refusals(
+    source: Source,
     listing: Listing,
     planned: Plan,
     lives: Iterable[Life],
@@ -138,11 +140,16 @@ def refusals(
                 "rebuild applies every record or none."
             )
         found += [f"{step.reason}" for step in planned.of(life) if isinstance(step, HoldTable)]
-    return (*found, *missing_files(listing, planned, wanted, entries, schema_files))
+    return (*found, *missing_files(source, listing, planned, wanted, entries, schema_files))
 
 
 def missing_files(
-    listing: Listing, planned: Plan, lives: Iterable[Life], entries: Iterable[FileEntry], schema_files: Iterable[str]
+    source: Source,
+    listing: Listing,
+    planned: Plan,
+    lives: Iterable[Life],
+    entries: Iterable[FileEntry],
+    schema_files: Iterable[str],
 ) -> Iterator[str]:
     """Yield one sentence for each gap in the numbers of these tables' files, and for each file that is gone.
 
@@ -171,8 +178,8 @@ def missing_files(
             yield f"{entry.path} was there once and is gone. Restore it."
     there = {file.path for file in listing.schema_files} | set(listing.problems)
     for path in schema_files:
-        place_ = parse_schema_path(path)
-        if path not in there and place_ is not None and place_.root in roots:
+        named = source.place(path)
+        if path not in there and named is not None and named.root in roots:
             yield f"the schema file {path} was there once and is gone. Restore it."
 
 
@@ -293,7 +300,7 @@ def _from_nothing(pipeline: Pipeline, listing: Listing) -> Plan:
     """The plan of an empty lake, with the decisions that people made."""
     releases = pipeline.lake.releases()
     with closing(Ledger("sqlite://")) as ledger:
-        empty = Pipeline(pipeline.settings, pipeline.feed, _Empty(), ledger)  # type: ignore[arg-type]
+        empty = Pipeline(pipeline.settings, pipeline.source, _Empty(), ledger)  # type: ignore[arg-type]
         return empty.look(listing, releases)[1]
 
 
@@ -307,6 +314,7 @@ def _refuse(
 ) -> None:
     name, ledger = pipeline.settings.name, pipeline.ledger
     found = refusals(
+        pipeline.source,
         listing,
         planned,
         lives,
@@ -314,7 +322,7 @@ def _refuse(
         sorted({path for path, _, _ in ledger.schema_files(name)}),
         applied,
         pipeline.lake.quarantined_counts(),
-        pipeline.settings.sink_options.file_expiration_days,
+        pipeline.settings.source_options.retention_days,
     )
     if found:
         told = "\n".join(f"- {one}" for one in dict.fromkeys(found))
@@ -347,7 +355,7 @@ def _fingerprint(settings: ChangefeedSettings, targets: Sequence[Life], releases
     told = {
         "tables": sorted(map(str, targets)),
         "from": settings.uri,
-        "options": repr(settings.sink_options),
+        "options": repr(settings.source_options),
         "keys": settings.keys,
         "policies": settings.policies,
         "new_collations": settings.new_collations is not False,
@@ -400,7 +408,7 @@ def _run(work: _Rebuild, say: Callable[[str], object]) -> None:
     settings = work.live.settings.model_copy(update={"name": f"{work.live.settings.name}~{work.ticket.token}"})
     settings = settings.model_copy(update={"quarantine": False})
     notes = _Notes()
-    aside = Pipeline(settings, work.live.feed, lake, notes, telling(say), work.live.fuse)
+    aside = Pipeline(settings, work.live.source, lake, notes, telling(say), work.live.fuse)
     try:
         for attempt in range(_SWAPS):
             outcome = aside.apply(work.run, work.select)

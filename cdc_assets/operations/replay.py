@@ -39,7 +39,7 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[Replayed, ...]:
             lives.setdefault(row.life, []).append(row)
     if not lives:
         return ()
-    listing, applied = pipeline.feed.listing(), pipeline.lake.applied()
+    listing, applied = pipeline.source.listing(), pipeline.lake.applied()
     done = []
     for life, rows in sorted(lives.items()):
         name = rows[-1].table
@@ -60,11 +60,11 @@ def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Lis
         listing,
         applied,
         keys=settings.keys,
-        commit_ts=settings.sink_options.has_commit_ts,
+        commit_ts=settings.source_options.wire.has_commit_ts,
         policies=settings.policies,
         new_collations=settings.new_collations is not False,
         releases=pipeline.lake.releases(),
-        timezone=settings.sink_options.timezone,
+        timezone=settings.source_options.wire.timezone,
         read_before=pipeline.ledger.files_of(settings.name, rows[0].life),
     )
-    return len(pipeline.lake.replay(planned, settings.sink_options, pipeline.feed.opener).bad)
+    return len(pipeline.lake.replay(planned, pipeline.source.reader).bad)

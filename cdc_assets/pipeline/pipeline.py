@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cdc_assets.decoding.window import rejected
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, InputError, LakeUnavailable, Retryable, TableMoved
+from cdc_assets.formats import SplitReader
 from cdc_assets.history.history import Event
 from cdc_assets.history.releases import Release, Releases
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.reports import StepResult
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, CreateTable, DropTable, HoldTable, RecoverTable, RenameTable, Step
 from cdc_assets.model.tso import Tso
@@ -32,9 +32,9 @@ from cdc_assets.pipeline.outcome import Outcome, Progressing, standing
 from cdc_assets.pipeline.prefetch import Ahead
 from cdc_assets.planning.plan import Plan, plan, step_order
 from cdc_assets.preflight.conformance import Finding, conformance, conformance_holds, take_sample
-from cdc_assets.preflight.files import file_findings, is_lost, unread_files
+from cdc_assets.preflight.files import broken_files, file_findings, is_lost, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed, Opener, parse_data_path, parse_schema_path
+from cdc_assets.sources import KnownFiles, Source
 from cdc_assets.types.fidelity import column_fidelity
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Lake(Protocol):
     def run(self, step: Step) -> StepResult:
         """Carry out a DDL step; repeated, it changes nothing."""
 
-    def stage(self, step: ApplyRows, options: SinkOptions, opener: Opener, quarantine: bool = False) -> Any:
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Any:
         """Decode and reduce a window without touching the table; the result has a `report`.
 
         With `quarantine` the report does not fail for records that do not fit: they wait to be kept.
@@ -95,16 +95,8 @@ class Lake(Protocol):
     def quarantined_counts(self) -> Mapping[Life, int]:
         """How many those are, by table."""
 
-    def replay(self, replay: Replay, options: SinkOptions, opener: Opener) -> Found:
+    def replay(self, replay: Replay, reader: SplitReader) -> Found:
         """Merge the changes of quarantined records' keys and close the records that fit now."""
-
-
-def _broken(listing: Listing, options: SinkOptions) -> list[tuple[str, Tso, str]]:
-    """Where the files that cannot be read belong: (root, version, why)."""
-    places = (
-        (parse_schema_path(path) or parse_data_path(path, options), why) for path, why in listing.problems.items()
-    )
-    return [(place.root, place.version, why) for place, why in places if place is not None]
 
 
 def gone_file(error: CdcError | None) -> str:
@@ -114,17 +106,13 @@ def gone_file(error: CdcError | None) -> str:
 
 def check_settings(settings: ChangefeedSettings) -> None:
     """Refuse what cannot keep the promises unless the user said that he knows; raises BadSettings."""
-    if settings.sink_options.has_commit_ts or settings.accept_unordered:
+    wire = settings.source_options.wire
+    if wire.has_commit_ts or settings.accept_unordered:
         return
-    option = (
-        "enable-tidb-extension=true in the sink URI"
-        if settings.sink_options.protocol == "canal-json"
-        else "include-commit-ts = true under [sink.csv] of the changefeed TOML"
-    )
     raise BadSettings(
         "the rows of this changefeed carry no commit-ts: their order is that of the files, and rows that come "
-        f"twice cannot be recognised. Start the changefeed anew with {option} (and give the same here), or accept that "
-        "with --accept-unordered (setting accept_unordered)."
+        f"twice cannot be recognised. Start the changefeed anew with {wire.commit_ts_option} (and give the same here), "
+        "or accept that with --accept-unordered (setting accept_unordered)."
     )
 
 
@@ -159,7 +147,7 @@ class Pipeline:
     def __init__(
         self,
         settings: ChangefeedSettings,
-        feed: Changefeed,
+        source: Source,
         lake: Lake,
         ledger: Ledger,
         watch: Callable[[Step, int, int], None] | None = None,
@@ -167,7 +155,8 @@ class Pipeline:
     ) -> None:
         self.fuse = fuse
         self.settings = settings
-        self.feed = feed
+        self.source = source
+        self._known: KnownFiles = {}
         self.lake = lake
         self.ledger = ledger
         self.published = 0.0  # when the `metadata` that is worked by was written
@@ -189,13 +178,13 @@ class Pipeline:
         With `warm` the lake may begin to start what steps need while it is planned, where a file is new.
         """
         check_settings(self.settings)
-        options, name = self.settings.sink_options, self.settings.name
+        wire, name = self.settings.source_options.wire, self.settings.name
         if listing is None:
-            self.feed.recalled = self.feed.recalled or self.ledger.schema_files(name)
-            listing = self.feed.listing()
+            self._known = self._known or self.ledger.schema_files(name)
+            listing = self.source.listing(self._known)
             self.published = listing.published
-            self.ledger.record_schema_files(name, self.feed.fresh)
-            self.feed.recalled, self.feed.fresh = {**self.feed.recalled, **self.feed.fresh}, {}
+            self.ledger.record_schema_files(name, listing.fresh)
+            self._known = {**self._known, **listing.fresh}
         stats = self.ledger.file_stats(name)
         if warm and any(file.path not in stats for file in listing.data_files):
             self.lake.warm()
@@ -204,14 +193,17 @@ class Pipeline:
             self.lake.applied(),
             keys=self.settings.keys,
             stats=stats,
-            commit_ts=options.has_commit_ts,
-            broken=[*_broken(listing, options), *unread_files(listing, options, self.ledger.unread(name))],
+            commit_ts=wire.has_commit_ts,
+            broken=[
+                *broken_files(self.source, listing),
+                *unread_files(self.source, listing, self.ledger.unread(name)),
+            ],
             holds=conformance_holds,
             policies=self.settings.policies,
             new_collations=self.settings.new_collations is not False,
             releases=self.lake.releases() if releases is None else releases,
             fuse=self.fuse,
-            timezone=options.timezone,
+            timezone=wire.timezone,
         )
         return listing, planned
 
@@ -220,7 +212,7 @@ class Pipeline:
 
         A table that is held or failed keeps this False, and so does a ledger without memory. Raises MetadataMissing.
         """
-        checkpoint = self.feed.read_checkpoint()
+        checkpoint = self.source.fence()
         states = self.ledger.states().get(self.settings.name, ())
         return bool(states) and all(
             s.checkpoint == checkpoint <= s.through and s.state in ("applied", "dropped") for s in states
@@ -230,16 +222,16 @@ class Pipeline:
         """Check the changefeed itself. Data is read only of tables whose first rows are to be applied."""
         begun = {life for life, state in planned.applied.items() if state.progress.phase is Phase.ROWS}
         new = {s.life: s for s in planned.steps if sampled and isinstance(s, ApplyRows) and s.life not in begun}
-        sample = take_sample(self.feed.opener, [step.files for step in new.values()])
+        sample = take_sample(self.source, [step.files for step in new.values()])
         # Without commit-ts look() has refused already unless that was accepted.
         found = conformance(
             listing,
             planned.history,
-            self.settings.sink_options,
+            self.settings.source_options,
             sample,
             collations_told=self.settings.new_collations is not None,
         )
-        files = file_findings(listing, self.ledger.files(self.settings.name), planned.applied)
+        files = file_findings(self.source, listing, self.ledger.files(self.settings.name), planned.applied)
         return (*(finding for finding in found if finding.rule != "missing-files"), *files)  # these know more of them
 
     # --- doing ---
@@ -372,7 +364,7 @@ class Pipeline:
 
     def stage(self, step: ApplyRows) -> Any:
         """Decode and check a window; the result is small and picklable, and carries the report."""
-        return self.lake.stage(step, self.settings.sink_options, self.feed.opener, self.settings.quarantine)
+        return self.lake.stage(step, self.source.reader, self.settings.quarantine)
 
     def commit(self, step: ApplyRows, staged: Any, run: str) -> StepResult:
         """Write a window whose report is clean; raises MalformedData, with nothing written, when it is not.

@@ -7,17 +7,17 @@ file that was listed and gone before it was read stops its table, for as long as
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 
 from cdc_assets.ledger import UNREAD, FileEntry
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.reports import FileStats
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.tso import Tso
 from cdc_assets.preflight.conformance import Finding, Severity
-from cdc_assets.sources.storage_sink.changefeed import missing_numbers, parse_data_path
+from cdc_assets.sources import Source
 
-__all__ = ["FILE_RULES", "file_findings", "is_lost", "unread_files"]
+__all__ = ["FILE_RULES", "broken_files", "file_findings", "is_lost", "missing_numbers", "unread_files"]
 
 FILE_RULES = ("files-missing", "files-changed", "files-vanished")
 """Rules of what is odd about files. One that changed is read again; the others may be rows that are lost."""
@@ -29,7 +29,7 @@ _UNREAD = (
 
 
 def file_findings(
-    listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, Applied]
+    source: Source, listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, Applied]
 ) -> tuple[Finding, ...]:
     """Return one finding, by a rule of FILE_RULES, for each gap in the numbers and each file that changed or vanished.
 
@@ -38,7 +38,7 @@ def file_findings(
     """
     known = {entry.path: entry for entry in entries}
     through = {str(life): state.progress.tso for life, state in applied.items()}
-    found = (_gaps(listing, known, through), _changed(listing, known), _vanished(listing, known, through))
+    found = (_gaps(source, listing, known, through), _changed(listing, known), _vanished(listing, known, through))
     return tuple(
         Finding(rule, Severity.WARNING, "", sentence)
         for rule, sentences in zip(FILE_RULES, found, strict=True)
@@ -46,17 +46,38 @@ def file_findings(
     )
 
 
-def unread_files(
-    listing: Listing, options: SinkOptions, entries: Iterable[FileEntry]
-) -> Iterator[tuple[str, Tso, str]]:
+def unread_files(source: Source, listing: Listing, entries: Iterable[FileEntry]) -> Iterator[tuple[str, Tso, str]]:
     """Yield (root, version, why) of files that an earlier run listed and that were gone before it read them."""
     unread = [entry for entry in entries if entry.rows == UNREAD]
     listed = {file.path for file in listing.data_files} if unread else set()
-    versions = {(file.root, file.version) for file in listing.schema_files}
     for entry in unread:
-        place = parse_data_path(entry.path, options, versions)
+        place = source.place(entry.path, listing)
         if place is not None and entry.path not in listed:
             yield place.root, place.version, _UNREAD.format(entry.path)
+
+
+def broken_files(source: Source, listing: Listing) -> Iterator[tuple[str, Tso, str]]:
+    """Yield (root, version, why) of files that should be readable and are not."""
+    for path, why in listing.problems.items():
+        place = source.place(path)
+        if place is not None:
+            yield place.root, place.version, why
+
+
+def missing_numbers(listing: Listing) -> dict[tuple[str, str], tuple[range, ...]]:
+    """Return the gaps in the numbers of each (directory, dispatcher), where something comes before and after.
+
+    A directory may begin above 1 (files were cleaned up), and the file that an index names may still be to come.
+    """
+    numbers: dict[tuple[str, str], set[int]] = {}
+    for file in listing.data_files:
+        numbers.setdefault((file.directory, file.dispatcher), set()).add(file.number)
+    gaps = {}
+    for place, seen in numbers.items():
+        if max(seen) - min(seen) + 1 > len(seen):
+            ordered = sorted(seen)
+            gaps[place] = tuple(range(a + 1, b) for a, b in pairwise(ordered) if b > a + 1)
+    return gaps
 
 
 def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, applied: Applied | None) -> bool:
@@ -69,13 +90,15 @@ def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, a
     return known.max_commit_ts is not None and known.max_commit_ts > applied.progress.tso
 
 
-def _gaps(listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]) -> Iterator[str]:
+def _gaps(
+    source: Source, listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]
+) -> Iterator[str]:
     gaps = missing_numbers(listing)
     torn = {directory for directory, _ in gaps}
     done = set()
     for path, entry in known.items() if torn else ():
         directory = path.rpartition("/")[0]
-        where = parse_data_path(path) if directory in torn else None
+        where = source.place(path) if directory in torn else None
         if where is not None and _is_done(entry, through):
             done.add((directory, where.dispatcher, where.number))
     for (directory, dispatcher), ranges in sorted(gaps.items()):

@@ -2,10 +2,10 @@
 
     changefeeds.yaml ──load──▶ Settings(lake, changefeeds) ◀──from_flags── command line
                                              │
-          options URI + changefeed TOML ──▶ SinkOptions        (TiCDC's own names and precedence)
-          options URI + storage_options ──▶ fsspec protocol, path, options
+          sink URI + changefeed TOML ──▶ SourceOptions        (TiCDC's own names and precedence)
+          sink URI + storage_options ──▶ Source
 
-The user gives what TiCDC got: its options URI and its changefeed TOML; nothing in a bucket says how it was written.
+The user gives what TiCDC got: its sink URI and its changefeed TOML; nothing in a bucket says how it was written.
 Secrets may be given as `{env: NAME}`; those in clear text never appear in a repr, a dump or an error message.
 """
 
@@ -36,10 +36,9 @@ from pydantic import (
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.settings.catalog_uri import jdbc_uri, sqlalchemy_uri
 from cdc_assets.settings.env import merged, resolved
-from cdc_assets.sources.storage_sink import options
+from cdc_assets.sources import Source, SourceOptions, connect, parse_options, storage_options
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -225,7 +224,7 @@ class ChangefeedSettings(_Model):
     owners: tuple[str, ...] = ()
     lag_target_seconds: int | None = Field(default=None, ge=1)
     lag_targets: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    _options: SinkOptions = PrivateAttr()
+    _options: SourceOptions = PrivateAttr()
 
     @field_validator("owners")
     @classmethod
@@ -283,29 +282,27 @@ class ChangefeedSettings(_Model):
 
     @model_validator(mode="after")
     def _parse(self) -> ChangefeedSettings:
-        options.location(self.sink_uri.get_secret_value())
-        self._options = options.sink_options(self.sink_uri.get_secret_value(), self.changefeed_config, self.tz)
+        self._options = parse_options(self.sink_uri.get_secret_value(), self.changefeed_config, self.tz)
         return self
 
     @property
-    def sink_options(self) -> SinkOptions:
-        """How the changefeed writes, from the options URI's parameters and the changefeed TOML."""
+    def source_options(self) -> SourceOptions:
+        """How the feed was written and where, from the sink URI's parameters and the changefeed TOML."""
         return self._options
 
     @property
     def uri(self) -> str:
-        """The options URI without its parameters, for messages."""
-        return options.display(self.sink_uri.get_secret_value())
+        """The sink URI without its parameters, for messages."""
+        return self._options.uri
 
-    @property
-    def location(self) -> tuple[str, str]:
-        """Protocol and path of the prefix as fsspec has them, without a slash at the end: `("s3", "bucket/prefix")`."""
-        return options.location(self.sink_uri.get_secret_value())
+    def open_source(self) -> Source:
+        """Open the feed for reading."""
+        return connect(self.sink_uri.get_secret_value(), self._options, self.storage())
 
     def storage(self) -> dict[str, Any]:
-        """Return the options of the fsspec file system, in clear text: from the options URI, then `storage_options`."""
+        """Return how the feed's storage is reached, in clear text: by the sink URI, then by `storage_options`."""
         given = resolved(self.storage_options, "storage_options")
-        return merged(options.storage(self.sink_uri.get_secret_value()), given)
+        return merged(storage_options(self.sink_uri.get_secret_value()), given)
 
     def key_of(self, table: TableId) -> tuple[str, ...] | None:
         """Return the key columns that the settings name for a table, None when they name none."""

@@ -26,7 +26,7 @@ import polars as pl
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.settings.config import ChangefeedSettings, from_flags
-from cdc_assets.sources.storage_sink.changefeed import schema_checksum
+from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 
 __all__ = ["VERSION", "Feed", "columns_of"]
 

@@ -25,7 +25,6 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.opening import ledger_url
 from cdc_assets.settings.config import LakeSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets.types.fidelity import column_fidelity
 from cdc_assets_tests.bench.feeds import Feed
 
@@ -36,7 +35,7 @@ def know(feed: Feed, warehouse: Path) -> LakeSettings:
     """Make a lake that holds every table of the feed through its checkpoint, and a ledger that has read every file."""
     lake = LakeSettings.from_warehouse(warehouse)
     settings = feed.settings
-    reader = Changefeed(settings)
+    reader = settings.open_source()
     listing = reader.listing()
     history = read_history(listing.schema_files)
     checkpoint = listing.checkpoint
@@ -61,7 +60,7 @@ def know(feed: Feed, warehouse: Path) -> LakeSettings:
         )
     state.close()
     ledger = Ledger(ledger_url(lake))
-    ledger.record_schema_files(settings.name, reader.fresh)
+    ledger.record_schema_files(settings.name, listing.fresh)
     by_root = {f"{life.born_as.schema}/{life.born_as.table}": life for life in history.lives}
     by_life: dict[Life, list[FileStats]] = {}
     for file in listing.data_files:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_assets.formats import MESSAGE_FORMATS
+from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets_tests.craft_writer import Cell, Row, message
 from cdc_assets_tests.topics import messages_of, rows_of
 
@@ -68,12 +68,12 @@ def craft_messages(events: int) -> list[bytes]:
 def rates(events: int) -> Iterator[tuple[str, float]]:
     """Yield for each protocol the row events a second, the best of three."""
     for name, values in (("craft", craft_messages(events)),):
-        plug, options = import_module(MESSAGE_FORMATS[name]), SinkOptions(protocol=name)
+        plug, options = import_module(MESSAGE_FORMATS[name]), MessageOptions(protocol=name)
         messages = messages_of([(None, value) for value in values])
         yield name, max(_rate(plug, messages, options) for _ in range(3))
 
 
-def _rate(plug: object, messages: pa.RecordBatch, options: SinkOptions) -> float:
+def _rate(plug: object, messages: pa.RecordBatch, options: MessageOptions) -> float:
     begun = time.process_time()
     spoken = plug.classify(messages, options)  # type: ignore[attr-defined]
     found = plug.decode(rows_of(messages, spoken, TABLE), "bench", TABLE, SCHEMA, options)  # type: ignore[attr-defined]

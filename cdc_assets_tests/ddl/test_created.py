@@ -11,7 +11,7 @@ from cdc_assets.ddl import CreateTable, Unreadable, create, created, evolve, sta
 from cdc_assets.errors import MalformedSchemaFile
 from cdc_assets.model.schema import Column, Index
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.sources.storage_sink.changefeed import parse_schema_file
+from cdc_assets.sources.storage_sink.schema_file import parse_schema_file
 from cdc_assets_tests.cases import cases
 from cdc_assets_tests.schema_files import file
 

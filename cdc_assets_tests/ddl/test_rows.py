@@ -15,7 +15,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed, schema_checksum
+from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 from cdc_assets_tests.memory_lake import MemoryLake
 
 ID = {"ColumnName": "id", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnNullable": "false", "ColumnIsPk": "true"}
@@ -59,7 +59,7 @@ class Feed:
 
     def apply(self, checkpoint: Tso) -> Outcome:
         (self.bucket / "metadata").write_text(json.dumps({"checkpoint-ts": checkpoint}))
-        return Pipeline(self.settings, Changefeed(self.settings), self.lake, self.ledger).apply("test")
+        return Pipeline(self.settings, self.settings.open_source(), self.lake, self.ledger).apply("test")
 
     def table(self, name: str = "t") -> list[tuple[object, ...]]:
         rows = self.lake.read(TableId("s", name)).drop_columns(["_cdc_commit_ts"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,17 @@ import pytest
 
 from cdc_assets.decoding.window import Window, read_window
 from cdc_assets.errors import CdcError
+from cdc_assets.formats import UniformReader, Wire
+from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.csv import decode as csv
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets_tests.formats.test_csv import PLAIN, ROW, SCHEMA, TABLE
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, TSO, Bucket, row
 
-JSON = SinkOptions(protocol="canal-json", enable_tidb_extension=True)
+JSON = CanalJsonOptions(enable_tidb_extension=True)
 
 
 def json_record(key: int, text: str | None, ts: int, written: int = 1774915083041) -> bytes:
@@ -42,7 +44,7 @@ SOUND = {
 }
 
 
-def window_of(files: dict[str, bytes], options: SinkOptions, key: bool = True, quarantine: bool = False) -> Window:
+def window_of(files: dict[str, bytes], options: Wire, key: bool = True, quarantine: bool = False) -> Window:
     schema = PAIR if key else TableSchema(tuple(replace(c, is_pk=False) for c in PAIR.columns), ())
     found = tuple(
         DataFile(path, "shop/orders", 1, "d", n + 1, len(data), dispatcher=path.rpartition("_")[0])
@@ -51,14 +53,14 @@ def window_of(files: dict[str, bytes], options: SinkOptions, key: bool = True, q
     step = ApplyRows(
         Life(TABLE, 1), 1, 1 << 62, found, {("shop/orders", 1): (TABLE, schema)}, schema, 1, ((TABLE, 0, 1 << 63),)
     )
-    return read_window(step, options, files.__getitem__, quarantine=quarantine)
+    return read_window(step, UniformReader(options, files.__getitem__), quarantine=quarantine)
 
 
-@pytest.mark.parametrize("options", [PLAIN, JSON], ids=lambda options: options.protocol)
-def test_whatever_a_damaged_file_raises_is_an_error_of_the_tree(options: SinkOptions) -> None:
+@pytest.mark.parametrize("options", [PLAIN, JSON], ids=lambda options: options.format)
+def test_whatever_a_damaged_file_raises_is_an_error_of_the_tree(options: Wire) -> None:
     """3,000 windows, each with one to three bytes changed, lost or added."""
     chooser = random.Random(13)
-    sound = SOUND[options.protocol]
+    sound = SOUND[options.format]
     for _ in range(1500):
         data = bytearray(sound)
         for _ in range(chooser.randint(1, 3)):
@@ -88,7 +90,7 @@ def two(ts: int, *keys: int) -> bytes:
     return b"".join(b'"I","orders","shop",%d,%d,"a"\r\n' % (ts, key) for key in keys)
 
 
-FEED = {
+FEED: dict[str, tuple[Wire, Callable[..., bytes]]] = {
     "csv": (PLAIN, two),
     "canal-json": (
         JSON,

@@ -15,7 +15,7 @@ from cdc_assets.model.splits import Listing
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, from_flags
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets.sources import KnownFiles
 from cdc_assets_tests.memory_lake import MemoryLake
 
 T = TableId("db", "t")
@@ -57,7 +57,7 @@ class Feed:
     def run(self, checkpoint: int) -> Outcome:
         """Apply through a checkpoint in a new process."""
         self.put("metadata", b'{"checkpoint-ts":%d}' % checkpoint)
-        return Pipeline(self.settings, Changefeed(self.settings), self.lake, self.ledger).apply()
+        return Pipeline(self.settings, self.settings.open_source(), self.lake, self.ledger).apply()
 
     def apply(self, checkpoint: int) -> Sequence[int]:
         """Apply through a checkpoint, and return the values that the table holds then."""
@@ -97,12 +97,12 @@ def test_a_known_file_that_is_read_for_that_may_be_gone(feed: Feed) -> None:
     feed.file(2, 11)
     feed.apply(15)
     feed.file(3, 25)
-    changefeed = Changefeed(feed.settings)
+    changefeed = feed.settings.open_source()
     feed.put("metadata", b'{"checkpoint-ts":30}')
     plain = changefeed.listing
 
-    def listing() -> Listing:
-        found = plain()
+    def listing(known: KnownFiles | None = None) -> Listing:
+        found = plain(known)
         (feed.place / f"db/t/1/CDC{2:020d}.csv").unlink(missing_ok=True)
         return found
 
@@ -140,11 +140,11 @@ def test_a_file_that_begins_where_the_one_before_ended_is_warned_of_in_its_own_w
 def test_a_file_that_was_seen_half_is_read_again(feed: Feed) -> None:
     feed.file(1, 10, 20)
     feed.put("metadata", b'{"checkpoint-ts":10}')
-    whole = Changefeed(feed.settings)
+    whole = feed.settings.open_source()
     listing = whole.listing()
     feed.file(1, 10, 20, size=48)  # what a cache still shows of it
     pipeline = Pipeline(feed.settings, whole, feed.lake, feed.ledger)
-    whole.listing = lambda: listing  # type: ignore[method-assign]
+    whole.listing = lambda known=None: listing  # type: ignore[method-assign]
     assert pipeline.apply().complete
     feed.file(1, 10, 20)
     assert feed.apply(20) == [10, 20]
@@ -154,7 +154,7 @@ def test_a_second_schema_file_of_one_version_changes_nothing(feed: Feed) -> None
     feed.file(1, 10)
     feed.schema("", checksum=2)
     feed.schema("CREATE TABLE `t` (`v` INT)", checksum=3)
-    listing = (feed.apply(10), Changefeed(feed.settings).listing())[1]
+    listing = (feed.apply(10), feed.settings.open_source().listing())[1]
     assert [(file.version, file.query) for file in listing.schema_files] == [(1, "CREATE TABLE `t` (`v` INT)")]
 
 
@@ -163,9 +163,9 @@ def test_a_schema_file_that_lost_its_ddl_still_tells_it_to_who_read_it(feed: Fee
     feed.schema("TRUNCATE TABLE `t`", checksum=2, version=15)
     assert feed.apply(20) == []
     feed.schema("", checksum=2, version=15)
-    again = Changefeed(feed.settings)
-    again.recalled = feed.ledger.schema_files("default")
-    assert [file.query for file in again.listing().schema_files if file.version == 15] == ["TRUNCATE TABLE `t`"]
+    again = feed.settings.open_source()
+    listing = again.listing(feed.ledger.schema_files("default"))
+    assert [file.query for file in listing.schema_files if file.version == 15] == ["TRUNCATE TABLE `t`"]
     feed.file(2, 25)
     assert feed.apply(30) == [25]
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.decoding.window import Window
+from cdc_assets.formats import SplitReader
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.steps import ApplyRows
-from cdc_assets.sources.storage_sink.changefeed import Opener
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.mutant_reader import play
@@ -40,7 +39,7 @@ def _readable(config: Config) -> bool:
     """Without commit-ts nothing can be recognised as delivered twice; `records` reads the usual quote only."""
     lost = ("nopart", "cf3", "raw")  # these configurations lose rows by themselves
     options = config.options
-    return options.has_commit_ts and options.quote == '"' and not any(part in config.name for part in lost)
+    return options.wire.has_commit_ts and options.quote == '"' and not any(part in config.name for part in lost)
 
 
 def sin_sets(seed: int, count: int) -> list[tuple[str, ...]]:
@@ -85,8 +84,8 @@ def test_every_sin_does_something(tmp_path: Path) -> None:
 class _Forgetful(MemoryLake):
     """Applies rows that were applied before: what would happen without the watermark."""
 
-    def stage(self, step: ApplyRows, options: SinkOptions, opener: Opener, quarantine: bool = False) -> Window:
-        return super().stage(replace(step, lo=0), options, opener, quarantine)
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Window:
+        return super().stage(replace(step, lo=0), reader, quarantine)
 
 
 def test_a_reader_without_a_watermark_is_caught(tmp_path: Path) -> None:

@@ -49,9 +49,8 @@ class Location:
         self.defs = build_changefeed_defs(self.settings, self.lake)
 
     def partition_keys(self) -> list[PartitionKey]:
-        from cdc_assets.sources.storage_sink.changefeed import Changefeed
 
-        return list(keys_of(plan(Changefeed(self.settings).listing(), {})))
+        return list(keys_of(plan(self.settings.open_source().listing(), {})))
 
     def add_partitions(self) -> list[str]:
         keys = [format_partition_key(key) for key in self.partition_keys()]

@@ -27,7 +27,6 @@ from cdc_assets.model.window_metrics import Account
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.status import lake_status
 from cdc_assets.preflight.conformance import Finding, Severity
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.defs.test_assets import NAME, Location
 from cdc_assets_tests.model.test_window_metrics import account
@@ -144,14 +143,14 @@ def test_ddl_text_and_the_files_of_the_run_are_shown(location: Seen) -> None:
     queries = [event["query"] for event in location.events(dg.AssetKey([NAME, "ddl"]))]
     assert any("ALTER TABLE" in query for query in queries)
     files = {path for event in location.events(dg.AssetKey([NAME, "dml"])) for path in event.get("source_files", ())}
-    assert files == {file.path for file in Changefeed(location.settings).listing().data_files}
+    assert files == {file.path for file in location.settings.open_source().listing().data_files}
 
 
 # --- column lineage through renames -----------------------------------------------------------------------------------
 
 
 def test_a_column_is_traced_to_the_name_that_it_was_born_with() -> None:
-    listing = Changefeed(Case("B_ddl_columns").config("csv-ts").settings()).listing()
+    listing = Case("B_ddl_columns").config("csv-ts").settings().open_source().listing()
     history = next(t for life, t in read_history(listing.schema_files).lives.items() if life.born_as.table == "t")
     assert origins(history, FOREVER)["b3"] == "b"
     lineage = column_lineage(history, FOREVER, NAME).value
@@ -159,7 +158,7 @@ def test_a_column_is_traced_to_the_name_that_it_was_born_with() -> None:
 
 
 def test_at_an_earlier_version_a_column_has_the_name_of_then() -> None:
-    listing = Changefeed(Case("B_ddl_columns").config("csv-ts").settings()).listing()
+    listing = Case("B_ddl_columns").config("csv-ts").settings().open_source().listing()
     history = next(t for life, t in read_history(listing.schema_files).lives.items() if life.born_as.table == "t")
     assert set(origins(history, history.life.version)) == {column.name for column in history.events[0].after.columns}
 
@@ -229,7 +228,7 @@ def test_a_missing_file_fails_completeness_and_one_that_changed_warns() -> None:
 
 def test_a_file_that_vanished_before_its_turn_fails_completeness(tmp_path: Path, spark: SparkSession) -> None:
     for location in seen(tmp_path):
-        files = Changefeed(location.settings).listing().data_files
+        files = location.settings.open_source().listing().data_files
         life = Life(TableId("filt", "t"), min(key.version for key in location.partition_keys()))
         with open_ledger(location.lake) as ledger:
             ledger.record_unread(NAME, life, files[-1].path, "earlier")

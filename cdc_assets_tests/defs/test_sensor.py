@@ -23,7 +23,7 @@ from cdc_assets.planning.partitions import format_table
 from cdc_assets.planning.run_batches import Asked
 from cdc_assets.run_coordinator import TABLE_TAG, table_of
 from cdc_assets.settings.config import LakeSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets.sources.storage_sink.source import Changefeed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 JOB = "little_catch_up"

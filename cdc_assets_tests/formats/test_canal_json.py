@@ -15,17 +15,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, decoder
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, extension
 from cdc_assets.formats.canal_json import records
 from cdc_assets.formats.canal_json.decode import EXTENSION, NOT_WRITTEN, REPLACED, decode, raw_records
+from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.members import members
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.types.mysql_types import ZERO_DATE, arrow_schema
 
 ORDERS = TableId("shop", "orders")
 TSO = 465283339528437785  # beyond the integers that a double can hold
-EXTENDED = SinkOptions(protocol="canal-json", enable_tidb_extension=True)
+EXTENDED = CanalJsonOptions(enable_tidb_extension=True)
 PLAIN = replace(EXTENDED, enable_tidb_extension=False)
 PARTIAL = replace(EXTENDED, only_output_updated_columns=True)
 KEY_ONLY = replace(EXTENDED, delete_only_output_handle_key_columns=True)
@@ -71,7 +71,7 @@ def file_of(*records: bytes, end: bytes = b"\r\n") -> bytes:
 
 
 def read(
-    data: bytes, schema: TableSchema = SCHEMA, options: SinkOptions = EXTENDED, table: TableId = ORDERS
+    data: bytes, schema: TableSchema = SCHEMA, options: CanalJsonOptions = EXTENDED, table: TableId = ORDERS
 ) -> Decoded:
     return decode(data, "shop/orders/1/CDC1.json", table, schema, options)
 
@@ -216,7 +216,7 @@ def test_files_of_ticdc_never_take_the_slow_way(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_extension_is_the_ascii_json() -> None:
     assert EXTENSION == ".json"
-    assert decoder("canal-json") is decode
+    assert extension(EXTENDED) == EXTENSION
 
 
 def test_commit_ts_is_exact_beyond_double_precision_and_null_without_the_extension() -> None:
@@ -399,7 +399,7 @@ def test_a_row_longer_than_any_block_is_read() -> None:
     assert [len(row["name"]) for row in decoded.changes.to_pylist()] == [4, 20 << 20, 4]
 
 
-CONTRADICTIONS: dict[str, tuple[bytes, SinkOptions, str]] = {
+CONTRADICTIONS: dict[str, tuple[bytes, CanalJsonOptions, str]] = {
     "another table": (
         file_of(GOOD, encode(data={"id": "1", "name": ""}, table=TableId("shop", "Orders"))),
         EXTENDED,
@@ -427,7 +427,9 @@ CONTRADICTIONS: dict[str, tuple[bytes, SinkOptions, str]] = {
 
 
 @pytest.mark.parametrize(("data", "options", "told"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
-def test_what_contradicts_the_options_or_the_schema_is_refused(data: bytes, options: SinkOptions, told: str) -> None:
+def test_what_contradicts_the_options_or_the_schema_is_refused(
+    data: bytes, options: CanalJsonOptions, told: str
+) -> None:
     with pytest.raises(MalformedData, match=re.escape(told)) as caught:
         read(data, options=options)
     assert caught.value.where["path"].endswith("CDC1.json")

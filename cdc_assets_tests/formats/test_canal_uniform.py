@@ -14,11 +14,11 @@ from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import LINE, Decoded, Op
 from cdc_assets.formats.canal_json import records, uniform
-from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.planning.plan import plan
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.changefeed import sink_options
 from cdc_assets_tests.formats.test_canal_json import (
     EXTENDED,
     PLAIN,
@@ -36,7 +36,7 @@ PIECES = [b'"', b"\\", b":", b",", b"{", b"}", b"[", b"]", b"null", b"0", b"1", 
 PIECES += [b"\xff", b"\xc3", "é".encode(), b"INSERT", b"DELETE", b'"id"', b'"name":', b'":"', b'","', b"\x00", b"old"]
 
 
-def outcome(data: bytes, schema: Any, options: SinkOptions) -> Any:
+def outcome(data: bytes, schema: Any, options: CanalJsonOptions) -> Any:
     """Everything that decoding tells, an error included."""
     try:
         found: Decoded = read(data, schema, options)
@@ -45,7 +45,7 @@ def outcome(data: bytes, schema: Any, options: SinkOptions) -> Any:
     return found.changes.to_pylist(), found.changes.schema, found.rejects, found.tail, found.notes
 
 
-def parsed(data: bytes, schema: Any, options: SinkOptions) -> Any:
+def parsed(data: bytes, schema: Any, options: CanalJsonOptions) -> Any:
     """The same where every record goes through a parser."""
     with patch.object(records, "find_shape", lambda frame, schema: None):
         return outcome(data, schema, options)
@@ -135,7 +135,7 @@ def test_recorded_files_say_the_same_by_shape_and_need_a_parser_for_escapes_and_
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, parse = config.settings(), records._parsed
-    feed, left = Changefeed(settings), list[bytes]()
+    feed, left = settings.open_source(), list[bytes]()
 
     def watched(frame: Any, lines: Any, *more: Any) -> Any:
         left.extend(frame[line - 1] for line in lines.tolist())
@@ -144,11 +144,12 @@ def test_recorded_files_say_the_same_by_shape_and_need_a_parser_for_escapes_and_
     steps = [step for step in plan(feed.listing(), {}, fuse=False).steps if isinstance(step, ApplyRows)]
     with monkeypatch.context() as patched:
         patched.setattr(records, "_parsed", watched)
-        by_shape = [decode_window(step, settings.sink_options, feed.opener.read) for step in steps]
+        by_shape = [decode_window(step, feed.reader) for step in steps]
     monkeypatch.setattr(records, "find_shape", lambda frame, schema: None)
     for step, window in zip(steps, by_shape, strict=True):
-        other = decode_window(step, settings.sink_options, feed.opener.read)
+        other = decode_window(step, feed.reader)
         assert window.changes.equals(other.changes)
         assert (window.rejects, window.report.notes) == (other.rejects, other.report.notes)
-    whole = not (settings.sink_options.only_output_updated_columns or settings.sink_options.content_compatible)
+    options = sink_options(settings)
+    whole = not (options.only_output_updated_columns or options.content_compatible)
     assert not whole or all(b"\\" in raw for raw in left)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from cdc_assets.formats import COMMIT_TS, LINE, Decoded, Op
 from cdc_assets.formats.craft.columns import LOST_FLOAT
 from cdc_assets.formats.craft.messages import classify, decode, schemas
+from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import place
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets_tests.craft_writer import Cell, Row, ddl, message, resolved
 from cdc_assets_tests.topics import messages_of, rows_of
 
-OPTIONS = SinkOptions(protocol="craft")
+OPTIONS = MessageOptions(protocol="craft")
 T = TableId("test", "t")
 KEYED = TableSchema((Column("id", "INT", is_pk=True, nullable=False), Column("name", "VARCHAR")), ("id",))
 
@@ -50,7 +50,7 @@ def said(*values: bytes | None) -> list[dict[str, Any]]:
     return found
 
 
-def decoded(schema: TableSchema, *values: bytes, table: TableId = T, options: SinkOptions = OPTIONS) -> Decoded:
+def decoded(schema: TableSchema, *values: bytes, table: TableId = T, options: MessageOptions = OPTIONS) -> Decoded:
     messages = messages_of([(None, value) for value in values])
     return decode(rows_of(messages, classify(messages, options), table), "landed", table, schema, options)
 
@@ -124,7 +124,7 @@ def test_commit_ts_may_step_back_in_a_message() -> None:
 
 def test_a_delete_may_bring_its_key_only() -> None:
     raw = bytes.fromhex("018f80f0f482a0da810601010002020104030a02020304010274657374746964021a03010e010e07")
-    options = SinkOptions(protocol="craft", delete_only_output_handle_key_columns=True)
+    options = MessageOptions(protocol="craft", delete_only_output_handle_key_columns=True)
     found = decoded(KEYED, raw, options=options)
     assert changes(found) == [(Op.DELETE_KEY, 433305438660591631, 1, 1, None)]
     full = message([Row(9, "test", "t", None, [Cell("id", 3, 11, 2), Cell("name", 15, 64, b"x")])])

@@ -18,8 +18,8 @@ from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
 from cdc_assets.formats.csv import decode as csv_format
 from cdc_assets.formats.csv.columns import layout
 from cdc_assets.formats.csv.decode import NULL_OR_TEXT, decode, hidden_columns
+from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.types.mysql_types import BAD_UTF8, ZERO_DATE
 
 TABLE = TableId("shop", "orders")
@@ -28,12 +28,12 @@ NAME = Column("name", "VARCHAR", precision=20)
 AMOUNT = Column("amount", "DECIMAL", precision=10, scale=2)
 DAY = Column("day", "DATE")
 SCHEMA = TableSchema((ID, NAME, AMOUNT, DAY), ("id",))
-PLAIN = SinkOptions(include_commit_ts=True)
+PLAIN = CsvOptions(include_commit_ts=True)
 ROW = b'"I","orders","shop",100,1,"a","1.50","2020-01-02"\r\n'
 
 
 def read(
-    data: bytes | str, options: SinkOptions = PLAIN, schema: TableSchema = SCHEMA, table: TableId = TABLE
+    data: bytes | str, options: CsvOptions = PLAIN, schema: TableSchema = SCHEMA, table: TableId = TABLE
 ) -> Decoded:
     raw = data if isinstance(data, bytes) else data.encode()
     return decode(raw, "shop/orders/9/CDC1.csv", table, schema, options)
@@ -45,7 +45,7 @@ def rows(found: Decoded, *names: str) -> list[Any]:
     return columns[0] if len(names) == 1 else list(zip(*columns, strict=True))
 
 
-def refused(data: bytes | str, options: SinkOptions = PLAIN, schema: TableSchema = SCHEMA) -> MalformedData:
+def refused(data: bytes | str, options: CsvOptions = PLAIN, schema: TableSchema = SCHEMA) -> MalformedData:
     with pytest.raises(MalformedData) as caught:
         read(data, options, schema)
     return caught.value
@@ -54,7 +54,7 @@ def refused(data: bytes | str, options: SinkOptions = PLAIN, schema: TableSchema
 # --- the rules, written down once more as an encoder ------------------------------------------------------------------
 
 
-def write(value: object, options: SinkOptions) -> bytes:
+def write(value: object, options: CsvOptions) -> bytes:
     """A field by the rules: only strings are quoted or escaped."""
     if value is None:
         return options.null.encode()
@@ -68,7 +68,7 @@ def write(value: object, options: SinkOptions) -> bytes:
     return text.replace(options.delimiter, whole).encode()
 
 
-def record(values: Sequence[object], options: SinkOptions) -> bytes:
+def record(values: Sequence[object], options: CsvOptions) -> bytes:
     return options.delimiter.encode().join(write(value, options) for value in values) + options.terminator.encode()
 
 
@@ -78,7 +78,7 @@ EXOTIC = st.sampled_from(
 )
 TEXT = st.none() | st.text(max_size=6) | st.lists(EXOTIC, max_size=4).map("".join)
 QUOTED = st.builds(
-    SinkOptions,
+    CsvOptions,
     delimiter=st.sampled_from([",", "|", "\t", "||", "[*]", "¦", "::"]),
     quote=st.sampled_from(['"', "'", "`"]),
     null=st.sampled_from(["\\N", "", "NULL", "\\", "a,b", "|"]),
@@ -92,7 +92,7 @@ QUOTED = st.builds(
 @example(PLAIN, [("\\N", None), ("", "x"), ('"', "\r\n")])
 @example(replace(PLAIN, null="a,b"), [("a,b", None)])
 @example(replace(PLAIN, delimiter="||", null="|"), [("|", None), (None, "||")])
-def test_with_quotes_every_text_comes_back(options: SinkOptions, pairs: list[tuple[str | None, str | None]]) -> None:
+def test_with_quotes_every_text_comes_back(options: CsvOptions, pairs: list[tuple[str | None, str | None]]) -> None:
     data = b"".join(record(("I", "orders", "shop", 7, n, a, b), options) for n, (a, b) in enumerate(pairs))
     found = read(data, options, TWO)
     assert rows(found, "id", "a", "b") == [(n, a, b) for n, (a, b) in enumerate(pairs)]
@@ -100,7 +100,7 @@ def test_with_quotes_every_text_comes_back(options: SinkOptions, pairs: list[tup
 
 
 BARE = st.builds(
-    SinkOptions,
+    CsvOptions,
     delimiter=st.sampled_from([",", "|", "[*]", "¦", "ab"]),
     quote=st.just(""),
     null=st.just("\\N"),
@@ -109,7 +109,7 @@ BARE = st.builds(
 )
 
 
-def unmistakable(text: str | None, options: SinkOptions) -> bool:
+def unmistakable(text: str | None, options: CsvOptions) -> bool:
     """Half a delimiter at a value's end runs into the delimiter after it; the wire cannot tell."""
     return text is None or not any(text.endswith(options.delimiter[:size]) for size in range(1, len(options.delimiter)))
 
@@ -117,7 +117,7 @@ def unmistakable(text: str | None, options: SinkOptions) -> bool:
 @settings(max_examples=300, deadline=None)
 @given(BARE, st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=5))
 @example(replace(PLAIN, quote=""), [("\\N", None), ("\\\\n", "\n\r\\r"), ("", ",,")])
-def test_without_quotes_every_text_comes_back(options: SinkOptions, pairs: list[tuple[str | None, str | None]]) -> None:
+def test_without_quotes_every_text_comes_back(options: CsvOptions, pairs: list[tuple[str | None, str | None]]) -> None:
     kept = [pair for pair in pairs if all(unmistakable(text, options) for text in pair)]
     data = b"".join(record(("I", "orders", "shop", 7, n, a, b), options) for n, (a, b) in enumerate(kept))
     found = read(data, options, TWO)
@@ -152,7 +152,7 @@ def test_operations_are_insert_delete_and_update_without_image_before() -> None:
 
 
 def test_without_commit_ts_it_is_null() -> None:
-    assert rows(read(ROW.replace(b"100,", b""), SinkOptions()), COMMIT_TS) == [None]
+    assert rows(read(ROW.replace(b"100,", b""), CsvOptions()), COMMIT_TS) == [None]
 
 
 def test_lines_count_records_not_line_breaks() -> None:
@@ -278,7 +278,7 @@ def test_another_delimiter_is_named_with_what_was_used() -> None:
         (ROW.replace(b"\r\n", b"\n") * 2, PLAIN, "ends its records with LF"),
         (ROW * 2, replace(PLAIN, terminator="\n"), "ends its records with CRLF"),
         (ROW.replace(b"100,", b""), PLAIN, "include-commit-ts seems to be off"),
-        (ROW.replace(b"100,", b"465283339528437785,"), SinkOptions(), "include-commit-ts seems to be on"),
+        (ROW.replace(b"100,", b"465283339528437785,"), CsvOptions(), "include-commit-ts seems to be on"),
         (ROW.replace(b"100,", b"465283339528437785,false,"), PLAIN, "output-old-value is on"),
         (ROW.replace(b"100,", b"465283339528437785,"), replace(PLAIN, output_old_value=True), "7.5.2"),
         (ROW.replace(b'"a",', b"").replace(b"100", b"465283339528437785"), PLAIN, "virtual generated columns"),
@@ -288,7 +288,7 @@ def test_another_delimiter_is_named_with_what_was_used() -> None:
         (ROW.decode().encode("utf-16"), PLAIN, "UTF-16"),
     ],
 )
-def test_bytes_that_contradict_the_options_are_told(data: bytes, options: SinkOptions, told: str) -> None:
+def test_bytes_that_contradict_the_options_are_told(data: bytes, options: CsvOptions, told: str) -> None:
     assert told in refused(data, options).message
 
 
@@ -348,7 +348,7 @@ def test_a_columns_name_in_a_header_may_hold_the_delimiter() -> None:
         (HEAD + b"id\r\n" + ROW, replace(HEADED, include_commit_ts=False, output_old_value=True), "is-update"),
     ],
 )
-def test_a_header_that_contradicts_schema_or_options_is_told(data: bytes, options: SinkOptions, told: str) -> None:
+def test_a_header_that_contradicts_schema_or_options_is_told(data: bytes, options: CsvOptions, told: str) -> None:
     assert told in refused(data, options).message
 
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import LINE
 from cdc_assets.formats.csv import dialect as csv_dialect
-from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets_tests.formats.test_csv import EXOTIC, PLAIN, ROW, TWO, read, record, rows
 
 HELD_PAIRS = st.lists(st.tuples(*[st.none() | st.lists(EXOTIC, max_size=5).map("".join)] * 2), min_size=1, max_size=8)
 QUOTES = ('"', "'", "")
 DIALECTS = st.builds(
-    SinkOptions,
+    CsvOptions,
     delimiter=st.sampled_from([",", "|", "\t", "||", "[*]", "¦", "::", "aba"]),
     quote=st.sampled_from(QUOTES),
     null=st.sampled_from(["\\N", "", "NULL", "a,b", "|", "::"]),
@@ -31,7 +31,7 @@ DIALECTS = st.builds(
 )
 
 
-def images(pairs: Sequence[tuple[str | None, str | None]], options: SinkOptions) -> bytes:
+def images(pairs: Sequence[tuple[str | None, str | None]], options: CsvOptions) -> bytes:
     return b"".join(record(("I", "orders", "shop", 7, n, a, b), options) for n, (a, b) in enumerate(pairs))
 
 
@@ -45,7 +45,7 @@ def images(pairs: Sequence[tuple[str | None, str | None]], options: SinkOptions)
 @example(replace(PLAIN, quote="", delimiter="||"), [("a|", "b"), ("a", "|b")], 30)
 @example(replace(PLAIN, quote="", null="::", delimiter="::"), [("a", None), (None, "")], 30)
 def test_every_text_comes_back_or_is_refused_wherever_blocks_end(
-    options: SinkOptions, pairs: list[tuple[str | None, str | None]], size: int
+    options: CsvOptions, pairs: list[tuple[str | None, str | None]], size: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_dialect, "_BLOCK_BYTES", size)

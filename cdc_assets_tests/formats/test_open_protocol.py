@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.formats import Decoded, Op
+from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import read_claim
 from cdc_assets.formats.open_protocol.messages import classify, decode, schemas
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets_tests.topics import messages_of, rows_of
 
-OPTIONS = SinkOptions(protocol="open-protocol")
+OPTIONS = MessageOptions(protocol="open-protocol")
 T = TableId("test", "t")
 SCHEMA = TableSchema(
     (
@@ -49,7 +49,7 @@ def message(*events: tuple[dict[str, Any], bytes]) -> tuple[bytes, bytes]:
     return framed(keys, struct.pack(">Q", 1)), framed([value for _, value in events])
 
 
-def decoded(*messages: tuple[bytes, bytes], options: SinkOptions = OPTIONS) -> Decoded:
+def decoded(*messages: tuple[bytes, bytes], options: MessageOptions = OPTIONS) -> Decoded:
     batch = messages_of(messages)
     return decode(rows_of(batch, classify(batch, options), T), "landed", T, SCHEMA, options)
 
@@ -59,7 +59,7 @@ def rows(found: Decoded) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in found.changes.to_pylist()]
 
 
-def said(*messages: tuple[bytes | None, bytes | None], options: SinkOptions = OPTIONS) -> list[dict[str, Any]]:
+def said(*messages: tuple[bytes | None, bytes | None], options: MessageOptions = OPTIONS) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = classify(messages_of(messages), options).to_pylist()
     return found
 
@@ -79,7 +79,7 @@ def test_marks_and_ddl() -> None:
 def test_an_update_that_brings_what_changed_keeps_the_rest() -> None:
     full = {"id": 1, "name": "b", "raw": None, "long": "dHh0", "d": 0.5}
     update = message(({"ts": 7}, event({"u": full}, p={"name": "a"})))
-    partial = SinkOptions(protocol="open-protocol", only_output_updated_columns=True)
+    partial = MessageOptions(protocol="open-protocol", only_output_updated_columns=True)
     assert rows(decoded(update, options=partial)) == [
         (Op.DELETE, 7, 1, 1, "a", None, "txt", 0.5),
         (Op.INSERT, 7, 1, 1, "b", None, "txt", 0.5),
@@ -106,7 +106,7 @@ def test_a_row_of_its_key_only_is_bad_and_says_which_option_to_change() -> None:
 
 @pytest.mark.parametrize("compression", ["snappy", "lz4"])
 def test_values_may_be_compressed_each_by_itself(compression: str) -> None:
-    options = SinkOptions(protocol="open-protocol", large_message_handle_compression=compression)
+    options = MessageOptions(protocol="open-protocol", large_message_handle_compression=compression)
     plain = event({"u": {"id": 1, "name": "x" * 500, "raw": None, "long": None, "d": None}})
     packed = pa.Codec(compression).compress(plain, asbytes=True)
     found = decoded(message(({"ts": 7}, packed)), options=options)

@@ -10,7 +10,6 @@ from cdc_assets.decoding.window import decode_window
 from cdc_assets.formats import COMMIT_TS, OP
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.planning.plan import plan
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.cases import Case, Config, cases
 
 Change = tuple[str, int, tuple[tuple[str, Any], ...]]
@@ -19,12 +18,12 @@ Change = tuple[str, int, tuple[tuple[str, Any], ...]]
 def entering(config: Config) -> set[Change]:
     """Return the rows that enter tables: (life, commit-ts, values by name); rows that come twice count once."""
     settings = config.settings()
-    feed = Changefeed(settings)
+    feed = settings.open_source()
     found: set[Change] = set()
     for step in plan(feed.listing(), {}, fuse=False).steps:
         if not isinstance(step, ApplyRows):
             continue
-        window = decode_window(step, settings.sink_options, feed.opener.read)
+        window = decode_window(step, feed.reader)
         assert window.report.reject_count == 0, window.report.rejects
         names = sorted(column.name for column in step.schema.stored)
         for row in window.changes.to_pylist():
@@ -39,7 +38,7 @@ def comparable(case: Case) -> list[Config]:
     return [
         config
         for config in case.configs
-        if config.options.has_commit_ts and config.options.enable_partition_separator and not config.hidden_columns
+        if config.options.wire.has_commit_ts and config.options.enable_partition_separator and not config.hidden_columns
     ]
 
 

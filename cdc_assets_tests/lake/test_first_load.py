@@ -19,7 +19,7 @@ from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.lake import Lake
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RenameColumn
-from cdc_assets_tests.lake.test_tables import NOTE, OPTIONS, ORDERS, SCHEMA, Source
+from cdc_assets_tests.lake.test_tables import NOTE, ORDERS, SCHEMA, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +127,7 @@ def test_a_first_load_that_lost_its_race_removes_its_data_files(open_lake: Calla
     orders = Source(open_lake())
     step, files = orders.window(200, [("I", 110, 1, "slow")])
     slow = open_lake()
-    staged = slow.stage(step, OPTIONS, files)
+    staged = slow.stage(step, files)
     assert len(data_files(tmp_path)) == 1
     orders.apply(180, [("I", 170, 3, "fast")])
     with pytest.raises(TableMoved):
@@ -142,7 +142,7 @@ def test_a_first_load_is_refused_by_a_table_whose_columns_changed_meanwhile(
     orders = Source(open_lake())
     step, files = orders.window(200, [("I", 110, 1, "a")])
     slow = open_lake()
-    staged = slow.stage(step, OPTIONS, files)
+    staged = slow.stage(step, files)
     changed = TableSchema((*SCHEMA.columns, Column("more", "INT")), ("id",))
     orders.change(150, changed, AddColumn(changed.columns[-1]))
     with pytest.raises(TableMoved):
@@ -153,14 +153,14 @@ def test_a_first_load_is_refused_by_a_table_whose_columns_changed_meanwhile(
 def test_a_window_with_records_that_do_not_fit_leaves_no_data_file(lake: Lake, tmp_path: Path) -> None:
     orders = Source(lake)
     step, files = orders.window(200, [("I", 110, 1, "a"), ("I", 111, "no number", "b")])
-    assert lake.stage(step, OPTIONS, files).report.failed
+    assert lake.stage(step, files).report.failed
     assert data_files(tmp_path) == []
 
 
 def test_a_first_load_that_is_committed_again_keeps_its_files(open_lake: Callable[..., Lake], tmp_path: Path) -> None:
     orders = Source(open_lake())
     step, files = orders.window(200, [("I", 110, 1, "a")])
-    staged = orders.lake.stage(step, OPTIONS, files)
+    staged = orders.lake.stage(step, files)
     orders.lake.commit(step, staged)
     open_lake().commit(step, staged)
     assert len(data_files(tmp_path)) == 1
@@ -172,7 +172,7 @@ def test_a_first_load_that_was_killed_before_its_commit_is_not_seen_and_is_done_
 ) -> None:
     orders = Source(open_lake())
     step, files = orders.window(200, [("I", 110, 1, "a")])
-    orders.lake.stage(step, OPTIONS, files)
+    orders.lake.stage(step, files)
     assert orders.rows() == []
     orders.apply(200, [("I", 110, 1, "a")])
     assert orders.rows() == [(1, "a")]

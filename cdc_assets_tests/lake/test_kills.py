@@ -17,7 +17,6 @@ from cdc_assets.model.schema_changes import MoveColumns, RetypeColumn
 from cdc_assets.model.steps import RenameTable
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import from_flags
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.kills import (
     FEEDS,
@@ -144,7 +143,7 @@ def _pipeline_without_steps(directory: Path, lake: Lake) -> Pipeline:
     (directory / "metadata").write_text('{"checkpoint-ts":500}')
     uri = f"{directory}?protocol=canal-json&enable-tidb-extension=true"
     (settings,) = from_flags(sink_uri=uri).changefeeds
-    return Pipeline(settings, Changefeed(settings), lake, Ledger("sqlite://"))
+    return Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
 
 
 def test_a_rename_whose_run_died_is_finished_by_a_run_that_has_nothing_else_to_do(
@@ -177,7 +176,7 @@ CONFIGS = [
     pytest.param(config, id=str(config), marks=() if str(config) in QUICK else pytest.mark.soak)
     for case in cases()
     for config in case.configs
-    if config.options.has_commit_ts
+    if config.options.wire.has_commit_ts
 ]
 
 

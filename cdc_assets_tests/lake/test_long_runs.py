@@ -23,7 +23,7 @@ from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.status import kept_releases, lake_status, quarantined_records, row_counts
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, from_flags
-from cdc_assets.sources.storage_sink.changefeed import Changefeed, schema_checksum
+from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 from cdc_assets_tests.memory_lake import MemoryLake
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -166,7 +166,7 @@ def _keys(lake: Any) -> list[int]:
 
 def test_sixty_windows_without_spark_leave_nothing_open_and_nothing_behind(tmp_path: Path) -> None:
     feed, lake, ledger = Feed(tmp_path), MemoryLake(), Ledger(f"sqlite:///{tmp_path}/ledger.db")
-    pipeline = Pipeline(feed.settings, Changefeed(feed.settings), lake, ledger)
+    pipeline = Pipeline(feed.settings, feed.settings.open_source(), lake, ledger)
     _run(pipeline, feed, 20)
     early = use()
     _run(pipeline, feed, 40)
@@ -181,7 +181,7 @@ def test_many_windows_on_spark_leave_nothing_open_and_nothing_behind(
 ) -> None:
     feed, ledger = Feed(tmp_path), Ledger(f"sqlite:///{tmp_path}/ledger.db")
     lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "default", lambda: spark)
-    pipeline = Pipeline(feed.settings, Changefeed(feed.settings), lake, ledger)
+    pipeline = Pipeline(feed.settings, feed.settings.open_source(), lake, ledger)
     _run(pipeline, feed, 10)
     early = use(spark)
     _run(pipeline, feed, windows)
@@ -202,7 +202,7 @@ def test_open_and_closed_lakes_give_everything_back(spark: SparkSession, tmp_pat
     def window() -> None:
         ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
         lake = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "default", lambda: spark)
-        _run(Pipeline(feed.settings, Changefeed(feed.settings), lake, ledger), feed, 1)
+        _run(Pipeline(feed.settings, feed.settings.open_source(), lake, ledger), feed, 1)
         lake.close()
         ledger.close()
 
@@ -221,7 +221,7 @@ def test_open_and_closed_lakes_give_everything_back(spark: SparkSession, tmp_pat
 def test_who_only_looks_into_a_lake_leaves_no_connection_open(tmp_path: Path) -> None:
     feed, warehouse = Feed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
     with open_ledger(warehouse) as ledger:
-        _run(Pipeline(feed.settings, Changefeed(feed.settings), MemoryLake(), ledger), feed, 1)
+        _run(Pipeline(feed.settings, feed.settings.open_source(), MemoryLake(), ledger), feed, 1)
     looks: list[Callable[[], object]] = [
         Source(feed.settings, warehouse).held_tables,
         lambda: row_counts(warehouse, feed.settings),

@@ -28,7 +28,7 @@ from cdc_assets.model.steps import ApplyRows, ChangeTable, DropTable, ExchangePa
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.kills import checkpoints, leftovers, named, wrong
-from cdc_assets_tests.lake.test_tables import ID, NOTE, OPTIONS, SCHEMA, Files, Source, _id_below
+from cdc_assets_tests.lake.test_tables import ID, NOTE, SCHEMA, Files, Source, _id_below
 from cdc_assets_tests.replay import replay
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -99,7 +99,7 @@ class Race:
 
     def run(self, lake: Lake) -> None:
         if isinstance(self.step, ApplyRows):
-            lake.commit(self.step, lake.stage(self.step, OPTIONS, self.files))
+            lake.commit(self.step, lake.stage(self.step, self.files))
         else:
             lake.run(self.step)
 
@@ -108,7 +108,7 @@ class Race:
         self.source.schema = KINDS[self.name].schema
         rows = [(*row, "6") if self.name == "schema change" else row for row in NEWER]
         step, files = self.source.window(300, rows)
-        lake.commit(step, lake.stage(step, OPTIONS, files))
+        lake.commit(step, lake.stage(step, files))
 
     def rows(self, lake: Lake) -> list[tuple[Any, ...]]:
         held = lake.state.find(self.source.life)

@@ -34,7 +34,9 @@ def test_one_go_ends_equal_to_the_source(config: Config, spark: SparkSession, tm
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("config", [c for case in cases() for c in case.configs if c.options.has_commit_ts], ids=str)
+@pytest.mark.parametrize(
+    "config", [c for case in cases() for c in case.configs if c.options.wire.has_commit_ts], ids=str
+)
 def test_every_checkpoint_is_equal_to_the_source(config: Config, spark: SparkSession, tmp_path: Path) -> None:
     lake, ledger = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "default", lambda: spark), Ledger("sqlite://")
     for checkpoint in config.replayable:

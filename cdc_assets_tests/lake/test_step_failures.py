@@ -15,7 +15,6 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, Predicate, RetypeColumn
 from cdc_assets.model.steps import ChangeTable, ExchangePartition
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.lake.test_tables import ID, NOTE, ORDERS, SCHEMA, Source
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
@@ -113,7 +112,7 @@ def test_what_java_raises_at_a_step_fails_that_table_and_no_other(
 
     monkeypatch.setattr(schema, "change", broken)
     settings = feed.settings("default")
-    outcome = Pipeline(settings, Changefeed(settings), lake, Ledger("sqlite://"), fuse=False).apply("test")
+    outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"), fuse=False).apply("test")
     a, b = sorted(outcome.tables, key=lambda table: table.name)
     assert (a.state, type(a.error), b.state) == ("failed", StepFailed, "applied")
     assert "broken" in a.reason

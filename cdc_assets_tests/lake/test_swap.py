@@ -26,7 +26,7 @@ from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.cases import Checkpoint, Config, expected_tables
 from cdc_assets_tests.kills import Killed, Trap, checkpoints, leftovers, named, trapped
 from cdc_assets_tests.lake.test_races import overtake
-from cdc_assets_tests.lake.test_tables import ID, NOTE, OPTIONS, SCHEMA, Source
+from cdc_assets_tests.lake.test_tables import ID, NOTE, SCHEMA, Source
 from cdc_assets_tests.operations.test_rebuild import first, pipeline_of
 from cdc_assets_tests.replay import compare
 
@@ -208,7 +208,7 @@ def test_a_writer_that_commits_while_a_table_is_swapped_wins(
 
     def newer() -> None:
         step, files = live.window(300, [("I", 210, 3, "c")])
-        writer.commit(step, writer.stage(step, OPTIONS, files))
+        writer.commit(step, writer.stage(step, files))
 
     overtake(monkeypatch, *seam, newer)
     with pytest.raises(TableMoved):

@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
+from cdc_assets.formats import Wire
+from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.lake import Lake
 from cdc_assets.lake.names import format_identity, format_name, location, moves, parse_identity, parse_name
 from cdc_assets.lake.staging import stage as staging
@@ -32,7 +34,6 @@ from cdc_assets.model.schema_changes import (
     SchemaChange,
     SetDefault,
 )
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -46,7 +47,7 @@ from cdc_assets.model.steps import (
 
 pytestmark = pytest.mark.xdist_group("spark")
 
-OPTIONS = SinkOptions(include_commit_ts=True, terminator="\n")
+OPTIONS = CsvOptions(include_commit_ts=True, terminator="\n")
 ORDERS = TableId("shop", "orders")
 ID = Column("id", "BIGINT", nullable=False, is_pk=True)
 NOTE = Column("note", "VARCHAR", precision=20)
@@ -55,12 +56,15 @@ SCHEMA = TableSchema((ID, NOTE), ("id",))
 
 @dataclass(frozen=True)
 class Files:
-    """Data files by path, as an opener."""
+    """Data files by path, read as OPTIONS say."""
 
     files: Mapping[str, bytes]
 
     def read(self, path: str) -> bytes:
         return self.files[path]
+
+    def wire(self, path: str) -> Wire:
+        return OPTIONS
 
 
 class Source:
@@ -105,7 +109,7 @@ class Source:
 
     def apply(self, hi: int, *files: list[tuple[Any, ...]]) -> StepResult:
         step, opener = self.window(hi, *files)
-        return self.lake.commit(step, self.lake.stage(step, OPTIONS, opener))
+        return self.lake.commit(step, self.lake.stage(step, opener))
 
     def change(self, at: int, schema: TableSchema, *changes: SchemaChange) -> StepResult:
         result = self.lake.run(ChangeTable(self.life, at, changes, schema, self.schema))
@@ -144,9 +148,9 @@ def test_each_row_carries_the_commit_ts_of_its_last_change(lake: Lake) -> None:
 def test_a_window_that_is_committed_twice_changes_nothing(lake: Lake) -> None:
     orders = Source(lake)
     step, files = orders.window(200, [("I", 110, 1, "a")])
-    lake.commit(step, lake.stage(step, OPTIONS, files))
+    lake.commit(step, lake.stage(step, files))
     snapshot = lake.state.find(orders.life).snapshot_id
-    again = lake.commit(step, lake.stage(step, OPTIONS, files))
+    again = lake.commit(step, lake.stage(step, files))
     assert again.snapshot_after == again.snapshot_before == snapshot
     assert orders.rows() == [(1, "a")]
 
@@ -179,7 +183,7 @@ def test_tasks_that_share_a_window_agree_on_the_last_change_of_a_key(lake: Lake)
         [("U", 190, 1, "c"), ("I", 200, 3, "x"), ("I", 200, 9, "again")],
         [("U", 185, 1, "older"), ("D", 300, 3, "x")],
     )
-    staged = lake.stage(step, OPTIONS, files)
+    staged = lake.stage(step, files)
     assert len(list(Path(staged.path).glob("bucket-*.arrow"))) > 1
     lake.commit(step, staged)
     assert orders.rows() == [(1, "c"), (9, "again")]
@@ -188,7 +192,7 @@ def test_tasks_that_share_a_window_agree_on_the_last_change_of_a_key(lake: Lake)
 def test_a_rejected_window_leaves_no_stage_behind_and_the_table_as_it_was(lake: Lake, tmp_path: Path) -> None:
     orders = Source(lake)
     step, files = orders.window(200, [("I", 110, 1, "a"), ("I", 111, "no number", "b")])
-    staged = lake.stage(step, OPTIONS, files)
+    staged = lake.stage(step, files)
     assert staged.report.failed
     assert staged.report.rejects[0].line == 2
     lake.discard(staged)
@@ -219,7 +223,7 @@ def test_a_writer_that_was_overtaken_before_it_began_is_told_so(open_lake: Calla
     orders.apply(150, [("I", 110, 1, "a")])
     step, files = orders.window(200, [("U", 160, 1, "b")])
     slow = open_lake()
-    staged = slow.stage(step, OPTIONS, files)
+    staged = slow.stage(step, files)
     orders.apply(180, [("U", 170, 1, "c")])
     with pytest.raises(TableMoved, match="another writer"):
         slow.commit(step, staged)
@@ -235,7 +239,7 @@ def test_of_two_commits_at_once_the_later_one_fails_and_changes_nothing(
         orders.apply(150, [("I", 110, 1, "a")])
     slow, read = open_lake(), staging.read_manifest
     step, files = orders.window(200, [("I", 160, 2, "slow")])
-    staged = slow.stage(step, OPTIONS, files)
+    staged = slow.stage(step, files)
 
     def overtaken(*args: Any) -> Any:
         monkeypatch.setattr(staging, "read_manifest", read)
@@ -692,7 +696,7 @@ def test_without_commit_ts_the_position_in_the_files_is_kept_with_the_rows(lake:
     orders = Source(lake)
     step, files = orders.window(200, [("I", 110, 1, "a"), ("U", 110, 1, "b")])
     step = replace(step, positions={"r/100||12": 1})
-    lake.commit(step, lake.stage(step, OPTIONS, files))
+    lake.commit(step, lake.stage(step, files))
     assert orders.rows() == [(1, "b")]
     assert lake.applied()[orders.life].positions == {"r/100||12": 1}
     assert lake.read(ORDERS).column("_cdc_commit_ts").to_pylist() == [None]

@@ -10,14 +10,14 @@ from pyspark.sql import SparkSession
 from cdc_assets.lake import Lake
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.window_metrics import Account, account_of
-from cdc_assets_tests.lake.test_tables import OPTIONS, ORDERS, SCHEMA, Source
+from cdc_assets_tests.lake.test_tables import ORDERS, SCHEMA, Source
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 
 def applied(source: Source, hi: int, *rows: tuple[object, ...]) -> Account:
     step, opener = source.window(hi, list(rows))
-    staged = source.lake.stage(step, OPTIONS, opener)
+    staged = source.lake.stage(step, opener)
     return account_of(step, staged.rows, staged.report, source.lake.commit(step, staged), 0.0, 1.0)
 
 

@@ -27,7 +27,6 @@ from cdc_assets.planning.plan import plan
 from cdc_assets.report.tables import TableStatus
 from cdc_assets.report.text import status_lines
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.cases import Case
 
 LIFE = Life(TableId("shop", "orders"), 5)
@@ -132,7 +131,7 @@ def test_a_storage_that_does_not_tell_the_time_is_believed(info: dict[str, objec
 
 def test_a_listing_tells_when_files_and_checkpoint_were_written() -> None:
     config = Case("N_filtered_ddl").config("csv-ts")
-    listing = Changefeed(config.settings()).listing()
+    listing = config.settings().open_source().listing()
     written = {file.path: (config.bucket() / file.path).stat().st_mtime for file in listing.data_files}
     assert {file.path: file.modified for file in listing.data_files} == written
     assert listing.published == (config.bucket() / "metadata").stat().st_mtime
@@ -145,12 +144,13 @@ def test_a_file_is_the_same_file_whenever_the_storage_got_it() -> None:
 
 def test_the_newest_change_of_a_window_is_not_above_it() -> None:
     config = Case("N_filtered_ddl").config("csv-ts")
-    planned = plan(Changefeed(config.settings()).listing(), {})
+    source = config.settings().open_source()
+    planned = plan(source.listing(), {})
     step = next(step for step in planned.steps if isinstance(step, ApplyRows) and step.files)
-    every = read_window(step, config.options, lambda path: (config.bucket() / path).read_bytes()).report.newest
+    every = read_window(step, source.reader).report.newest
     assert every is not None
     half = dataclasses.replace(step, hi=every[0] - 1)
-    newest = read_window(half, config.options, lambda path: (config.bucket() / path).read_bytes()).report.newest
+    newest = read_window(half, source.reader).report.newest
     assert newest is None or newest[0] < every[0] <= step.hi
 
 

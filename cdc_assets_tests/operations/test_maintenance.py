@@ -33,7 +33,7 @@ from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
 from cdc_assets_tests.cases import Config
 from cdc_assets_tests.kills import checkpoints, leftovers, named
 from cdc_assets_tests.lake.test_races import overtake
-from cdc_assets_tests.lake.test_tables import OPTIONS, Source, _id_below
+from cdc_assets_tests.lake.test_tables import Source, _id_below
 from cdc_assets_tests.replay import _AsOf, compare
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -330,7 +330,7 @@ def test_the_lakes_own_tables_are_looked_after_too(lake: Lake) -> None:
 
 def newer(orders: Source, lake: Lake) -> None:
     step, files = orders.window(900, [("U", 800, 1, "newer"), ("D", 801, 2, "x"), ("I", 802, 500, "newer")])
-    lake.commit(step, lake.stage(step, OPTIONS, files))
+    lake.commit(step, lake.stage(step, files))
 
 
 def test_a_compaction_that_a_window_overtook_is_made_again_on_top_of_it(
@@ -372,7 +372,7 @@ def test_a_compaction_that_is_never_left_alone_stops_with_the_table_right(
     def overtaken(*args: Any) -> None:
         ts = moment[0] = moment[0] + 10
         step, files = orders.window(ts, [("U", ts, 1, f"at {ts}")])
-        writer.commit(step, writer.stage(step, OPTIONS, files))
+        writer.commit(step, writer.stage(step, files))
         original(*args)
 
     monkeypatch.setattr(maintenance, "_compact", overtaken)

@@ -23,7 +23,7 @@ from cdc_assets.operations.replay import Replayed, replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed, schema_checksum
+from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 from cdc_assets_tests.memory_lake import MemoryLake
 
 ORDERS = TableId("shop", "orders")
@@ -75,7 +75,7 @@ class Bucket:
 
     def pipeline(self, quarantine: bool = True) -> Pipeline:
         given = self.settings(quarantine)
-        return Pipeline(given, Changefeed(given), self.lake, self.ledger)
+        return Pipeline(given, given.open_source(), self.lake, self.ledger)
 
     def apply(self, checkpoint: int, quarantine: bool = True) -> Outcome:
         self._write("metadata", json.dumps({"checkpoint-ts": checkpoint}))

@@ -21,6 +21,7 @@ from cdc_assets.model.splits import Listing
 from cdc_assets.operations.rebuild import Rebuilt, rebuild, refusals
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.cases import Checkpoint, Config, cases
+from cdc_assets_tests.changefeed import sink_options
 from cdc_assets_tests.kills import Killed, Trap, checkpoints, named, trapped
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.replay import _AsOf, compare
@@ -142,14 +143,14 @@ def test_a_table_that_a_writer_moves_on_is_brought_as_far_and_swapped_then() -> 
     pipeline_of(config, early, lake).apply("first")
     damage(lake)
     pipeline = pipeline_of(config, late, lake)
-    assert isinstance(pipeline.feed, _AsOf)
-    pipeline.feed.checkpoint = early.ts
+    assert isinstance(pipeline.source, _AsOf)
+    pipeline.source.checkpoint = early.ts
     moved: list[Life] = []
 
     def writer(life: Life) -> None:
         if not moved:
             moved.append(life)
-            pipeline.feed.checkpoint = late.ts  # type: ignore[attr-defined]
+            pipeline.source.checkpoint = late.ts  # type: ignore[attr-defined]
             pipeline_of(config, late, lake).apply("the writer")
 
     rebuild(pipeline, MemoryRebuilds(lake, before_swap=writer), (), "again")
@@ -266,10 +267,12 @@ def test_records_in_quarantine_are_refused_until_they_are_replayed(feed: Feed, m
 
 def test_a_table_that_outlived_the_changefeeds_own_clean_up_is_refused(feed: Feed) -> None:
     pipeline = feed.pipeline()
-    options = dataclasses.replace(pipeline.settings.sink_options, file_expiration_days=1)
+    options = dataclasses.replace(sink_options(pipeline.settings), file_expiration_days=1)
     _, planned = pipeline.look()
     old = dataclasses.replace(planned, checkpoint=planned.checkpoint + ((3 * 86_400_000) << 18))
-    told = refusals(_listing(pipeline), old, planned.history.lives, (), (), {}, {}, options.file_expiration_days)
+    told = refusals(
+        pipeline.source, _listing(pipeline), old, planned.history.lives, (), (), {}, {}, options.retention_days
+    )
     assert len([one for one in told if "file-expiration-days" in one]) == len(planned.history.lives)
 
 

@@ -27,7 +27,7 @@ from cdc_assets.operations.release import release, undo
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed, schema_checksum
+from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 from cdc_assets_tests.memory_lake import MemoryLake
 
 ORDERS = TableId("shop", "orders")
@@ -81,7 +81,7 @@ class Feed:
         config.write_text(TOML)
         given: Mapping[str, Any] = {"policies": self.policies}
         settings = ChangefeedSettings(sink_uri=SecretStr(self.uri), changefeed_config=config, **given)
-        return Pipeline(settings, Changefeed(settings), self.lake, self.ledger)
+        return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
 
     def apply(self, checkpoint: Tso) -> Outcome:
         self.checkpoint(checkpoint)

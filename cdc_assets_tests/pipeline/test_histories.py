@@ -23,7 +23,6 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.alterations import Picks, values
 from cdc_assets_tests.histories import KINDS, history
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -94,7 +93,7 @@ class Feed:
 
     @property
     def pipeline(self) -> Pipeline:
-        return Pipeline(self.settings, Changefeed(self.settings), self.lake, self.ledger)
+        return Pipeline(self.settings, self.settings.open_source(), self.lake, self.ledger)
 
     @property
     def contents(self) -> Contents:

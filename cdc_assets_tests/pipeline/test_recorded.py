@@ -21,7 +21,7 @@ def test_one_go_ends_equal_to_the_source(config: Config) -> None:
     assert compare(config, final.expected, lake, outcome) == []
 
 
-@pytest.mark.parametrize("config", [c for c in CONFIGS if c.options.has_commit_ts], ids=str)
+@pytest.mark.parametrize("config", [c for c in CONFIGS if c.options.wire.has_commit_ts], ids=str)
 def test_every_checkpoint_is_equal_to_the_source(config: Config) -> None:
     lake, ledger = MemoryLake(), Ledger("sqlite://")
     for checkpoint in config.replayable:

@@ -11,7 +11,6 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -19,7 +18,7 @@ TOO_LARGE = (2**63, 2**64 - 1, 2**64, 10**30)
 
 
 def applied(settings: ChangefeedSettings) -> dict[str, tuple[str, str]]:
-    outcome: Outcome = Pipeline(settings, Changefeed(settings), MemoryLake(), Ledger("sqlite://")).apply("test")
+    outcome: Outcome = Pipeline(settings, settings.open_source(), MemoryLake(), Ledger("sqlite://")).apply("test")
     return {str(table.name): (table.state, table.reason) for table in outcome.tables}
 
 

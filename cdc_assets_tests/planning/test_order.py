@@ -47,7 +47,7 @@ def scrambled(pipeline: Pipeline, seed: int) -> list[PartitionKey]:
 # --- recorded ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", [c for c in Case("C_ddl_tables").configs if c.options.has_commit_ts], ids=str)
+@pytest.mark.parametrize("config", [c for c in Case("C_ddl_tables").configs if c.options.wire.has_commit_ts], ids=str)
 def test_renames_swaps_drops_and_re_creations_end_equal_in_scrambled_order(config: Config) -> None:
     final = config.checkpoints[-1]
     assert final.expected is not None

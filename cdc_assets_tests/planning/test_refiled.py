@@ -21,7 +21,6 @@ from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.replay import compare
@@ -34,7 +33,7 @@ EVERY = [
     for case in cases()
     if case.name.startswith(("A_", "B_", "C_", "D_", "E_", "F_", "I_", "K_", "M_"))
     for config in case.configs
-    if config.options.has_commit_ts and not config.name.startswith("na-") and not config.name.endswith("-nopart")
+    if config.options.wire.has_commit_ts and not config.name.startswith("na-") and not config.name.endswith("-nopart")
 ]
 """Old architecture: the new one drops what it delivers again into a newer directory."""
 CHOSEN = ("B_ddl_columns/csv-ts", "C_ddl_tables/canal-ext", "D_keys/csv-old", "E_partitions/csv-ts")
@@ -68,11 +67,11 @@ class Played:
 
     def apply(self, checkpoint: Tso) -> Outcome:
         self.put({"metadata": b'{"checkpoint-ts":%d}' % checkpoint})
-        return Pipeline(self.settings, Changefeed(self.settings), self.lake, self.ledger).apply("test")
+        return Pipeline(self.settings, self.settings.open_source(), self.lake, self.ledger).apply("test")
 
     @property
     def listing(self) -> Listing:
-        return Changefeed(self.settings).listing()
+        return self.settings.open_source().listing()
 
     @property
     def journaled(self) -> set[Tso]:

@@ -12,7 +12,6 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.preflight.conformance import (
     RULES,
@@ -23,7 +22,7 @@ from cdc_assets.preflight.conformance import (
     conformance,
     take_sample,
 )
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 from cdc_assets.types.fidelity import column_fidelity
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
 
@@ -178,7 +177,7 @@ def test_only_heads_of_a_few_files_are_read(tmp_path: Path) -> None:
         ]
         for table in range(15)
     ]
-    heads = take_sample(Changefeed(bucket.settings()).opener, files)
+    heads = take_sample(bucket.settings().open_source(), files)
     assert len(heads) == SAMPLE_FILES
     assert {len(head) for head in heads.values()} == {SAMPLE_BYTES}
     assert sum("3.csv" in path for path in heads) == 15
@@ -186,7 +185,7 @@ def test_only_heads_of_a_few_files_are_read(tmp_path: Path) -> None:
 
 def test_a_file_that_is_gone_is_left_out_of_the_sample(tmp_path: Path) -> None:
     bucket = Bucket(tmp_path / "feed")
-    assert take_sample(Changefeed(bucket.settings()).opener, [[data_file()]]) == {}
+    assert take_sample(bucket.settings().open_source(), [[data_file()]]) == {}
 
 
 def test_a_soft_delete_table_is_held_with_the_reason_and_others_are_applied(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, Settings, from_flags, load
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets_tests.changefeed import sink_options
 
 
 def feed(uri: str = "s3://bucket/prefix?protocol=csv", **given: Any) -> ChangefeedSettings:
@@ -21,14 +22,14 @@ def feed(uri: str = "s3://bucket/prefix?protocol=csv", **given: Any) -> Changefe
 def with_toml(directory: Path, text: str, uri: str = "/feed?protocol=csv", **given: Any) -> SinkOptions:
     file = directory / "changefeed.toml"
     file.write_text(text, encoding="utf-8")
-    return feed(uri, changefeed_config=file, **given).sink_options
+    return sink_options(feed(uri, changefeed_config=file, **given))
 
 
 # --- how the changefeed writes ----------------------------------------------------------------------------------------
 
 
 def test_without_toml_the_defaults_are_ticdcs() -> None:
-    assert feed("/feed?protocol=canal-json").sink_options == SinkOptions(protocol="canal-json")
+    assert feed("/feed?protocol=canal-json").source_options == SinkOptions(protocol="canal-json")
 
 
 def test_every_option_of_the_toml_arrives(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_a_protocol_that_cannot_be_read_lists_the_known_ones(protocol: str) -> N
     ],
 )
 def test_schemes_become_fsspecs(uri: str, location: tuple[str, str]) -> None:
-    assert feed(uri).location == location
+    assert sink_options(feed(uri)).location == location
 
 
 @pytest.mark.parametrize(
@@ -296,8 +297,8 @@ def test_the_file_says_all_and_its_paths_are_relative_to_it(tmp_path: Path, monk
     monkeypatch.setenv("CDC_ASSETS_CONFIG", str(tmp_path / "changefeeds.yaml"))
     settings = load()
     shop = settings.changefeed("shop")
-    assert shop.location == ("file", str(tmp_path / "feeds" / "shop"))
-    assert shop.sink_options == SinkOptions(protocol="csv", include_commit_ts=True, timezone="Europe/Berlin")
+    assert sink_options(shop).location == ("file", str(tmp_path / "feeds" / "shop"))
+    assert shop.source_options == SinkOptions(protocol="csv", include_commit_ts=True, timezone="Europe/Berlin")
     assert settings.needed_lake().warehouse == str(tmp_path / "lake")
     assert shop.key_of(TableId("shop", "log")) == ("day", "number")
     assert shop.namespace_of("shop") == "mirror_shop"
@@ -348,4 +349,4 @@ def test_settings_travel_by_pickle() -> None:
     settings = from_flags(sink_uri="/a?protocol=csv", warehouse="w", keys={"a.b": ("c",)})
     again = pickle.loads(pickle.dumps(settings))
     assert again == settings
-    assert again.changefeed().sink_options == settings.changefeed().sink_options
+    assert again.changefeed().source_options == settings.changefeed().source_options

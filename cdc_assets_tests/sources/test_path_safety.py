@@ -19,12 +19,10 @@ from cdc_assets.lake.names import format_identity, location, parse_identity
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, from_flags
-from cdc_assets.sources.storage_sink.changefeed import (
-    Changefeed,
+from cdc_assets.sources.storage_sink.paths import (
     DataPath,
     SchemaPath,
     format_data_path,
@@ -32,6 +30,7 @@ from cdc_assets.sources.storage_sink.changefeed import (
     parse_data_path,
     parse_schema_path,
 )
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 from cdc_assets_tests.memory_lake import MemoryLake
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ def settled(settings: ChangefeedSettings, tmp_path: Path) -> ChangefeedSettings:
 
 
 def apply(settings: ChangefeedSettings, lake: Any, ledger: Ledger | None = None) -> Outcome:
-    return Pipeline(settings, Changefeed(settings), lake, ledger or Ledger("sqlite://")).apply()
+    return Pipeline(settings, settings.open_source(), lake, ledger or Ledger("sqlite://")).apply()
 
 
 # --- end to end -------------------------------------------------------------------------------------------------------

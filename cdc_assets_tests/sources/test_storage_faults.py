@@ -21,8 +21,9 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import REPLANS, Pipeline
 from cdc_assets.report.as_json import outcome_json
 from cdc_assets.settings.config import from_flags
-from cdc_assets.sources.storage_sink.changefeed import Changefeed
+from cdc_assets.sources.storage_sink.source import Changefeed
 from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.changefeed import open_changefeed
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.mutations import Mutant
 from cdc_assets_tests.replay import compare
@@ -78,12 +79,17 @@ def test_every_call_may_fail_a_few_times(error: Exception, times: int) -> None:
     assert min(met.values()) > times
 
 
+def _opener(pipeline: Pipeline) -> storage.Opener:
+    assert isinstance(pipeline.source, Changefeed)
+    return pipeline.source.opener
+
+
 def test_attempts_have_pauses_between_them_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     pipeline = open_pipeline(FEED, MemoryLake())
     TrialStorage.fault = lambda verb, path: OSError("down")
-    opener = pipeline.feed.opener
+    opener = _opener(pipeline)
     patient = type(opener)(opener.protocol, opener.prefix, opener.uri, opener.options)
     with pytest.raises(StorageUnavailable):
         patient.read("x")
@@ -245,7 +251,7 @@ def test_credentials_never_appear(
     TrialStorage.fault = fault
     ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
     pipeline = open_pipeline(FEED, MemoryLake(), ledger=ledger)
-    told = [repr(pipeline.feed.opener), repr(pipeline.settings)]
+    told = [repr(_opener(pipeline)), repr(pipeline.settings)]
     try:
         outcome = pipeline.apply()
         told += [json.dumps(outcome_json("default", outcome), default=str), repr(outcome)]
@@ -260,7 +266,7 @@ def test_credentials_never_appear(
 def test_parameters_of_the_sink_uri_never_appear() -> None:
     uri = f"s3://bucket/feed?protocol=csv&access-key=AKIA{SECRET}&secret-access-key={SECRET}&session-token={SECRET}"
     (given,) = from_flags(sink_uri=uri, accept_unordered=True).changefeeds
-    feed = Changefeed(given)
+    feed = open_changefeed(given)
     told = [repr(given), str(given), given.model_dump_json(), given.uri, repr(feed.opener), str(feed.opener)]
     told.append(feed.opener.redacted(OSError(f"signed with {SECRET}")))
     assert not [text for text in told if SECRET in text]

@@ -17,7 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import cdc_assets.sources.storage_sink.changefeed as changefeed_module
+import cdc_assets.sources.storage_sink.source as changefeed_module
 from cdc_assets.errors import (
     BadSettings,
     BucketMissing,
@@ -27,27 +27,26 @@ from cdc_assets.errors import (
     StorageUnavailable,
 )
 from cdc_assets.io import storage
+from cdc_assets.io.storage import Opener
 from cdc_assets.model.schema import Column, TableId
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile, IndexFile, Listing, SchemaFile
+from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.changefeed import (
-    Changefeed,
+from cdc_assets.sources.storage_sink.paths import (
     DataPath,
-    Opener,
     SchemaPath,
     format_data_path,
     format_index_path,
     format_schema_path,
-    missing_numbers,
     parse_data_path,
     parse_index_path,
-    parse_schema_file,
     parse_schema_path,
-    root_of,
-    schema_checksum,
 )
+from cdc_assets.sources.storage_sink.schema_file import parse_schema_file, schema_checksum
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.source import Changefeed
 from cdc_assets_tests.cases import Case, canonical, cases, differences
+from cdc_assets_tests.changefeed import open_changefeed
 
 V = 465283339124736025
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1).filter(
@@ -180,11 +179,11 @@ def test_other_names_are_no_schema_files(path: str) -> None:
     assert parse_schema_path(path) is None
 
 
-@pytest.mark.parametrize(
-    "path", [f"db/t/{V}/CDC1.csv", f"db/t/meta/schema_{V}_0000000001.json", f"db/t/{V}/meta/CDC.index"]
-)
-def test_the_root_of_any_file_is_told(path: str) -> None:
-    assert root_of(path) == "db/t"
+@pytest.mark.parametrize("path", [f"db/t/{V}/CDC1.csv", f"db/t/meta/schema_{V}_0000000001.json"])
+def test_a_path_tells_whose_it_is(path: str) -> None:
+    place = Changefeed(SinkOptions(), {}).place(path)
+    assert place is not None
+    assert (place.root, place.version) == ("db/t", V)
 
 
 # --- schema files -----------------------------------------------------------------------------------------------------
@@ -334,7 +333,7 @@ def put_schema(place: Path, content: dict[str, Any], root: str | None = None) ->
 
 
 def open_feed(place: Path | str, parameters: str = "protocol=csv", **given: Any) -> Changefeed:
-    return Changefeed(ChangefeedSettings(**{"sink_uri": f"{place}?{parameters}", **given}))
+    return open_changefeed(ChangefeedSettings(**{"sink_uri": f"{place}?{parameters}", **given}))
 
 
 def test_a_listing_holds_what_ticdc_wrote_and_counts_the_rest(bucket: Path) -> None:
@@ -464,7 +463,7 @@ def test_a_schema_file_that_vanishes_is_a_problem_and_no_crash(bucket: Path, mon
 
 def test_metadata_is_read_before_listing(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed = open_feed(bucket)
-    checkpoint = feed.read_checkpoint
+    checkpoint = feed.fence
 
     def then_the_writer_goes_on() -> int:
         before = checkpoint()
@@ -472,7 +471,7 @@ def test_metadata_is_read_before_listing(bucket: Path, monkeypatch: pytest.Monke
         put(bucket, "metadata", f'{{"checkpoint-ts":{V + 99}}}')
         return before
 
-    monkeypatch.setattr(feed, "read_checkpoint", then_the_writer_goes_on)
+    monkeypatch.setattr(feed, "fence", then_the_writer_goes_on)
     listing = feed.listing()
     assert (listing.checkpoint, len(listing.schema_files)) == (V + 1, 1)
 
@@ -537,9 +536,9 @@ def test_a_missing_middle_number_is_reported_and_a_missing_end_is_not() -> None:
 
 def test_a_bucket_that_is_not_there_is_told_from_one_without_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(BucketMissing, match="does not exist"):
-        open_feed(tmp_path / "none").read_checkpoint()
+        open_feed(tmp_path / "none").fence()
     with pytest.raises(MetadataMissing, match="first checkpoint"):
-        open_feed(tmp_path).read_checkpoint()
+        open_feed(tmp_path).fence()
 
 
 NO_CHECKPOINTS = ("1.5", '"7"', "true", "-1", "9223372036854775808", "18446744073709551615", "1" + "0" * 5000)
@@ -551,7 +550,7 @@ NO_CHECKPOINTS = ("1.5", '"7"', "true", "-1", "9223372036854775808", "1844674407
 def test_metadata_that_is_none_says_what_it_holds(bucket: Path, content: str) -> None:
     put(bucket, "metadata", content)
     with pytest.raises(MetadataMissing, match="expected"):
-        open_feed(bucket).read_checkpoint()
+        open_feed(bucket).fence()
 
 
 def test_a_data_file_that_is_gone_is_an_error_of_the_input(bucket: Path) -> None:
@@ -618,7 +617,7 @@ def test_names_of_hypothesis_are_names_of_files(name: str) -> None:
 def test_recorded_buckets_are_read_to_the_last_file(case: Case) -> None:
     for config in case.configs:
         for bucket in sorted(config.path.glob("bucket*")):
-            listing = Changefeed(config.settings(bucket)).listing()
+            listing = config.settings(bucket).open_source().listing()
             assert (listing.problems, listing.warnings) == ({}, ()), bucket
             assert set(listing.ignored) <= {"unfinished upload (.tmp)"}, bucket
             assert sum(map(len, (listing.data_files, listing.schema_files, listing.index_files))) == (

@@ -11,6 +11,7 @@ the TiDB extension.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -21,23 +22,35 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, json_lines
+from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.canal_json.records import Rejects, Rows, find_tail, read_records
 from cdc_assets.formats.canal_json.uniform import KINDS, MEMBERS
 from cdc_assets.formats.members import members, named
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.types.mysql_types import LOSSY, arrow_schema, misfit, values
 
-__all__ = ["EXTENSION", "NOT_WRITTEN", "REPLACED", "decode", "raw_records"]
+__all__ = [
+    "EXTENSION",
+    "FILE_EXPANSION",
+    "NOT_WRITTEN",
+    "REPLACED",
+    "decode",
+    "raw_records",
+    "record_beginning",
+    "record_identity",
+]
 
 EXTENSION = ".json"
+
+FILE_EXPANSION = 4
+"""Bytes in a file for one in memory: each record repeats names and types."""
 REPLACED = "U+FFFD, which Canal-JSON also writes for invalid UTF-8"
 NOT_WRITTEN = "in the schema file but not in the rows: a virtual generated column, or one that a selector hides"
 
 _CHARACTER = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
 
 
-def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> Decoded:
+def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: CanalJsonOptions) -> Decoded:
     """Return the changes of a file: an UPDATE with `old` as a DELETE and an INSERT of the same line, else as an UPDATE.
 
     Columns that no record holds, hidden by a column selector or virtual, are absent from `changes`. Commit-ts is null
@@ -69,11 +82,24 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     return Decoded(changes, rejects.in_order(), tail, notes)
 
 
-def raw_records(data: bytes, lines: Collection[int] | None, options: SinkOptions) -> dict[int, bytes]:
+def raw_records(data: bytes, lines: Collection[int] | None, options: CanalJsonOptions) -> dict[int, bytes]:
     """Return the bytes of the records with these numbers (None: all), without terminator."""
     frame = json_lines.frame(data, options.terminator)
     lines = range(1, len(frame) + 1) if lines is None else lines
     return {line: frame[line - 1] for line in lines if 1 <= line <= len(frame)}
+
+
+def record_beginning(raw: bytes) -> bytes:
+    """Return what comes before the time of writing."""
+    return raw.partition(b',"ts":')[0]
+
+
+def record_identity(raw: bytes) -> object:
+    """Return the record without its time of writing; the order of members within others does not count."""
+    try:
+        return record_beginning(raw), {**json.loads(raw), "ts": None}
+    except (ValueError, TypeError, RecursionError):
+        return raw
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
@@ -159,7 +185,7 @@ def _check_table(batch: pa.RecordBatch, lines: Rows, table: TableId, path: str) 
         )
 
 
-def _check_extension(batches: list[_Batch], options: SinkOptions, rejects: Rejects) -> None:
+def _check_extension(batches: list[_Batch], options: CanalJsonOptions, rejects: Rejects) -> None:
     records = sum(len(batch.lines) for batch in batches)
     without = sum(batch.commit_ts.null_count for batch in batches)
     if not records or without == (0 if options.enable_tidb_extension else records):
@@ -178,7 +204,7 @@ def _check_extension(batches: list[_Batch], options: SinkOptions, rejects: Rejec
     )
 
 
-def _hidden(batches: list[_Batch], schema: TableSchema, options: SinkOptions) -> set[str]:
+def _hidden(batches: list[_Batch], schema: TableSchema, options: CanalJsonOptions) -> set[str]:
     """Return the columns that no record holds; none where all records are meant to hold the key only."""
     kinds = {kind for batch in batches for kind in batch.kinds.unique().to_pylist()}
     if not kinds or (options.delete_only_output_handle_key_columns and kinds == {"DELETE"}):
@@ -198,7 +224,7 @@ def _changes(
     batch: _Batch,
     visible: list[Column],
     schema: TableSchema,
-    options: SinkOptions,
+    options: CanalJsonOptions,
     rejects: Rejects,
     notes: dict[tuple[str, str], int],
 ) -> pa.Table:
@@ -262,7 +288,7 @@ def _whole(
     batch: _Batch,
     column: Column,
     schema: TableSchema,
-    options: SinkOptions,
+    options: CanalJsonOptions,
     rejects: Rejects,
     ops: npt.NDArray[np.int8],
 ) -> pa.Array:
@@ -293,7 +319,7 @@ def _whole(
     return texts
 
 
-def _before(batch: _Batch, column: Column, options: SinkOptions, path: str) -> pa.Array:
+def _before(batch: _Batch, column: Column, options: CanalJsonOptions, path: str) -> pa.Array:
     """Return the column's texts before each update; what a partial `old` leaves out did not change."""
     texts = batch.before[column.name]
     if not texts.null_count:
@@ -323,7 +349,7 @@ class _Converted(NamedTuple):
 
 
 def _converted(
-    texts: pa.Array, column: Column, types: pa.Array | None, options: SinkOptions, in_key: bool
+    texts: pa.Array, column: Column, types: pa.Array | None, options: CanalJsonOptions, in_key: bool
 ) -> _Converted:
     faults: list[tuple[pa.Array, Callable[[str], str]]] = []
     if types is not None:

@@ -18,14 +18,14 @@ from cdc_assets.formats.craft.columns import NEW, Groups, cells, destroyed, name
 from cdc_assets.formats.craft.frame import RESOLVED, ROW, Frames, read_frames
 from cdc_assets.formats.craft.varints import Mask, Places, sums_before
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
+from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, Said, SchemaEvent, in_order, lines_of, parts, said, said_of_rows
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 
 __all__ = ["classify", "decode", "schemas"]
 
 
-def classify(messages: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
+def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (SPOKEN); no body of a row is read."""
     found = []
     for start, part in parts(messages):
@@ -73,7 +73,7 @@ def _ddl(frames: Frames, event: int) -> tuple[int, str]:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> Decoded:
+def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
     """Return the changes of one table: an update is a DELETE and an INSERT of the same line.
 
     FLOAT values over which the encoder wrote are null, with a note. A row event that cannot be read, or that has a
@@ -175,7 +175,7 @@ def _refuse_strangers(
 # --- schemas ----------------------------------------------------------------------------------------------------------
 
 
-def schemas(messages: pa.RecordBatch, options: SinkOptions) -> tuple[SchemaEvent, ...]:
+def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
     """Return what rows tell of their tables' columns, once for each table and shape, from the least commit-ts of it."""
     found: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
     for start, part in parts(messages):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats.csv.dialect import Dialect
+from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.wording import counted
 
 __all__ = ["Layout", "explain", "hidden_columns", "layout", "layout_of_header"]
@@ -46,13 +46,13 @@ class Layout:
         return Layout(tuple(one for one in self.meta if one != name), self.columns, self.absent)
 
 
-def layout(options: SinkOptions, table: TableId, schema: TableSchema) -> Layout:
+def layout(options: CsvOptions, table: TableId, schema: TableSchema) -> Layout:
     """Return the columns that the options and the schema promise."""
     hidden = hidden_columns(options, table, schema)
     return Layout(_meta(options), tuple(column for column in schema.stored if column.name not in hidden))
 
 
-def _meta(options: SinkOptions) -> tuple[str, ...]:
+def _meta(options: CsvOptions) -> tuple[str, ...]:
     has_flag = options.output_old_value and options.output_is_update
     optional = {"commit-ts": options.include_commit_ts, "is-update": has_flag, "handle-key": options.output_handle_key}
     return ("op", "table", "schema", *(name for name, there in optional.items() if there))
@@ -61,7 +61,7 @@ def _meta(options: SinkOptions) -> tuple[str, ...]:
 # --- column selectors -------------------------------------------------------------------------------------------------
 
 
-def hidden_columns(options: SinkOptions, table: TableId, schema: TableSchema) -> frozenset[str]:
+def hidden_columns(options: CsvOptions, table: TableId, schema: TableSchema) -> frozenset[str]:
     """Return the stored columns that a column selector keeps out of the rows.
 
     TiCDC takes the first selector that matches the table; in a list of patterns the last one that matches decides, and
@@ -175,7 +175,7 @@ def _shown(text: str) -> str:
 # --- what the first record says ---------------------------------------------------------------------------------------
 
 
-def explain(first: Sequence[bytes | None], how: Dialect, expected: Layout, options: SinkOptions, path: str) -> str:
+def explain(first: Sequence[bytes | None], how: Dialect, expected: Layout, options: CsvOptions, path: str) -> str:
     """Return the sentences for a file whose rows have another number of fields than the options and schema promise."""
     found, size = len(first), expected.size
     delimiter = how.delimiter.decode()
@@ -199,7 +199,7 @@ def explain(first: Sequence[bytes | None], how: Dialect, expected: Layout, optio
     return f"{came} {' '.join(hints)} {read}"
 
 
-def _meta_hints(first: Sequence[bytes | None], expected: Layout, options: SinkOptions) -> list[str]:
+def _meta_hints(first: Sequence[bytes | None], expected: Layout, options: CsvOptions) -> list[str]:
     extra, at = len(first) - expected.size, 3
     hints = []
     is_tso = re.fullmatch(rb"\d{17,20}", first[at] or b"") is not None

@@ -20,15 +20,26 @@ from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
 from cdc_assets.formats.arrow_csv import Rows, Undo, numbered, undone
 from cdc_assets.formats.csv.columns import Layout, explain, hidden_columns, layout, layout_of_header
 from cdc_assets.formats.csv.dialect import Dialect, complete_bytes, dialect, fields, leading, read, records
+from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.sifting import Fault, Sifted, settled, sifted
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.types.mysql_types import Binary, Values, arrow_type, finish, values, wire_type
 
-__all__ = ["EXTENSION", "decode", "hidden_columns", "raw_records"]
+__all__ = [
+    "EXTENSION",
+    "FILE_EXPANSION",
+    "decode",
+    "hidden_columns",
+    "raw_records",
+    "record_beginning",
+    "record_identity",
+]
 
 EXTENSION = ".csv"
+
+FILE_EXPANSION = 1
+"""Bytes in a file for one in memory."""
 
 NULL_OR_TEXT = "NULL, or a text printed like the NULL marker because nothing is quoted"
 NOT_WRITTEN = "in the schema file but not in the rows: a virtual generated column, or one that a selector hides"
@@ -47,7 +58,7 @@ class _File:
     path: str
     table: TableId
     schema: TableSchema
-    options: SinkOptions
+    options: CsvOptions
     how: Dialect
     columns: Layout
     first: int
@@ -62,7 +73,7 @@ class _File:
         return MalformedData(message, path=self.path, line=line, table=str(self.table))
 
 
-def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> Decoded:
+def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: CsvOptions) -> Decoded:
     """Return the changes of a CSV file.
 
     Columns hidden by a column selector, virtual ones, and those that the file's header does not name are absent from
@@ -96,7 +107,7 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     return Decoded(_assembled(parts, file), _rejects(faults, file), _tail(file, total), notes)
 
 
-def raw_records(data: bytes, lines: Collection[int] | None, options: SinkOptions) -> dict[int, bytes]:
+def raw_records(data: bytes, lines: Collection[int] | None, options: CsvOptions) -> dict[int, bytes]:
     """Return the bytes of the records with these numbers (None: all), without terminator; a header is number 1."""
     how, start, first = dialect(options), len(_BOM) if data.startswith(_BOM) else 0, 1
     if options.output_field_header and (cut := data.find(how.terminator, start)) >= 0:
@@ -105,10 +116,20 @@ def raw_records(data: bytes, lines: Collection[int] | None, options: SinkOptions
     return {line: raw for line, raw in numbered if lines is None or line in lines}
 
 
+def record_beginning(raw: bytes) -> bytes:
+    """Return the record itself: it is written alike each time."""
+    return raw
+
+
+def record_identity(raw: bytes) -> object:
+    """Return the record itself: it is written alike each time."""
+    return raw
+
+
 # --- before the first row ---------------------------------------------------------------------------------------------
 
 
-def _opened(data: bytes, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> _File:
+def _opened(data: bytes, path: str, table: TableId, schema: TableSchema, options: CsvOptions) -> _File:
     how = dialect(options)
     start = len(_BOM) if data.startswith(_BOM) else 0
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -320,7 +341,7 @@ def _told_from_null(
     return texts
 
 
-def _converted(texts: pa.Array, column: Column, options: SinkOptions) -> Values:
+def _converted(texts: pa.Array, column: Column, options: CsvOptions) -> Values:
     if pa.types.is_binary(texts.type):
         method = cast("Binary", options.binary_encoding_method)
         return values(texts, column, timezone=options.timezone, binary=method)

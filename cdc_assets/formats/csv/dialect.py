@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats.arrow_csv import MOST_BYTES, Plain, Rows, is_sound, one_by_one, read_plain
-from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.formats.csv.options import CsvOptions
 
 __all__ = ["Dialect", "complete_bytes", "dialect", "fields", "leading", "read", "records"]
 
@@ -87,7 +87,7 @@ class Dialect:
         return re.compile(rb"(?:%b|(?!%b)[^\\\r\n])*" % (escapes, re.escape(self.delimiter)), re.DOTALL)
 
 
-def dialect(options: SinkOptions) -> Dialect:
+def dialect(options: CsvOptions) -> Dialect:
     """Return the options as bytes. Raises BadSettings for what TiCDC itself refuses or what cannot be read back."""
     found = Dialect(*(text.encode() for text in (options.delimiter, options.quote, options.null, options.terminator)))
     wrong = ""

@@ -23,6 +23,7 @@ from cdc_assets.formats import Decoded, Op, json_lines
 from cdc_assets.formats.column_codes import BINARY, Typed, fits, infer, type_name
 from cdc_assets.formats.compression import unpack
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
+from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     HANDLE_KEY_ONLY,
     Kind,
@@ -34,7 +35,6 @@ from cdc_assets.formats.messages import (
     said_of_rows,
 )
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.model.sink_options import SinkOptions
 
 __all__ = ["classify", "decode", "schemas"]
 
@@ -60,7 +60,7 @@ _KEY = pa.schema(
 # --- what messages speak of -------------------------------------------------------------------------------------------
 
 
-def classify(messages: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
+def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (SPOKEN), by its key alone but for a DDL."""
     lines: list[Said] = []
     keys: list[bytes] = []
@@ -130,7 +130,9 @@ def _one_by_one(keys: Sequence[bytes], owners: Sequence[int]) -> tuple[pa.Table,
     return pa.Table.from_pylist(kept, _KEY), [_bad(owner, reason) for owner, reason in reasons.items()]
 
 
-def _events(table: pa.Table, owners: Places, values: Sequence[bytes], options: SinkOptions) -> Iterator[pa.RecordBatch]:
+def _events(
+    table: pa.Table, owners: Places, values: Sequence[bytes], options: MessageOptions
+) -> Iterator[pa.RecordBatch]:
     table = table.combine_chunks()
     kinds = table.column("t").fill_null(0).to_numpy()
     ts = table.column("ts").fill_null(-1).to_numpy()
@@ -154,7 +156,7 @@ def _events(table: pa.Table, owners: Places, values: Sequence[bytes], options: S
 
 
 def _others(
-    table: pa.Table, owners: Places, ordinals: Places, values: Sequence[bytes], places: Places, options: SinkOptions
+    table: pa.Table, owners: Places, ordinals: Places, values: Sequence[bytes], places: Places, options: MessageOptions
 ) -> Iterator[Said]:
     for at in places.tolist():
         key = {name: table.column(name)[at].as_py() for name in ("ts", "scm", "tbl", "t")}
@@ -178,7 +180,7 @@ def _others(
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: SinkOptions) -> Decoded:
+def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
     """Return the changes of one table: an update with `p` is a DELETE and an INSERT of the same line.
 
     A row event that cannot be read, or that has a column which the schema lacks, is a Reject; its raw bytes are its
@@ -320,7 +322,7 @@ def _sound(event: Any, kinds: Mapping[str, pa.DataType]) -> dict[str, Any]:
 
 
 def _decoded(
-    sides: Mapping[str, _Side], commit_ts: Places, schema: TableSchema, options: SinkOptions, faults: Faults
+    sides: Mapping[str, _Side], commit_ts: Places, schema: TableSchema, options: MessageOptions, faults: Faults
 ) -> Decoded:
     u, p, d = (sides[name] for name in ("u", "p", "d"))
     lines = np.concatenate([u.lines, p.lines, d.lines])
@@ -409,7 +411,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 # --- schemas ----------------------------------------------------------------------------------------------------------
 
 
-def schemas(messages: pa.RecordBatch, options: SinkOptions) -> tuple[SchemaEvent, ...]:
+def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
     """Return what rows tell of their tables' columns, once for each table and shape, from the least commit-ts of it."""
     found: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
     for message, (key, value) in enumerate(_pairs(messages)):
@@ -425,7 +427,7 @@ def schemas(messages: pa.RecordBatch, options: SinkOptions) -> tuple[SchemaEvent
 
 
 def _shapes(
-    keys: Sequence[bytes], values: Sequence[bytes], options: SinkOptions
+    keys: Sequence[bytes], values: Sequence[bytes], options: MessageOptions
 ) -> Iterator[tuple[TableId, int, tuple[Typed, ...]]]:
     for key, value in zip(keys, values, strict=True):
         head = json_lines.loads(key)

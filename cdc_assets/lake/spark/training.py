@@ -12,19 +12,20 @@ from typing import Any
 
 from pyspark import SparkContext
 
+from cdc_assets.formats import UniformReader
+from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.lake.spark.session import spark_session
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable
 from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["train"]
 
-_OPTIONS = SinkOptions(include_commit_ts=True, terminator="\n")
+_OPTIONS = CsvOptions(include_commit_ts=True, terminator="\n")
 _COLUMNS = (
     Column("id", "BIGINT", nullable=False, is_pk=True),
     Column("amount", "DECIMAL", precision=15, scale=2),
@@ -54,7 +55,7 @@ def train(warehouse: Path, java_options: list[str]) -> None:
         file = DataFile(path, "rows", 100, "rows/100", number, len(data[path]))
         decoding = {("rows", 100): (name, schema)}
         step = ApplyRows(life, lo, hi, (file,), decoding, schema, 100, ((name, 0, 1 << 62),))
-        lake.commit(step, lake.stage(step, _OPTIONS, data.__getitem__))
+        lake.commit(step, lake.stage(step, UniformReader(_OPTIONS, data.__getitem__)))
         lo = hi
     extra = Column("extra", "INT")
     changed = TableSchema((*_COLUMNS, extra), ("id",))

@@ -34,13 +34,12 @@ from cdc_assets.decoding.dedupe import COUNT, FILE, hash_probe, reduce_changes
 from cdc_assets.decoding.dispatchers import writers
 from cdc_assets.decoding.window import Window, decode_window, merge_reports, read_window
 from cdc_assets.errors import LakeUnavailable
-from cdc_assets.formats import COMMIT_TS, LINE, OP
+from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
 from cdc_assets.lake.staging.tasks import (
     Landing,
     Part,
     Place,
     Ranges,
-    Read,
     gather,
     on_executors,
     part_reader,
@@ -49,7 +48,6 @@ from cdc_assets.lake.staging.tasks import (
     write_window,
 )
 from cdc_assets.model.reports import Staged
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import spark_type
 
@@ -84,8 +82,6 @@ _SHARE_BYTES = 128 << 20
 """What one thread of the driver reads of a larger window at a time."""
 _HERE_BYTES_REMOTE = 16 << 20
 """Windows up to this are read in the driver where executors are other machines."""
-_BYTES_FOR_ONE = {"canal-json": 4}
-"""Bytes in a file for one in memory: each record repeats names and types."""
 _HERE_THREADS = 2
 _FEW_CORES = 4
 """Up to this many, executors in the driver's process would read no faster than its threads."""
@@ -99,9 +95,9 @@ class Engine:
     spark: Callable[[], SparkSession]
     local: Callable[[], bool]
 
-    def reads_here(self, step: ApplyRows, options: SinkOptions) -> bool:
+    def reads_here(self, step: ApplyRows, reader: SplitReader) -> bool:
         """Tell whether the driver reads a window itself."""
-        few = _loaded_bytes(step, options) <= _ONCE_BYTES or (os.cpu_count() or 1) <= _FEW_CORES
+        few = _loaded_bytes(step, reader) <= _ONCE_BYTES or (os.cpu_count() or 1) <= _FEW_CORES
         return is_small(step) or (few and self.local())
 
 
@@ -110,8 +106,8 @@ def is_small(step: ApplyRows) -> bool:
     return sum(file.size for file in step.files) <= _HERE_BYTES_REMOTE
 
 
-def _loaded_bytes(step: ApplyRows, options: SinkOptions) -> int:
-    return sum(file.size for file in step.files) // _BYTES_FOR_ONE.get(options.protocol, 1)
+def _loaded_bytes(step: ApplyRows, reader: SplitReader) -> int:
+    return sum(file.size // file_expansion(reader.wire(file.path)) for file in step.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +135,7 @@ def stage(
     warehouse: str,
     io: Mapping[str, str],
     step: ApplyRows,
-    options: SinkOptions,
-    read: Read,
+    reader: SplitReader,
     quarantine: bool = False,
     landing: Landing | None = None,
 ) -> Staged:
@@ -151,16 +146,16 @@ def stage(
     window: TableHeld, InputError.
     """
     place = _place(warehouse, io, step, landing if step.schema.key else None)
-    reader = partial(read_window, step, options, read, quarantine=quarantine)
-    if not engine.reads_here(step, options):
+    task = partial(read_window, step, reader, quarantine=quarantine)
+    if not engine.reads_here(step, reader):
         spark = engine.spark()
         tasks = shares(step, spark.sparkContext.defaultParallelism)
-        return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, reader, tasks))
-    size = _loaded_bytes(step, options)
+        return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, task, tasks))
+    size = _loaded_bytes(step, reader)
     if size <= _ONCE_BYTES:
-        return _staged(place, lambda: _read_here(place, options, read, quarantine))
+        return _staged(place, lambda: _read_here(place, reader, quarantine))
     tasks = shares(step, -(-size // _SHARE_BYTES))
-    return _staged(place, lambda: _run_tasks(_in_threads, place, reader, tasks))
+    return _staged(place, lambda: _run_tasks(_in_threads, place, task, tasks))
 
 
 def stage_tasks(
@@ -208,13 +203,13 @@ def _staged(place: Place, write: Callable[[], Sequence[Part]]) -> Staged:
     return Staged(place.path, rows, report)
 
 
-def _read_here(place: Place, options: SinkOptions, read: Read, quarantine: bool) -> list[Part]:
+def _read_here(place: Place, reader: SplitReader, quarantine: bool) -> list[Part]:
     """Read a window in this process, files side by side, and reduce it once."""
     step = place.step
     cut = shares(step, _HERE_THREADS)
     started = time.monotonic()
     with ThreadPoolExecutor(len(cut), "cdc-assets-read") as pool:
-        found = list(pool.map(lambda share: decode_window(step, options, read, share, quarantine), cut))
+        found = list(pool.map(lambda share: decode_window(step, reader, share, quarantine), cut))
     changes = pa.concat_tables([window.changes for window in found])
     if changes.num_rows:
         changes = reduce_changes(changes, step.schema, step.life.born_as, writers(step.files))

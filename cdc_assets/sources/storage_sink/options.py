@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import FORMATS
-from cdc_assets.model.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -77,7 +77,13 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     typed["date_separator"] = (typed.get("date_separator") or _DEFAULTS.date_separator).lower()
     if typed.get("content_compatible"):
         typed["only_output_updated_columns"] = True
-    result = SinkOptions(**typed, column_selectors=_column_selectors(sink), timezone=tz)
+    result = SinkOptions(
+        **typed,
+        column_selectors=_column_selectors(sink),
+        timezone=tz,
+        uri=display(sink_uri),
+        location=location(sink_uri),
+    )
     _refuse_what_ticdc_refuses(result)
     return result
 

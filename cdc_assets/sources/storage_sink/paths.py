@@ -16,9 +16,9 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from cdc_assets.model.sink_options import SinkOptions
 from cdc_assets.model.splits import IndexFile
 from cdc_assets.model.tso import Tso
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 
 __all__ = [
     "DataPath",

@@ -13,49 +13,28 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedSchemaFile, MetadataMissing
-from cdc_assets.formats import FORMATS
+from cdc_assets.formats import UniformReader, extension
 from cdc_assets.io.storage import Opener, etag_of, local_entries, modified_of
-from cdc_assets.model.sink_options import SinkOptions
-from cdc_assets.model.splits import DataFile, IndexFile, Listing, SchemaFile
+from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaFile
 from cdc_assets.model.tso import Tso
+from cdc_assets.sources import KnownFiles
+from cdc_assets.sources.storage_sink.options import sink_options
+from cdc_assets.sources.storage_sink.options import storage as storage_options
 from cdc_assets.sources.storage_sink.paths import (
-    DataPath,
-    SchemaPath,
-    format_data_path,
-    format_index_path,
-    format_schema_path,
     parse_data_name,
     parse_data_path,
     parse_index_path,
     parse_schema_path,
     split_directory,
 )
-from cdc_assets.sources.storage_sink.schema_file import checksum_matches, parse_schema_file, schema_checksum
+from cdc_assets.sources.storage_sink.schema_file import checksum_matches, parse_schema_file
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 
-if TYPE_CHECKING:
-    from cdc_assets.settings.config import ChangefeedSettings
-
-__all__ = [
-    "Changefeed",
-    "DataPath",
-    "Opener",
-    "SchemaPath",
-    "format_data_path",
-    "format_index_path",
-    "format_schema_path",
-    "missing_numbers",
-    "parse_data_path",
-    "parse_index_path",
-    "parse_schema_file",
-    "parse_schema_path",
-    "root_of",
-    "schema_checksum",
-]
+__all__ = ["Changefeed", "connect", "parse", "storage_options"]
 
 _DATA_EXTENSIONS = (".csv", ".json", ".craft", ".canal", ".unknown")  # TiCDC's GetFileExtension
 
@@ -63,19 +42,23 @@ _DATA_EXTENSIONS = (".csv", ".json", ".craft", ".canal", ".unknown")  # TiCDC's 
 class Changefeed:
     """Reads one changefeed's bucket. Parsed schema files are kept, so that a second listing only opens new ones.
 
-    `recalled` are contents of schema files, by (path, size, etag), that an earlier process has read; `fresh` collects
-    those that this one had to read. What a schema file told first stays true when it loses its DDL.
+    `storage` are fsspec's options in clear text. What a schema file told first stays true when it loses its DDL.
     """
 
-    def __init__(self, settings: ChangefeedSettings) -> None:
-        protocol, prefix = settings.location
-        self.options: SinkOptions = settings.sink_options
-        self.opener = Opener(protocol, prefix.rstrip("/"), settings.uri.rstrip("/"), settings.storage())
-        self.recalled: Mapping[tuple[str, int, str], bytes] = {}
-        self.fresh: dict[tuple[str, int, str], bytes] = {}
+    def __init__(self, options: SinkOptions, storage: Mapping[str, Any]) -> None:
+        protocol, prefix = options.location
+        self.options = options
+        self.opener = Opener(protocol, prefix.rstrip("/"), options.uri.rstrip("/"), storage)
+        self._recalled: dict[tuple[str, int, str], bytes] = {}
+        self._fresh: dict[tuple[str, int, str], bytes] = {}
         self._parsed: dict[tuple[str, int, str], tuple[SchemaFile, bool] | MalformedSchemaFile] = {}
 
-    def read_checkpoint(self) -> Tso:
+    @property
+    def reader(self) -> UniformReader:
+        """Reads data files as the options say."""
+        return UniformReader(self.options.wire, self.opener.read)
+
+    def fence(self) -> Tso:
         """Return the checkpoint-ts of `metadata`, through which every change is in the files.
 
         Read it before listing. Raises MetadataMissing when the changefeed has not reached its first checkpoint,
@@ -101,16 +84,19 @@ class Changefeed:
             file="metadata",
         )
 
-    def listing(self) -> Listing:
+    def listing(self, known: KnownFiles | None = None) -> Listing:
         """Return all that lies below the prefix, as of the checkpoint that is read first.
+
+        `known` are contents of schema files that an earlier process has read.
 
         Costs one small read, one recursive listing, and one read for every schema file not seen before. Files that
         should be readable and are not are in `problems`; names that are no changefeed's are counted in `ignored`.
-        Raises what read_checkpoint raises, and BadSettings when all data files are of another protocol.
+        Raises what `fence` raises, and BadSettings when all data files are of another protocol.
         """
-        checkpoint = self.read_checkpoint()
-        extension: str = import_module(FORMATS[self.options.protocol]).EXTENSION
-        sorted_out = _SortedOut(self._entries(), extension)
+        checkpoint = self.fence()
+        self._recalled = {**(known or {}), **self._recalled, **self._fresh}
+        self._fresh = {}
+        sorted_out = _SortedOut(self._entries(), extension(self.options.wire))
         problems: dict[str, str] = {}
         schema_files, warnings = self._schema_files(sorted_out.schema_entries, problems)
         schema_files = _once(schema_files)
@@ -125,11 +111,30 @@ class Changefeed:
             problems=problems,
             warnings=(*warnings, *_twins(schema_files)),
             published=sorted_out.published,
+            fresh=self._fresh,
         )
 
     def read(self, file: DataFile) -> bytes:
         """Return the bytes of a data file. Raises what Opener.read raises."""
         return self.opener.read(file.path)
+
+    def head(self, path: str, size: int) -> bytes:
+        """Return the first bytes of a data file; raises FileNotFoundError, and what Opener.attempt raises."""
+        opener = self.opener
+        place = f"{opener.prefix}/{path}"
+        return opener.attempt(lambda: bytes(opener.file_system.cat_file(place, start=0, end=size)), path)
+
+    def place(self, path: str, listing: Listing | None = None) -> Place | None:
+        """Return what the path of a schema or data file says, None for any other name.
+
+        With a listing, only a reading that has a schema file there counts.
+        """
+        schema = parse_schema_path(path)
+        if schema is not None:
+            return Place(schema.root, schema.version)
+        known = None if listing is None else {(file.root, file.version) for file in listing.schema_files}
+        data = parse_data_path(path, self.options, known)
+        return None if data is None else Place(data.root, data.version, data.directory, data.dispatcher, data.number)
 
     def read_index(self, index: IndexFile) -> str:
         """Return the newest data file's name that an index tells; a hint, written before the file by old versions."""
@@ -170,7 +175,7 @@ class Changefeed:
         fresh = [entry for entry in entries if entry not in self._parsed]
         if fresh:
             workers = 1 if self.opener.protocol in ("file", "memory") else 16
-            told = {path: data for (path, _, _), data in self.recalled.items()}
+            told = {path: data for (path, _, _), data in self._recalled.items()}
             with ThreadPoolExecutor(workers) as pool:
                 read = pool.map(self._schema_file, fresh, (told.get(path) for path, _, _ in fresh))
                 self._parsed = {
@@ -196,7 +201,7 @@ class Changefeed:
         self, entry: tuple[str, int, str], told_first: bytes | None
     ) -> tuple[SchemaFile, bool] | MalformedSchemaFile | None:
         opener, path = self.opener, entry[0]
-        data = self.recalled.get(entry)
+        data = self._recalled.get(entry)
         try:
             if data is not None:
                 return parse_schema_file(path, data), checksum_matches(path, data)
@@ -207,7 +212,7 @@ class Changefeed:
                 if before.columns == file.columns:
                     file, data = before, told_first  # deleted, and written anew without its DDL
             if whole:
-                self.fresh[entry] = data
+                self._fresh[entry] = data
             return file, checksum_matches(path, data)
         except FileNotFoundError:
             return None
@@ -215,30 +220,14 @@ class Changefeed:
             return error
 
 
-def missing_numbers(listing: Listing) -> dict[tuple[str, str], tuple[range, ...]]:
-    """Return the gaps in the numbers of each (directory, dispatcher), where something comes before and after.
-
-    A directory may begin above 1 (files were cleaned up), and the file that an index names may still be to come.
-    """
-    numbers: dict[tuple[str, str], set[int]] = {}
-    for file in listing.data_files:
-        numbers.setdefault((file.directory, file.dispatcher), set()).add(file.number)
-    gaps = {}
-    for place, seen in numbers.items():
-        if max(seen) - min(seen) + 1 > len(seen):
-            ordered = sorted(seen)
-            gaps[place] = tuple(range(a + 1, b) for a, b in pairwise(ordered) if b > a + 1)
-    return gaps
+def parse(sink_uri: str, changefeed_config: Path | None, tz: str) -> SinkOptions:
+    """Return the options of a sink URI and a changefeed TOML; raises BadSettings."""
+    return sink_options(sink_uri, changefeed_config, tz)
 
 
-def root_of(path: str) -> str | None:
-    """Return the root that a schema, data or index file's path most likely belongs to; None for a foreign name."""
-    schema = parse_schema_path(path)
-    if schema is not None:
-        return schema.root
-    index = parse_index_path(path)
-    where = split_directory(index.directory) if index else parse_data_path(path)
-    return where.root if where else None
+def connect(options: SinkOptions, storage: Mapping[str, Any]) -> Changefeed:
+    """Open a changefeed's bucket by fsspec's options."""
+    return Changefeed(options, storage)
 
 
 # --- from names to files ----------------------------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
+
+from cdc_assets.formats import Wire, wire_class
 
 __all__ = ["SinkOptions"]
 
@@ -11,8 +14,11 @@ __all__ = ["SinkOptions"]
 class SinkOptions:
     """What decides how rows and paths are written: the sink URI's parameters and the changefeed TOML, TiCDC's defaults.
 
-    Field names follow TiCDC's option names. `timezone` is the `--tz` of the TiCDC server.
+    Field names follow TiCDC's option names. `timezone` is the `--tz` of the TiCDC server. `uri` is the sink URI without
+    parameters and login, `location` fsspec's protocol and the path of the prefix.
     """
+
+    kind: ClassVar[str] = "storage_sink"
 
     protocol: str = "csv"
     terminator: str = "\r\n"
@@ -34,13 +40,23 @@ class SinkOptions:
     enable_partition_separator: bool = True
     use_table_id_as_path: bool = False
     file_expiration_days: int = 0
-    large_message_handle_compression: str = "none"
-    claim_check_raw_value: bool = False
-    encoding_format: str = "json"
     column_selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
     timezone: str = "UTC"
+    uri: str = field(default="", compare=False)
+    location: tuple[str, str] = field(default=("file", ""), compare=False)
 
     @property
-    def has_commit_ts(self) -> bool:
-        """Tell whether rows carry their commit-ts, without which order and duplicates are known by file only."""
-        return self.enable_tidb_extension if self.protocol == "canal-json" else self.include_commit_ts
+    def store(self) -> str:
+        """The fsspec protocol of the bucket."""
+        return self.location[0]
+
+    @property
+    def wire(self) -> Wire:
+        """How rows are written: the options that belong to the protocol."""
+        kind = wire_class(self.protocol)
+        return kind(**{one.name: getattr(self, one.name) for one in fields(kind)})  # type: ignore[arg-type]
+
+    @property
+    def retention_days(self) -> int:
+        """After how many days TiCDC deletes files, 0 for never."""
+        return self.file_expiration_days

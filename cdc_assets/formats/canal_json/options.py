@@ -1,0 +1,44 @@
+"""How a file of Canal-JSON was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = ["OPTIONS", "CanalJsonOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanalJsonOptions:
+    """TiCDC's options of its Canal-JSON, by TiCDC's names and with its defaults.
+
+    `timezone` is the `--tz` of its server.
+    """
+
+    format: ClassVar[str] = "canal-json"
+    commit_ts_option: ClassVar[str] = "enable-tidb-extension=true in the sink URI"
+
+    terminator: str = "\r\n"
+    enable_tidb_extension: bool = False
+    content_compatible: bool = False
+    only_output_updated_columns: bool = False
+    delete_only_output_handle_key_columns: bool = False
+    timezone: str = "UTC"
+
+    @property
+    def has_commit_ts(self) -> bool:
+        """Tell whether rows carry their commit-ts."""
+        return self.enable_tidb_extension
+
+    @property
+    def deletes_tell_keys_only(self) -> bool:
+        """Tell whether a delete has the key columns only."""
+        return self.delete_only_output_handle_key_columns
+
+    @property
+    def members_are_numbers(self) -> bool:
+        """Tell whether ENUM and SET are written as numbers, whose names the schema has to tell."""
+        return not self.content_compatible
+
+
+OPTIONS = CanalJsonOptions

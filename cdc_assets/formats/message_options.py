@@ -1,0 +1,25 @@
+"""How the messages of a topic were written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["MessageOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageOptions:
+    """TiCDC's options of its message protocols, by TiCDC's names and with its defaults.
+
+    `timezone` is the `--tz` of its server.
+    """
+
+    protocol: str
+    enable_tidb_extension: bool = False
+    content_compatible: bool = False
+    only_output_updated_columns: bool = False
+    delete_only_output_handle_key_columns: bool = False
+    large_message_handle_compression: str = "none"
+    claim_check_raw_value: bool = False
+    encoding_format: str = "json"
+    timezone: str = "UTC"

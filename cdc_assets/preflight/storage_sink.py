@@ -1,0 +1,178 @@
+"""What is to be known of a storage sink: its options, the names of its files, the clock of its writer. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timezone
+from zoneinfo import ZoneInfo
+
+import pyarrow.compute as pc
+
+from cdc_assets.formats import COMMIT_TS, Decoded
+from cdc_assets.history.history import History
+from cdc_assets.model.splits import DataFile, Listing
+from cdc_assets.model.tso import Tso, wall_clock_ms
+from cdc_assets.model.wording import counted
+from cdc_assets.preflight.conformance import Finding, live, warning
+from cdc_assets.preflight.files import missing_numbers
+from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+
+__all__ = ["findings"]
+
+
+def findings(
+    listing: Listing, history: History, options: SinkOptions, heads: Iterable[tuple[DataFile, Decoded]]
+) -> Iterator[Finding]:
+    """Yield what the options, the names of files and the decoded heads of data files tell."""
+    for rule in RULES:
+        yield from rule(listing, history, options)
+    yield from _clock(heads, options)
+
+
+def _raw_updates(_: Listing, history: History, options: SinkOptions) -> Iterator[Finding]:
+    if not options.output_raw_change_event:
+        return
+    if not options.wire.deletes_tell_keys_only:
+        yield warning(
+            "raw-updates",
+            "output-raw-change-event is on: an update that changes a key is not split, and its images are not in order "
+            "within a transaction. They are applied right, deletes first; other readers of these files may lose rows.",
+        )
+        return
+    yield warning(
+        "raw-updates",
+        "output-raw-change-event is on without old values: an update that changes a key which is not the clustered "
+        "primary key tells only the new row, and the row under the old key stays in the lake. Set "
+        "output-raw-change-event = false or output-old-value = true in the changefeed and start it anew.",
+    )
+    for table in live(history):
+        text = " ".join(event.file.query for event in table.events)
+        primary = {column.name for column in table.schema.columns if column.is_pk}
+        if table.schema.key and (
+            set(table.schema.key) != primary or re.search(r"\bNONCLUSTERED\b", text, re.IGNORECASE)
+        ):
+            yield warning(
+                "raw-updates",
+                "its key is not a clustered primary key: key-changing updates leave the old row",
+                table.name,
+            )
+
+
+def _partition_separator(_: Listing, history: History, options: SinkOptions) -> Iterator[Finding]:
+    if options.enable_partition_separator:
+        return
+    yield warning(
+        "partition-separator",
+        "enable-partition-separator is off: the partitions of a table write files of the same names over each other, "
+        "and rows are lost for good. Set it to true in the changefeed and start it anew.",
+    )
+    for table in live(history):
+        if table.schema.partitioning is not None:
+            yield warning("partition-separator", "it is partitioned, so rows of it may be lost", table.name)
+
+
+def _expiry(_: Listing, __: History, options: SinkOptions) -> Iterator[Finding]:
+    if options.file_expiration_days > 0:
+        yield warning(
+            "expiry",
+            f"file-expiration-days = {options.file_expiration_days}: TiCDC deletes files by the date in their path, "
+            "applied or not, and a table whose name has a date in it altogether. Apply more often than that; a table "
+            "cannot be rebuilt and a quarantined record not be replayed from files that are gone.",
+        )
+
+
+def _table_ids(_: Listing, __: History, options: SinkOptions) -> Iterator[Finding]:
+    if options.use_table_id_as_path:
+        yield warning(
+            "table-id-paths",
+            "use-table-id-as-path is on: DROP DATABASE leaves no file in this layout, so its tables stay in the lake. "
+            "Drop tables before their database, or drop them in the lake by hand.",
+        )
+
+
+def _gaps(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
+    gaps = missing_numbers(listing)
+    if gaps:
+        (directory, _dispatcher), ranges = min(gaps.items())
+        shown = f"{ranges[0][0]}" if len(ranges[0]) == 1 else f"{ranges[0][0]} to {ranges[0][-1]}"
+        yield warning(
+            "missing-files",
+            f"{directory} lacks the file number {shown}"
+            + (
+                f", and {counted(len(gaps) - 1, 'more directory lacks', 'more directories lack')} some"
+                if len(gaps) > 1
+                else ""
+            )
+            + ". Their rows are missing unless a writer skipped the numbers after a crash. Restore the files if "
+            "something removed them.",
+        )
+
+
+def _heads(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
+    first: dict[tuple[str, str], int] = {}
+    for file in listing.data_files:
+        place = (file.directory, file.dispatcher)
+        first[place] = min(first.get(place, file.number), file.number)
+    late = sorted(place for place, number in first.items() if number > 1)
+    if late:
+        yield warning(
+            "removed-files",
+            f"{late[0][0]} begins with the file number {first[late[0]]}"
+            + (
+                f", and {counted(len(late) - 1, 'more directory begins', 'more directories begin')} above 1"
+                if len(late) > 1
+                else ""
+            )
+            + ": earlier files were removed, by an expiry, a lifecycle rule or a reader. What they held and was not "
+            "applied is lost.",
+        )
+
+
+def _empty(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
+    count = listing.ignored.get("empty object", 0)
+    if count:
+        yield warning(
+            "empty-files",
+            f"{counted(count, 'file is', 'files are')} empty. TiCDC leaves such behind when it is interrupted, "
+            "and writes their rows again; where it was not, their rows are lost. Restore the files in that case.",
+        )
+
+
+def _dates(listing: Listing, _: History, options: SinkOptions) -> Iterator[Finding]:
+    forms = {"none": "", "year": r"\d{4}", "month": r"\d{4}-\d{2}", "day": r"\d{4}-\d{2}-\d{2}"}
+    form = re.compile(forms.get(options.date_separator, ""))
+    other = [file for file in listing.data_files if not form.fullmatch(file.date)]
+    if other:
+        yield warning(
+            "date-level",
+            f"{len(other):,} of {counted(len(listing.data_files), 'data file')}, such as {other[0].path}, "
+            f"{'does' if len(other) == 1 else 'do'} not have the date level of "
+            f"date-separator = {options.date_separator}. Paths decide how files are read; give the sink URI and "
+            "changefeed TOML exactly as TiCDC has them, unless the setting was changed in between.",
+        )
+
+
+Rule = Callable[[Listing, History, SinkOptions], Iterable[Finding]]
+RULES: tuple[Rule, ...] = (_raw_updates, _partition_separator, _expiry, _table_ids, _gaps, _heads, _empty, _dates)
+
+
+def _clock(heads: Iterable[tuple[DataFile, Decoded]], options: SinkOptions) -> Iterator[Finding]:
+    """Find rows that are later than the day in the path of their file."""
+    late: list[str] = []
+    for file, decoded in heads:
+        last = pc.max(decoded.changes.column(COMMIT_TS)).as_py()
+        if last is not None and file.date and _local_date(last, options.timezone)[: len(file.date)] > file.date:
+            late.append(f"{file.path} has a row of {_local_date(last, options.timezone)}")
+    if late:
+        yield warning(
+            "zone",
+            f"{late[0]} in the zone {options.timezone}, which is later than the day it was written: this is not the "
+            "zone of the TiCDC server, or its clock was set back. TIMESTAMP values are read in that zone; give the "
+            "server's --tz.",
+        )
+
+
+def _local_date(tso: Tso, zone: str) -> str:
+    moment = datetime.fromtimestamp(wall_clock_ms(tso) / 1000, timezone.utc)
+    return moment.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d")

@@ -1,0 +1,109 @@
+"""Kinds of feeds, a folder each. A source tells three things, and the rest of the house knows nothing else of it.
+
+    fence           the TSO through which everything is in what it lists
+    schema events   version, table, columns and DDL text
+    splits          immutable pieces of input: where, how large, which table
+
+A folder's own module `source` has `parse` (what the user gave -> options), `storage_options` and `connect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.formats import SplitReader, Wire
+from cdc_assets.model.splits import Listing, Place
+from cdc_assets.model.tso import Tso
+
+__all__ = ["SCHEMES", "KnownFiles", "Source", "SourceOptions", "connect", "parse_options", "storage_options"]
+
+KnownFiles = Mapping[tuple[str, int, str], bytes]
+"""Contents of files by (path, bytes, etag), as an earlier process has read them."""
+
+
+class SourceOptions(Protocol):
+    """How a feed was written, and where: what the user gave, as a value without secrets."""
+
+    kind: ClassVar[str]
+    """The source's folder."""
+
+    @property
+    def uri(self) -> str:
+        """The feed's address without parameters and login, for messages."""
+
+    @property
+    def store(self) -> str:
+        """What holds the feed: an fsspec protocol, or the name of another system."""
+
+    @property
+    def wire(self) -> Wire:
+        """How its splits are written."""
+
+    @property
+    def retention_days(self) -> int:
+        """After how many days the feed loses input; 0 for never."""
+
+
+class Source(Protocol):
+    """A feed that was opened for reading. Nothing is ever written to it."""
+
+    @property
+    def reader(self) -> SplitReader:
+        """Reads the splits, on executors too."""
+
+    def fence(self) -> Tso:
+        """Return the TSO through which everything is listed from now on, for one small read.
+
+        Raises MetadataMissing for a feed that has not come so far yet.
+        """
+
+    def listing(self, known: KnownFiles | None = None) -> Listing:
+        """Return all that is there as of the fence. `known` are contents of schema files that need no reading."""
+
+    def head(self, path: str, size: int) -> bytes:
+        """Return the first bytes of a split; raises FileNotFoundError."""
+
+    def place(self, path: str, listing: Listing | None = None) -> Place | None:
+        """Return what the name of a split or schema file says, None for a foreign one.
+
+        With a listing, only what belongs to its schema files is a name.
+        """
+
+
+SCHEMES: dict[str, str] = dict.fromkeys(
+    ("", "file", "local", "s3", "gcs", "gs", "azure", "azblob", "memory"), "cdc_assets.sources.storage_sink"
+)
+"""Scheme of the sink URI -> folder of the source."""
+
+
+def parse_options(sink_uri: str, changefeed_config: Path | None, tz: str) -> SourceOptions:
+    """Return the options of the feed that a sink URI and TiCDC's changefeed TOML describe; raises BadSettings."""
+    options: SourceOptions = _plug(sink_uri).parse(sink_uri, changefeed_config, tz)
+    return options
+
+
+def storage_options(sink_uri: str) -> dict[str, Any]:
+    """Return what a sink URI says of how to reach its storage, in clear text."""
+    found: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri)
+    return found
+
+
+def connect(sink_uri: str, options: SourceOptions, storage: Mapping[str, Any]) -> Source:
+    """Open the feed; `storage` says how to reach it, in clear text."""
+    source: Source = _plug(sink_uri).connect(options, storage)
+    return source
+
+
+def _plug(sink_uri: str) -> Any:
+    address, separator, _ = sink_uri.partition("?")[0].partition("://")
+    scheme = address.lower() if separator else ""
+    if scheme not in SCHEMES:
+        raise BadSettings(
+            f'sink URI scheme "{address}" is no storage; known are {", ".join(sorted(filter(None, SCHEMES)))}. '
+            "Give the sink URI of a storage changefeed."
+        )
+    return import_module(f"{SCHEMES[scheme]}.source")
