@@ -15,6 +15,7 @@ from cdc_assets.errors import JavaMissing, SetupError
 from cdc_assets.jvm import java
 from cdc_assets.jvm.java import VECTOR_FLAG, find_java, prepare_environment, probe, spark_home
 from cdc_assets.lake.spark import session
+from cdc_assets.lake.spark.gateway import _Says
 
 MakeJava = Callable[..., Path]
 
@@ -148,9 +149,8 @@ def test_a_java_that_ends_as_it_starts_is_told_with_what_to_look_at(monkeypatch:
 
 START = """
 import sys
-from cdc_assets.config import LakeSettings
-from cdc_assets.lake.gateway import open_gateway
-from cdc_assets.lake.session import spark_session, start_jvm
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets.lake.spark.session import spark_session, start_jvm
 lake = LakeSettings.from_warehouse(sys.argv[1])
 if sys.argv[2] == "gateway":
     start_jvm(lake)
@@ -167,13 +167,15 @@ def test_a_jvm_that_starts_says_nothing_but_what_it_has_to(way: str, tmp_path: P
     assert (done.stdout, done.stderr) == ("", "what the JVM has to say\n")
 
 
-def test_a_jvm_that_cannot_start_is_heard(tmp_path: Path) -> None:
-    code = START.replace("start_jvm(lake)", 'open_gateway({"spark.driver.extraJavaOptions": "-XX:NoSuchThing"})')
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), "gateway"], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 1
-    assert "Could not create the Java Virtual Machine" in done.stderr
+def test_all_else_that_a_jvm_says_is_passed_on_in_whole_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    reader, writer = os.pipe()
+    says = _Says(reader)
+    os.write(writer, b"WARNING: Using incubator modules: jdk.incubator.vector\nError: no")
+    says.pass_on()
+    os.write(writer, b" memory\nthe end")
+    os.close(writer)
+    says.pass_on()
+    assert capfd.readouterr().err == "Error: no memory\nthe end"
 
 
 def test_a_spark_of_the_same_version_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
