@@ -172,5 +172,5 @@ def undone(array: pa.Array, undo: Undo) -> pa.Array:
     """Return a column with the stand-ins of its texts turned back."""
     if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
         for stand_in, meant in undo:
-            array = pc.replace_substring(array, stand_in.decode(), meant.decode())
+            array = pc.replace_substring(array, stand_in, meant)
     return array

@@ -13,7 +13,9 @@ from cdc_assets.formats import COMMIT_TS, LINE
 from cdc_assets.model.schema import Column
 from cdc_assets.types.mysql_types import LOSSY, Values, misfit
 
-__all__ = ["Fault", "Sifted", "fault_reason", "settled", "sifted"]
+__all__ = ["NULL_OR_TEXT", "Fault", "Mask", "Sifted", "settled", "sifted"]
+
+NULL_OR_TEXT = "NULL, or a text printed like the NULL marker because nothing is quoted"
 
 Mask = tuple[str, str, pa.BooleanArray]
 """(column, rule of the type table, the rows whose value it changed)."""
@@ -36,7 +38,7 @@ class Sifted(NamedTuple):
     notes: Counter[tuple[str, str]]
 
 
-def fault_reason(fault: Fault, row: int) -> str:
+def _reason(fault: Fault, row: int) -> str:
     """Return the sentence for one row of a fault."""
     value = fault.texts[row].as_py()
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
@@ -71,7 +73,7 @@ def sifted(arrays: Mapping[str, pa.Array], schema: pa.Schema, faults: list[Fault
         for row in pc.indices_nonzero(wrong).to_pylist():
             fault = next(one for one in faults if one.mask[row].as_py())
             line, stamp = arrays[LINE][row].as_py(), arrays[COMMIT_TS][row].as_py()
-            found.append((line, fault_reason(fault, row), fault.column.name if fault.column else "", stamp))
+            found.append((line, _reason(fault, row), fault.column.name if fault.column else "", stamp))
         kept = pc.invert(wrong)
         batch = batch.filter(kept)
         masks = [(column, rule, pc.and_(mask, kept)) for column, rule, mask in masks]

@@ -19,9 +19,10 @@ from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
 from cdc_assets.formats.arrow_csv import Rows, Undo, numbered, undone
 from cdc_assets.formats.csv.columns import Layout, explain, hidden_columns, layout, layout_of_header
-from cdc_assets.formats.csv.dialect import Dialect, complete_bytes, dialect, fields, leading, read, records
+from cdc_assets.formats.csv.dialect import Dialect, dialect, fields, leading, read
 from cdc_assets.formats.csv.options import CsvOptions
-from cdc_assets.formats.sifting import Fault, Sifted, settled, sifted
+from cdc_assets.formats.quoted_records import complete_bytes, records
+from cdc_assets.formats.sifting import NULL_OR_TEXT, Fault, Sifted, settled, sifted
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import Binary, Values, arrow_type, finish, values, wire_type
@@ -41,7 +42,6 @@ EXTENSION = ".csv"
 FILE_EXPANSION = 1
 """Bytes in a file for one in memory."""
 
-NULL_OR_TEXT = "NULL, or a text printed like the NULL marker because nothing is quoted"
 NOT_WRITTEN = "in the schema file but not in the rows: a virtual generated column, or one that a selector hides"
 BOM_SKIPPED = "a byte-order mark was skipped; TiCDC writes none, so the file was changed after it"
 _BOM = b"\xef\xbb\xbf"

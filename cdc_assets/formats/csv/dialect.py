@@ -24,8 +24,9 @@ import pyarrow.compute as pc
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats.arrow_csv import MOST_BYTES, Plain, Rows, is_sound, one_by_one, read_plain
 from cdc_assets.formats.csv.options import CsvOptions
+from cdc_assets.formats.quoted_records import complete_bytes, records
 
-__all__ = ["Dialect", "complete_bytes", "dialect", "fields", "leading", "read", "records"]
+__all__ = ["Dialect", "dialect", "fields", "leading", "read"]
 
 _BLOCK_BYTES = 8 << 20
 _STAND_INS = [bytes([code]) for code in (*range(1, 9), *range(14, 32), 127)]
@@ -119,30 +120,6 @@ def dialect(options: CsvOptions) -> Dialect:
 
 
 # --- records and fields, one by one -----------------------------------------------------------------------------------
-
-
-def complete_bytes(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -> int:
-    """Return where the whole records between two offsets end; what follows there has no terminator before `end`."""
-    end = len(data) if end is None else end
-    odd = data.count(how.quote, start, end) & 1 if how.quote else 0
-    while (found := data.rfind(how.terminator, start, end)) >= 0:
-        odd ^= data.count(how.quote, found, end) & 1 if how.quote else 0
-        if not odd:
-            return found + len(how.terminator)
-        end = found
-    return start
-
-
-def records(data: bytes, how: Dialect, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Yield the records between two offsets, each without its terminator."""
-    end, scan, odd = len(data) if end is None else end, start, 0
-    while (found := data.find(how.terminator, scan, end)) >= 0:
-        if how.quote:
-            odd ^= data.count(how.quote, scan, found) & 1
-        scan = found + len(how.terminator)
-        if not odd:
-            yield data[start:found]
-            start = scan
 
 
 def fields(record: bytes, how: Dialect) -> list[bytes | None]:

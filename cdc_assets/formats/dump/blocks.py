@@ -1,0 +1,113 @@
+"""The bytes of a split, decompressed, in blocks of whole records: memory does not grow with the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from cdc_assets.errors import MalformedData
+from cdc_assets.formats.quoted_records import Quoting, complete_bytes
+from cdc_assets.io.compression import decompressed
+from cdc_assets.model.dumps import DumpSplit
+
+__all__ = ["BLOCK_BYTES", "Block", "ReadRange", "blocks", "lines_in_front", "starts_in"]
+
+BLOCK_BYTES = 8 << 20
+_PIECE_BYTES = 4 << 20
+_MOST_BYTES = 1 << 30
+"""A record that does not end within so many bytes is none."""
+
+ReadRange = Callable[[int, int], bytes]
+"""(start, end) -> the bytes of the file from start to before end, fewer where the file ends."""
+
+
+class Block(NamedTuple):
+    """Whole records; `cut` marks what is left at the end of the file without a terminator."""
+
+    data: bytes
+    cut: bool = False
+
+
+def blocks(split: DumpSplit, read_range: ReadRange, how: Quoting) -> Iterator[Block]:
+    """Yield the split's records in order. Raises MalformedData for a file that is not as long as it was listed."""
+    start, end = starts_in(split, read_range)
+    pieces = decompressed(_ranges(split, read_range, start, end), split.file.compression, split.file.path)
+    held: list[bytes] = []
+    size, wanted = 0, BLOCK_BYTES
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size < wanted:
+            continue
+        data = b"".join(held)
+        at = complete_bytes(data, how)
+        if at:
+            yield Block(data[:at])
+        elif size > _MOST_BYTES:
+            raise _endless(split)
+        held, size = [data[at:]], len(data) - at
+        wanted = max(BLOCK_BYTES, size * 2)
+    data = b"".join(held)
+    at = complete_bytes(data, how)
+    if at:
+        yield Block(data[:at])
+    if at < len(data):
+        yield Block(data[at:], cut=True)
+
+
+def starts_in(split: DumpSplit, read_range: ReadRange) -> tuple[int, int]:
+    """Return where the first row that begins in the split starts, and where the last one ends."""
+    whole = split.start == 0 and split.end >= split.file.size
+    return (0, split.file.size) if whole else (_row_start(split, read_range, split.start), _row_end(split, read_range))
+
+
+def _row_end(split: DumpSplit, read_range: ReadRange) -> int:
+    return split.file.size if split.end >= split.file.size else _row_start(split, read_range, split.end)
+
+
+def _row_start(split: DumpSplit, read_range: ReadRange, offset: int) -> int:
+    """Rows are lines here: the first one that begins at or behind an offset."""
+    if offset == 0:
+        return 0
+    at = offset - 1
+    while at < split.file.size:
+        piece = read_range(at, min(at + (1 << 16), split.file.size))
+        if not piece:
+            raise _shrunk(split, at)
+        found = piece.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(piece)
+    return split.file.size
+
+
+def _ranges(split: DumpSplit, read_range: ReadRange, start: int, end: int) -> Iterator[bytes]:
+    while start < end:
+        piece = read_range(start, min(start + _PIECE_BYTES, end))
+        if not piece:
+            raise _shrunk(split, start)
+        yield piece
+        start += len(piece)
+
+
+def lines_in_front(split: DumpSplit, read_range: ReadRange) -> int:
+    """Return how many lines of the file stand before the split's first row."""
+    start, _ = starts_in(split, read_range)
+    return sum(piece.count(b"\n") for piece in _ranges(split, read_range, 0, start))
+
+
+def _shrunk(split: DumpSplit, at: int) -> MalformedData:
+    return MalformedData(
+        f"{split.file.path} was listed with {split.file.size} bytes and has {at}: it changed while it was read. "
+        "Let nothing write into the dump's directory, and read it again.",
+        path=split.file.path,
+    )
+
+
+def _endless(split: DumpSplit) -> MalformedData:
+    return MalformedData(
+        f"{split.file.path} has a record that does not end within {_MOST_BYTES >> 20} MB: the file is damaged, or was "
+        "written with another delimiter or line end than it is read with. Give the dump's CSV options as Dumpling had "
+        "them.",
+        path=split.file.path,
+    )

@@ -1,0 +1,200 @@
+r"""How Dumpling writes CSV: its options as bytes, what they promise, and the two ways to read them.
+
+With backslash escapes (the default) NUL, CR, LF and the backslash are written as `\0`, `\r`, `\n` and `\\`, and the
+first byte of the delimiter, or of the separator where the delimiter is empty, has a backslash before it: a row is a
+line, and a byte NUL occurs nowhere. So `\x` becomes NUL and a letter, which leaves every delimiter that counts where it
+is, and pyarrow cuts the rest; the texts get their own bytes back afterwards. Without escapes a delimiter inside a text
+is doubled and all else is raw. Where no byte is free for what pyarrow must be given, `fields` cuts record by record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+import pyarrow as pa
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.formats.arrow_csv import Plain
+from cdc_assets.model.dumps import DumpOptions
+
+__all__ = ["DIALECTS", "Dialect", "Field", "dialect", "fields", "plainly", "strange_escapes"]
+
+DIALECTS: Mapping[str, str] = {"default": "raw", "snowflake": "hex", "redshift": "hex", "bigquery": "base64"}
+"""`--csv-output-dialect` -> how bytes are written."""
+
+_STAND_INS = [bytes([code]) for code in (*range(1, 9), 11, 12, *range(14, 32), 127)]
+_NUMBER = re.compile(r"[-+]?(\d|\.\d|inf|nan)[-+.\w]*|true|false", re.IGNORECASE)
+_IN_NUMBERS = frozenset(b"0123456789+-.eE")
+
+Field = tuple["bytes | None", bool]
+"""(value, None for NULL; whether it was quoted)."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Dumpling's options as bytes; `escape` are backslash escapes."""
+
+    separator: bytes
+    delimiter: bytes
+    null: bytes
+    escape: bool
+    terminator: bytes = b"\n"
+
+    @property
+    def quote(self) -> bytes:
+        """What keeps a line end from ending a row: nothing where line ends are escaped."""
+        return b"" if self.escape else self.delimiter
+
+    @cached_property
+    def null_text(self) -> bytes | None:
+        """The text that is written like NULL; None where a delimiter or an escape sets all texts apart."""
+        return None if self.delimiter or (self.escape and b"\\" in self.null) else self.null
+
+    @cached_property
+    def escapes(self) -> Mapping[bytes, bytes]:
+        """What stands behind a backslash -> what it means."""
+        first = (self.delimiter or self.separator)[:1]
+        return {b"\\": b"\\", first: first, b"n": b"\n", b"r": b"\r", b"0": b"\0"}
+
+    @cached_property
+    def field(self) -> re.Pattern[bytes]:
+        """One field and what must follow it."""
+        end, null, quote = rb"(?=%b|\Z)" % re.escape(self.separator), re.escape(self.null), re.escape(self.delimiter)
+        byte = rb"(?:\\.|(?!%b)[^\\])" if self.escape else rb"(?:%b|(?!%b).)"
+        if self.delimiter:
+            inside = byte % quote if self.escape else byte % (quote * 2, quote)
+            pattern = rb"%b(?P<quoted>%b*)%b|(?P<null>%b)|(?P<bare>(?!%b).*?)" % (quote, inside, quote, null, quote)
+        elif self.escape:
+            pattern = rb"(?P<null>%b)%b|(?P<text>%b*)" % (null, end, byte % re.escape(self.separator))
+        else:
+            pattern = rb"(?P<null>%b)|(?P<bare>.*?)" % null
+        return re.compile(rb"(?:%b)%b" % (pattern, end), re.DOTALL)
+
+    def unescaped(self, written: bytes) -> bytes:
+        """Return what a text stands for. Raises ValueError for a backslash that Dumpling would not write."""
+        return re.sub(rb"\\(.?)", self._unescape, written, flags=re.DOTALL) if b"\\" in written else written
+
+    def _unescape(self, escape: re.Match[bytes]) -> bytes:
+        meant = self.escapes.get(escape[1])
+        if meant is None:
+            behind = escape[1].decode("utf-8", "replace") or "nothing"
+            raise ValueError(f'a backslash before "{behind}", which Dumpling does not write with escape-backslash on')
+        return meant
+
+
+def dialect(options: DumpOptions) -> Dialect:
+    """Return the options as bytes. Raises BadSettings for those with which rows cannot be told apart."""
+    found = Dialect(
+        options.separator.encode(), options.delimiter.encode(), options.null_value.encode(), options.escape_backslash
+    )
+    if wrong := _ambiguity(found, options):
+        raise BadSettings(
+            f"The CSV options of the dump have {wrong}. Give the options that Dumpling had, or dump again with its "
+            "defaults."
+        )
+    return found
+
+
+def _ambiguity(how: Dialect, options: DumpOptions) -> str:
+    """Say what two different rows would be written alike with."""
+    structure, first = how.separator + how.delimiter, (how.delimiter or how.separator)[:1]
+    known = ", ".join(DIALECTS)
+    rules = (
+        (options.output_dialect.lower() not in DIALECTS, f'dialect "{options.output_dialect}"; known are {known}'),
+        (not how.separator, "an empty separator"),
+        (set(structure) & set(b"\r\n\0"), "CR, LF or NUL in separator or delimiter"),
+        (how.escape and b"\\" in structure, "a backslash in separator or delimiter, and escape-backslash on"),
+        (how.separator == how.delimiter, f'"{options.separator}" as separator and delimiter'),
+        (_overlap(how.separator, how.delimiter), f'separator "{options.separator}", which overlaps the delimiter'),
+        (set(how.separator) <= _IN_NUMBERS, f'separator "{options.separator}", which numbers may hold'),
+        (how.escape and first in (b"0", b"n", b"r"), "a letter n or r or a digit 0 first in what is escaped"),
+        (set(how.delimiter[:1]) & _IN_NUMBERS, f'delimiter "{options.delimiter}", with which numbers may begin'),
+        (set(how.null) & set(structure + b"\r\n\0"), f'null-value "{options.null_value}", which holds structure'),
+        (_NUMBER.fullmatch(options.null_value), f'null-value "{options.null_value}", written like a number'),
+        (
+            not how.escape and _overlap(how.delimiter, how.delimiter),
+            f'delimiter "{options.delimiter}", which overlaps itself',
+        ),
+    )
+    return next((text for broken, text in rules if broken), "")
+
+
+def _overlap(one: bytes, other: bytes) -> bool:
+    """Tell whether some text may have an end of one that is a beginning of the other, or one within the other."""
+    ends = (one[-size:] == other[:size] or other[-size:] == one[:size] for size in range(1, min(len(one), len(other))))
+    return any(ends) or (one != other and bool(other) and (one in other or other in one))
+
+
+# --- record by record -------------------------------------------------------------------------------------------------
+
+
+def fields(record: bytes, how: Dialect) -> list[Field]:
+    """Return the fields of one record without terminator. Raises ValueError that says what is wrong with it."""
+    found: list[Field] = []
+    at = 0
+    while at <= len(record):
+        match = how.field.match(record, at)
+        if match is None:
+            raise ValueError(f"field {len(found) + 1} goes on behind its closing delimiter, or has none")
+        found.append(_field(match.groupdict(), how))
+        at = match.end() + len(how.separator)
+    return found
+
+
+def _field(named: Mapping[str, bytes | None], how: Dialect) -> Field:
+    if named["null"] is not None:
+        return None, False
+    if (bare := named.get("bare")) is not None:
+        return bare, False
+    quoted = named.get("quoted")
+    written = quoted if quoted is not None else named.get("text") or b""
+    text = how.unescaped(written) if how.escape else written.replace(how.delimiter * 2, how.delimiter)
+    return text, quoted is not None
+
+
+# --- all records at once ----------------------------------------------------------------------------------------------
+
+
+def plainly(data: bytes, how: Dialect) -> Plain | None:
+    """Return bytes that pyarrow cuts as Dumpling meant them, or None where no rewriting is exact."""
+    undo: list[tuple[bytes, bytes]] = []
+    null = how.null
+    if how.escape and b"\\" in data:
+        if b"\0" in data:
+            return None
+        data, null, undo = _without_backslashes(data, null, how)
+    quote, separator = how.delimiter, how.separator
+    free = (byte for byte in _STAND_INS if byte not in data and byte not in null)
+    wanted = [part for part in (separator, quote) if len(part) > 1]
+    stand_ins = dict(zip(wanted, islice(free, len(wanted)), strict=False))
+    if len(stand_ins) < len(wanted):
+        return None
+    for part, stand_in in stand_ins.items():
+        data = data.replace(part, stand_in)
+        undo.insert(0, (stand_in, part))
+    separator, quote = stand_ins.get(separator, separator), stand_ins.get(quote, quote)
+    present = [(stand_in, meant) for stand_in, meant in undo if stand_in in data]
+    return Plain(
+        pa.py_buffer(data), separator.decode(), quote.decode() or False, null.decode(), present, doubled=not how.escape
+    )
+
+
+def _without_backslashes(data: bytes, null: bytes, how: Dialect) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:
+    r"""A backslash and what it escapes become NUL and a letter: `\\` first, or its second half would seem to escape."""
+    first = (how.delimiter or how.separator)[:1]
+    for written, letter in ((b"\\\\", b"\0b"), (b"\\" + first, b"\0q"), (b"\\", b"\0")):
+        data, null = data.replace(written, letter), null.replace(written, letter)
+    return data, null, [(b"\0b", b"\\"), (b"\0q", first), (b"\0n", b"\n"), (b"\0r", b"\r"), (b"\x000", b"\0")]
+
+
+def strange_escapes(plain: Plain, nulls: int) -> bool:
+    """Tell whether a backslash stood before something else than what Dumpling escapes and the NULL marker."""
+    data = plain.data.to_pybytes()
+    known: Sequence[bytes] = (b"\0b", b"\0q", b"\0n", b"\0r", b"\x000")
+    marked = nulls * plain.null.count("\0")
+    expected = sum(data.count(code) for code in known) + marked
+    return bool(data.count(b"\0") != expected)

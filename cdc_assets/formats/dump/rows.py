@@ -1,0 +1,251 @@
+"""Columns of texts, as a file has them -> rows in the lake's types. The half that CSV and SQL share.
+
+The columns of a file are found by their names, in a header, a column list or the schema; a dump leaves out generated
+columns, so their number alone says nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.errors import MalformedData
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.formats.sifting import Fault, Mask, Sifted, settled, sifted
+from cdc_assets.model.dumps import DumpOptions
+from cdc_assets.model.reports import Reject
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.tso import Tso
+from cdc_assets.types.mysql_types import Values, arrow_type, finish, values, wire_type
+from cdc_assets.types.mysql_values import Binary
+
+__all__ = [
+    "Target",
+    "assembled",
+    "bit_numbers",
+    "columns_by_count",
+    "columns_by_name",
+    "is_bytes",
+    "is_quoted",
+    "reading_type",
+    "rows_of",
+    "shown",
+]
+
+_BYTES = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB", "BIT")
+_BARE = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
+_MANY = 100
+"""So many rows of which not one fits are no accident."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a file's rows become: rows of `schema` at the TSO `at`. `columns` are those the file has, in its order.
+
+    None stands for one that is not in the lake. `offset` is asked for the lines before the split only when a message
+    names one.
+    """
+
+    path: str
+    table: TableId
+    schema: TableSchema
+    options: DumpOptions
+    at: Tso
+    columns: tuple[Column | None, ...]
+    offset: Callable[[], int]
+
+    @cached_property
+    def key(self) -> frozenset[str]:
+        """The columns of which no value is changed."""
+        return frozenset(self.schema.key) | {column.name for column in self.schema.columns if column.is_pk}
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """The shape of what is decoded."""
+        written = {column.name for column in self.columns if column is not None}
+        data = [pa.field(one.name, arrow_type(one)) for one in self.schema.columns if one.name in written]
+        return pa.schema([pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64()), *data])
+
+    def error(self, message: str, line: int) -> MalformedData:
+        """Return the error of a file that cannot be trusted; `{line}` in the message is the line in the file."""
+        number = line + self.offset()
+        return MalformedData(message.replace("{line}", str(number)), path=self.path, line=number, table=str(self.table))
+
+
+def shown(raw: bytes) -> str:
+    """Return the beginning of a record for a message."""
+    text = raw[:160].decode("utf-8", "replace")
+    return f"{text}…" if len(raw) > 160 else text
+
+
+def is_bytes(column: Column) -> bool:
+    """Tell whether Dumpling writes the column as bytes: BIT too."""
+    return column.type in _BYTES
+
+
+def is_quoted(column: Column) -> bool:
+    """Tell whether Dumpling quotes the column's values: all but numbers, YEAR too."""
+    return column.type not in _BARE
+
+
+def reading_type(column: Column) -> pa.DataType:
+    """Return the type into which Arrow's CSV reader may convert the column's texts."""
+    return pa.binary() if is_bytes(column) else wire_type(column)
+
+
+# --- which columns a file has -----------------------------------------------------------------------------------------
+
+
+def columns_by_name(names: Sequence[str], schema: TableSchema, path: str, line: int) -> tuple[Column | None, ...]:
+    """Return the columns that a header or a column list names. Raises MalformedData where they are not the table's.
+
+    A virtual column is not in the lake. All that the table stores has to be there but for generated columns.
+    """
+    exact = {column.name: column for column in schema.columns}
+    loose = {column.name.lower(): column for column in schema.columns}
+    found = [exact.get(name) or loose.get(name.lower()) for name in names]
+    foreign = [name for name, column in zip(names, found, strict=True) if column is None]
+    named = [column.name for column in found if column is not None]
+    lacking = [column.name for column in schema.stored if not column.generated and column.name not in named]
+    twice = [name for name, count in Counter(named).items() if count > 1]
+    problem = (
+        f'names the column "{foreign[0][:80]}"'
+        if foreign
+        else f'names the column "{twice[0]}" twice'
+        if twice
+        else f'lacks the column "{lacking[0]}"'
+        if lacking
+        else ""
+    )
+    if problem:
+        have = ", ".join(column.name for column in schema.columns)
+        raise MalformedData(
+            f"{path} line {line} {problem}; the table's schema file has {have}. The file is of another dump or another "
+            "table than its schema file, or is read with other CSV options than it was written with.",
+            path=path,
+            line=line,
+        )
+    return tuple(None if column is None or column.virtual else column for column in found)
+
+
+def columns_by_count(count: int, schema: TableSchema) -> tuple[Column | None, ...] | None:
+    """Return the columns of a file that does not name them, by the schema's order; None where no reading has so many.
+
+    Dumpling leaves generated columns out, or takes the stored ones along where it is told to.
+    """
+    own = tuple(column for column in schema.columns if not column.virtual and not column.generated)
+    return next((some for some in (own, schema.stored) if len(some) == count), None)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def rows_of(
+    arrays: Sequence[pa.Array], lines: pa.Int64Array, target: Target, binary: Binary, told: Sequence[Mask] = ()
+) -> Sifted:
+    """Return the rows of one batch: an array of texts, or of `reading_type`, for each column of the file."""
+    faults: list[Fault] = []
+    masks = list(told)
+    size = len(lines)
+    found = {
+        OP: pa.repeat(pa.scalar(int(Op.INSERT), pa.int8()), size),
+        COMMIT_TS: pa.repeat(pa.scalar(target.at, pa.int64()), size),
+        LINE: lines,
+    }
+    for column, texts in zip(target.columns, arrays, strict=True):
+        if column is not None:
+            converted = _converted(texts, column, target.options, binary)
+            found[column.name] = settled(converted, texts, column, column.name in target.key, faults, masks)
+    return sifted(found, target.arrow_schema, faults, masks)
+
+
+def _converted(texts: pa.Array, column: Column, options: DumpOptions, binary: Binary) -> Values:
+    if column.type == "BIT":
+        read = values(texts, _AS_BLOB, binary=binary)
+        numbers = bit_numbers(read.array)
+        done = finish(numbers.array, column)
+        bad = [mask for mask in (read.bad, numbers.bad, done.bad) if mask is not None]
+        return Values(done.array, bad[0] if len(bad) == 1 else _any(bad))
+    if pa.types.is_binary(texts.type):
+        return values(texts, column, timezone=options.timezone, binary=binary)
+    return finish(texts, column, timezone=options.timezone)
+
+
+_AS_BLOB = Column("", "BLOB")
+
+
+def _any(masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray | None:
+    found = None
+    for mask in masks:
+        found = mask if found is None else pc.or_(found, mask)
+    return found
+
+
+def bit_numbers(array: pa.Array) -> Values:
+    """Return the numbers (uint64) that big-endian bytes stand for; more than eight bytes, or none, are bad."""
+    sizes = pc.binary_length(array)
+    bad = pc.fill_null(pc.or_(pc.greater(sizes, 8), pc.equal(sizes, 0)), False)
+    known = pc.fill_null(pc.if_else(bad, pa.scalar(b"", array.type), array), b"")
+    ends = np.cumsum(pc.binary_length(known).to_numpy(zero_copy_only=False), dtype=np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
+    data = np.frombuffer(b"".join(known.to_pylist()), np.uint8)
+    numbers = np.zeros(len(array), np.uint64)
+    for place in range(8):
+        at = ends - 1 - place
+        there = at >= starts
+        numbers[there] |= data[at[there]].astype(np.uint64) << np.uint64(8 * place)
+    missing = pc.or_(pc.is_null(array), bad)
+    return Values(pc.if_else(missing, pa.scalar(None, pa.uint64()), pa.array(numbers)), bad if bad.true_count else None)
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+def assembled(
+    parts: Sequence[Sifted], broken: Iterable[tuple[int, str]], records: Iterable[tuple[int, bytes]], target: Target
+) -> Decoded:
+    """Return one block. `broken` are (line, what is wrong) of records that could not be cut, `records` all with lines.
+
+    Raises MalformedData where no record of the block can be cut, or not one row of many fits: the file is read in a
+    wrong way.
+    """
+    uneven = [(line, reason, "") for line, reason in broken]
+    faults = uneven + [(line, reason, column) for part in parts for line, reason, column, _ in part.faults]
+    changes = pa.Table.from_batches([part.changes for part in parts], schema=target.arrow_schema)
+    if not faults:
+        return Decoded(changes, (), None, _notes(parts))
+    faults.sort(key=lambda fault: fault[0])
+    hopeless = changes.num_rows == 0 and (len(uneven) == len(faults) or len(faults) >= _MANY)
+    wanted = {line for line, *_ in (faults[:1] if hopeless else faults)}
+    raws = {line: raw for line, raw in records if line in wanted}
+    if hopeless:
+        raise _wrong_way(faults[0], raws, target)
+    offset = target.offset()
+    rejects = tuple(
+        Reject(target.path, line + offset, reason, raws.get(line, b""), column, target.at)
+        for line, reason, column in faults
+    )
+    return Decoded(changes, rejects, None, _notes(parts))
+
+
+def _notes(parts: Sequence[Sifted]) -> dict[tuple[str, str], int]:
+    notes: Counter[tuple[str, str]] = Counter()
+    for part in parts:
+        notes.update(part.notes)
+    return dict(notes)
+
+
+def _wrong_way(fault: tuple[int, str, str], raws: Mapping[int, bytes], target: Target) -> MalformedData:
+    line, reason, column = fault
+    where = f', column "{column}"' if column else ""
+    return target.error(
+        f"{target.path} line {{line}}{where}: {reason}. No row fits: the file is read with other options than it was "
+        f"written with, or belongs to another table. The row is: {shown(raws.get(line, b''))}",
+        line,
+    )

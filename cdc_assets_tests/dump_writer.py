@@ -1,0 +1,120 @@
+"""Data files as Dumpling writes them, by its written rules, from the texts that the server gives.
+
+A cell is None, a str for what the server prints, or bytes for the types that are bytes to Dumpling: BIT too, as
+big-endian bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from cdc_assets.model.dumps import DumpOptions
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets_tests.snappy_frames import framed_snappy
+
+__all__ = ["COMPRESSORS", "Cell", "Row", "Writing", "csv_file", "dumped", "sql_file"]
+
+Cell = str | bytes | None
+Row = Sequence[Cell]
+
+_NUMBERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
+
+COMPRESSORS: Mapping[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    "gzip": gzip.compress,
+    "snappy": framed_snappy,
+    "zstd": lambda data: bytes(pa.Codec("zstd").compress(data)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing:
+    """How a file is written beyond `DumpOptions`."""
+
+    options: DumpOptions = field(default_factory=DumpOptions)
+    terminator: str = "\r\n"
+    complete_insert: bool = False
+    statement_bytes: int = 1_000_000
+    quoted_unsigned: bool = False
+    """As versions did that did not list `UNSIGNED …` among the numbers."""
+
+
+def dumped(schema: TableSchema) -> tuple[Column, ...]:
+    """The columns that a dump has: no generated ones."""
+    return tuple(column for column in schema.columns if not column.virtual and not column.generated)
+
+
+# --- CSV --------------------------------------------------------------------------------------------------------------
+
+
+def csv_file(columns: Sequence[Column], rows: Sequence[Row], how: Writing) -> bytes:
+    separator, terminator = how.options.separator.encode(), how.terminator.encode()
+    lines = [separator.join(_quoted(column.name.encode(), how) for column in columns)] if how.options.header else []
+    lines += [
+        separator.join(_csv_cell(cell, column, how) for cell, column in zip(row, columns, strict=True)) for row in rows
+    ]
+    return b"".join(line + terminator for line in lines)
+
+
+def _csv_cell(cell: Cell, column: Column, how: Writing) -> bytes:
+    if cell is None:
+        return how.options.null_value.encode()
+    if isinstance(cell, str):
+        bare = column.type in _NUMBERS and not (how.quoted_unsigned and column.unsigned)
+        return cell.encode() if bare else _quoted(cell.encode(), how)
+    if how.options.output_dialect in ("snowflake", "redshift"):
+        cell = cell.hex().encode()
+    elif how.options.output_dialect == "bigquery":
+        cell = base64.b64encode(cell)
+    return _quoted(cell, how)
+
+
+def _quoted(text: bytes, how: Writing) -> bytes:
+    delimiter, separator = how.options.delimiter.encode(), how.options.separator.encode()
+    if how.options.escape_backslash:
+        first = (delimiter or separator)[0]
+        meaning = {0: b"\\0", 13: b"\\r", 10: b"\\n", 92: b"\\\\", first: bytes([92, first])}
+        text = b"".join(meaning.get(byte, bytes([byte])) for byte in text)
+    elif delimiter:
+        text = text.replace(delimiter, delimiter * 2)
+    return delimiter + text + delimiter
+
+
+# --- SQL --------------------------------------------------------------------------------------------------------------
+
+
+def sql_file(table: str, columns: Sequence[Column], rows: Sequence[Row], how: Writing) -> bytes:
+    name = table.replace("`", "``")
+    listed = "(" + ",".join(f"`{column.name.replace('`', '``')}`" for column in columns) + ") "
+    head = f"INSERT INTO `{name}` {listed if how.complete_insert else ''}VALUES\n".encode()
+    out = [b"/*!40014 SET FOREIGN_KEY_CHECKS=0*/;\n/*!40101 SET NAMES binary*/;\n"]
+    size = 0
+    for row in rows:
+        text = b"(" + b",".join(_sql_cell(cell, column, how) for cell, column in zip(row, columns, strict=True)) + b")"
+        if size == 0 or size >= how.statement_bytes:
+            out.append((b";\n" if size else b"") + head)
+            size = len(head)
+        else:
+            out.append(b",\n")
+        out.append(text)
+        size += len(text)
+    return b"".join(out) + (b";\n" if rows else b"")
+
+
+def _sql_cell(cell: Cell, column: Column, how: Writing) -> bytes:
+    if cell is None:
+        return b"NULL"
+    if isinstance(cell, bytes):
+        return b"x'" + cell.hex().encode() + b"'"
+    if column.type in _NUMBERS:
+        return cell.encode()
+    text = cell.encode()
+    if not how.options.escape_backslash:
+        return b"'" + text.replace(b"'", b"''") + b"'"
+    meaning = {0: b"\\0", 10: b"\\n", 13: b"\\r", 26: b"\\Z", 34: b'\\"', 39: b"\\'", 92: b"\\\\"}
+    return b"'" + b"".join(meaning.get(byte, bytes([byte])) for byte in text) + b"'"
