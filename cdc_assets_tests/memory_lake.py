@@ -68,13 +68,15 @@ class MemoryLake:
 
     def run(self, step: Step) -> StepResult:
         match step:
-            case CreateTable(life, at, name, schema):
+            case CreateTable(life, _, name, schema):
                 if life not in self.tables:
-                    self.tables[life] = _Table(schema, _empty(schema), Progress(at, Phase.DDL), step.ddl, name)
+                    self.tables[life] = _Table(schema, _empty(schema), step.progress, step.ddl, name)
             case ChangeTable(life, at, changes, schema):
                 table = self.tables[life]
+                if step.ddl <= table.ddl:
+                    return StepResult()
                 rows = _change(table.rows, changes, schema)
-                self._commit(table, rows, Progress(at, Phase.DDL), at)
+                self._commit(table, rows, Progress(at, Phase.DDL), step.ddl)
                 table.schema = schema
             case RenameTable(life, at, to) | RecoverTable(life, at, to):
                 self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)

@@ -11,7 +11,7 @@ import base64
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -229,13 +229,18 @@ class Writer:
     numbers: dict[tuple[str, str], int] = field(default_factory=dict)
     day: int = 0
     incarnation: int = 0
+    hidden: Collection[Tso] = ()
+    """DDL that an event filter leaves out: the columns change without a schema file."""
 
     def write(self, event: Ddl | Transaction) -> None:
         """Take one event of the log; rows may wait in a buffer, a DDL flushes them first."""
         if isinstance(event, Ddl):
             self.flush()
             for note in event.notes:
-                self._schema_file(event.ts, note)
+                if event.ts in self.hidden:
+                    self._hide(event.ts, note)
+                else:
+                    self._schema_file(event.ts, note)
             return
         by_table: dict[tuple[TableId, int], list[RowChange]] = {}
         for change in event.changes:
@@ -244,6 +249,18 @@ class Writer:
             version = self._version(table, changes[0])
             if version is not None:
                 self._rows(event.ts, version, changes)
+
+    def _hide(self, ts: Tso, note: SchemaNote) -> None:
+        root = self.roots.setdefault(note.table, _Root())
+        root.version, root.neutral = ts, False
+
+    def lose(self, ts: Tso) -> None:
+        """Somebody removes the schema files of a DDL; what needs one again writes it anew, without the DDL."""
+        for path in [path for path in self.files if f"/meta/schema_{ts}_" in path]:
+            del self.files[path]
+        for root in self.roots.values():
+            for versions in root.files.values():
+                versions.discard(ts)
 
     def restart(self, start: Tso) -> None:
         """Stop and start again from `start`: what comes after it is delivered again, into later files."""
@@ -327,9 +344,14 @@ class Writer:
         return str(11870345 + place) if change.keyed else "99"
 
 
-def publications(source: Source, style: Style, picks: Picks) -> Iterator[Publication]:
-    """Play the whole log; yield the bucket at some checkpoints, and at the end."""
-    writer, published, restarts = Writer(style, picks), 0, 0
+def publications(
+    source: Source, style: Style, picks: Picks, hidden: Collection[Tso] = (), lost: Collection[Tso] = ()
+) -> Iterator[Publication]:
+    """Play the whole log; yield the bucket at some checkpoints, and at the end.
+
+    `hidden` DDL get no schema file, `lost` ones keep theirs for a while only.
+    """
+    writer, published, restarts = Writer(style, picks, hidden=hidden), 0, 0
     position = 0
     log = source.log
     while position < len(log):
@@ -342,6 +364,8 @@ def publications(source: Source, style: Style, picks: Picks) -> Iterator[Publica
             yield Publication(event.ts, event.ts - 1, dict(writer.files))
         writer.write(event)
         position += 1
+        for ts in [ts for ts in lost if ts < event.ts and picks(3) == 0]:
+            writer.lose(ts)
         if picks(5) == 4:
             writer.flush()
             writer.day += picks(3) // 2 if writer.day < 1 else 0

@@ -9,7 +9,7 @@ The same function serves the lake's tasks, which give it a share of the files, a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ from cdc_assets.errors import CdcError, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, SplitReader, Wire, decode, raw_records
 from cdc_assets.model.reports import FileStats, Reject, Report
 from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema_changes import SetDefault
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
@@ -36,6 +37,7 @@ __all__ = [
     "MAX_REJECTS",
     "Window",
     "decode_window",
+    "look_beside",
     "merge_reports",
     "read_window",
     "rejected",
@@ -113,6 +115,18 @@ def decode_window(
     undecided = 0 if step.schema.key else count_undecided(all_changes, writers(step.files))
     reports.append(Report(joints=joints, undecided=undecided))
     return Window(all_changes, merge_reports(reports, time.monotonic() - started), tuple(rejects))
+
+
+def look_beside(step: ApplyRows, known: Mapping[str, FileStats], reader: SplitReader) -> Report:
+    """Look for rows of the step in the files that it does not take; its report fails where there are some.
+
+    `known` tells what earlier readings found, those of the same run included.
+    """
+    files = [file for file in step.beside if file.may_hold(known.get(file.path), step.lo, step.hi)]
+    if not files:
+        return Report()
+    found = decode_window(replace(step, files=tuple(files), beside=(), evolutions=()), reader)
+    return replace(found.report, rows=0, newest=None, joints=())
 
 
 def sequences(files: Sequence[DataFile]) -> tuple[int, ...]:
@@ -307,7 +321,8 @@ def _sorted_out(
                 if failed_count > len(failed) and step.positions is None:
                     _, failed, failed_count = checked(_in_window(everything, step, intervals))
             due = changes if step.positions is not None else _in_window(changes, step, intervals)
-            rows, strangers = _evolved(due, schema, step, position, file)
+            stray = _stray(decoded.changes, step, file)
+            rows = _evolved(due, step, position) if stray is None else _empty(step)
     except MalformedData as error:
         reject = Reject(
             file.path, int(error.where.get("line", 0)), error.message, column=str(error.where.get("column", ""))
@@ -328,8 +343,8 @@ def _sorted_out(
         quarantined=len(kept_aside),
         newest=None if last is None else (last, file.path),
     )
-    if strangers is not None:
-        report = replace(report, reject_count=report.reject_count + 1, rejects=(*first, strangers)[:MAX_REJECTS])
+    if stray is not None:
+        report = replace(report, reject_count=report.reject_count + 1, rejects=(stray, *first)[:MAX_REJECTS])
     return rows, report, decoded.tail, kept_aside
 
 
@@ -383,29 +398,31 @@ def _stats(file: DataFile, decoded: Decoded, read_bytes: int) -> FileStats:
     return FileStats(file.path, read_bytes, file.etag, rows, low, high, decoded.notes)
 
 
-def _evolved(
-    changes: pa.Table, schema: TableSchema, step: ApplyRows, position: int, file: DataFile
-) -> tuple[pa.Table, Reject | None]:
+def _evolved(changes: pa.Table, step: ApplyRows, position: int) -> pa.Table:
     """Rows in the step's schema: those from before a DDL that the table took ahead go through it."""
+    if not changes.num_rows:
+        return _empty(step)
     if not step.evolutions:
-        return _mapped(changes, step.schema, position), None
-    parts: list[pa.Table] = []
-    strangers: Reject | None = None
-    since = step.lo
-    for number, target in enumerate((*(e.before for e in step.evolutions), step.schema)):
-        until = step.evolutions[number].at - 1 if number < len(step.evolutions) else step.hi
-        rows = _between(changes, since, until)
-        since = until
-        if not rows.num_rows:
-            continue
-        if not schema.decodes_like(target):
-            strangers = strangers or _stranger(rows, file)
-            continue
-        rows = _mapped(rows, target, position)
-        for evolution in step.evolutions[number:]:
-            rows = evolve_rows(rows, evolution.changes, evolution.after)
-        parts.append(_mapped(rows, step.schema, position))
-    return pa.concat_tables([_empty(step), *parts]), strangers
+        return _mapped(changes, step.schema, position)
+    parts = [_empty(step)]
+    since, before = step.lo, step.evolutions[0].before
+    for number, evolution in enumerate(step.evolutions):
+        if not all(isinstance(change, SetDefault) for change in evolution.changes):
+            parts.append(_carried(_between(changes, since, evolution.at - 1), before, step, number, position))
+            since = evolution.at - 1
+        before = evolution.after
+    parts.append(_mapped(_between(changes, since, step.hi), step.schema, position))
+    return pa.concat_tables(parts)
+
+
+def _carried(rows: pa.Table, before: TableSchema, step: ApplyRows, number: int, position: int) -> pa.Table:
+    """Rows of before the step's DDL of that number, as they read after the last one."""
+    if not rows.num_rows:
+        return _empty(step)
+    rows = _mapped(rows, before, position)
+    for evolution in step.evolutions[number:]:
+        rows = evolve_rows(rows, evolution.changes, evolution.after)
+    return _mapped(rows, step.schema, position)
 
 
 def _between(changes: pa.Table, lo: Tso, hi: Tso) -> pa.Table:
@@ -415,13 +432,20 @@ def _between(changes: pa.Table, lo: Tso, hi: Tso) -> pa.Table:
     )
 
 
-def _stranger(rows: pa.Table, file: DataFile) -> Reject:
-    ts, line = rows.column(COMMIT_TS)[0].as_py(), rows.column(LINE)[0].as_py()
-    reason = (
-        f"the row of commit-ts {ts} is filed under version {file.version}, whose columns were not in force then. "
-        "Restore the schema file that is missing between them, or rebuild the table."
-    )
-    return Reject(file.path, line, reason, commit_ts=ts)
+def _stray(changes: pa.Table, step: ApplyRows, file: DataFile) -> Reject | None:
+    """The first row that cannot have been written with the columns of its directory."""
+    ts = changes.column(COMMIT_TS)
+    for since, until in step.unexplained.get((file.root, file.version), ()):
+        rows = _between(changes, since - 1, min(until - 1, step.hi)) if since <= step.hi and len(ts) else None
+        if rows is not None and rows.num_rows:
+            at, line = rows.column(COMMIT_TS)[0].as_py(), rows.column(LINE)[0].as_py()
+            reason = (
+                f"the row of commit-ts {at} is filed under version {file.version}, whose columns were not in force "
+                "then: a DDL is not in the changefeed, because an event filter hides it or its schema file was "
+                "removed. Restore that schema file, or rebuild the table."
+            )
+            return Reject(file.path, line, reason, commit_ts=at)
+    return None
 
 
 def _mapped(changes: pa.Table, schema: TableSchema, position: int) -> pa.Table:

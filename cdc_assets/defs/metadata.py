@@ -17,7 +17,7 @@ from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.history.history import TableHistory
+from cdc_assets.history.events import TableHistory
 from cdc_assets.lake.state import Held
 from cdc_assets.ledger import JournalEntry
 from cdc_assets.model.reports import Report

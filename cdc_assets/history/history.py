@@ -19,7 +19,8 @@ from typing import Any
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare, with_facts
 from cdc_assets.errors import CdcError
-from cdc_assets.history.policies import Decision, Rules, born, by_policy, evolved
+from cdc_assets.history.events import FOREVER, Event, History, TableHistory
+from cdc_assets.history.policies import Decision, Evolved, Rules, born, by_policy, evolved
 from cdc_assets.history.recovery import Gone, Unrecoverable
 from cdc_assets.history.releases import Release, Releases, ways_out
 from cdc_assets.history.renames import Unresolved, resolve, told_renames
@@ -27,82 +28,13 @@ from cdc_assets.model.by_name import ByName
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import DeleteRows, Rekey, SchemaChange, SetDefault
+from cdc_assets.model.schema_changes import DeleteRows, Rekey
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
-__all__ = ["FOREVER", "Event", "History", "TableHistory", "read_history"]
+__all__ = ["read_history"]
 
-FOREVER: Tso = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What one DDL (or one schema file without DDL) means for one life.
-
-    `action` is create, change, rename, drop, recover, exchange or hold. `name` is the life's name afterwards, None when
-    it has none. `other`, `predicate` and `partitioned` belong to an exchange. `release` is the person's decision
-    that made it so; `kept` tells that the source dropped the table and the lake keeps it under its name.
-    """
-
-    at: Tso
-    action: str
-    file: SchemaFile
-    before: TableSchema
-    after: TableSchema
-    name: TableId | None
-    changes: tuple[SchemaChange, ...] = ()
-    other: Life | None = None
-    predicate: ddl.Predicate | None = None
-    partitioned: bool = False
-    reason: str = ""
-    ways: tuple[str, ...] = ()
-    release: Release | None = None
-    kept: bool = False
-
-    @property
-    def told_action(self) -> str:
-        """The action, and that a person decided it."""
-        return self.action if self.release is None else f"{self.action}, released by {self.release.way}"
-
-    @property
-    def neutral(self) -> bool:
-        """Tell whether rows before and after it can be applied together."""
-        quiet = self.action == "change" and all(isinstance(change, SetDefault) for change in self.changes)
-        return quiet and not self.before.renumbers(self.after)
-
-
-@dataclass(frozen=True, slots=True)
-class TableHistory:
-    """The events of one life in order, and the names it held: (name, from, until), from <= commit-ts < until."""
-
-    life: Life
-    events: tuple[Event, ...]
-    names: tuple[tuple[TableId, Tso, Tso], ...]
-
-    @property
-    def schema(self) -> TableSchema:
-        """The newest schema."""
-        return self.events[-1].after
-
-    @property
-    def changes(self) -> tuple[tuple[Tso, tuple[SchemaChange, ...]], ...]:
-        """The versions of its DDL with what each changes."""
-        return tuple((event.at, event.changes) for event in self.events)
-
-    @property
-    def name(self) -> TableId | None:
-        """The newest name, None for a dropped table."""
-        return self.events[-1].name
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """Every life, how to decode each (root, version), and schema files that are no table's (views, databases)."""
-
-    lives: Mapping[Life, TableHistory]
-    decoding: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]]
-    other_files: tuple[SchemaFile, ...] = ()
+_UNTOLD = "the columns changed before it, and the changefeed has no DDL that says how."
 
 
 @dataclass(slots=True)
@@ -152,6 +84,7 @@ class _Player:
         self.unclear: ByName[str] = ByName()
         self.collations: ByName[str] = ByName()  # of databases
         self.views: ByName[Tso] = ByName()
+        self.left: ByName[Tso] = ByName()
         self.decoding: dict[tuple[str, Tso], tuple[TableId, TableSchema]] = {}
         self.other_files: list[SchemaFile] = []
 
@@ -270,7 +203,9 @@ class _Player:
         decision = Decision("skip", release=release) if release else self.rules.decide(life, version, kinds)
         found = born(file, like, self._collation(file), decision, reason)
         table = _Open(life, self._keyed(found.after, file.table), file.table)
-        table.names.append((file.table, version, FOREVER))
+        # A file without DDL is written some time after the table's first rows were; they may lie in its directory.
+        since = version if file.query else self.left.get(file.table, 0)
+        table.names.append((file.table, since, FOREVER))
         self.lives[life] = table
         self.held[file.table] = table
         action = "hold" if found.reason else "create"
@@ -283,6 +218,7 @@ class _Player:
     def _drop(self, version: Tso, name: TableId, file: SchemaFile, kinds: Sequence[str] = ()) -> None:
         """Let a table go; without `kinds` because another takes its name, which no policy prevents."""
         self.unclear.pop(name, None)
+        self.left[name] = version
         table = self.held.get(name)
         if table is None:
             return
@@ -336,7 +272,29 @@ class _Player:
             self._event(table, version, "hold", file, reason=by_policy(file, decision.kind), ways=ways)
             return
         action = "recover" if stands is None else "change" if stands == file.table else "rename"
-        self._event(table, version, action, file, release=decision.release)
+        self._event_with_hidden(table, version, action, file, release=decision.release)
+
+    def _event_with_hidden(self, table: _Open, version: Tso, action: str, file: SchemaFile, **more: Any) -> None:
+        """Add an event whose DDL leaves the columns alone, after what happened to them without a DDL."""
+        before, found = table.schema, self._hidden(table, file)
+        if found.reason:
+            reason = f"{file.query}: {_UNTOLD} {found.reason}"
+            self._event(table, version, "hold", file, reason=reason)
+            return
+        table.schema = found.after
+        self._event(table, version, action, file, **more)
+        table.events[-1] = replace(table.events[-1], before=before, hidden=found.changes)
+
+    def _hidden(self, table: _Open, file: SchemaFile) -> Evolved:
+        """What an earlier DDL did to the columns that is not in the changefeed, because an event filter hides it."""
+        bare_columns = bare(table.schema).columns
+        if not file.columns or with_facts(file, table.schema).columns == bare_columns:
+            return Evolved(table.schema)
+        quiet, collation = replace(file, query="", type=0), self._collation(file)
+        names = (table.life, file.table)
+        found = evolved(table.schema, quiet, collation, Rules(self.rules.policies), names, self._configured(file.table))
+        changes = tuple(c for c in found.changes if not isinstance(c, Rekey) or not self._configured(file.table))
+        return replace(found, after=self._keyed(found.after, file.table), changes=changes)
 
     # --- names ---
 
@@ -364,13 +322,15 @@ class _Player:
     def _carry_out_renames(self, version: Tso, moves: Mapping[TableId, tuple[TableId, SchemaFile]]) -> None:
         """All at once: names may swap."""
         leaving = {source: self.held.pop(source) for source, _ in moves.values()}
+        self.left.update(dict.fromkeys(leaving, version))
         for to, (source, file) in moves.items():
             table = leaving[source]
             if to in self.held:
                 self._drop(version, to, file)
             _close_name(table, version)
             self._take_name(table, version, file)
-            self._event(table, version, "rename", file, release=self.rules.release(table.life, version))
+            release = self.rules.release(table.life, version)
+            self._event_with_hidden(table, version, "rename", file, release=release)
 
     def _source(self, file: SchemaFile, statement: ddl.Rename) -> TableId:
         """The old name; without a schema in the text it is the session's database, which was not recorded."""
@@ -436,25 +396,22 @@ class _Player:
             other_name = TableId(file.table.schema, other_name.table)
         table, other = self.held.get(file.table), self.held.get(other_name)
         companions = [f for f in files if f.table.folded == other_name.folded and not f.query]
+        sides = [(table, other, file), (other, table, (*companions, replace(file, table=other_name))[0])]
+        found = {side[0].life: self._hidden(side[0], side[2]) for side in sides if side[0] is not None}
         reason, predicate = "", None
         if table is None or other is None:
             missing = file.table if table is None else other_name
             reason = f"{file.query}: {missing} is not in the feed, so the rows that change places are not known."
-        elif table.schema.partitioning is None:
-            reason = f"{file.query}: the partitions of {file.table} are not known, its CREATE TABLE is not in the feed."
-        elif bare(table.schema) != table.schema or bare(other.schema) != other.schema:
-            reason = f"{file.query}: a dropped column is kept in one of the tables, so their rows are not alike."
         else:
-            try:
-                predicate = ddl.partition_predicate(table.schema.partitioning, (statement.partition,), table.schema)
-            except CdcError as error:
-                reason = f"{file.query}: {error.message}"
+            reason, predicate = _exchangeable(file, statement, found[table.life], found[other.life])
         decision = self._exchange_decision(version, file, [one for one in (table, other) if one is not None])
-        for one, two, partitioned in ((table, other, True), (other, table, False)):
+        for one, two, own in sides:
             if one is not None:
-                event = _exchanged(version, file, one, reason, decision)
+                event = _exchanged(version, file, one, found[one.life], reason, decision)
                 other_life = two.life if two is not None else None
+                partitioned = own is file
                 one.events.append(replace(event, other=other_life, predicate=predicate, partitioned=partitioned))
+                one.schema = event.after
         return companions if other is not None else []
 
     def _exchange_decision(self, version: Tso, file: SchemaFile, tables: Sequence[_Open]) -> Decision:
@@ -474,9 +431,30 @@ class _Player:
         return replace(schema, key=key) if key else schema
 
 
-def _exchanged(version: Tso, file: SchemaFile, table: _Open, reason: str, decision: Decision) -> Event:
-    """The event of one table of an exchange."""
+def _exchangeable(
+    file: SchemaFile, statement: ddl.Exchange, table: Evolved, other: Evolved
+) -> tuple[str, ddl.Predicate | None]:
+    """Why two tables cannot change rows, or which rows those are."""
+    schema = table.after
+    if table.reason or other.reason:
+        return f"{file.query}: {_UNTOLD} {table.reason or other.reason}", None
+    if schema.partitioning is None:
+        return f"{file.query}: the partitions of {file.table} are not known, its CREATE TABLE is not in the feed.", None
+    if bare(schema) != schema or bare(other.after) != other.after:
+        return f"{file.query}: a dropped column is kept in one of the tables, so their rows are not alike.", None
+    if not schema.decodes_like(other.after):
+        return f"{file.query}: the two tables have other columns, so a DDL of one is not in the changefeed.", None
+    try:
+        return "", ddl.partition_predicate(schema.partitioning, (statement.partition,), schema)
+    except CdcError as error:
+        return f"{file.query}: {error.message}", None
+
+
+def _exchanged(version: Tso, file: SchemaFile, table: _Open, found: Evolved, reason: str, decision: Decision) -> Event:
+    """The event of one table of an exchange; `found` is what happened to its columns without a DDL."""
     event = Event(version, "exchange", file, table.schema, table.schema, table.name, release=decision.release)
+    if not found.reason:
+        event = replace(event, after=found.after, hidden=found.changes)
     if decision.way in ("skip", "rebuild"):
         return replace(event, action="change", changes=(DeleteRows(None),) if decision.way == "rebuild" else ())
     if not reason and decision.way == "apply":

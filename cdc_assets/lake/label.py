@@ -46,11 +46,6 @@ class Label:
         return {**said, _POSITIONS: json.dumps(self.positions, sort_keys=True)} if self.positions else said
 
     @classmethod
-    def first(cls, at: Tso) -> Label:
-        """Return the label of a table that its CREATE has just made."""
-        return cls(Progress(at, Phase.DDL), at)
-
-    @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Label | None:
         """Return the label among properties, None when there is none."""
         if _TS not in properties:
@@ -58,9 +53,12 @@ class Label:
         progress = Progress(int(properties[_TS]), Phase[properties.get(_PHASE, "rows").upper()])
         return cls(progress, int(properties.get(_DDL, progress.tso)), json.loads(properties.get(_POSITIONS, "{}")))
 
-    def through_ddl(self, at: Tso) -> Label:
-        """Return the label after the DDL at that TSO. A DDL that came late leaves rows as far as they were."""
-        return replace(self, progress=max(self.progress, Progress(at, Phase.DDL)), ddl=max(self.ddl, at))
+    def through_ddl(self, at: Tso, ddl: Tso) -> Label:
+        """Return the label after a step at that TSO that brings a table to the schema version `ddl`.
+
+        A DDL that came late leaves rows as far as they were.
+        """
+        return replace(self, progress=max(self.progress, Progress(at, Phase.DDL)), ddl=max(self.ddl, ddl))
 
     @property
     def rows_from(self) -> Tso:

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,7 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, chan
     builder = session.iceberg.builder(identifier, schema).withLocation(place)
     work = builder.withProperties(session.iceberg.java_map(properties)).createTransaction()
     snapshot = work.newFastAppend()
-    for key, value in replace(Label.first(step.at), ddl=step.ddl).properties().items():
+    for key, value in Label(step.progress, step.ddl).properties().items():
         snapshot.set(key, value)
     snapshot.commit()
     work.commitTransaction()

@@ -140,9 +140,10 @@ class Lake:
         if isinstance(step, CreateTable):
             return self._create(step, started)
         with self._work(step.life) as work:
-            if step.at > work.label.ddl:
+            ddl = step.ddl if isinstance(step, ChangeTable) else step.at
+            if ddl > work.label.ddl:
                 self._refuse_passed(step, work)
-                self._run_ddl(step, work, work.label.through_ddl(step.at))
+                self._run_ddl(step, work, work.label.through_ddl(step.at, ddl))
             result = self._result(work, started)
         if isinstance(step, (RenameTable, DropTable, RecoverTable)):
             self.settle_names()

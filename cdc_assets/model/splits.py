@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.tso import Tso
+
+if TYPE_CHECKING:
+    from cdc_assets.model.reports import FileStats
 
 __all__ = ["DataFile", "IndexFile", "Listing", "Place", "SchemaFile"]
 
@@ -48,6 +52,14 @@ class DataFile:
     date: str = ""
     dispatcher: str = ""
     modified: float = field(default=0.0, compare=False)
+
+    def may_hold(self, known: FileStats | None, lo: Tso, hi: Tso) -> bool:
+        """Tell whether rows of (lo, hi] may be in the file; `known` counts where it was of the file as it is."""
+        if known is None or (known.size, known.etag) != (self.size, self.etag):
+            return True
+        if known.max_commit_ts is None or known.max_commit_ts <= lo:
+            return False
+        return known.min_commit_ts is None or known.min_commit_ts <= hi
 
 
 @dataclass(frozen=True, slots=True)

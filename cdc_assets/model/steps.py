@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Evolution, Predicate, SchemaChange
 from cdc_assets.model.splits import DataFile
@@ -26,29 +26,48 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """An empty table under `name`; `takes` are the versions of later DDL whose columns it has from the start."""
+    """An empty table under `name`; `takes` are the versions of later DDL whose columns it has from the start.
+
+    `since` is the commit-ts from which on rows are its own, where its first schema file came after them.
+    """
 
     life: Life
     at: Tso
     name: TableId
     schema: TableSchema
     takes: tuple[Tso, ...] = ()
+    since: Tso | None = None
 
     @property
     def ddl(self) -> Tso:
         """The newest schema version that the table has."""
         return max((self.at, *self.takes))
 
+    @property
+    def progress(self) -> Progress:
+        """How far the table is when it is made."""
+        return Progress(self.at if self.since is None else self.since, Phase.DDL)
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeTable:
-    """All changes of one DDL, in one commit. `schema` is the schema afterwards."""
+    """All changes of one DDL, in one commit. `schema` is the schema afterwards.
+
+    `early` changes are of a DDL that the changefeed hides: the schema file of the DDL at `at`, which is a step of its
+    own, shows them first.
+    """
 
     life: Life
     at: Tso
     changes: tuple[SchemaChange, ...]
     schema: TableSchema
     before: TableSchema
+    early: bool = False
+
+    @property
+    def ddl(self) -> Tso:
+        """The schema version that the table has afterwards; the DDL of `at` is still due after early changes."""
+        return self.at - 1 if self.early else self.at
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +130,11 @@ class ApplyRows:
     positions: Mapping[str, int] | None = None
     """Set where rows carry no commit-ts: all rows of `files` are taken, in file order, and this is the new position."""
     evolutions: tuple[Evolution, ...] = ()
-    """DDL inside the window, in order; `schema` is the last one's."""
+    """DDL inside the window, in order; `schema` is the last one's. One without changes leaves rows as they are."""
+    beside: tuple[DataFile, ...] = ()
+    """Files of these names whose columns were not in force: none of the window's rows may be in them."""
+    unexplained: Mapping[tuple[str, Tso], tuple[tuple[Tso, Tso], ...]] = field(default_factory=dict)
+    """By (root, version), the (from, to) in which no row can have been written with that version's columns."""
 
     @property
     def at(self) -> Tso:

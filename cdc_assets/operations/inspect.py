@@ -10,7 +10,7 @@ from cdc_assets.model.tso import tso_time
 from cdc_assets.report.tables import Inspection, describe_tables
 
 if TYPE_CHECKING:
-    from cdc_assets.history.history import History
+    from cdc_assets.history.events import History
     from cdc_assets.preflight.conformance import Finding
     from cdc_assets.settings.config import ChangefeedSettings
 

@@ -16,16 +16,25 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cdc_assets.decoding.window import rejected
+from cdc_assets.decoding.window import look_beside, merge_reports, rejected
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, InputError, LakeUnavailable, Retryable, TableMoved
 from cdc_assets.formats import SplitReader
-from cdc_assets.history.history import Event
+from cdc_assets.history.events import Event
 from cdc_assets.history.releases import Release, Releases
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
-from cdc_assets.model.reports import StepResult
+from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.splits import Listing
-from cdc_assets.model.steps import ApplyRows, CreateTable, DropTable, HoldTable, RecoverTable, RenameTable, Step
+from cdc_assets.model.steps import (
+    ApplyRows,
+    ChangeTable,
+    CreateTable,
+    DropTable,
+    HoldTable,
+    RecoverTable,
+    RenameTable,
+    Step,
+)
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import Account, account_of
 from cdc_assets.pipeline.outcome import Outcome, Progressing, standing
@@ -161,6 +170,7 @@ class Pipeline:
         self.ledger = ledger
         self.published = 0.0  # when the `metadata` that is worked by was written
         self.accounts: dict[Life, list[Account]] = {}  # of windows that the newest run committed and nobody told yet
+        self._stats: dict[str, FileStats] = {}  # of files that earlier windows read, those of this run included
         self._watch = watch
         self._ahead = Ahead(
             self.stage, lambda staged: self.lake.discard(staged), lambda step: self.lake.reads_ahead(step)
@@ -185,7 +195,7 @@ class Pipeline:
             self.published = listing.published
             self.ledger.record_schema_files(name, listing.fresh)
             self._known = {**self._known, **listing.fresh}
-        stats = self.ledger.file_stats(name)
+        stats = self._stats = self.ledger.file_stats(name)
         if warm and any(file.path not in stats for file in listing.data_files):
             self.lake.warm()
         planned = plan(
@@ -352,6 +362,8 @@ class Pipeline:
         if isinstance(step, ApplyRows):
             staged = self._ahead.take(step)
             result = self.commit(step, staged, run)
+            if not step.files:
+                return
             table.report = staged.report
             table.joints += staged.report.joints
             table.undecided += staged.report.undecided
@@ -359,12 +371,17 @@ class Pipeline:
             table.changes += getattr(staged, "rows", 0)
         else:
             result = self.lake.run(step)
-            self._journal(step, planned, result, run)
+            if not (isinstance(step, ChangeTable) and step.early):
+                self._journal(step, planned, result, run)
         table.add(step, result)
 
     def stage(self, step: ApplyRows) -> Any:
         """Decode and check a window; the result is small and picklable, and carries the report."""
-        return self.lake.stage(step, self.source.reader, self.settings.quarantine)
+        staged = self.lake.stage(step, self.source.reader, self.settings.quarantine)
+        if not step.beside:
+            return staged
+        beside = look_beside(step, self._stats, self.source.reader)
+        return replace(staged, report=merge_reports([beside, staged.report], staged.report.seconds))
 
     def commit(self, step: ApplyRows, staged: Any, run: str) -> StepResult:
         """Write a window whose report is clean; raises MalformedData, with nothing written, when it is not.
@@ -374,6 +391,10 @@ class Pipeline:
         if staged.report.failed:
             self.lake.discard(staged)
             raise rejected(step, staged.report)
+        self._stats.update((stats.path, stats) for stats in staged.report.files)
+        if not step.files:
+            self.ledger.record_files(self.settings.name, step.life, staged.report.files, run, None)
+            return StepResult(report=staged.report)
         self.lake.quarantine(step, staged, run)
         result = self.lake.commit(step, staged)
         report, changes = staged.report, getattr(staged, "rows", 0)

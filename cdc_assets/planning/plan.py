@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.decoding.upgrade import changes_columns_only
-from cdc_assets.history.history import Event, History, TableHistory, read_history
+from cdc_assets.history.events import Event, History, TableHistory
+from cdc_assets.history.history import read_history
 from cdc_assets.history.releases import Releases, ways_out
+from cdc_assets.history.strays import Period, Strays
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
@@ -61,6 +63,8 @@ def step_order(step: Step) -> tuple[Tso, int, int, str]:
     Of one DDL's steps, those that free a name come before those that take it.
     """
     rank = {DropTable: 0, RenameTable: 1, RecoverTable: 2, CreateTable: 3}.get(type(step), 4)
+    if isinstance(step, ChangeTable) and step.early:
+        rank = -1
     return (step.at, 1 if isinstance(step, ApplyRows) else 0, rank, str(step.life))
 
 
@@ -96,7 +100,7 @@ def plan(
     for hold in holds(history):
         if hold.life not in stops or hold.at < stops[hold.life].at:
             stops[hold.life] = hold
-    files = _by_name(listing, history)
+    files, strays = _by_name(listing, history), Strays(history)
     behind = tuple(
         life for life, state in applied.items() if life in history.lives and state.progress.tso > listing.checkpoint
     )
@@ -108,6 +112,7 @@ def plan(
                 applied.get(life),
                 listing.checkpoint,
                 history,
+                strays,
                 files,
                 commit_ts,
                 stats or {},
@@ -158,6 +163,7 @@ class _Chain:
     applied: Applied | None
     checkpoint: Tso
     history: History
+    strays: Strays
     files: Mapping[TableId, Sequence[DataFile]]
     commit_ts: bool
     stats: Mapping[str, FileStats]
@@ -166,7 +172,7 @@ class _Chain:
 
     def steps(self) -> list[Step]:
         """Walk the events: rows up to each barrier, then the barrier; rows up to the checkpoint at the end."""
-        position = self.applied.progress if self.applied else Progress(self.table.life.version, Phase.DDL)
+        position = self.applied.progress if self.applied else Progress(self._since, Phase.DDL)
         seen = self.applied.ddl if self.applied else -1
         current: list[Event] = []
         ahead: list[Event] = []
@@ -175,7 +181,7 @@ class _Chain:
             return [HoldTable(self.table.life, self.table.life.version, reason)]
         for event in self.table.events:
             if event.at <= seen:
-                taken_ahead = event.at > position.tso and not event.neutral
+                taken_ahead = event.action == "change" and event.at > position.tso and not event.neutral
                 ahead = [*ahead, event] if taken_ahead else ahead if event.neutral else []
                 current = [*current, event] if taken_ahead or event.neutral else [event]
                 continue
@@ -194,15 +200,23 @@ class _Chain:
                 continue
             if current and event.at - 1 > position.tso - (position.phase is Phase.DDL):
                 steps.extend(self._rows(position, event.at - 1, current, ahead))
+            if event.hidden:
+                steps.append(ChangeTable(self.table.life, event.at, event.hidden, event.after, event.before, True))
             steps.append(self._step(event))
             if isinstance(steps[-1], HoldTable):
                 return steps
-            position = max(position, Progress(event.at, Phase.DDL))
+            if event.action != "create":
+                position = max(position, Progress(event.at, Phase.DDL))
             current, ahead = [event], []
         last = self.checkpoint if self.stop is None else min(self.checkpoint, self.stop.at - 1)
         if current and current[-1].name is not None:
             steps.extend(self._rows(position, last, current, ahead))
         return steps if self.stop is None else [*steps, self.stop]
+
+    @property
+    def _since(self) -> Tso:
+        """Rows from here on are the table's own; a schema file without DDL is written after the first of them."""
+        return min(self.table.life.version, self.table.names[0][1])
 
     def _named_otherwise(self, seen: Tso) -> str:
         """A rename that was applied and is not in the schema files any more would take rows to the wrong table."""
@@ -240,7 +254,8 @@ class _Chain:
         match event.action:
             case "create":
                 assert event.name is not None
-                return CreateTable(life, event.at, event.name, event.after)
+                since = self._since if self._since < event.at else None
+                return CreateTable(life, event.at, event.name, event.after, since=since)
             case "change":
                 return ChangeTable(life, event.at, event.changes, event.after, event.before)
             case "rename":
@@ -263,50 +278,70 @@ class _Chain:
         if hi <= lo:
             return []
         names = tuple((n, a, b) for n, a, b in self.table.names if a <= hi and b > lo + 1)
-        files: list[DataFile] = []
+        taken: list[DataFile] = []
+        beside: list[DataFile] = []
         decoding: dict[tuple[str, Tso], tuple[TableId, TableSchema]] = {}
         for name in dict.fromkeys(n.folded for n, _, _ in names):
-            for file in self._chosen(self.files.get(name, ()), current, lo, hi):
-                files.append(file)
-                if (file.root, file.version) in decoding:
-                    continue
-                carried, own = self.history.decoding[file.root, file.version]
+            chosen, others = self._chosen(self.files.get(name, ()), current, lo, hi)
+            taken += chosen
+            beside += others
+            for where in {(file.root, file.version): None for file in (*chosen, *others)}:
+                carried, own = self.history.decoding[where]
                 then = next((e.after for e in reversed(current) if own.decodes_like(e.after)), current[-1].after)
-                decoding[file.root, file.version] = (carried, _as_written(own, then))
-        if not files:
+                decoding[where] = (carried, _as_written(own, then))
+        if not taken and not beside:
             return []
-        ddl = max(event.at for event in current)
-        positions = None if self.commit_ts else self._positions(files)
-        evolutions = tuple(Evolution(e.at, e.changes, e.before, e.after) for e in ahead if e.at > lo)
         return [
             ApplyRows(
-                self.table.life, lo, hi, tuple(files), decoding, current[-1].after, ddl, names, positions, evolutions
+                self.table.life,
+                lo,
+                hi,
+                tuple(taken),
+                decoding,
+                current[-1].after,
+                max(event.at for event in current),
+                names,
+                None if self.commit_ts else self._positions(taken),
+                _evolutions(current, ahead, lo),
+                tuple(beside),
+                self._unexplained(decoding) if self.commit_ts else {},
             )
         ]
 
-    def _chosen(self, files: Iterable[DataFile], current: Sequence[Event], lo: Tso, hi: Tso) -> list[DataFile]:
+    def _unexplained(
+        self, where: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]]
+    ) -> dict[tuple[str, Tso], tuple[Period, ...]]:
+        found = {
+            (root, version): self.strays.of(self.table.life, name, root, version, own)
+            for (root, version), (name, own) in where.items()
+        }
+        return {place: periods for place, periods in found.items() if periods}
+
+    def _chosen(
+        self, files: Sequence[DataFile], current: Sequence[Event], lo: Tso, hi: Tso
+    ) -> tuple[list[DataFile], list[DataFile]]:
+        """The files whose rows are read in the columns of the window, and others in which rows of it might be."""
         if not self.commit_ts:
-            taken = self.applied.positions if self.applied else {}
+            known = self.applied.positions if self.applied else {}
             return [
-                f for f in files if current[0].at <= f.version <= hi and f.number > taken.get(number_sequence(f), 0)
-            ]
+                f for f in files if current[0].at <= f.version <= hi and f.number > known.get(number_sequence(f), 0)
+            ], []
         alike = {
             where
             for where in {(file.root, file.version) for file in files}
             if any(self.history.decoding[where][1].decodes_like(event.after) for event in current)
         }
         readable = [file for file in files if (file.root, file.version) in alike]
-        needed = [self._may_hold(file, lo, hi) for file in readable]
-        return _chosen(readable, needed, with_those_between=not current[-1].after.key)
-
-    def _may_hold(self, file: DataFile, lo: Tso, hi: Tso) -> bool:
-        """Tell whether rows of (lo, hi] may be in a file; a file that was read as it is now is known."""
-        known = self.stats.get(file.path)
-        if known is None or (known.size, known.etag) != (file.size, file.etag):
-            return True
-        if known.max_commit_ts is None or known.max_commit_ts <= lo:
-            return False
-        return known.min_commit_ts is None or known.min_commit_ts <= hi
+        needed = [file.may_hold(self.stats.get(file.path), lo, hi) for file in readable]
+        # A directory of later columns is looked into by the window that takes it.
+        beside = [
+            file
+            for file in files
+            if file.version <= hi
+            and (file.root, file.version) not in alike
+            and file.may_hold(self.stats.get(file.path), lo, hi)
+        ]
+        return _chosen(readable, needed, with_those_between=not current[-1].after.key), beside
 
     def _positions(self, files: Iterable[DataFile]) -> Mapping[str, int]:
         positions = dict(self.applied.positions) if self.applied else {}
@@ -314,6 +349,13 @@ class _Chain:
             key = number_sequence(file)
             positions[key] = max(positions.get(key, 0), file.number)
         return positions
+
+
+def _evolutions(current: Sequence[Event], ahead: Sequence[Event], lo: Tso) -> tuple[Evolution, ...]:
+    """The DDL inside a window, where the table has taken one ahead of its rows."""
+    if not any(event.at > lo for event in ahead):
+        return ()
+    return tuple(Evolution(e.at, e.changes, e.before, e.after) for e in current[1:] if e.at > lo)
 
 
 def _fusable(steps: Sequence[Step], event: Event, current: Sequence[Event]) -> bool:

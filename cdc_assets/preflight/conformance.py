@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import Decoded, Wire, decode
-from cdc_assets.history.history import History, TableHistory
+from cdc_assets.history.events import History, TableHistory
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.sources import Source, SourceOptions

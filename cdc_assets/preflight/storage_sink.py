@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pyarrow.compute as pc
 
 from cdc_assets.formats import COMMIT_TS, Decoded
-from cdc_assets.history.history import History
+from cdc_assets.history.events import History
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.model.wording import counted

@@ -13,7 +13,7 @@ from cdc_assets.model.window_metrics import Lag
 from cdc_assets.types.fidelity import column_fidelity
 
 if TYPE_CHECKING:
-    from cdc_assets.history.history import History, TableHistory
+    from cdc_assets.history.events import History, TableHistory
     from cdc_assets.preflight.conformance import Finding
     from cdc_assets.types.fidelity import ColumnFidelity
 

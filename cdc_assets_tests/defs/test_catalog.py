@@ -19,7 +19,8 @@ from cdc_assets.defs.checks import CHECKS, arithmetic_result, completeness_resul
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.metadata import column_lineage, origins
 from cdc_assets.defs.resources import Source
-from cdc_assets.history.history import FOREVER, read_history
+from cdc_assets.history.events import FOREVER
+from cdc_assets.history.history import read_history
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import SchemaFile

@@ -1,0 +1,84 @@
+"""When rows of a name can have been written with which columns. Pure.
+
+A row is written with the columns that its table has at that moment, so the rows of a directory are from times at which
+its columns were in force. A row of another time, a stray, tells that a DDL is not in the changefeed: an event filter
+hides it, or its schema file was removed. What such a row would need is not known, so it holds its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cdc_assets.history.events import FOREVER, History, TableHistory
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.tso import Tso
+
+__all__ = ["Period", "Strays"]
+
+Period = tuple[Tso, Tso]
+"""From (included) and to (excluded)."""
+
+
+class Strays:
+    """Answers for one history; what was asked once is kept."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._in_force: dict[TableId, list[tuple[Life, Period, tuple[TableSchema, ...]]]] = {}
+        self._known: dict[tuple[Life, TableId, str, Tso], tuple[Period, ...]] = {}
+
+    def of(self, life: Life, name: TableId, root: str, version: Tso, own: TableSchema) -> tuple[Period, ...]:
+        """Return when no row of a name can have been written with the columns `own` of a directory.
+
+        These are times at which `life` has the name and other columns, or nobody has the name. Times of its other
+        holders are their own concern.
+        """
+        asked = (life, name, root, version)
+        if asked not in self._known:
+            fits = [
+                period
+                for holder, period, schemas in self._of(name)
+                if holder != life or not schemas or any(own.decodes_like(schema) for schema in schemas)
+            ]
+            self._known[asked] = _between(fits)
+        return self._known[asked]
+
+    def _of(self, name: TableId) -> list[tuple[Life, Period, tuple[TableSchema, ...]]]:
+        """Who has the name when, and with which columns: () where that is not known, because the table is held."""
+        if name not in self._in_force:
+            self._in_force[name] = [
+                (life, (max(since, a), min(until, b)), schemas)
+                for life, table in self._history.lives.items()
+                for held, a, b in table.names
+                if held.folded == name.folded
+                for (since, until), schemas in _periods(table)
+                if max(since, a) < min(until, b)
+            ]
+        return self._in_force[name]
+
+
+def _periods(table: TableHistory) -> list[tuple[Period, tuple[TableSchema, ...]]]:
+    """The columns of a table by time; those of DDL that leave rows as they are belong together."""
+    begun: list[tuple[Tso, tuple[TableSchema, ...]]] = []
+    for event in table.events:
+        if event.action == "hold":
+            begun.append((event.at, ()))
+            break
+        if event.neutral and begun:
+            begun[-1] = (begun[-1][0], (*begun[-1][1], event.after))
+        else:
+            begun.append((event.at, (event.after,)))
+    begun[0] = (min(begun[0][0], table.names[0][1]), begun[0][1])
+    ends = [since for since, _ in begun[1:]] + [FOREVER]
+    return [((since, until), schemas) for (since, schemas), until in zip(begun, ends, strict=True)]
+
+
+def _between(periods: Iterable[Period]) -> tuple[Period, ...]:
+    """The times that are in none of the periods."""
+    left, at = [], 0
+    for since, until in sorted(periods):
+        if since > at:
+            left.append((at, since))
+        at = max(at, until)
+    return (*left, (at, FOREVER)) if at < FOREVER else tuple(left)
