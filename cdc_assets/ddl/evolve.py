@@ -42,6 +42,7 @@ from cdc_assets.ddl.retype import retyped, same_definition
 from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, Statement, Truncate, Unknown, statement
 from cdc_assets.ddl.text import Unreadable
+from cdc_assets.ddl.untold import refuse_swapped, refuse_taken_names
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, Index, Partitioning, TableSchema
 from cdc_assets.model.schema_changes import (
@@ -189,6 +190,7 @@ def _text(before: TableSchema, file: SchemaFile, kind: Statement) -> _Text:
         elif isinstance(spec, AlterDefaultSpec):
             found.defaults[spec.name.lower()] = spec.default
     _contradictions(file, found, new)
+    refuse_taken_names(before, file, found.specs, old - leaving)
     return found
 
 
@@ -226,6 +228,8 @@ def _pair(before: TableSchema, file: SchemaFile, text: _Text) -> _Pairs:
     listed = {column.name.lower(): column for column in file.columns}
     extra = [c for name, c in listed.items() if name not in origin and name not in text.added and not c.hidden]
     gone = [c for name, c in origin.items() if name not in listed and c is not None and not c.hidden]
+    told = untouched & set(listed) - set(text.defined)
+    refuse_swapped(file, gone, {name: (old, listed[name]) for name in told if (old := origin[name]) is not None})
     replaced = _replaced(file, text, origin, listed, untouched)
     for name in replaced:
         gone.append(origin[name])  # type: ignore[arg-type]

@@ -1,0 +1,47 @@
+"""What the columns say of DDL that is not in the changefeed, and that leaves open what became of the values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, Spec
+from cdc_assets.ddl.schema import held
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.splits import SchemaFile
+
+__all__ = ["refuse_swapped", "refuse_taken_names"]
+
+
+def refuse_taken_names(before: TableSchema, file: SchemaFile, told: Sequence[Spec], staying: set[str]) -> None:
+    """Raise TableHeld for a text that gives a column the name of one that stays, unless it is only played again."""
+    if _same_columns(before, file):
+        return
+    come = {spec.text.name.lower() for spec in told if isinstance(spec, AddColumnSpec)}
+    come |= {s.new.lower() for s in told if isinstance(s, ChangeColumnSpec) and s.new.lower() != s.old.lower()}
+    if come & staying and " EXISTS " not in file.query.upper():
+        raise held(
+            file,
+            f"The table has {', '.join(sorted(come & staying))} already, so a DDL before this one is not in the "
+            "changefeed and what became of the old values is not known",
+        )
+
+
+def _same_columns(before: TableSchema, file: SchemaFile) -> bool:
+    """Tell whether the table has the file's columns: a DDL that is played again."""
+    mine, theirs = (sorted((c.name.lower(), c.type) for c in some) for some in (before.columns, file.columns))
+    return mine == theirs
+
+
+def refuse_swapped(file: SchemaFile, gone: Sequence[Column], same: Mapping[str, tuple[Column, Column]]) -> None:
+    """Raise TableHeld for columns that have each other's types without a text: they may have changed names instead."""
+    changed = {name: (a, b) for name, (a, b) in same.items() if a.type != b.type and None in (a.id, b.id)}
+    left = {column.type for column in gone}
+    for name, (_, new) in sorted(changed.items()):
+        if new.type in left | {old.type for other, (old, _) in changed.items() if other != name}:
+            raise held(
+                file,
+                f'The column "{new.name}" has another type, which another column had, and no text tells whether they '
+                "changed names",
+                "set output-column-id = true in the changefeed for the future",
+                column=new.name,
+            )
