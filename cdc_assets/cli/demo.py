@@ -129,7 +129,7 @@ def _end_as_by_ctrl_c() -> None:
 
 def run_demo(directory: str) -> int:
     """Play the feed and let Dagster's daemon load each checkpoint; print what stands in the lake afterwards."""
-    from cdc_assets.cli import show_status
+    from cdc_assets.cli.options import show_status
     from cdc_assets.defs.instance import RunWatch, daemon
     from cdc_assets.operations.status import lake_status
 

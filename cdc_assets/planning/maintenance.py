@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.planning.plan import Plan
-from cdc_assets.settings.config import MaintenanceSettings
 
-__all__ = ["Chores", "SnapshotFact", "TableFacts", "chores", "expirable", "open_exchanges"]
+__all__ = ["Chores", "SnapshotFact", "TableFacts", "Thresholds", "chores", "expirable", "open_exchanges"]
 
 _DAY_MS = 86_400_000
 _MANIFEST_BYTES = 4 << 20
@@ -28,6 +28,38 @@ _MANIFEST_BYTES = 4 << 20
 
 _FEW_ROWS = 1000
 """Deleted rows that cost a reader nothing, whatever share of the table they are."""
+
+
+class Thresholds(Protocol):
+    """From when on something is due: the settings of maintenance."""
+
+    @property
+    def small_files(self) -> int:
+        """Compact a table with this many small files."""
+
+    @property
+    def deleted_share(self) -> float:
+        """Compact a table of which this share of rows is deleted."""
+
+    @property
+    def manifests(self) -> int:
+        """Rewrite this many manifests, where they are small."""
+
+    @property
+    def snapshot_days(self) -> float:
+        """Keep snapshots for so long."""
+
+    @property
+    def snapshots_kept(self) -> int:
+        """Keep this many of the newest, however old."""
+
+    @property
+    def expire_at_least(self) -> int:
+        """Expire no fewer at a time."""
+
+    @property
+    def orphan_days(self) -> float:
+        """Look for orphan files every so many days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +119,7 @@ class Chores:
         return ", ".join(told) or "nothing"
 
 
-def chores(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> Chores:
+def chores(facts: TableFacts, settings: Thresholds, now_ms: int) -> Chores:
     """Return what is due for a table at a moment (ms since 1970)."""
     found = expirable(facts, settings, now_ms)
     oldest = min((one.made_ms for one in (*facts.lineage, *facts.strays)), default=now_ms)
@@ -100,7 +132,7 @@ def chores(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> Cho
     )
 
 
-def expirable(facts: TableFacts, settings: MaintenanceSettings, now_ms: int) -> tuple[int, ...]:
+def expirable(facts: TableFacts, settings: Thresholds, now_ms: int) -> tuple[int, ...]:
     """Return the snapshots that may go: the lineage's old end, and what lies beside it, both past the retention.
 
     Kept are the newest labelled one and all after it, what is needed, referenced or young, and the newest few.
