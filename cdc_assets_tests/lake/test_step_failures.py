@@ -64,7 +64,7 @@ def test_a_partition_is_exchanged_whatever_its_bound_is_to_the_column(
 def test_bounds_beyond_64_bits_and_beyond_those_of_a_dates_part_delete_what_they_should(lake: Lake) -> None:
     wide = TableSchema((Column("i", "BIGINT"), Column("d", "DATE")), ())
     one = Source(lake, schema=wide)
-    one.apply(110, [("I", 105, 2**40, "2024-02-29"), ("I", 106, None, None)])
+    one.apply(110, [("I", 105, 2**40, "2024-02-29"), ("I", 106, None, "2024-03-01")])
     one.change(120, wide, DeleteRows(compared(">=", 2**63)))
     one.change(130, wide, DeleteRows(compared(">=", 2**31, "d", "year")))
     assert len(one.rows()) == 2
