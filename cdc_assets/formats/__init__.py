@@ -134,8 +134,10 @@ FORMATS: dict[str, str] = {"csv": "cdc_assets.formats.csv", "canal-json": "cdc_a
 
 
 MESSAGE_FORMATS: Mapping[str, str] = {
+    "canal-json": "cdc_assets.formats.canal_json.messages",
     "craft": "cdc_assets.formats.craft.messages",
     "open-protocol": "cdc_assets.formats.open_protocol.messages",
+    "simple": "cdc_assets.formats.simple.messages",
 }
 """Protocol of messages -> module with `classify`, `decode` and `schemas`, see `cdc_assets.formats.messages`."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cdc_assets.model.schema import Column, Index, TableSchema
 
-__all__ = ["BINARY", "HANDLE_KEY", "UNSIGNED", "Typed", "fits", "infer", "type_name"]
+__all__ = ["BINARY", "HANDLE_KEY", "UNSIGNED", "Typed", "fits", "guess", "infer", "type_name"]
 
 BINARY, HANDLE_KEY, GENERATED, PRIMARY, UNIQUE, MULTIPLE, NULLABLE, UNSIGNED = (1 << place for place in range(8))
 
@@ -97,19 +97,7 @@ def infer(columns: Sequence[Typed], in_table_order: bool) -> tuple[TableSchema, 
 
 
 def _column(one: Typed, name: str) -> tuple[Column, str]:
-    precision: int | None = None
-    scale, doubt = None, ""
-    if name == "DECIMAL":
-        digits = max((len(text.lstrip("-").replace(".", "")) for text in one.texts), default=0)
-        precision, scale = 65 if digits > 38 else 38, _scale(one.texts)
-        doubt = f"the digits of DECIMAL, taken for {precision} with {scale} after the point"
-    elif name in ("DATETIME", "TIMESTAMP", "TIME"):
-        scale = _scale(one.texts)
-        doubt = f"the fraction digits of {name}, taken for {scale}"
-    elif name == "BIT":
-        precision, doubt = 64, "the width of BIT, taken for 64"
-    elif name in ("ENUM", "SET"):
-        doubt = f"the members of {name}, which are not known: rows hold until they are"
+    precision, scale, doubt = guess(name, one.texts)
     column = Column(
         name=one.name,
         type=name,
@@ -122,5 +110,20 @@ def _column(one: Typed, name: str) -> tuple[Column, str]:
     return column, doubt
 
 
-def _scale(texts: Sequence[str]) -> int:
-    return max((len(text.partition(".")[2]) for text in texts), default=0)
+def guess(kind: str, texts: Sequence[str]) -> tuple[int | None, int | None, str]:
+    """Return precision, scale and what is doubtful about them, for a type of which only its name and values are known.
+
+    TiDB prints all fraction digits, so one value tells them.
+    """
+    scale = max((len(text.partition(".")[2]) for text in texts), default=0)
+    if kind == "DECIMAL":
+        digits = max((len(text.lstrip("-").replace(".", "")) for text in texts), default=0)
+        precision = 65 if digits > 38 else 38
+        return precision, scale, f"the digits of DECIMAL, taken for {precision} with {scale} after the point"
+    if kind in ("DATETIME", "TIMESTAMP", "TIME"):
+        return None, scale, f"the fraction digits of {kind}, taken for {scale}"
+    if kind == "BIT":
+        return 64, None, "the width of BIT, taken for 64"
+    if kind in ("ENUM", "SET"):
+        return None, None, f"the members of {kind}, which are not known: rows hold until they are"
+    return None, None, ""

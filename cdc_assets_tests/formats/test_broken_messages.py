@@ -13,9 +13,8 @@ from cdc_assets.formats import MESSAGE_FORMATS
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import Topic, messages_of, rows_of, topics
 
-TOPICS = [
-    topic for topic in topics("craft", "open-protocol") if topic.case.name in ("A_all_types", "D_keys", "E_partitions")
-]
+NAMES = ("craft", "open-protocol", "canal-json", "canal-json-compat", "canal-json-noext", "simple", "simple-avro")
+TOPICS = [topic for topic in topics(*NAMES) if topic.case.name in ("A_all_types", "D_keys", "E_partitions")]
 KEYED = TableSchema((Column("id", "INT", is_pk=True, nullable=False), Column("name", "VARCHAR")), ("id",))
 
 

@@ -1,6 +1,7 @@
-"""Canal-JSON as TiCDC's storage sink writes it: a JSON record a row.
+"""Canal-JSON as TiCDC writes it: a JSON record a row, in files and as messages.
 
 decode       files -> changes: by shape where records are alike, else by parsing each
 uniform      records that differ in values only, read by their shape
+messages     batches of messages -> what they speak of, and changes
 records      what one parsed record says
 """

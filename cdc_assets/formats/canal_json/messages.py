@@ -1,0 +1,243 @@
+"""Canal-JSON as messages: one row, DDL or mark each, the same JSON as a record of a file.
+
+What a row speaks of stands at its two ends, and is read there; only what looks otherwise is parsed. Rows go through the
+decoder of files, as the lines of one. Without the TiDB extension there are no marks, and `commit_ts` is only the
+least TSO of the row's millisecond `es`: a clock, not a position.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.formats import Decoded, json_lines
+from cdc_assets.formats.canal_json import decode as files
+from cdc_assets.formats.canal_json.options import CanalJsonOptions
+from cdc_assets.formats.canal_json.uniform import KINDS
+from cdc_assets.formats.column_codes import guess
+from cdc_assets.formats.compression import unpacked
+from cdc_assets.formats.members import members
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import HANDLE_KEY_ONLY, Kind, Said, SchemaEvent, in_order, lines_of, said, said_of_rows
+from cdc_assets.model.schema import Column, Index, TableId, TableSchema
+
+__all__ = ["classify", "decode", "schemas"]
+
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_HEAD = (
+    rf'(?s)^\{{"id":\d+,"database":(?P<schema>{_TEXT}),"table":(?P<table>{_TEXT}),"pkNames":(?:null|\[(?:{_TEXT},?)*\]),'
+    r'"isDdl":false,"type":"(?:INSERT|UPDATE|DELETE)","es":(?P<es>\d{1,14}),'
+)
+_TAIL = (
+    r'(?s),"_tidb":\{"commitTs":(?P<ts>\d{1,18})(?:,"onlyHandleKey":(?P<part>true|false))?'
+    r'(?:,"claimCheckLocation":"(?P<claim>[^"\\]*)")?(?:,"rowkey":"[^"\\]*")?\}\}$'
+)
+_HEAD_BYTES, _TAIL_BYTES = 4096, 1024
+
+_ACTIONS = {"CREATE": 3, "ERASE": 4, "CINDEX": 7, "DINDEX": 8, "TRUNCATE": 11, "RENAME": 14}
+"""Word of a DDL -> TiDB's action; ALTER and QUERY stand for several."""
+
+
+def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
+    """Return what each message speaks of (SPOKEN)."""
+    texts = unpacked(messages.column("value"), options)
+    values = pa.array(texts, pa.binary()) if options.large_message_handle_compression != "none" else None
+    held = messages.column("value") if values is None else values
+    rows, plain = _plain_rows(held, options)
+    others = np.flatnonzero(~plain).tolist()
+    return in_order([rows, said(_one(message, texts[message], options) for message in others)])
+
+
+def _plain_rows(values: pa.Array, options: MessageOptions) -> tuple[pa.RecordBatch, Any]:
+    """Return the lines of rows that are written as TiCDC writes them, and which messages these are."""
+    head = pc.extract_regex(pc.binary_slice(values, 0, _HEAD_BYTES), _HEAD)
+    plain = pc.is_valid(head).to_numpy(zero_copy_only=False)
+    claims = pa.nulls(len(values), pa.binary())
+    if options.enable_tidb_extension:
+        tail = pc.extract_regex(pc.binary_slice(values, -_TAIL_BYTES, 1 << 31), _TAIL)
+        whole = pc.equal(pc.struct_field(tail, "part"), b"true").fill_null(False).to_numpy(zero_copy_only=False)
+        claims = pc.struct_field(tail, "claim")
+        claimed = pc.greater(pc.binary_length(claims), 0).fill_null(False).to_numpy(zero_copy_only=False)
+        plain &= pc.is_valid(tail).to_numpy(zero_copy_only=False) & (claimed | ~whole)
+        stamps = pc.struct_field(tail, "ts")
+    else:
+        stamps = pc.struct_field(head, "es")
+        ends = pc.equal(pc.binary_slice(values, -2, 1 << 31), b"]}").fill_null(False)
+        plain &= ends.to_numpy(zero_copy_only=False)
+    mine = pa.array(plain)
+    names, fit = [], np.ones(int(plain.sum()), bool)
+    for name in ("schema", "table"):
+        coded = pc.struct_field(head, name).filter(mine).dictionary_encode()
+        known = [_name(text) for text in coded.dictionary.to_pylist()]
+        names.append(pa.array(known, pa.string()).take(coded.indices))
+        fit &= pc.is_valid(names[-1]).to_numpy(zero_copy_only=False)
+    ts = stamps.filter(mine).cast(pa.string()).cast(pa.int64()).to_numpy()
+    ts = ts if options.enable_tidb_extension else ts << 18
+    places, kept = np.flatnonzero(plain)[fit], pa.array(fit)
+    plain[np.flatnonzero(plain)[~fit]] = False
+    told = claims.filter(mine).filter(kept)
+    told = pc.if_else(pc.greater(pc.binary_length(told), 0), told, pa.scalar(None, told.type))
+    rows = said_of_rows(
+        places, np.zeros_like(places), names[0].filter(kept), names[1].filter(kept), ts[fit], told.cast(pa.string())
+    )
+    return rows, plain
+
+
+def _name(text: bytes) -> str | None:
+    try:
+        return str(json.loads(text)) or None
+    except ValueError:
+        return None
+
+
+def _one(message: int, value: bytes | None, options: MessageOptions) -> Said:
+    """Parse one message."""
+    try:
+        if value is None:
+            raise ValueError("it has no value, or none that is compressed as the changefeed is said to do it")
+        return _said(message, json_lines.loads(value), options)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = str(error) if type(error) is ValueError else repr(error)
+        return Said(message, Kind.BAD, reason=f"it is no message of the protocol Canal-JSON: {reason[:200]}")
+
+
+def _said(message: int, held: Any, options: MessageOptions) -> Said:
+    kind, extension = _text(held, "type"), held.get("_tidb") or {}
+    if kind == "TIDB_WATERMARK":
+        return Said(message, Kind.RESOLVED, commit_ts=_tso(extension, "watermarkTs"))
+    table = TableId(_text(held, "database"), _text(held, "table"))
+    clock = _tso({"es": held["es"] << 18}, "es") if "commitTs" not in extension else None
+    commit_ts = clock if clock is not None else _tso(extension, "commitTs")
+    if held.get("isDdl"):
+        return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=_text(held, "sql"), type=_ACTIONS.get(kind))
+    if kind not in KINDS or not table.table:
+        raise ValueError(f'its type "{kind}" is none of a row, a DDL or a mark, or it names no table')
+    if options.enable_tidb_extension and clock is not None:
+        reason = "it has no commitTs, which the TiDB extension gives every row"
+        return Said(message, Kind.BAD, table, (0,), reason=reason)
+    claim = extension.get("claimCheckLocation") or None
+    if claim is not None and not isinstance(claim, str):
+        raise ValueError("its claimCheckLocation is no text")
+    if extension.get("onlyHandleKey") and not claim:
+        return Said(message, Kind.BAD, table, (0,), commit_ts, reason=HANDLE_KEY_ONLY)
+    return Said(message, Kind.ROW, table, (0,), commit_ts, claim=claim)
+
+
+def _text(held: Mapping[str, Any], name: str) -> str:
+    value = held[name]
+    if not isinstance(value, str):
+        raise ValueError(f'its member "{name}" is no text')
+    return value
+
+
+def _tso(held: Mapping[str, Any], name: str) -> int:
+    value = held[name]
+    if type(value) is not int or not 0 < value < 1 << 63:
+        raise ValueError(f'its member "{name}" is no TSO')
+    return value
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
+    """Return the changes of one table as the decoder of files gives them; commit-ts is null without the extension.
+
+    Raises MalformedData where it does so for a file: rows of another table, columns that the schema lacks.
+    """
+    owners, _ = lines_of(rows)
+    texts = unpacked(rows.column("value"), options)
+    records = [_line(texts[owner]) for owner in owners.tolist()]
+    body = b"".join(record + b"\n" for record in records)
+    found = files.decode(body, path, table, schema, _as_lines(options))
+    whole = rows.column("value")
+    rejects = tuple(replace(one, raw=whole[int(owners[one.line - 1])].as_py() or b"") for one in found.rejects)
+    return replace(found, rejects=rejects)
+
+
+def _as_lines(options: MessageOptions) -> CanalJsonOptions:
+    return CanalJsonOptions(
+        terminator="\n",
+        enable_tidb_extension=options.enable_tidb_extension,
+        content_compatible=options.content_compatible,
+        only_output_updated_columns=options.only_output_updated_columns,
+        delete_only_output_handle_key_columns=options.delete_only_output_handle_key_columns,
+        timezone=options.timezone,
+    )
+
+
+def _line(value: bytes | None) -> bytes:
+    """Return a record of one line; in place of one that cannot be, something that is rejected."""
+    if value is None:
+        return _NO_RECORD
+    if b"\n" not in value and b"\r" not in value:
+        return value
+    try:
+        return json_lines.dumps(json_lines.loads(value))
+    except ValueError:
+        return _NO_RECORD
+
+
+_NO_RECORD = b"{?}"
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
+    """Return what rows tell of their tables' columns, once for each table and shape, from the least commit-ts of it."""
+    found: dict[tuple[TableId, tuple[tuple[str, str], ...]], SchemaEvent] = {}
+    for message, value in enumerate(unpacked(messages.column("value"), options)):
+        line = _one(message, value, options)
+        if line.kind is not Kind.ROW or line.claim or line.table is None or value is None:
+            continue
+        try:
+            held = json_lines.loads(value)
+            data, types = held["data"][0], held["mysqlType"]
+            shape = (line.table, tuple((name, str(types[name])) for name in data))
+            if shape not in found or (line.commit_ts or 0) < found[shape].version:
+                schema, doubts = _inferred(data, types, held.get("pkNames") or ())
+                found[shape] = SchemaEvent(message, line.table, line.commit_ts or 0, schema, 0, doubts)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            continue  # decode rejects it
+    return tuple(found.values())
+
+
+def _inferred(
+    data: Mapping[str, Any], types: Mapping[str, str], key: Iterable[str]
+) -> tuple[TableSchema, tuple[str, ...]]:
+    primary = tuple(str(name) for name in key)
+    columns, said_of = [], []
+    for column, doubt in (_column(name, types[name], data[name], name in primary) for name in data):
+        columns.append(column)
+        said_of += [f'"{column.name}": {doubt}'] if doubt else []
+    said_of.append("which columns may be null, lengths, defaults, collations, virtual columns, partitions, unique keys")
+    index = (Index("PRIMARY", primary, unique=True, primary=True),) if primary else ()
+    return TableSchema(tuple(columns), primary, index), tuple(said_of)
+
+
+def _column(name: str, text: str, value: str | None, in_key: bool) -> tuple[Column, str]:
+    match = re.match(r"([a-z ]+?)(?:\((.*)\))?( unsigned)?( zerofill)?$", text.strip(), re.DOTALL)
+    if match is None:
+        raise ValueError(f"no type: {text}")
+    kind, numbers = match[1].upper(), re.fullmatch(r"(\d+)(?:,\s*(\d+))?", match[2] or "")
+    unsigned = bool(match[3]) or kind.endswith(" UNSIGNED")
+    kind = kind.removesuffix(" ZEROFILL").removesuffix(" UNSIGNED")
+    column = Column(name, kind, unsigned, nullable=not in_key, is_pk=in_key)
+    if kind in ("ENUM", "SET") and match[2] is not None:
+        names = members(text, column)
+        if names is not None and None not in names:
+            return replace(column, elems=tuple(one for one in names if one is not None)), ""
+    if numbers is not None and kind in ("DATETIME", "TIMESTAMP", "TIME"):
+        return replace(column, scale=int(numbers[1])), ""
+    if numbers is not None:
+        return replace(column, precision=int(numbers[1]), scale=int(numbers[2] or 0) if numbers[2] else None), ""
+    precision, scale, doubt = guess(kind, () if value is None else (value,))
+    return replace(column, precision=precision, scale=scale), doubt

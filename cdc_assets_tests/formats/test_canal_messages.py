@@ -1,0 +1,109 @@
+"""Canal-JSON as messages: marks, DDL, rows by their two ends, large messages, and what has no extension."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_assets.formats import COMMIT_TS
+from cdc_assets.formats.canal_json.messages import classify, decode, schemas
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets_tests.topics import Topic, messages_of, rows_of, topics
+
+OPTIONS = MessageOptions(protocol="canal-json", enable_tidb_extension=True)
+T = TableId("test", "t")
+SCHEMA = TableSchema((Column("id", "INT", nullable=False, is_pk=True), Column("v", "VARCHAR")), ("id",))
+
+
+def message(data: dict[str, Any], table: str = "t", kind: str = "INSERT", **extension: Any) -> bytes:
+    whole: dict[str, Any] = {"id": 0, "database": "test", "table": table, "pkNames": ["id"], "isDdl": False}
+    whole |= {"type": kind, "es": 1774915083040, "ts": 5, "sql": "", "sqlType": {"id": 4, "v": 12}}
+    whole |= {"mysqlType": {"id": "int", "v": "varchar"}, "old": None, "data": [data]}
+    whole |= {"_tidb": extension} if extension else {}
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def said(*values: bytes | None, options: MessageOptions = OPTIONS) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = classify(messages_of([(None, value) for value in values]), options).to_pylist()
+    return found
+
+
+def test_a_row_speaks_of_its_table_whatever_its_name_is() -> None:
+    names = ["t", 'a"b', "back\\slash", "表格", "]", ',"_tidb":{"commitTs":1}}']
+    found = said(*(message({"id": "1", "v": names[5]}, name, commitTs=7) for name in names))
+    assert [(one["kind"], one["table"], one["commit_ts"]) for one in found] == [("row", name, 7) for name in names]
+
+
+def test_a_text_at_the_end_is_no_extension() -> None:
+    text = '"}],"_tidb":{"commitTs":1}}'
+    [one] = said(message({"id": "1", "v": text}, commitTs=9))
+    assert one["commit_ts"] == 9
+    [one] = said(message({"id": "1", "v": text}))
+    assert (one["kind"], one["table"]) == ("bad", "t")
+    assert "commitTs" in one["reason"]
+
+
+def test_claims_and_rows_of_their_key_only() -> None:
+    whole = {"id": "1", "v": "x"}
+    claim, key_only, neither = said(
+        message(whole, commitTs=7, onlyHandleKey=False, claimCheckLocation="s3://claims/0a.json"),
+        message(whole, commitTs=7, onlyHandleKey=True),
+        message(whole, commitTs=7, onlyHandleKey=False),
+    )
+    assert (claim["kind"], claim["claim"]) == ("row", "s3://claims/0a.json")
+    assert (key_only["kind"], key_only["table"], key_only["ordinals"]) == ("bad", "t", [0])
+    assert "claim-check" in key_only["reason"]
+    assert (neither["kind"], neither["claim"]) == ("row", None)
+
+
+@pytest.mark.parametrize("compression", ["snappy", "lz4"])
+def test_all_values_may_be_compressed(compression: str) -> None:
+    options = MessageOptions(
+        protocol="canal-json", enable_tidb_extension=True, large_message_handle_compression=compression
+    )
+    packed = pa.Codec(compression).compress(message({"id": "1", "v": "x" * 300}, commitTs=7), asbytes=True)
+    batch = messages_of([(None, packed)])
+    found = decode(rows_of(batch, classify(batch, options), T), "landed", T, SCHEMA, options)
+    assert found.changes.column("v").to_pylist() == ["x" * 300]
+
+
+def test_a_message_over_several_lines_is_one_row_and_keeps_its_bytes() -> None:
+    pretty = json.dumps(json.loads(message({"id": "2", "v": "b"}, commitTs=8)), indent=1).encode()
+    torn = message({"id": "3", "v": "c"}, commitTs=9).replace(b'"c"', b'"\n"')
+    batch = messages_of([(None, message({"id": "1", "v": "a"}, commitTs=7)), (None, pretty), (None, torn)])
+    spoken = classify(batch, OPTIONS)
+    found = decode(rows_of(batch, spoken, T), "landed", T, SCHEMA, OPTIONS)
+    assert found.changes.column("v").to_pylist() == ["a", "b"]
+    assert [(one.line, one.raw) for one in found.rejects] == [(3, torn)]
+
+
+SAME_COLUMNS = [topic for topic in topics("canal-json-noext") if topic.case.name in ("A_all_types", "D_keys")]
+
+
+@pytest.mark.parametrize("topic", SAME_COLUMNS, ids=str)
+def test_without_the_extension_rows_are_the_same_without_commit_ts(topic: Topic) -> None:
+    [other] = [one for one in topics("canal-json") if one.case == topic.case]
+    tables = {TableId(one["schema"], one["table"]) for one in topic.spoken.to_pylist() if one["kind"] == "row"}
+    assert {one["kind"] for one in topic.spoken.to_pylist()} == {"row", "ddl"}
+    for table in tables:
+        schema, found = topic.schema_of(table), []
+        for one in (topic, other):
+            rows = rows_of(one.messages, one.spoken, table)
+            changes = one.format.decode(rows, "landed", table, schema, one.options).changes
+            found.append(sorted(map(repr, changes.drop([COMMIT_TS]).to_pylist())))
+        assert found[0] == found[1]
+
+
+def test_rows_tell_types_and_primary_key_of_their_table() -> None:
+    raw = message({"id": "1", "v": "1.50"}, commitTs=7).replace(b'"v":"varchar"', b"\"v\":\"set('a','b')\"")
+    [event] = schemas(messages_of([(None, raw)]), OPTIONS)
+    assert (event.table, event.version, event.schema.key) == (T, 7, ("id",))
+    assert event.schema.columns == (
+        Column("id", "INT", nullable=False, is_pk=True),
+        Column("v", "SET", elems=("a", "b")),
+    )
+    assert event.approximate

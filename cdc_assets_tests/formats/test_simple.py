@@ -1,0 +1,206 @@
+"""The Simple protocol, as JSON and as Avro: schemas, rows, large messages, and round trips."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_assets.formats import Decoded, Op
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.simple.messages import classify, decode, schemas
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets_tests.topics import Topic, messages_of, rows_of, topics
+
+OPTIONS = MessageOptions(protocol="simple")
+AVRO = MessageOptions(protocol="simple", encoding_format="avro")
+T = TableId("test", "t")
+SCHEMA = TableSchema(
+    (
+        Column("id", "BIGINT", nullable=False, is_pk=True),
+        Column("name", "VARCHAR"),
+        Column("raw", "VARBINARY"),
+        Column("at", "TIMESTAMP"),
+    ),
+    ("id",),
+)
+
+
+def message(kind: str, commit_ts: int, data: Any = None, old: Any = None, **more: Any) -> bytes:
+    head = {"version": 1, "database": "test", "table": "t", "tableID": 112, "type": kind, "commitTs": commit_ts}
+    sides = {name: side for name, side in (("data", data), ("old", old)) if side is not None}
+    whole = {**head, "buildTs": 5, "schemaVersion": 3, **more, **sides}
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def row(
+    id_: int, name: str | None, raw: bytes | None = None, at: str | None = None, zone: str = "UTC"
+) -> dict[str, Any]:
+    coded = None if raw is None else base64.b64encode(raw).decode()
+    moment = None if at is None else {"location": zone, "value": at}
+    return {"id": str(id_), "name": name, "raw": coded, "at": moment}
+
+
+def said(*values: bytes | None, options: MessageOptions = OPTIONS) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = classify(messages_of([(None, value) for value in values]), options).to_pylist()
+    return found
+
+
+def decoded(*values: bytes, options: MessageOptions = OPTIONS) -> Decoded:
+    batch = messages_of([(None, value) for value in values])
+    return decode(rows_of(batch, classify(batch, options), T), "landed", T, SCHEMA, options)
+
+
+def rows(found: Decoded) -> list[tuple[Any, ...]]:
+    assert found.rejects == ()
+    return [tuple(str(value) for value in one.values()) for one in found.changes.to_pylist()]
+
+
+def without_scale_of_floats(column: Column) -> Column:
+    """FLOAT(9,3) is sent as FLOAT, which is decoded alike."""
+    return replace(column, scale=None) if column.type in ("FLOAT", "DOUBLE") else column
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topic", topics("simple", "simple-avro"), ids=str)
+def test_schemas_of_ddl_are_those_of_the_schema_files(topic: Topic) -> None:
+    files = {(file.table, file.version): file for file in topic.listing.schema_files}
+    events = [one for one in schemas(topic.messages, topic.options) if (one.table, one.version) in files]
+    assert events
+    for event in events:
+        columns = (files[event.table, event.version].columns, event.schema.columns)
+        file, told = (TableSchema(tuple(without_scale_of_floats(one) for one in some)) for some in columns)
+        assert told.decodes_like(file), event
+
+
+@pytest.mark.parametrize("topic", topics("simple", "simple-avro"), ids=str)
+def test_a_bootstrap_states_a_schema_without_a_commit_ts(topic: Topic) -> None:
+    spoken = [one for one in topic.spoken.to_pylist() if one["kind"] == "schema"]
+    told = {event.message: event for event in schemas(topic.messages, topic.options) if event.version == 0}
+    assert {one["message"] for one in spoken} == set(told)
+    assert all(told[one["message"]].table == TableId(one["schema"], one["table"]) for one in spoken)
+
+
+def test_avro_vectors() -> None:
+    ddl = (
+        bytes.fromhex("160404020e2e") + b"CREATE DATABASE `types`" + bytes.fromhex("b28080c7eaae82f50cbce8aeb3bf680000")
+    )
+    mark, create = said(bytes.fromhex("16000002b08080c7eaae82f50cbce8aeb3bf68"), ddl, options=AVRO)
+    assert (mark["kind"], mark["commit_ts"]) == ("resolved", 465283339124736024)
+    assert (create["kind"], create["schema"], create["query"]) == ("ddl", None, "CREATE DATABASE `types`")
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_insert_update_and_delete() -> None:
+    found = decoded(
+        message("INSERT", 7, row(1, "a", b"\0\xff", "2020-01-02 03:04:05")),
+        message("UPDATE", 8, row(1, None), row(1, "a")),
+        message("DELETE", 9, None, row(1, None)),
+    )
+    assert rows(found) == [
+        ("1", "7", "1", "1", "a", "b'\\x00\\xff'", "2020-01-02 03:04:05+00:00"),
+        ("-1", "8", "2", "1", "a", "None", "None"),
+        ("1", "8", "2", "1", "None", "None", "None"),
+        ("-1", "9", "3", "1", "None", "None", "None"),
+    ]
+
+
+def test_each_time_has_its_own_zone() -> None:
+    sent = [
+        message("INSERT", n, row(n, "a", at="2020-01-02 03:04:05", zone=zone))
+        for n, zone in enumerate(("UTC", "Asia/Shanghai", "UTC"))
+    ]
+    found = [str(one) for one in decoded(*sent).changes.column("at").to_pylist()]
+    assert found == ["2020-01-02 03:04:05+00:00", "2020-01-01 19:04:05+00:00", "2020-01-02 03:04:05+00:00"]
+
+
+def test_a_row_that_does_not_fit_is_a_reject_alone() -> None:
+    good = message("INSERT", 7, row(1, "a"))
+    found = decoded(
+        good,
+        message("INSERT", 8, {**row(2, "b"), "more": "1"}),
+        message("UPDATE", 9, row(3, "c")),
+        message("INSERT", 10, {"id": "4", "name": "d", "raw": None}),
+        message("INSERT", 11, row(5, "e", at="yesterday")),
+        message("INSERT", 12, {**row(6, "f"), "name": 6}),
+    )
+    assert found.changes.column("id").to_pylist() == [1, 6]
+    assert [(one.line, one.column) for one in found.rejects] == [(2, "more"), (3, ""), (4, "at"), (5, "at")]
+    assert found.rejects[1].raw == message("UPDATE", 9, row(3, "c"))
+
+
+def test_texts_that_look_like_nulls_stay_texts() -> None:
+    for text in ('x":null', 'at":null,"', "null", '"at":null'):
+        found = decoded(message("INSERT", 7, row(1, text)), message("INSERT", 8, row(2, None)))
+        assert found.rejects == ()
+        assert found.changes.column("name").to_pylist() == [text, None]
+
+
+# --- large messages ---------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_and_a_row_of_its_key_only_are_told_apart() -> None:
+    claim, key_only = said(
+        message("INSERT", 7, {"id": "1"}, claimCheckLocation="s3://claims/0a.json", handleKeyOnly=True),
+        message("INSERT", 8, {"id": "1"}, handleKeyOnly=True),
+    )
+    assert (claim["kind"], claim["claim"], claim["ordinals"]) == ("row", "s3://claims/0a.json", [0])
+    assert (key_only["kind"], key_only["table"], key_only["commit_ts"]) == ("bad", "t", 8)
+    assert "claim-check" in key_only["reason"]
+
+
+@pytest.mark.parametrize("compression", ["snappy", "lz4"])
+def test_all_values_may_be_compressed(compression: str) -> None:
+    options = MessageOptions(protocol="simple", large_message_handle_compression=compression)
+    plain = [b'{"version":1,"type":"WATERMARK","commitTs":6,"buildTs":5}', message("INSERT", 7, row(1, "a" * 300))]
+    packed = [pa.Codec(compression).compress(one, asbytes=True) for one in plain]
+    assert [one["kind"] for one in said(*packed, plain[1], options=options)] == ["resolved", "row", "bad"]
+    assert decoded(*packed, options=options).changes.column("name").to_pylist() == ["a" * 300]
+
+
+# --- both encodings, and round trips ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", sorted({topic.case.name for topic in topics("simple-avro")}))
+def test_both_encodings_say_the_same(case: str) -> None:
+    names = ("message", "type", "claim", "reason")
+    told = []
+    for topic in topics("simple", "simple-avro"):
+        if topic.case.name == case:
+            lines = [{k: v for k, v in one.items() if k not in names} for one in topic.spoken.to_pylist()]
+            told.append([one for one in lines if one["kind"] != "schema"])
+    assert sorted(told[0], key=repr) == sorted(told[1], key=repr)
+
+
+ROWS = st.builds(
+    row,
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.none() | st.text(),
+    st.none() | st.binary(max_size=50),
+    st.sampled_from([None, "2020-01-02 03:04:05"]),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.none() | ROWS, st.none() | ROWS).filter(any), min_size=1, max_size=8))
+def test_what_is_written_is_read_again(sent: list[tuple[dict[str, Any] | None, dict[str, Any] | None]]) -> None:
+    values, wanted = [], []
+    for line, (data, old) in enumerate(sent, 1):
+        kind = "INSERT" if old is None else "DELETE" if data is None else "UPDATE"
+        values.append(message(kind, line, data, old))
+        for op, side in ((Op.DELETE, old), (Op.INSERT, data)):
+            if side is not None:
+                raw = None if side["raw"] is None else base64.b64decode(side["raw"])
+                at = None if side["at"] is None else "2020-01-02 03:04:05+00:00"
+                wanted.append((str(int(op)), str(line), str(line), side["id"], str(side["name"]), str(raw), str(at)))
+    assert rows(decoded(*values)) == wanted
