@@ -1,0 +1,53 @@
+"""Lines of JSON -> changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.model.reports import Reject
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.types.mysql_types import values
+from cdc_assets_tests.record_feed.options import RecordOptions
+
+__all__ = ["EXTENSION", "FILE_EXPANSION", "decode", "raw_records", "record_beginning", "record_identity"]
+
+EXTENSION = ".records"
+FILE_EXPANSION = 1
+_OPS = {"I": Op.INSERT, "U": Op.UPDATE, "D": Op.DELETE}
+
+
+def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: RecordOptions) -> Decoded:
+    good: list[tuple[int, list[Any]]] = []
+    rejects = []
+    for line, raw in raw_records(data, None, options).items():
+        try:
+            good.append((line, json.loads(raw)))
+        except ValueError:
+            rejects.append(Reject(path, line, "it is no JSON", raw))
+    arrays = [
+        pa.array([int(_OPS[record[0]]) for _, record in good], pa.int8()),
+        pa.array([record[1] for _, record in good], pa.int64()),
+        pa.array([line for line, _ in good], pa.int64()),
+    ]
+    for place, column in enumerate(schema.stored, 2):
+        texts = [None if record[place] is None else str(record[place]) for _, record in good]
+        arrays.append(values(pa.array(texts, pa.string()), column, timezone=options.timezone).array)
+    names = [OP, COMMIT_TS, LINE, *(column.name for column in schema.stored)]
+    return Decoded(pa.table(arrays, names=names), tuple(rejects))
+
+
+def raw_records(data: bytes, lines: Collection[int] | None, options: RecordOptions) -> dict[int, bytes]:
+    return {n: raw for n, raw in enumerate(data.splitlines(), 1) if lines is None or n in lines}
+
+
+def record_beginning(raw: bytes) -> bytes:
+    return raw
+
+
+def record_identity(raw: bytes) -> object:
+    return raw
