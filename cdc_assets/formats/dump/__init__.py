@@ -1,8 +1,8 @@
 """Data files of dumps: a split of a file -> its rows as changes, block by block. Runs on Spark executors.
 
-    csv      Dumpling's CSV in every dialect
-    dialect  what its options mean                          rows   texts -> changes
-    blocks   bytes of a split, whole records at a time
+    csv      Dumpling's CSV in every dialect                sql      its INSERT statements
+    blocks   bytes of a split, whole records at a time      dialect  what the options of CSV mean
+    cutting  records -> columns of texts                    rows     texts -> changes
 
 Every reader yields `Decoded`: all rows are inserts, and all have the dump's TSO as commit-ts. `_cdc_line` counts
 records from the first row of the split; `lines_before` says what to add for the line in the file. A file that cannot be
@@ -29,6 +29,7 @@ Reader = Callable[[DumpSplit, ReadRange, TableId, TableSchema, DumpOptions, Tso]
 
 KINDS: Mapping[str, str] = {
     "csv": "cdc_assets.formats.dump.csv",
+    "sql": "cdc_assets.formats.dump.sql",
 }
 """`DumpFile.kind` -> module with `read`, `can_cut`, `lines_before` and `raw_records`."""
 

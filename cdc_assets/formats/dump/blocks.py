@@ -10,10 +10,11 @@ from cdc_assets.formats.quoted_records import Quoting, complete_bytes
 from cdc_assets.io.compression import decompressed
 from cdc_assets.model.dumps import DumpSplit
 
-__all__ = ["BLOCK_BYTES", "Block", "ReadRange", "blocks", "lines_in_front", "starts_in"]
+__all__ = ["BLOCK_BYTES", "Block", "ReadRange", "blocks", "head_of", "lines_in_front", "starts_in"]
 
 BLOCK_BYTES = 8 << 20
 _PIECE_BYTES = 4 << 20
+_HEAD_BYTES = 1 << 16
 _MOST_BYTES = 1 << 30
 """A record that does not end within so many bytes is none."""
 
@@ -94,6 +95,16 @@ def lines_in_front(split: DumpSplit, read_range: ReadRange) -> int:
     """Return how many lines of the file stand before the split's first row."""
     start, _ = starts_in(split, read_range)
     return sum(piece.count(b"\n") for piece in _ranges(split, read_range, 0, start))
+
+
+def head_of(read_range: ReadRange, end: bytes) -> bytes:
+    """Return the beginning of a file through a text, or all of the file where it does not hold that."""
+    size = _HEAD_BYTES
+    while True:
+        head = read_range(0, size)
+        if end in head or len(head) < size:
+            return head
+        size *= 4
 
 
 def _shrunk(split: DumpSplit, at: int) -> MalformedData:

@@ -10,8 +10,8 @@ is doubled and all else is raw. Where no byte is free for what pyarrow must be g
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
@@ -20,10 +20,11 @@ import pyarrow as pa
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats.arrow_csv import Plain
 from cdc_assets.model.dumps import DumpOptions
+from cdc_assets.types.mysql_values import Binary
 
-__all__ = ["DIALECTS", "Dialect", "Field", "dialect", "fields", "plainly", "strange_escapes"]
+__all__ = ["DIALECTS", "Dialect", "Field", "dialect", "fields", "plainly", "strange_escapes", "without_escapes"]
 
-DIALECTS: Mapping[str, str] = {"default": "raw", "snowflake": "hex", "redshift": "hex", "bigquery": "base64"}
+DIALECTS: Mapping[str, Binary] = {"default": "raw", "snowflake": "hex", "redshift": "hex", "bigquery": "base64"}
 """`--csv-output-dialect` -> how bytes are written."""
 
 _STAND_INS = [bytes([code]) for code in (*range(1, 9), 11, 12, *range(14, 32), 127)]
@@ -42,6 +43,7 @@ class Dialect:
     delimiter: bytes
     null: bytes
     escape: bool
+    more_escapes: Mapping[bytes, bytes] = field(default_factory=dict)
     terminator: bytes = b"\n"
 
     @property
@@ -58,10 +60,10 @@ class Dialect:
     def escapes(self) -> Mapping[bytes, bytes]:
         """What stands behind a backslash -> what it means."""
         first = (self.delimiter or self.separator)[:1]
-        return {b"\\": b"\\", first: first, b"n": b"\n", b"r": b"\r", b"0": b"\0"}
+        return {b"\\": b"\\", first: first, b"n": b"\n", b"r": b"\r", **self.more_escapes, b"0": b"\0"}
 
     @cached_property
-    def field(self) -> re.Pattern[bytes]:
+    def one_field(self) -> re.Pattern[bytes]:
         """One field and what must follow it."""
         end, null, quote = rb"(?=%b|\Z)" % re.escape(self.separator), re.escape(self.null), re.escape(self.delimiter)
         byte = rb"(?:\\.|(?!%b)[^\\])" if self.escape else rb"(?:%b|(?!%b).)"
@@ -137,7 +139,7 @@ def fields(record: bytes, how: Dialect) -> list[Field]:
     found: list[Field] = []
     at = 0
     while at <= len(record):
-        match = how.field.match(record, at)
+        match = how.one_field.match(record, at)
         if match is None:
             raise ValueError(f"field {len(found) + 1} goes on behind its closing delimiter, or has none")
         found.append(_field(match.groupdict(), how))
@@ -188,13 +190,23 @@ def _without_backslashes(data: bytes, null: bytes, how: Dialect) -> tuple[bytes,
     first = (how.delimiter or how.separator)[:1]
     for written, letter in ((b"\\\\", b"\0b"), (b"\\" + first, b"\0q"), (b"\\", b"\0")):
         data, null = data.replace(written, letter), null.replace(written, letter)
-    return data, null, [(b"\0b", b"\\"), (b"\0q", first), (b"\0n", b"\n"), (b"\0r", b"\r"), (b"\x000", b"\0")]
+    return data, null, list(_codes(how).items())
 
 
-def strange_escapes(plain: Plain, nulls: int) -> bool:
+def without_escapes(data: bytes, how: Dialect) -> bytes:
+    """Return a text of the same length in which every delimiter left is one that counts."""
+    return _without_backslashes(data, b"", how)[0] if how.escape and b"\\" in data else data
+
+
+def _codes(how: Dialect) -> dict[bytes, bytes]:
+    """What stands for each escape -> what it means; NUL last, as the others begin with one."""
+    first = (how.delimiter or how.separator)[:1]
+    letters = {b"\\": b"b", first: b"q"}
+    return {b"\0" + letters.get(escape, escape): meant for escape, meant in how.escapes.items()}
+
+
+def strange_escapes(plain: Plain, nulls: int, how: Dialect) -> bool:
     """Tell whether a backslash stood before something else than what Dumpling escapes and the NULL marker."""
     data = plain.data.to_pybytes()
-    known: Sequence[bytes] = (b"\0b", b"\0q", b"\0n", b"\0r", b"\x000")
-    marked = nulls * plain.null.count("\0")
-    expected = sum(data.count(code) for code in known) + marked
+    expected = sum(data.count(code) for code in _codes(how)) + nulls * plain.null.count("\0")
     return bool(data.count(b"\0") != expected)

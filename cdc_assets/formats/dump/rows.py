@@ -31,6 +31,7 @@ __all__ = [
     "bit_numbers",
     "columns_by_count",
     "columns_by_name",
+    "cut_off",
     "is_bytes",
     "is_quoted",
     "reading_type",
@@ -76,6 +77,16 @@ class Target:
         """Return the error of a file that cannot be trusted; `{line}` in the message is the line in the file."""
         number = line + self.offset()
         return MalformedData(message.replace("{line}", str(number)), path=self.path, line=number, table=str(self.table))
+
+
+def cut_off(path: str, data: bytes, line: int, doubt: str = "") -> MalformedData:
+    """Return the error of a file whose last record does not end; `doubt` is another sentence on why."""
+    return MalformedData(
+        f"{path} line {line} is the last one and does not end: the file was cut off while it was written or copied, "
+        f"and nobody knows what else is missing. Dump the table again.{doubt} The line is: {shown(data)}",
+        path=path,
+        line=line,
+    )
 
 
 def shown(raw: bytes) -> str:
