@@ -3,6 +3,7 @@
     csv      Dumpling's CSV in every dialect                sql      its INSERT statements
     blocks   bytes of a split, whole records at a time      dialect  what the options of CSV mean
     cutting  records -> columns of texts                    rows     texts -> changes
+    parquet  Parquet of Dumpling and TiDB Cloud
 
 Every reader yields `Decoded`: all rows are inserts, and all have the dump's TSO as commit-ts. `_cdc_line` counts
 records from the first row of the split; `lines_before` says what to add for the line in the file. A file that cannot be
@@ -30,6 +31,7 @@ Reader = Callable[[DumpSplit, ReadRange, TableId, TableSchema, DumpOptions, Tso]
 KINDS: Mapping[str, str] = {
     "csv": "cdc_assets.formats.dump.csv",
     "sql": "cdc_assets.formats.dump.sql",
+    "parquet": "cdc_assets.formats.dump.parquet",
 }
 """`DumpFile.kind` -> module with `read`, `can_cut`, `lines_before` and `raw_records`."""
 
