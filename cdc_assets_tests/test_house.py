@@ -66,6 +66,10 @@ EXECUTORS = (
     "cdc_assets.lake.staging.tasks",
     "cdc_assets.formats.canal_json.decode",
     "cdc_assets.formats.csv.decode",
+    "cdc_assets.formats.canal_json.messages",
+    "cdc_assets.formats.craft.messages",
+    "cdc_assets.formats.open_protocol.messages",
+    "cdc_assets.formats.simple.messages",
 )
 """What a task on an executor begins with: nothing that it imports may load more than Arrow and polars."""
 

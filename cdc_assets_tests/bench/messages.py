@@ -1,13 +1,17 @@
 """How fast messages of topics become Arrow: row events a second on one core, by protocol.
 
-Messages hold 16 rows of one table, 10 columns each, an update among four; time is that of `classify` and `decode`.
+Rows of one table have 10 columns, an update among four; Craft and the Open Protocol hold 16 in a message. Time is that
+of `classify` and `decode`.
 """
 
 from __future__ import annotations
 
+import json
+import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +22,7 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.craft_writer import Cell, Row, message
 from cdc_assets_tests.topics import messages_of, rows_of
 
-__all__ = ["LEAST_PER_SECOND", "SCHEMA", "TABLE", "craft_messages", "rates"]
+__all__ = ["LEAST_PER_SECOND", "MESSAGES", "SCHEMA", "TABLE", "rates"]
 
 LEAST_PER_SECOND = 100_000
 TABLE = TableId("bench", "orders")
@@ -40,6 +44,7 @@ SCHEMA = TableSchema(
 _CODES = {"BIGINT": 8, "INT": 3, "VARCHAR": 15, "DECIMAL": 246, "DATETIME": 12, "DATE": 10, "DOUBLE": 5}
 _CODES |= {"SMALLINT": 2, "TIMESTAMP": 7}
 _ROWS = 16
+_FIRST = 465283339517952001
 
 
 def _cells(number: int) -> list[Cell]:
@@ -53,23 +58,92 @@ def _cells(number: int) -> list[Cell]:
     ]
 
 
-def craft_messages(events: int) -> list[bytes]:
-    """Return messages with so many row events in all."""
-    found = []
+Message = tuple[bytes | None, bytes]
+"""Key and value."""
+
+
+def craft_messages(events: int) -> Iterator[Message]:
+    """Yield messages with so many row events in all."""
     for first in range(0, events, _ROWS):
-        rows = [
-            Row(465283339517952001 + n, "bench", "orders", _cells(n), _cells(n + 1) if n % 4 == 0 else None)
-            for n in range(first, first + _ROWS)
-        ]
-        found.append(message(rows))
-    return found
+        rows = [Row(_FIRST + n, "bench", "orders", _cells(n), _before(n)) for n in range(first, first + _ROWS)]
+        yield None, message(rows)
+
+
+def open_messages(events: int) -> Iterator[Message]:
+    """The same in the Open Protocol."""
+    for first in range(0, events, _ROWS):
+        keys, values = [], []
+        for n in range(first, first + _ROWS):
+            keys.append(json.dumps({"ts": _FIRST + n, "scm": "bench", "tbl": "orders", "t": 1}).encode())
+            sides = {"u": _typed(_cells(n))} | ({"p": _typed(_before(n) or [])} if n % 4 == 0 else {})
+            values.append(_compact(sides))
+        yield _framed(keys, struct.pack(">Q", 1)), _framed(values)
+
+
+def canal_messages(events: int) -> Iterator[Message]:
+    """The same in Canal-JSON, a row a message."""
+    types = {column.name: column.type.lower() for column in SCHEMA.columns}
+    for n in range(events):
+        before = _before(n)
+        head: dict[str, Any] = {"id": 0, "database": "bench", "table": "orders", "pkNames": ["id"], "isDdl": False}
+        head |= {"type": "UPDATE" if before else "INSERT", "es": _FIRST >> 18, "ts": 5, "sql": "", "sqlType": {}}
+        sides = {"old": [_texts(before)] if before else None, "data": [_texts(_cells(n))]}
+        yield None, _compact({**head, "mysqlType": types, **sides, "_tidb": {"commitTs": _FIRST + n}})
+
+
+def simple_messages(events: int) -> Iterator[Message]:
+    """The same in the Simple protocol, a row a message."""
+    for n in range(events):
+        before = _before(n)
+        head = {"version": 1, "database": "bench", "table": "orders", "tableID": 9, "type": "INSERT"}
+        head |= {"type": "UPDATE"} if before else {}
+        sides = {"data": _with_zone(_cells(n))} | ({"old": _with_zone(before)} if before else {})
+        yield None, _compact({**head, "commitTs": _FIRST + n, "buildTs": 5, "schemaVersion": 3, **sides})
+
+
+def _before(number: int) -> list[Cell] | None:
+    return _cells(number + 1) if number % 4 == 0 else None
+
+
+def _compact(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _framed(pieces: list[bytes], head: bytes = b"") -> bytes:
+    return head + b"".join(struct.pack(">Q", len(piece)) + piece for piece in pieces)
+
+
+def _plain(cell: Cell) -> Any:
+    return cell.value.decode() if isinstance(cell.value, bytes) else cell.value
+
+
+def _typed(cells: list[Cell]) -> dict[str, Any]:
+    return {cell.name: {"t": cell.type, "f": cell.flags, "v": _plain(cell)} for cell in cells}
+
+
+def _texts(cells: list[Cell]) -> dict[str, Any]:
+    return {cell.name: None if cell.value is None else str(_plain(cell)) for cell in cells}
+
+
+def _with_zone(cells: list[Cell]) -> dict[str, Any]:
+    found = _texts(cells)
+    return {**found, "changed": {"location": "UTC", "value": found["changed"]}}
+
+
+MESSAGES: dict[str, Callable[[int], Iterator[Message]]] = {
+    "craft": craft_messages,
+    "open-protocol": open_messages,
+    "canal-json": canal_messages,
+    "simple": simple_messages,
+}
 
 
 def rates(events: int) -> Iterator[tuple[str, float]]:
     """Yield for each protocol the row events a second, the best of three."""
-    for name, values in (("craft", craft_messages(events)),):
-        plug, options = import_module(MESSAGE_FORMATS[name]), MessageOptions(protocol=name)
-        messages = messages_of([(None, value) for value in values])
+    for name, make in MESSAGES.items():
+        options = MessageOptions(protocol=name, enable_tidb_extension=name == "canal-json")
+        messages = messages_of(list(make(events)))
+        plug = import_module(MESSAGE_FORMATS[name])
         yield name, max(_rate(plug, messages, options) for _ in range(3))
 
 
