@@ -61,7 +61,7 @@ def ddl_metadata(plan: Plan, key: PartitionKey, journal: Iterable[JournalEntry])
     for life in life_of(plan, key):
         event = next(event for event in plan.history.lives[life].events if event.at == key.version)
         found["query"] = sql_text([event.file.query]) if event.file.query else "no DDL text"
-        found["action"] = event.told_action
+        found["action"] = event.journal_action
         found["columns"] = _columns(event.after, lake=False)
         found["schema_file"] = event.file.path
     for file in plan.history.other_files:  # of a database or a view

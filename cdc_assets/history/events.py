@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import ClassVar
 
 from cdc_assets import ddl
 from cdc_assets.history.releases import Release
@@ -13,48 +14,142 @@ from cdc_assets.model.schema_changes import SchemaChange, SetDefault
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
-__all__ = ["FOREVER", "Event", "History", "TableHistory"]
+__all__ = [
+    "FOREVER",
+    "Changed",
+    "Created",
+    "Dropped",
+    "Event",
+    "Exchanged",
+    "Held",
+    "History",
+    "Kept",
+    "Recovered",
+    "Renamed",
+    "TableHistory",
+]
 
 FOREVER: Tso = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """What one DDL (or one schema file without DDL) means for one life.
+class _FromFile:
+    """What one schema file means for one life: its columns before and after, and its name afterwards (None: none).
 
-    `action` is create, change, rename, drop, recover, exchange or hold. `name` is the life's name afterwards, None when
-    it has none. `other`, `predicate` and `partitioned` belong to an exchange. `release` is the person's decision
-    that made it so; `kept` tells that the source dropped the table and the lake keeps it under its name. `hidden` are
-    changes of columns by an earlier DDL that is not in the changefeed: this one's schema file shows them first.
+    `release` is the person's decision that made it so. `hidden` are changes of columns by an earlier DDL that is not in
+    the changefeed: this one's schema file shows them first.
     """
 
-    at: Tso
-    action: str
+    action: ClassVar[str]
+
     file: SchemaFile
     before: TableSchema
     after: TableSchema
     name: TableId | None
-    changes: tuple[SchemaChange, ...] = ()
-    other: Life | None = None
-    predicate: ddl.Predicate | None = None
-    partitioned: bool = False
-    reason: str = ""
-    ways: tuple[str, ...] = ()
+    _: KW_ONLY
     release: Release | None = None
-    kept: bool = False
     hidden: tuple[SchemaChange, ...] = ()
 
     @property
-    def told_action(self) -> str:
+    def at(self) -> Tso:
+        """The version, at which it takes effect."""
+        return self.file.version
+
+    @property
+    def changes(self) -> tuple[SchemaChange, ...]:
+        """What it does to columns and rows."""
+        return ()
+
+    @property
+    def journal_action(self) -> str:
         """The action, and that a person decided it."""
         return self.action if self.release is None else f"{self.action}, released by {self.release.way}"
 
     @property
     def neutral(self) -> bool:
         """Tell whether rows before and after it can be applied together."""
-        quiet = self.action == "change" and all(isinstance(change, SetDefault) for change in self.changes)
-        quiet = quiet and not self.hidden
-        return quiet and not self.before.renumbers(self.after)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Created(_FromFile):
+    """The table begins, by a DDL or by the first schema file of it."""
+
+    action = "create"
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(_FromFile):
+    """The columns or rows change. `other` is set where a person decided an exchange with that table otherwise."""
+
+    action = "change"
+
+    changes: tuple[SchemaChange, ...] = ()
+    other: Life | None = None
+
+    @property
+    def neutral(self) -> bool:
+        """Facts for later rows alone; columns keep their places."""
+        facts = all(isinstance(change, SetDefault) for change in self.changes)
+        return facts and not self.hidden and not self.before.renumbers(self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(_FromFile):
+    """The source dropped the table; the lake keeps it under its name."""
+
+    action = "change"
+
+    @property
+    def neutral(self) -> bool:
+        """Nothing changes in the lake."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed(_FromFile):
+    """The table has another name."""
+
+    action = "rename"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped(_FromFile):
+    """The table has no name any more; its rows are kept aside."""
+
+    action = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered(_FromFile):
+    """A dropped table comes back."""
+
+    action = "recover"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged(_FromFile):
+    """Rows change places with `other`: those of the partitioned table for which `predicate` holds, all of the other."""
+
+    action = "exchange"
+
+    other: Life
+    predicate: ddl.Predicate
+    partitioned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Held(_FromFile):
+    """What cannot be carried out faithfully; nothing later is applied. `ways` lead out, `other` is an exchange's."""
+
+    action = "hold"
+
+    reason: str
+    ways: tuple[str, ...] = ()
+    other: Life | None = None
+
+
+Event = Created | Changed | Kept | Renamed | Dropped | Recovered | Exchanged | Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +171,31 @@ class TableHistory:
         return tuple((event.at, (*event.hidden, *event.changes)) for event in self.events)
 
     @property
+    def exchanges(self) -> tuple[tuple[Tso, Life], ...]:
+        """The versions of its EXCHANGE PARTITION with the other table, also where they were held or decided about."""
+        return tuple(
+            (event.at, event.other)
+            for event in self.events
+            if isinstance(event, (Exchanged, Held, Changed)) and event.other is not None
+        )
+
+    @property
     def name(self) -> TableId | None:
         """The newest name, None for a dropped table."""
         return self.events[-1].name
+
+    def then(self, event: Event) -> TableHistory:
+        """Return the life with one more event."""
+        return replace(self, events=(*self.events, event))
+
+    def called(self, name: TableId, since: Tso) -> TableHistory:
+        """Return the life with a name that it has from then on; the inverse of `left`."""
+        return replace(self, names=(*self.names, (name, since, FOREVER)))
+
+    def left(self, until: Tso) -> TableHistory:
+        """Return the life whose newest name ends."""
+        name, since, _ = self.names[-1]
+        return replace(self, names=(*self.names[:-1], (name, since, until)))
 
 
 @dataclass(frozen=True, slots=True)

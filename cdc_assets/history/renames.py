@@ -1,20 +1,72 @@
-"""Several renames of one version -> who is called what afterwards. Pure."""
+"""Several renames of one version -> who is called what afterwards. Pure.
+
+Names may swap and tables may move in hops, so all renames of one version are one question: `resolve` answers it, or the
+tables are held. What people gave for single tables comes first, and policies have the last word.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from cdc_assets import ddl
-from cdc_assets.history.releases import Releases
+from cdc_assets.history.events import Held
+from cdc_assets.history.lives import Lives, unchanged
+from cdc_assets.history.policies import by_policy
+from cdc_assets.history.releases import Releases, ways_out
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Unresolved", "resolve", "told_renames"]
+__all__ = ["Unresolved", "rename", "resolve"]
 
 
-def told_renames(
+def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.Rename]]) -> None:
+    """Carry out all renames of one version, and hold the tables of those that cannot or shall not be."""
+    moves = ByName({file.table: (_source(lives, file, statement), file) for file, statement in renames})
+    final = ByName(_given_renames(lives.holders, version, moves, lives.rules.releases))
+    left = {to: source for to, (source, _) in moves.items() if to not in final}
+    try:
+        final.update(resolve(left, set(lives.holders) - set(final.values())))
+    except Unresolved as problem:
+        _hold(lives, {to: moves[to] for to in left}, f"{problem}.", ("apply",))
+    for to, source in tuple(final.items()):
+        decision = lives.rules.decide(lives.holders[source], version, ("rename table",))
+        if decision.way != "apply":
+            file = moves[to][1]
+            reason = by_policy(file, decision.kind) if decision.kind else "without a new name nothing can go on."
+            _hold(lives, {to: (source, file)}, reason, ("as written", "apply"))
+            del final[to]
+    lives.rename({to: (source, moves[to][1]) for to, source in final.items()})
+
+
+def _source(lives: Lives, file: SchemaFile, statement: ddl.Rename) -> TableId:
+    """The old name; without a schema in the text it is the session's database, which was not recorded."""
+    near = statement.old if statement.old.schema else TableId(file.table.schema, statement.old.table)
+    if near in lives.holders or statement.old.schema:
+        return lives.holders.spelled(near)
+    same = [name for name in lives.holders if name.folded.table == near.folded.table]
+    return same[0] if len(same) == 1 else near
+
+
+def _hold(
+    lives: Lives, moves: Mapping[TableId, tuple[TableId, SchemaFile]], reason: str, offered: tuple[str, ...]
+) -> None:
+    """Hold the tables, and whatever comes under the new names without a CREATE of its own."""
+    for to, (source, file) in moves.items():
+        table, why = lives.holder(source), f"{file.query}: {reason}"
+        whole = f"give the whole rename as the DDL, as in RENAME TABLE {source} TO {to}"
+        if table is not None:
+            lives.unclear[to] = f"it came to its name by a rename that is held. {why}"
+            if table.events[-1].at != file.version:
+                ways = ways_out(source, file.version, offered, (whole,))
+                lives.add(table.life, Held(*unchanged(table, file), why, ways))
+        elif to not in lives.holders:
+            lives.begin(file, ddl.kinds(file), reason=why)
+
+
+def _given_renames(
     held: Mapping[TableId, Life], version: Tso, targets: Container[TableId], releases: Releases
 ) -> dict[TableId, TableId]:
     """Return new name -> present name of the tables whose rename a person gave, where a schema file leads there."""

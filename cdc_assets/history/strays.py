@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cdc_assets.history.events import FOREVER, History, TableHistory
+from cdc_assets.history.events import FOREVER, Held, History, TableHistory
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -62,7 +62,7 @@ def _periods(table: TableHistory) -> list[tuple[Period, tuple[TableSchema, ...]]
     """The columns of a table by time; those of DDL that leave rows as they are belong together."""
     begun: list[tuple[Tso, tuple[TableSchema, ...]]] = []
     for event in table.events:
-        if event.action == "hold":
+        if isinstance(event, Held):
             begun.append((event.at, ()))
             break
         if event.neutral and begun:

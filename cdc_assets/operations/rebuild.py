@@ -216,11 +216,9 @@ def _with_partners(planned: Plan, lives: Iterable[Life]) -> list[Life]:
         if life in found:
             continue
         found.append(life)
-        table = planned.history.lives[life]
-        border += [event.other for event in table.events if event.other is not None]
-        border += [
-            other for other, held in planned.history.lives.items() if any(event.other == life for event in held.events)
-        ]
+        lives = planned.history.lives
+        border += [other for _, other in lives[life].exchanges]
+        border += [other for other, table in lives.items() if any(one == life for _, one in table.exchanges)]
     return found
 
 

@@ -442,7 +442,7 @@ class Pipeline:
     def _journal_event(self, life: Life, event: Event, result: StepResult, run: str) -> None:
         name = event.name or event.file.table
         self.ledger.record_ddl(
-            self.settings.name, life, event.at, name, event.told_action, event.file.query, result, run
+            self.settings.name, life, event.at, name, event.journal_action, event.file.query, result, run
         )
 
     def _record_columns(self, planned: Plan, tables: Iterable[Life]) -> None:
@@ -477,7 +477,7 @@ def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:
             continue
         group.add(one)
         names = {name.folded for name, _, _ in lives[one].names}
-        others = {event.other for event in lives[one].events if event.other is not None}
+        others = {other for _, other in lives[one].exchanges}
         border += [
             other
             for other, table in lives.items()

@@ -155,7 +155,7 @@ def open_exchanges(planned: Plan, applied: Mapping[Life, Applied]) -> dict[Life,
     found: dict[Life, set[Tso]] = {}
     for life, table in planned.history.lives.items():
         seen = applied[life].ddl if life in applied else -1
-        for event in table.events:
-            if event.other is not None and event.at > seen:
-                found.setdefault(event.other, set()).add(event.at)
+        for version, other in table.exchanges:
+            if version > seen:
+                found.setdefault(other, set()).add(version)
     return {life: frozenset(versions) for life, versions in found.items()}

@@ -14,7 +14,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.decoding.upgrade import changes_columns_only
-from cdc_assets.history.events import Event, History, TableHistory
+from cdc_assets.history.events import (
+    Changed,
+    Created,
+    Dropped,
+    Event,
+    Exchanged,
+    Held,
+    History,
+    Kept,
+    Recovered,
+    Renamed,
+    TableHistory,
+)
 from cdc_assets.history.history import read_history
 from cdc_assets.history.releases import Releases, ways_out
 from cdc_assets.history.strays import Period, Strays
@@ -181,7 +193,7 @@ class _Chain:
             return [HoldTable(self.table.life, self.table.life.version, reason)]
         for event in self.table.events:
             if event.at <= seen:
-                taken_ahead = event.action == "change" and event.at > position.tso and not event.neutral
+                taken_ahead = isinstance(event, Changed) and event.at > position.tso and not event.neutral
                 ahead = [*ahead, event] if taken_ahead else ahead if event.neutral else []
                 current = [*current, event] if taken_ahead or event.neutral else [event]
                 continue
@@ -205,7 +217,7 @@ class _Chain:
             steps.append(self._step(event))
             if isinstance(steps[-1], HoldTable):
                 return steps
-            if event.action != "create":
+            if not isinstance(event, Created):
                 position = max(position, Progress(event.at, Phase.DDL))
             current, ahead = [event], []
         last = self.checkpoint if self.stop is None else min(self.checkpoint, self.stop.at - 1)
@@ -238,7 +250,7 @@ class _Chain:
             return False
         if event.release is not None:
             return event.release.way == "rebuild"
-        return event.action != "hold" and bool(event.file.query)
+        return not isinstance(event, Held) and bool(event.file.query)
 
     def _hold_late(self, event: Event, position: Progress) -> HoldTable:
         reason = (
@@ -251,26 +263,21 @@ class _Chain:
 
     def _step(self, event: Event) -> Step:
         life = self.table.life
-        match event.action:
-            case "create":
-                assert event.name is not None
+        match event:
+            case Created():
                 since = self._since if self._since < event.at else None
-                return CreateTable(life, event.at, event.name, event.after, since=since)
-            case "change":
+                return CreateTable(life, event.at, event.file.table, event.after, since=since)
+            case Changed() | Kept():
                 return ChangeTable(life, event.at, event.changes, event.after, event.before)
-            case "rename":
-                assert event.name is not None
-                return RenameTable(life, event.at, event.name)
-            case "drop":
+            case Renamed():
+                return RenameTable(life, event.at, event.file.table)
+            case Recovered():
+                return RecoverTable(life, event.at, event.file.table)
+            case Dropped():
                 return DropTable(life, event.at)
-            case "recover":
-                assert event.name is not None
-                return RecoverTable(life, event.at, event.name)
-            case "exchange":
-                assert event.other is not None
-                assert event.predicate is not None
+            case Exchanged():
                 return ExchangePartition(life, event.other, event.at, event.predicate, event.partitioned, event.after)
-            case _:
+            case Held():
                 return HoldTable(life, event.at, event.reason, event.ways, releasable=True)
 
     def _rows(self, position: Progress, hi: Tso, current: Sequence[Event], ahead: Sequence[Event]) -> list[Step]:
@@ -366,7 +373,7 @@ def _fusable(steps: Sequence[Step], event: Event, current: Sequence[Event]) -> b
     """
     if any(column.kept for column in (*event.before.columns, *event.after.columns)):
         return False
-    if len(steps) != 1 or not isinstance(steps[0], CreateTable) or event.action != "change":
+    if len(steps) != 1 or not isinstance(steps[0], CreateTable) or not isinstance(event, Changed):
         return False
     if any(event.after.decodes_like(earlier.after) for earlier in current):
         return False

@@ -81,9 +81,9 @@ def families(history: History) -> Mapping[Life, tuple[Life, ...]]:
     for life, table in history.lives.items():
         for name, _, _ in table.names:
             root[found(life)] = found(holder.setdefault(name.folded, life))
-        for event in table.events:
-            if event.other in root:
-                root[found(life)] = found(event.other)
+        for _, other in table.exchanges:
+            if other in root:
+                root[found(life)] = found(other)
     members: dict[Life, list[Life]] = {}
     for life in history.lives:
         members.setdefault(found(life), []).append(life)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cdc_assets.history.events import Held, Kept
 from cdc_assets.model.schema import Column
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.tso import Tso
@@ -105,7 +106,7 @@ def describe_tables(listing: Listing, history: History) -> list[TableText]:
 
 def _table(table: TableHistory, listing: Listing, history: History) -> TableText:
     name = table.name or table.names[-1][0]
-    hold = next((event.reason for event in table.events if event.action == "hold"), "")
+    hold = next((event.reason for event in table.events if isinstance(event, Held)), "")
     versions = {event.at for event in table.events}
     files = [
         file
@@ -116,7 +117,7 @@ def _table(table: TableHistory, listing: Listing, history: History) -> TableText
     return TableText(
         str(name),
         table.life.version,
-        "held" if hold else "dropped" if table.name is None else "kept" if table.events[-1].kept else "live",
+        _state(table),
         table.schema.key,
         len(table.schema.columns),
         len(versions),
@@ -127,3 +128,9 @@ def _table(table: TableHistory, listing: Listing, history: History) -> TableText
         hold,
         column_fidelity(table.schema, table.changes),
     )
+
+
+def _state(table: TableHistory) -> str:
+    if any(isinstance(event, Held) for event in table.events):
+        return "held"
+    return "dropped" if table.name is None else "kept" if isinstance(table.events[-1], Kept) else "live"

@@ -1,0 +1,96 @@
+"""EXCHANGE PARTITION: one DDL, two lives that change rows. Both get an event, and one decision holds for both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cdc_assets import ddl
+from cdc_assets.ddl.kept_columns import bare
+from cdc_assets.errors import CdcError
+from cdc_assets.history.events import Changed, Event, Exchanged, Held, TableHistory
+from cdc_assets.history.lives import UNTOLD, Lives
+from cdc_assets.history.policies import Decision, Evolved, by_policy
+from cdc_assets.history.releases import ways_out
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema_changes import DeleteRows
+from cdc_assets.model.splits import SchemaFile
+
+__all__ = ["exchange"]
+
+
+def exchange(
+    lives: Lives, file: SchemaFile, statement: ddl.Exchange, files: Sequence[SchemaFile]
+) -> tuple[SchemaFile, ...]:
+    """Add the event to both tables. Return the second one's own files among those of the version, which are part of it.
+
+    They have no DDL text and are nothing of their own where both tables are known.
+    """
+    name = statement.other if statement.other.schema else TableId(file.table.schema, statement.other.table)
+    table, other = lives.holder(file.table), lives.holder(name)
+    companions = tuple(one for one in files if one.table.folded == name.folded and not one.query)
+    sides = [(table, other, file), (other, table, (*companions, replace(file, table=name))[0])]
+    found = {one.life: lives.hidden(one, own) for one, _, own in sides if one is not None}
+    reason, predicate = "", None
+    if table is None or other is None:
+        missing = file.table if table is None else name
+        reason = f"{file.query}: {missing} is not in the feed, so the rows that change places are not known."
+    else:
+        reason, predicate = _exchangeable(file, statement, found[table.life], found[other.life])
+    decision = _decision(lives, file, [one for one in (table, other) if one is not None])
+    for one, two, own in sides:
+        if one is not None:
+            partner = None if two is None else two.life
+            rows = None if partner is None or predicate is None else (partner, predicate, own is file)
+            lives.add(one.life, _event(file, one, found[one.life], (reason, decision), partner, rows))
+    return companions if other is not None else ()
+
+
+def _decision(lives: Lives, file: SchemaFile, tables: Sequence[TableHistory]) -> Decision:
+    """One release decides both tables of an exchange."""
+    decisions = [lives.rules.decide(table.life, file.version, ddl.kinds(file)) for table in tables]
+    return next((d for d in decisions if d.release is not None), decisions[0] if decisions else Decision())
+
+
+def _exchangeable(
+    file: SchemaFile, statement: ddl.Exchange, table: Evolved, other: Evolved
+) -> tuple[str, ddl.Predicate | None]:
+    """Why two tables cannot change rows, or which rows those are."""
+    schema = table.after
+    if table.reason or other.reason:
+        return f"{file.query}: {UNTOLD} {table.reason or other.reason}", None
+    if schema.partitioning is None:
+        return f"{file.query}: the partitions of {file.table} are not known, its CREATE TABLE is not in the feed.", None
+    if bare(schema) != schema or bare(other.after) != other.after:
+        return f"{file.query}: a dropped column is kept in one of the tables, so their rows are not alike.", None
+    if not schema.decodes_like(other.after):
+        return f"{file.query}: the two tables have other columns, so a DDL of one is not in the changefeed.", None
+    try:
+        return "", ddl.partition_predicate(schema.partitioning, (statement.partition,), schema)
+    except CdcError as error:
+        return f"{file.query}: {error.message}", None
+
+
+def _event(
+    file: SchemaFile,
+    table: TableHistory,
+    found: Evolved,
+    decided: tuple[str, Decision],
+    other: Life | None,
+    rows: tuple[Life, ddl.Predicate, bool] | None,
+) -> Event:
+    """The event of one of the tables; `found` is what happened to its columns without a DDL."""
+    reason, decision = decided
+    after, hidden = (table.schema, ()) if found.reason else (found.after, found.changes)
+    common = (file, table.schema, after, table.name)
+    release = decision.release
+    if decision.way in ("skip", "rebuild"):
+        changes = (DeleteRows(None),) if decision.way == "rebuild" else ()
+        return Changed(*common, changes, other, release=release, hidden=hidden)
+    if rows is not None and not reason and decision.way == "apply":
+        return Exchanged(*common, *rows, release=release, hidden=hidden)
+    offered = ("apply" if reason else "as written", "skip", "rebuild")
+    ways = ways_out(table.name or table.life, file.version, offered)
+    why = reason or by_policy(file, decision.kind)
+    return Held(*common, why, ways, other, release=release, hidden=hidden)

@@ -1,0 +1,183 @@
+"""The tables while schema files are played: who holds which name, how a table begins and how it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cdc_assets.ddl.kept_columns import bare, with_facts
+from cdc_assets.history.events import Changed, Created, Dropped, Event, Held, Kept, Recovered, Renamed, TableHistory
+from cdc_assets.history.policies import Decision, Evolved, Rules, born, by_policy, evolved
+from cdc_assets.history.recovery import Gone
+from cdc_assets.history.releases import Release, ways_out
+from cdc_assets.model.by_name import ByName
+from cdc_assets.model.names import fold_name
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema_changes import Rekey
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.tso import Tso
+
+__all__ = ["UNTOLD", "Lives", "unchanged"]
+
+UNTOLD = "the columns changed before it, and the changefeed has no DDL that says how."
+AS_WRITTEN = ("as written", "skip")
+"""The ways out of a hold that a policy asked for, where rows stay."""
+
+
+def unchanged(table: TableHistory, file: SchemaFile) -> tuple[SchemaFile, TableSchema, TableSchema, TableId | None]:
+    """Return the first fields of an event that leaves columns and name as they are."""
+    return file, table.schema, table.schema, table.name
+
+
+class Lives:
+    """Every life with its events so far. `keys` names key columns by `schema.table` where files do not."""
+
+    def __init__(self, keys: Mapping[str, tuple[str, ...]], rules: Rules) -> None:
+        self.rules = rules
+        self.tables: dict[Life, TableHistory] = {}
+        self.holders: ByName[Life] = ByName()
+        self.gone: Gone[Life] = Gone()
+        self.unclear: ByName[str] = ByName()  # names that a table may have got by a DDL that is held -> why
+        self.collations: ByName[str] = ByName()  # of databases
+        self._keys = {fold_name(name): key for name, key in keys.items()}
+        self._kept: ByName[Life] = ByName()  # dropped at the source
+        self._left: ByName[Tso] = ByName()
+
+    def holder(self, name: TableId) -> TableHistory | None:
+        """Return the table that has a name now."""
+        life = self.holders.get(name)
+        return None if life is None else self.tables[life]
+
+    def add(self, life: Life, event: Event) -> None:
+        """Something happened to a table."""
+        self.tables[life] = self.tables[life].then(event)
+
+    # --- births and deaths ---
+
+    def begin(
+        self,
+        file: SchemaFile,
+        kinds: Sequence[str] = (),
+        *,
+        like: TableSchema | None = None,
+        reason: str = "",
+        release: Release | None = None,
+    ) -> None:
+        """Begin a table with its first schema file; a `reason` holds it, a `release` lets it begin empty."""
+        life = Life(file.table, file.version)
+        self._make_room(file)
+        decision = Decision("skip", release=release) if release else self.rules.decide(life, file.version, kinds)
+        found = born(file, like, self.collation(file), decision, reason)
+        schema = self.keyed(found.after, file.table)
+        event: Event = Created(file, schema, schema, file.table, release=decision.release)
+        if found.reason:
+            event = Held(file, schema, schema, file.table, found.reason, found.ways, release=decision.release)
+        # A file without DDL is written some time after the table's first rows were; they may lie in its directory.
+        since = file.version if file.query else self._left.get(file.table, 0)
+        self.tables[life] = TableHistory(life, (event,), ()).called(file.table, since)
+        self.holders[file.table] = life
+
+    def drop(self, name: TableId, file: SchemaFile, kinds: Sequence[str] = ()) -> None:
+        """Let a table go; without `kinds` because another takes its name, which no policy prevents."""
+        self.unclear.pop(name, None)
+        self._left[name] = file.version
+        table = self.holder(name)
+        if table is None:
+            return
+        decision = self.rules.decide(table.life, file.version, kinds) if kinds else Decision()
+        if decision.way in ("hold", "rebuild"):
+            reason = by_policy(file, decision.kind) if decision.kind else f"{file.query}: no rows come after it."
+            self.add(table.life, Held(*unchanged(table, file), reason, ways_out(name, file.version, AS_WRITTEN)))
+            return
+        del self.holders[name]
+        self.gone.drop(file.version, name, table.life)
+        self.tables[table.life] = table.left(file.version)
+        if decision.way == "skip" or decision.keep:
+            self._kept[name] = table.life
+            self.add(table.life, Kept(*unchanged(table, file), release=decision.release))
+            return
+        self.add(table.life, Dropped(file, table.schema, table.schema, None, release=decision.release))
+
+    def recover(self, table: TableHistory, old: TableId, file: SchemaFile, decision: Decision) -> None:
+        """A table that went under the name `old` comes back under that of its file."""
+        self.gone.take(old)
+        self._kept.pop(old, None)
+        self._take_name(table.life, file)
+        if decision.way == "hold":
+            ways = ways_out(file.table, file.version, AS_WRITTEN)
+            self.add(table.life, Held(*unchanged(table, file), by_policy(file, decision.kind), ways))
+            return
+        back = Recovered if table.name is None else Changed if table.name == file.table else Renamed
+        self._named(table, file, back, decision.release)
+
+    def _make_room(self, file: SchemaFile) -> None:
+        """A table takes a name: what the lake kept under it goes aside, as an ordinary drop would have let it."""
+        self.unclear.pop(file.table, None)
+        life = self._kept.pop(file.table, None)
+        if life is not None:
+            schema = self.tables[life].schema
+            self.add(life, Dropped(file, schema, schema, None))
+
+    # --- names ---
+
+    def rename(self, moves: Mapping[TableId, tuple[TableId, SchemaFile]]) -> None:
+        """Carry out {new name: (name before, file)} all at once: names may swap."""
+        leaving = {source: self.holders.pop(source) for source, _ in moves.values()}
+        for to, (source, file) in moves.items():
+            self._left[source] = file.version
+            life = leaving[source]
+            if to in self.holders:
+                self.drop(to, file)
+            self.tables[life] = self.tables[life].left(file.version)
+            self._take_name(life, file)
+            self._named(self.tables[life], file, Renamed, self.rules.release(life, file.version))
+
+    def _take_name(self, life: Life, file: SchemaFile) -> None:
+        self._make_room(file)
+        self.tables[life] = self.tables[life].called(file.table, file.version)
+        self.holders[file.table] = life
+
+    def _named(
+        self,
+        table: TableHistory,
+        file: SchemaFile,
+        event: type[Renamed] | type[Recovered] | type[Changed],
+        release: Release | None,
+    ) -> None:
+        """A DDL gave a name and left the columns alone; before it something may have happened to them without a DDL."""
+        found = self.hidden(table, file)
+        if found.reason:
+            reason = f"{file.query}: {UNTOLD} {found.reason}"
+            self.add(table.life, Held(file, table.schema, table.schema, file.table, reason))
+            return
+        hidden = found.changes
+        self.add(table.life, event(file, table.schema, found.after, file.table, release=release, hidden=hidden))
+
+    # --- columns ---
+
+    def hidden(self, table: TableHistory, file: SchemaFile) -> Evolved:
+        """What an earlier DDL did to the columns that is not in the changefeed, because an event filter hides it."""
+        bare_columns = bare(table.schema).columns
+        if not file.columns or with_facts(file, table.schema).columns == bare_columns:
+            return Evolved(table.schema)
+        return self._evolved(table, replace(file, query="", type=0), Rules(self.rules.policies))
+
+    def evolved(self, table: TableHistory, file: SchemaFile) -> Evolved:
+        """What a schema file does to the columns of the table that has its name."""
+        return self._evolved(table, file, self.rules)
+
+    def _evolved(self, table: TableHistory, file: SchemaFile, rules: Rules) -> Evolved:
+        key = self._keys.get(fold_name(str(file.table)))
+        found = evolved(table.schema, file, self.collation(file), rules, (table.life, file.table), key)
+        changes = tuple(change for change in found.changes if not isinstance(change, Rekey) or not key)
+        return replace(found, after=self.keyed(found.after, file.table), changes=changes)
+
+    def collation(self, file: SchemaFile) -> str | None:
+        """Return the default collation of the file's database."""
+        return self.collations.get(TableId(file.table.schema, ""))
+
+    def keyed(self, schema: TableSchema, name: TableId) -> TableSchema:
+        """Return the schema with the key that the settings give for the name."""
+        key = self._keys.get(fold_name(str(name)))
+        return replace(schema, key=key) if key else schema
