@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from cdc_assets.formats.craft.messages import classify, decode, schemas
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import place
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets_tests.craft_writer import Cell, Row, ddl, message, resolved
+from cdc_assets_tests.craft_writer import Cell, Row, ddl, message, resolved, uvarint
 from cdc_assets_tests.topics import messages_of, rows_of
 
 OPTIONS = MessageOptions(protocol="craft")
@@ -101,6 +102,14 @@ def test_what_is_no_message_is_bad_and_says_why() -> None:
     found = said(None, b"", b"{}", sound[:-1], sound, b"\x02" + sound[1:])
     assert [one["kind"] for one in found] == ["bad"] * 4 + ["row", "row", "bad"]
     assert all(one["reason"].startswith("it is no message of the protocol Craft: ") for one in found if one["reason"])
+
+
+def test_a_message_of_empty_tables_is_refused_at_once() -> None:
+    tables = bytes(1 << 20)
+    begun = time.process_time()
+    [one] = said(b"\x01" + tables + uvarint(len(tables) - 1)[::-1])
+    assert one["kind"] == "bad"
+    assert time.process_time() - begun < 2
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

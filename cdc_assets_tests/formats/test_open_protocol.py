@@ -136,6 +136,17 @@ def test_a_row_that_does_not_fit_is_a_reject_alone() -> None:
     assert found.rejects[2].raw == b"nonsense"
 
 
+def test_numbers_beyond_all_types_are_refused() -> None:
+    ddl = framed([b'{"ts":7,"scm":"a","t":2}'], struct.pack(">Q", 1)), framed([b'{"q":"x","t":99999999999}'])
+    [one] = said(ddl)
+    assert (one["kind"], one["schema"]) == ("bad", "a")
+    for number in (-5, 1 << 70, True, 1.5):
+        cells: dict[str, Any] = {name: {"t": code, "f": flags, "v": None} for name, (code, flags) in _CODES.items()}
+        cells |= {"id": {"t": 8, "f": 139, "v": 1}, "name": {"t": number, "f": 64, "v": "x"}}
+        [reject] = decoded(message(({"ts": 7}, json.dumps({"u": cells}).encode()))).rejects
+        assert reject.column == "name"
+
+
 def test_rows_tell_the_schema_approximately() -> None:
     [one] = schemas(messages_of([message(({"ts": 7}, event({"u": {"id": 1, "name": None, "raw": "x"}})))]), OPTIONS)
     assert [(column.name, column.type) for column in one.schema.columns] == [

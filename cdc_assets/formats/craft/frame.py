@@ -204,12 +204,19 @@ _NO_FIT = "its size tables do not fit each other"
 
 
 def _walk_tables(at: _Messages, numbers: Numbers, first: Places, stop: Places) -> tuple[Places, Places, Places]:
-    """Find the tables in `numbers`, the n-th of all messages at a time: message, place of the first value, count."""
+    """Find the tables in `numbers`, the n-th of all messages at a time: message, place of the first value, count.
+
+    The first has two values, and there are at most as many behind the second as that has.
+    """
     lanes, here = np.flatnonzero(first < stop), first.copy()
+    most = np.full(len(first), 2, np.int64)
     found = [(_NONE, _NONE, _NONE)]
     while len(lanes):
         n = np.minimum(numbers[here[lanes]], np.uint64(len(numbers))).astype(np.int64)
-        fits = n <= stop[lanes] - here[lanes] - 1
+        turn = len(found) - 1
+        fits = (n <= stop[lanes] - here[lanes] - 1) & (turn < most[lanes]) & ((turn > 0) | (n == 2))
+        if turn == 1:
+            most[lanes] += n
         if not fits.all():
             at.require_each(fits, lanes, _NO_FIT)
             lanes, n = lanes[fits], n[fits]

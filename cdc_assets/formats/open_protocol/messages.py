@@ -42,6 +42,8 @@ Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _ROW, _DDL, _RESOLVED = 1, 2, 3
+_MOST_TYPE = 1 << 20
+"""More than any number of a type, of flags or of an action."""
 _VERSION = b"\0\0\0\0\0\0\0\1"
 _KEY = pa.schema(
     [
@@ -171,6 +173,8 @@ def _others(
         try:
             held = json_lines.loads(unpack(values[at], options.large_message_handle_compression))
             query, action = str(held["q"]), int(held["t"])
+            if not 0 <= action < _MOST_TYPE:
+                raise ValueError(f"its action {action} is none of TiDB's")
         except (ValueError, KeyError, TypeError) as error:
             yield Said(message, Kind.BAD, name, commit_ts=commit_ts, reason=f"its DDL cannot be read: {error!r}"[:200])
         else:
@@ -253,7 +257,8 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _cell(column: pa.StructArray) -> tuple[Places, Places, pa.Array]:
-    codes = pc.struct_field(column, "t").fill_null(-1).to_numpy(zero_copy_only=False)
+    told = pc.struct_field(column, "t")
+    codes = pc.if_else(pc.less(told, 0), _MOST_TYPE, told).fill_null(-1).to_numpy(zero_copy_only=False)
     flags = pc.struct_field(column, "f").fill_null(0).to_numpy(zero_copy_only=False)
     return codes, flags, pc.struct_field(column, "v")
 
@@ -309,7 +314,9 @@ def _sound(event: Any, kinds: Mapping[str, pa.DataType]) -> dict[str, Any]:
             if name not in kinds:
                 raise _Strange(name, f'column "{name}" is not in the table\'s schema at this commit-ts')
             value = cell.get("v")
-            if isinstance(value, bool) or not isinstance(cell["t"], int):
+            flags = cell.get("f", 0)
+            told = type(cell["t"]) is int and type(flags) is int and 0 <= cell["t"] < _MOST_TYPE > flags >= 0
+            if isinstance(value, bool) or not told:
                 raise _Strange(name, f'column "{name}" is {str(cell)[:80]}, which is no value with its type')
             if isinstance(value, int) and pa.types.is_floating(kinds[name]):
                 value = float(value)
@@ -317,7 +324,7 @@ def _sound(event: Any, kinds: Mapping[str, pa.DataType]) -> dict[str, Any]:
                 pa.array([value], kinds[name])
             except (pa.ArrowException, TypeError, OverflowError):
                 raise _Strange(name, f'column "{name}" has the value {str(value)[:80]}, not {kinds[name]}') from None
-            found[side][name] = {"t": cell["t"], "f": int(cell.get("f", 0)), "v": value}
+            found[side][name] = {"t": cell["t"], "f": flags, "v": value}
     return found
 
 
