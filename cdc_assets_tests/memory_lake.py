@@ -12,16 +12,17 @@ import polars as pl
 import pyarrow as pa
 
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
+from cdc_assets.decoding.alike_keys import example_of
 from cdc_assets.decoding.dedupe import COUNT, reduce_changes
 from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, rejects_table, replay_tasks
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, read_window
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.formats import COMMIT_TS, OP, SplitReader
+from cdc_assets.formats import COMMIT_TS, OP, Op, SplitReader
 from cdc_assets.history.releases import Release, Releases
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
-from cdc_assets.model.reports import StepResult
+from cdc_assets.model.reports import AlikeKeys, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, SchemaChange
 from cdc_assets.model.steps import (
@@ -162,11 +163,12 @@ class MemoryLake:
         lo = table.progress.tso - (table.progress.phase is Phase.DDL)
         if step.positions is None and lo != step.lo:
             raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")
+        alike = _alike(table.rows, staged.changes, step.schema)
         rows = _apply(table.rows, staged.changes, step.schema, str(step.life))
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
         if step.positions is not None:
             table.positions = step.positions
-        return StepResult(report=staged.report)
+        return StepResult(report=staged.report, alike=alike)
 
     def read(self, name: TableId) -> pa.Table:
         return next(table.rows for table in self.tables.values() if table.name == name)
@@ -239,6 +241,17 @@ def _keys(rows: pa.Table, schema: TableSchema) -> list[tuple[object, ...]]:
             array = normal_form(array, collation)
         columns.append(array.to_pylist())
     return list(zip(*columns, strict=True))
+
+
+def _alike(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> AlikeKeys:
+    if not schema.key:
+        return AlikeKeys()
+    spelled = zip(*(changes.column(name).to_pylist() for name in schema.key), strict=True)
+    ops = changes.column(OP).to_pylist()
+    new = {key: raw for key, raw, op in zip(_keys(changes, schema), spelled, ops, strict=True) if op == int(Op.INSERT)}
+    there = zip(*(rows.column(name).to_pylist() for name in schema.key), strict=True)
+    met = [new[key] for key, raw in zip(_keys(rows, schema), there, strict=True) if new.get(key, raw) != raw]
+    return AlikeKeys(len(met), example_of(min(met)) if met else "")
 
 
 def _merge(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> pa.Table:

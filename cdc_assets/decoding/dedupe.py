@@ -18,9 +18,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from cdc_assets.decoding.alike_keys import settle_alike
 from cdc_assets.decoding.dispatchers import tell_counts
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
+from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.types.collations import is_plain, normal_form
 
@@ -31,6 +33,7 @@ __all__ = [
     "count_undecided",
     "hash_probe",
     "reduce_changes",
+    "reduce_counted",
     "reduce_keyed",
     "reduce_multiset",
     "split_by_key",
@@ -53,24 +56,39 @@ def reduce_changes(changes: pa.Table, schema: TableSchema, table: TableId, write
 
     Raises TableHeld for a multiset whose changes do not tell the rows that leave.
     """
+    return reduce_counted(changes, schema, table, writers)[0]
+
+
+def reduce_counted(
+    changes: pa.Table, schema: TableSchema, table: TableId, writers: Sequence[int] = ()
+) -> tuple[pa.Table, AlikeKeys]:
+    """Do what `reduce_changes` does, and count keys that met a living one which is equal by their collation only."""
+    if not changes.num_rows:
+        return changes, AlikeKeys()
     if schema.key:
         return reduce_keyed(changes, schema.key, _collations(schema))
-    return reduce_multiset(changes, table, writers)
+    return reduce_multiset(changes, table, writers), AlikeKeys()
 
 
-def reduce_keyed(changes: pa.Table, key: tuple[str, ...], collations: Mapping[str, str] | None = None) -> pa.Table:
+def reduce_keyed(
+    changes: pa.Table, key: tuple[str, ...], collations: Mapping[str, str] | None = None
+) -> tuple[pa.Table, AlikeKeys]:
     """Keep one row per key: same columns in and out, in no particular order.
 
-    `collations` gives the key columns whose equality is not that of their bytes.
+    `collations` gives the key columns whose equality is not that of their bytes. Where there are such, a row that
+    enters is an INSERT only if nothing but its own key, byte for byte, can have been there before it.
     """
-    if changes.num_rows < 2:
-        return changes
     frame, by = _keyed(changes, key, collations or {}, (OP, COMMIT_TS, FILE, LINE))
     order = [pl.col(COMMIT_TS), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
-    last = frame.with_row_index("_cdc_row").sort(order).unique(subset=by, keep="last", maintain_order=False)
-    if len(last) == changes.num_rows:
-        return changes
-    return changes.take(last.get_column("_cdc_row").sort().to_arrow())
+    frame = frame.with_row_index("_cdc_row").sort(order)
+    last, alike = frame.unique(subset=by, keep="last", maintain_order=False), AlikeKeys()
+    if list(key) != by:
+        last, alike = settle_alike(frame, last, key, by)
+    last = last.sort("_cdc_row")
+    kept = changes if len(last) == changes.num_rows else changes.take(last.get_column("_cdc_row").to_arrow())
+    if list(key) != by:
+        kept = kept.set_column(kept.schema.get_field_index(OP), pa.field(OP, pa.int8()), last.get_column(OP).to_arrow())
+    return kept, alike
 
 
 def split_by_key(changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table]:

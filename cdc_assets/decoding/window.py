@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding.cut_off import is_delivered_again, sequence_of
-from cdc_assets.decoding.dedupe import FILE, SEQUENCE, count_undecided, reduce_changes
+from cdc_assets.decoding.dedupe import FILE, SEQUENCE, count_undecided, reduce_counted
 from cdc_assets.decoding.dispatchers import writers
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.validate import check
 from cdc_assets.errors import CdcError, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, SplitReader, Wire, decode, raw_records
-from cdc_assets.model.reports import FileStats, Reject, Report
+from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import SetDefault
 from cdc_assets.model.splits import DataFile
@@ -74,10 +74,9 @@ def read_window(
     """
     started = time.monotonic()
     found = decode_window(step, reader, share, quarantine)
-    reduced = found.changes
-    if reduced.num_rows:
-        reduced = reduce_changes(reduced, step.schema, step.life.born_as, writers(step.files))
-    return replace(found, changes=reduced, report=replace(found.report, seconds=time.monotonic() - started))
+    reduced, alike = reduce_counted(found.changes, step.schema, step.life.born_as, writers(step.files))
+    report = replace(found.report, seconds=time.monotonic() - started, alike=alike)
+    return replace(found, changes=reduced, report=report)
 
 
 def decode_window(
@@ -143,6 +142,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
     rows = count = quarantined = undecided = 0
     joints: list[str] = []
     newest: tuple[Tso, str] | None = None
+    alike = AlikeKeys()
     for report in reports:
         if report.newest is not None and (newest is None or report.newest[0] > newest[0]):
             newest = report.newest
@@ -150,13 +150,14 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
         count += report.reject_count
         quarantined += report.quarantined
         undecided += report.undecided
+        alike += report.alike
         rejects.extend(report.rejects[: MAX_REJECTS - len(rejects)])
         files.extend(report.files)
         joints.extend(report.joints)
         for rule, n in report.notes.items():
             notes[rule] = notes.get(rule, 0) + n
     return Report(
-        rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined, newest, tuple(joints), undecided
+        rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined, newest, tuple(joints), undecided, alike
     )
 
 

@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as sql
 
+from cdc_assets.decoding.alike_keys import example_of
 from cdc_assets.decoding.dedupe import COUNT
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.formats import COMMIT_TS, OP
+from cdc_assets.formats import COMMIT_TS, OP, Op
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.state import Label
+from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.wording import counted
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Target",
+    "alike_keys",
     "columns_of",
     "delete_where",
     "exchange",
@@ -201,6 +204,32 @@ def merge_rows(target: Target, changes: DataFrame, schema: TableSchema, ranges: 
         f"WHEN NOT MATCHED AND s.{OP} > 0 THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) "
         f"VALUES ({', '.join(places.values())}, s.{COMMIT_TS})"
     )
+
+
+def alike_keys(target: Target, changes: DataFrame, schema: TableSchema) -> AlikeKeys:
+    """Count the keys of reduced changes that are new and meet a row whose key only its collation makes equal.
+
+    Nothing is read for a table whose keys compare byte for byte, or where no key of the window is new.
+    """
+    columns = [(schema.column(name), f"t.{quoted(name)}", _place(schema, name)) for name in schema.key]
+    differ = [f"NOT ({ours} <=> {theirs})" for column, ours, theirs in columns if key_form(column, ours) != ours]
+    if not differ or target.empty:
+        return AlikeKeys()
+    new = changes.where(f"{OP} = {int(Op.INSERT)}")
+    if new.head() is None:
+        return AlikeKeys()
+    new.createOrReplaceTempView("new_keys")
+    on = " AND ".join(_key_equality(column, theirs) for column, _, theirs in columns)
+    places = ", ".join(theirs for _, _, theirs in columns)
+    found = target.session.spark.sql(
+        f"SELECT count(*), min(struct({places})) FROM {target.name} t JOIN new_keys s ON {on} "
+        f"WHERE {' OR '.join(differ)}"
+    ).head()
+    return AlikeKeys(found[0], example_of(found[1])) if found is not None and found[0] else AlikeKeys()
+
+
+def _place(schema: TableSchema, name: str) -> str:
+    return f"s.c{[column.name for column in schema.stored].index(name)}"
 
 
 def _key_equality(column: Column, place: str) -> str:

@@ -35,7 +35,7 @@ from cdc_assets.lake.state import IDENTITY, NAME, Held, Label, LakeState
 from cdc_assets.lake.writers.rows import STAGED, take_in
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.quarantine import QuarantinedRow
-from cdc_assets.model.reports import Report, Staged, StepResult
+from cdc_assets.model.reports import AlikeKeys, Report, Staged, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -284,7 +284,7 @@ class Lake:
 
         Raises TableMoved when the table does not stand at `step.lo` any more.
         """
-        started, batch = time.monotonic(), Batch()
+        started, batch, alike = time.monotonic(), Batch(), AlikeKeys()
         if staged.report.failed:
             raise ValueError("a window with records that do not fit is not committed")
         self._clean_once()
@@ -302,14 +302,14 @@ class Lake:
                         )
                     if staged.rows:
                         batch = stage.read_manifest(self._io(), staged.path)
-                    take_in(work.target, label, step, staged, batch, self._io())
+                    alike = take_in(work.target, label, step, staged, batch, self._io())
                 result = self._result(work, started, staged.report, batch.leaving)
         except TableMoved as error:
             if not error.where.get("unsettled"):
                 self._forget(step.life, staged)
             raise
         self.discard(staged)
-        return dataclasses.replace(result, entering=batch.entering)
+        return dataclasses.replace(result, entering=batch.entering, alike=alike)
 
     def _forget(self, life: Life, staged: Staged) -> None:
         """Remove a window that lost, and its data files unless a snapshot has them: a run before may have committed."""

@@ -7,7 +7,19 @@ from dataclasses import dataclass, field
 
 from cdc_assets.model.tso import Tso
 
-__all__ = ["FileStats", "Reject", "Report", "Staged", "StepResult"]
+__all__ = ["AlikeKeys", "FileStats", "Reject", "Report", "Staged", "StepResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeKeys:
+    """How many keys met a living one that is equal by its collation only, and one of them."""
+
+    count: int = 0
+    example: str = ""
+
+    def __add__(self, other: AlikeKeys) -> AlikeKeys:
+        """Return both together, with the first example."""
+        return AlikeKeys(self.count + other.count, self.example or other.example)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,7 @@ class Report:
     where there is no change, or rows carry no commit-ts. `joints` are files of a table without key that begin with the
     very commit-ts, of this window, at which the file before them ended: a transaction cut in two, or told again.
     `undecided` counts rows of a table without key that two dispatchers have alike, and nothing tells whether they are
-    two rows or one that was delivered again.
+    two rows or one that was delivered again. `alike` are keys of this window that met each other.
     """
 
     rows: int = 0
@@ -61,6 +73,7 @@ class Report:
     newest: tuple[Tso, str] | None = None
     joints: tuple[str, ...] = ()
     undecided: int = 0
+    alike: AlikeKeys = AlikeKeys()
 
     @property
     def failed(self) -> bool:
@@ -83,7 +96,7 @@ class StepResult:
 
     `rows_before` and `rows_after` are the table's rows by the summaries of those snapshots; None where a summary does
     not tell, or another writer has committed since. `entering` are the rows that the window had to bring, None where
-    that is not known.
+    that is not known. `alike` are keys of the window that met those of the table.
     """
 
     statements: tuple[str, ...] = ()
@@ -97,3 +110,4 @@ class StepResult:
     rows_before: int | None = None
     rows_after: int | None = None
     entering: int | None = None
+    alike: AlikeKeys = AlikeKeys()

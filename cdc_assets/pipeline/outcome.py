@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
 from cdc_assets.model.progress import Applied, Life, Phase
-from cdc_assets.model.reports import Report, StepResult
+from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.model.window_metrics import Account
+from cdc_assets.model.wording import counted
 from cdc_assets.planning.plan import Plan
-from cdc_assets.preflight.conformance import Finding
+from cdc_assets.preflight.conformance import Finding, Severity
 
 __all__ = ["Outcome", "Progressing", "TableOutcome", "seconds_behind", "standing"]
 
@@ -104,24 +105,40 @@ class Progressing:
     accounts: list[Account] = field(default_factory=list)
     joints: list[str] = field(default_factory=list)
     undecided: int = 0
+    alike: AlikeKeys = field(default_factory=AlikeKeys)
 
     @property
-    def warnings(self) -> Iterator[str]:
+    def findings(self) -> Iterator[Finding]:
         """What a person should know of the rows that were applied."""
         if self.joints:
             others = f" and {len(self.joints) - 1} more" if len(self.joints) > 1 else ""
-            yield (
-                f"{self.name} has no key, and {self.joints[0]}{others} begins with the commit-ts at which the file "
-                "before it ended: one transaction cut in two, or rows that were delivered again. They are counted as "
-                f"one transaction. {_COMPARE}"
+            yield self._finding(
+                "joint-files",
+                f"it has no key, and {self.joints[0]}{others} begins with the commit-ts at which the file before it "
+                "ended: one transaction cut in two, or rows that were delivered again. They are counted as one "
+                f"transaction. {_COMPARE}",
             )
         if self.undecided:
-            rows = f"{self.undecided:,} row{'s' * (self.undecided != 1)}"
-            yield (
-                f"{self.name} has no key, and {rows} of one commit-ts came from two dispatchers alike: delivered again "
-                "by the later one, or as many rows more of a table that both share. What else the dispatchers have of "
-                f"that time does not decide it surely. {_COMPARE}"
+            rows = counted(self.undecided, "row")
+            yield self._finding(
+                "undecided-rows",
+                f"it has no key, and {rows} of one commit-ts came from two dispatchers alike: delivered again by the "
+                "later one, or as many rows more of a table that both share. What else the dispatchers have of that "
+                f"time does not decide it surely. {_COMPARE}",
             )
+        if self.alike.count:
+            keys = f"{counted(self.alike.count, 'key')} (such as {self.alike.example})"
+            yield self._finding(
+                "alike-keys",
+                f"{keys} came in while another one lived that is equal by the collation of the key and not byte for "
+                "byte. To a cluster with new collations that is one row, so it should not happen; to one without they "
+                "are two, of which one is left here. Ask SELECT variable_value FROM mysql.tidb WHERE variable_name = "
+                "'new_collation_enabled': if it says False, set new_collations: false (--old-collations) and rebuild "
+                "the table. If it says True, compare the table with the source.",
+            )
+
+    def _finding(self, rule: str, sentence: str) -> Finding:
+        return Finding(rule, Severity.WARNING, str(self.name), sentence)
 
     @classmethod
     def begin(cls, life: Life, planned: Plan) -> Progressing:

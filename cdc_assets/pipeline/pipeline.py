@@ -367,6 +367,7 @@ class Pipeline:
             table.report = staged.report
             table.joints += staged.report.joints
             table.undecided += staged.report.undecided
+            table.alike += staged.report.alike + result.alike
             table.accounts.append(self.accounts[step.life][-1])
             table.changes += getattr(staged, "rows", 0)
         else:
@@ -416,13 +417,13 @@ class Pipeline:
     ) -> Outcome:
         applied = self.lake.applied()
         outcomes = standing(planned, tables, applied, left, self.lake.quarantined_counts())
+        findings += tuple(finding for table in tables.values() for finding in table.findings)
         warnings = list(dict.fromkeys(finding.text for finding in findings))
         warnings += [
             f"{life} is applied through {applied[life].progress.tso}, above the checkpoint {planned.checkpoint}: "
             "nothing was applied. Is this an older copy of the changefeed?"
             for life in planned.behind
         ]
-        warnings += [text for table in tables.values() for text in table.warnings]
         return Outcome(planned, outcomes, listing.problems, tuple(warnings), seconds, findings)
 
     def _journal(self, step: Step, planned: Plan, result: StepResult, run: str) -> None:

@@ -196,7 +196,7 @@ def test_a_dispatcher_that_begins_where_another_was_delivers_again_and_it_is_tol
     outcome = feed.run(20)
     assert feed.apply(20) == [1, 1, 2, 3]
     (told,) = alike(outcome)
-    assert "db.t has no key, and 1 row of one commit-ts" in told
+    assert "db.t: it has no key, and 1 row of one commit-ts" in told
 
 
 def test_two_equal_rows_and_nothing_else_are_one_and_it_is_told(feed: Feed) -> None:

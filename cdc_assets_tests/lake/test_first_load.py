@@ -228,4 +228,7 @@ def test_tasks_that_split_by_key_and_reduce_again_agree_with_one_that_has_all(
     reduced = [split_by_key(reduce_changes(task, CI, name), CI, buckets) for task in tasks]
     shared = [reduce_changes(pa.concat_tables(parts), CI, name) for parts in zip(*reduced, strict=True)]
     alone = reduce_changes(pa.concat_tables(tasks), CI, name)
-    assert sorted(map(repr, pa.concat_tables(shared).to_pylist())) == sorted(map(repr, alone.to_pylist()))
+    told = [
+        sorted(repr({**row, OP: row[OP] > 0}) for row in one.to_pylist()) for one in (pa.concat_tables(shared), alone)
+    ]
+    assert told[0] == told[1]

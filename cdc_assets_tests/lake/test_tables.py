@@ -21,7 +21,7 @@ from cdc_assets.lake.names import format_identity, format_name, location, moves,
 from cdc_assets.lake.staging import stage as staging
 from cdc_assets.lake.state import Label
 from cdc_assets.model.progress import Life, Phase, Progress
-from cdc_assets.model.reports import StepResult
+from cdc_assets.model.reports import AlikeKeys, StepResult
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,
@@ -533,6 +533,20 @@ def test_keys_match_by_their_collation(lake: Lake) -> None:
     orders.apply(200, [("I", 110, "a", "1"), ("I", 110, "b", "1")])
     orders.apply(300, [("U", 210, "A", "2"), ("D", 220, "B", "1")])
     assert orders.rows() == [("A", "2")]
+
+
+def test_keys_that_meet_a_living_one_of_other_letters_are_counted(lake: Lake) -> None:
+    text = Column("code", "VARCHAR", precision=9, collation="utf8mb4_general_ci")
+    orders = Source(lake, schema=TableSchema((NOTE, ID, text), ("id", "code")))
+    first = orders.window(200, [("I", 110, "x", n, code) for n in (1, 2, 3) for code in ("a", None)])
+    staged = lake.stage(*first)
+    assert (lake.commit(first[0], staged).alike.count, staged.report.alike.count) == (0, 0)
+    changed = [("D", 210, "x", 1, "a"), ("I", 210, "y", 1, "A"), ("I", 211, "y", 2, "a"), ("I", 212, "y", 4, "a")]
+    assert orders.apply(300, changed).alike == AlikeKeys()
+    met = orders.apply(400, [("I", 310, "z", 2, "A "), ("I", 311, "z", 3, "A"), ("I", 312, "z", 1, "A")])
+    assert met.alike == AlikeKeys(2, '2, "A "')
+    within = orders.window(500, [("I", 410, "z", 5, "a"), ("I", 411, "z", 5, "A")])
+    assert lake.stage(*within).report.alike == AlikeKeys(1, '5, "A"')
 
 
 def test_a_composite_key_with_a_nullable_column_matches_null(lake: Lake) -> None:

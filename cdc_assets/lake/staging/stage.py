@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from cdc_assets.decoding.dedupe import COUNT, FILE, hash_probe, reduce_changes
+from cdc_assets.decoding.dedupe import COUNT, FILE, hash_probe, reduce_counted
 from cdc_assets.decoding.dispatchers import writers
 from cdc_assets.decoding.window import Window, decode_window, merge_reports, read_window
 from cdc_assets.errors import LakeUnavailable
@@ -47,7 +47,7 @@ from cdc_assets.lake.staging.tasks import (
     storage,
     write_window,
 )
-from cdc_assets.model.reports import Staged
+from cdc_assets.model.reports import Report, Staged
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import spark_type
 
@@ -211,9 +211,8 @@ def _read_here(place: Place, reader: SplitReader, quarantine: bool) -> list[Part
     with ThreadPoolExecutor(len(cut), "cdc-assets-read") as pool:
         found = list(pool.map(lambda share: decode_window(step, reader, share, quarantine), cut))
     changes = pa.concat_tables([window.changes for window in found])
-    if changes.num_rows:
-        changes = reduce_changes(changes, step.schema, step.life.born_as, writers(step.files))
-    report = merge_reports([window.report for window in found], time.monotonic() - started)
+    changes, alike = reduce_counted(changes, step.schema, step.life.born_as, writers(step.files))
+    report = merge_reports([*(window.report for window in found), Report(alike=alike)], time.monotonic() - started)
     rejects = tuple(reject for window in found for reject in window.rejects)
     return [write_window(place, Window(changes, report, rejects), 0)]
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from cdc_assets.decoding.dedupe import COUNT, FILE, reduce_changes, split_by_key
+from cdc_assets.decoding.dedupe import COUNT, FILE, reduce_counted, split_by_key
 from cdc_assets.decoding.window import Window
 from cdc_assets.errors import CdcError, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP
@@ -131,8 +131,8 @@ def gather(place: Place, files: Sequence[str], number: int) -> Part:
         system, path = storage(place.io, file)
         with system.open_input_file(path) as source, pa.ipc.open_file(source) as reader:
             tables.append(reader.read_all())
-    changes = reduce_changes(pa.concat_tables(tables), place.step.schema, place.step.life.born_as)
-    return _written(place, changes, Report(), number, "")
+    changes, alike = reduce_counted(pa.concat_tables(tables), place.step.schema, place.step.life.born_as)
+    return _written(place, changes, Report(alike=alike), number, "")
 
 
 def _write_rejects(place: Place, window: Window, number: int) -> str:

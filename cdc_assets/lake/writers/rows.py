@@ -8,10 +8,10 @@ from pyspark.sql import functions as sql
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import COMMIT_TS, OP
-from cdc_assets.lake.commit import Target, merge_rows, net_rows, overwrite, publish
+from cdc_assets.lake.commit import Target, alike_keys, merge_rows, net_rows, overwrite, publish
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.staging.stage import Batch, name_of, read_batch
-from cdc_assets.model.reports import Staged
+from cdc_assets.model.reports import AlikeKeys, Staged
 from cdc_assets.model.steps import ApplyRows
 
 __all__ = ["STAGED", "take_in", "write_rows"]
@@ -20,11 +20,19 @@ STAGED = "cdc.stage"
 """Snapshot property: the stage whose data files a first load took in as they were."""
 
 
-def take_in(target: Target, label: Label, step: ApplyRows, staged: Staged, batch: Batch, io: Mapping[str, str]) -> None:
-    """Commit a staged window with its label. Raises TableMoved when the table is not what it was staged for."""
+def take_in(
+    target: Target, label: Label, step: ApplyRows, staged: Staged, batch: Batch, io: Mapping[str, str]
+) -> AlikeKeys:
+    """Commit a staged window with its label, and tell which of its keys met alike ones of the table.
+
+    Raises TableMoved when the table is not what it was staged for.
+    """
     if batch.schema_id is None:
+        alike = AlikeKeys()
+        if staged.rows and step.schema.key:
+            alike = alike_keys(target, read_batch(target.session.spark, io, step, batch), step.schema)
         publish(target, label, rows=(lambda: write_rows(target, step, batch, io)) if staged.rows else None)
-        return
+        return alike
     if not target.empty or target.schema_id != batch.schema_id:
         raise TableMoved(
             f"{step.life} was empty when its first rows were written, and is not what it was: another writer "
@@ -33,6 +41,7 @@ def take_in(target: Target, label: Label, step: ApplyRows, staged: Staged, batch
         )
     files = dict(zip(batch.parts, batch.sizes, strict=True))
     publish(target, label, files=files, mark={STAGED: name_of(staged.path)})
+    return AlikeKeys()
 
 
 def write_rows(target: Target, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> None:
