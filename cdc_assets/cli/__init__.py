@@ -223,7 +223,7 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
 @feed_options
 @lake_options(required=True)
 @click.option("--replay", is_flag=True, help="Read the records again, after a fix, and merge what fits now.")
-@click.option("--table", metavar="SCHEMA.TABLE", default="", help="One table; all of them unless told.")
+@click.option("--table", metavar="SCHEMA.TABLE", default="", help="One table (default: all).")
 @click.option("--all", "closed", is_flag=True, help="Show replayed records too.")
 @common_options
 def quarantine(as_json: bool, debug: bool, replay: bool, table: str, closed: bool, **given: Any) -> int:

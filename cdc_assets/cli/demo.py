@@ -41,7 +41,7 @@ changefeeds:
     tz: UTC
     sensor_running: true
     sensor_interval_seconds: 5
-    run_lingers_seconds: 0  # the next checkpoint comes when this one is loaded
+    run_keep_alive_seconds: 0  # the next checkpoint comes when this one is loaded
     owners: ["team:bank"]
 """
 

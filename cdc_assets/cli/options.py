@@ -55,7 +55,7 @@ def feed_options(command: F) -> F:
             help="TiCDC's sink URI with its parameters, e.g. s3://bucket/prefix?protocol=csv",
         ),
         click.option("--config", type=click.Path(dir_okay=False), help="TiCDC's changefeed configuration (TOML)."),
-        click.option("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz); UTC unless told."),
+        click.option("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz) (default: UTC)."),
         click.option(
             "--name", default="default", show_default=True, help="Name of the changefeed; the lake belongs to it."
         ),
@@ -80,9 +80,7 @@ def feed_options(command: F) -> F:
         click.option(
             "--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml, instead of the flags above."
         ),
-        click.option(
-            "--changefeed", metavar="NAME", help="One changefeed of the settings file; all of them unless told."
-        ),
+        click.option("--changefeed", metavar="NAME", help="One changefeed of the settings file (default: all)."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -94,9 +92,9 @@ def lake_options(required: bool) -> Callable[[F], F]:
     text = "Directory of the lake: Iceberg tables, catalog.db and ledger.db."
 
     def wrap(command: F) -> F:
-        return click.option(
-            "--warehouse", metavar="DIR", help=text + ("" if required else " Unless told, an empty one is assumed.")
-        )(command)
+        return click.option("--warehouse", metavar="DIR", help=text + ("" if required else " (default: an empty one)"))(
+            command
+        )
 
     return wrap
 

@@ -1,7 +1,8 @@
 """Many tables in one run: one Spark serves them all, and each partition that moved is logged as if by its own run.
 
-A run may linger: while the checkpoint goes on moving it takes the next window of all its tables, so that one warm Spark
-serves many. It ends when its time is over, when the checkpoint rests, and when another run waits in the queue.
+A run may be kept alive: while the checkpoint goes on moving it takes the next window of all its tables, so that one
+warm Spark serves many. It ends when its time is over, when the checkpoint rests, and when another run waits in the
+queue.
 """
 
 import time
@@ -40,11 +41,13 @@ class CatchUpConfig(dg.Config):
         description="Only these tables, and those that they exchange names or rows with, as `schema.table@version of "
         "birth`; none named means all.",
     )
-    leave: list[str] = Field(default_factory=list, description="Where all tables are taken: all but these.")
-    linger: bool = Field(
+    exclude: list[str] = Field(default_factory=list, description="Tables to skip, where all tables are taken.")
+    keep_alive: bool = Field(
         default=False,
-        description="Go on while the checkpoint moves, for the changefeed's setting `run_lingers_seconds`.",
+        description="Go on while the checkpoint moves, for the changefeed's setting `run_keep_alive_seconds`.",
     )
+    leave: list[str] = Field(default_factory=list, description="The former name of `exclude`.")
+    linger: bool = Field(default=False, description="The former name of `keep_alive`.")
     releases: dict[str, str] = Field(
         default_factory=dict,
         description="Held DDL to let go on: `schema.table@version` of the DDL -> skip, rebuild, apply, or "
@@ -100,7 +103,7 @@ def _passes(
     events: RunEvents,
     stopped: Iterable[Life],
 ) -> Iterator[Outcome]:
-    """Bring the tables to the checkpoint, and again while the run lingers; what has stopped is left to a later run."""
+    """Bring the tables to the checkpoint, again while the run is kept alive; a later run tries what has stopped."""
 
     def select(plan: Plan) -> list[Step]:
         name = source.changefeed.name  # schema files may have appeared after the sensor's tick
@@ -113,9 +116,9 @@ def _passes(
         events.begin()
         outcome = pipeline.apply(context.run_id, select)
         yield outcome
-        if not config.linger:
+        if not (config.keep_alive or config.linger):
             return
-        end = end or time.monotonic() + source.changefeed.run_lingers_seconds
+        end = end or time.monotonic() + source.changefeed.run_keep_alive_seconds
         if not _moves(context, source, pipeline, outcome.checkpoint, end):
             return
 
@@ -124,7 +127,7 @@ def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
     """Return the tables that a run takes, and those of them that it was asked for; raises BadSettings."""
     known = {str(life): life for life in plan.history.lives}
     if not config.tables:
-        taken = {life for text, life in known.items() if text not in config.leave}
+        taken = {life for text, life in known.items() if text not in {*config.exclude, *config.leave}}
         return taken, taken
     if unknown := [text for text in config.tables if text not in known]:
         raise BadSettings(

@@ -160,7 +160,7 @@ class _Underway:
                 if config.get("tables"):
                     found = replace(found, tables=found.tables | set(config["tables"]))
                 else:
-                    left = frozenset(config.get("leave", ()))
+                    left = frozenset((*config.get("exclude", ()), *config.get("leave", ())))
                     found = replace(found, left_out=left if found.left_out is None else found.left_out & left)
             elif key := run.tags.get("dagster/partition"):
                 try:
@@ -297,18 +297,18 @@ class _Tick:
         ended = [record.dagster_run for record in records if record.end_time and record.end_time > since]
         return _Underway.taken_by(ended, self.job_name).lives(plan)
 
-    def _request(self, plan: Plan, batch: Batch, number: int, leave: list[str]) -> dg.RunRequest:
+    def _request(self, plan: Plan, batch: Batch, number: int, exclude: list[str]) -> dg.RunRequest:
         name = self.source.changefeed.name
         lives = [str(life) for life in batch.lives]
-        config = {"tables": [] if batch.everything else lives, "leave": leave}
-        lingers = batch.everything or (len(batch.dues) == 1 and batch.attempt == 1)
+        config = {"tables": [] if batch.everything else lives, "exclude": exclude}
+        keep_alive = batch.everything or (len(batch.dues) == 1 and batch.attempt == 1)
         tags = {CHANGEFEED_TAG: self.source.group, TABLES_TAG: str(len(lives)), ATTEMPT_TAG: str(batch.attempt)}
         if len(lives) == 1 and not batch.everything:
             event = plan.history.lives[batch.lives[0]].events[-1]
             tags[TABLE_TAG] = format_table(event.file.table)
         return dg.RunRequest(
             run_key=f"{name}:{plan.checkpoint}:{self.now}:{number}",
-            run_config={"ops": {f"{self.job_name}_tables": {"config": {**config, "linger": lingers}}}},
+            run_config={"ops": {f"{self.job_name}_tables": {"config": {**config, "keep_alive": keep_alive}}}},
             tags=tags,
         )
 

@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 from pydantic import (
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -196,7 +197,8 @@ class ChangefeedSettings(_Model):
     How the sensor asks for runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
     (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
     run; what a run did not bring forward rests `retry_seconds`, doubled each time up to `retry_max_seconds`. A run goes
-    on for `run_lingers_seconds` while the checkpoint moves; one older than `stalled_after_seconds` is called stalled.
+    on for `run_keep_alive_seconds` while the checkpoint moves; a checkpoint older than `stalled_after_seconds` is
+    called stalled.
     """
 
     name: str = "default"
@@ -215,7 +217,9 @@ class ChangefeedSettings(_Model):
     runs_at_once: int = Field(default=2, ge=1)
     run_tables: int = Field(default=500, ge=1)
     run_bytes: int = Field(default=256 << 20, ge=1)
-    run_lingers_seconds: int = Field(default=60, ge=0)
+    run_keep_alive_seconds: int = Field(
+        default=60, ge=0, validation_alias=AliasChoices("run_keep_alive_seconds", "run_lingers_seconds")
+    )
     table_interval_seconds: int = Field(default=0, ge=0)
     retry_seconds: int = Field(default=60, ge=1)
     retry_max_seconds: int = Field(default=3600, ge=1)

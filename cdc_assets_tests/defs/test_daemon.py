@@ -84,9 +84,8 @@ class Site:
         self.home.mkdir()
         shutil.copy(instance, self.home / "dagster.yaml")
         self.file = directory / "changefeeds.yaml"
-        cadence = (
-            f"    sensor_running: {str(sensors).lower()}\n    sensor_interval_seconds: 1\n    run_lingers_seconds: 5\n"
-        )
+        cadence = f"    sensor_running: {str(sensors).lower()}\n    sensor_interval_seconds: 1\n"
+        cadence += "    run_keep_alive_seconds: 5\n"
         self.file.write_text(
             f"lake: {{warehouse: lake}}\nchangefeeds:\n  - name: {REDO}\n"
             f'    sink_uri: "file://{self.bucket}?{config.recorded_options["sink_uri_params"]}"\n'
@@ -291,7 +290,7 @@ def _a_rebuilt_table_is_the_same(site: Site) -> None:
 
 
 def _a_run_that_is_ended_leaves_whole_windows(site: Site) -> None:
-    config = {"ops": {"little_catch_up_tables": {"config": {"linger": True}}}}
+    config = {"ops": {"little_catch_up_tables": {"config": {"keep_alive": True}}}}
     site.little.rows("s.good", FIRST, [("I", FIRST + 20, 3, "three")])
     run = site.launch("little_catch_up", config)
     site.little.publish(FIRST + 30)

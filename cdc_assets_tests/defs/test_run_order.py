@@ -125,10 +125,10 @@ def test_a_partition_that_comes_in_between_the_steps_of_a_run_over_all_tables_ch
     assert place.values() == {3: "c"}
 
 
-def test_a_run_that_lingers_takes_later_windows_new_tables_and_their_partitions(
+def test_a_run_that_is_kept_alive_takes_later_windows_new_tables_and_their_partitions(
     tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
 ) -> None:
-    place = Place(tmp_path, instance, run_lingers_seconds=12, sensor_interval_seconds=1)
+    place = Place(tmp_path, instance, run_keep_alive_seconds=12, sensor_interval_seconds=1)
     place.feed.create("s.t")
     place.feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a")])
     place.feed.publish(FIRST + 10)
@@ -147,7 +147,7 @@ def test_a_run_that_lingers_takes_later_windows_new_tables_and_their_partitions(
     # The first window's events are in the instance while the run goes on.
     watch = threading.Thread(target=lambda: _until_materialized(instance, place.key(FIRST), first))
     watch.start()
-    run = place.catch_up(linger=True)
+    run = place.catch_up(keep_alive=True)
     appear.join()
     watch.join()
     assert run.success
@@ -165,16 +165,16 @@ def _until_materialized(instance: dg.DagsterInstance, key: str, seen: threading.
         threading.Event().wait(0.1)
 
 
-def test_a_run_does_not_linger_while_others_wait(
+def test_a_run_is_not_kept_alive_while_others_wait(
     tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession
 ) -> None:
-    place = Place(tmp_path, instance, run_lingers_seconds=3600)
+    place = Place(tmp_path, instance, run_keep_alive_seconds=3600)
     place.three_versions()
     location = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="cdc_assets.definitions"))
     origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), "another")
     waits = dg.DagsterRunStatus.QUEUED
     create_run_for_test(instance, job_name="another", status=waits, remote_job_origin=origin)
-    assert place.catch_up(linger=True).success
+    assert place.catch_up(keep_alive=True).success
     assert place.values() == {3: "c"}
 
 

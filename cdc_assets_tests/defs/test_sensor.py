@@ -67,7 +67,7 @@ class Watched:
         return [{**_config(request), "attempt": request.tags["cdc/attempt"]} for request in requests]
 
     def begin(self, config: dict[str, Any], status: dg.DagsterRunStatus = dg.DagsterRunStatus.STARTED) -> str:
-        given = {key: config[key] for key in ("tables", "leave") if key in config}
+        given = {key: config[key] for key in ("tables", "exclude") if key in config}
         run = create_run_for_test(
             self.instance,
             job_name=JOB,
@@ -107,9 +107,9 @@ def test_without_a_checkpoint_the_sensor_says_what_it_waits_for(watched: Watched
     assert "metadata" in why(watched.tick())
 
 
-def test_a_few_tables_share_one_run_that_takes_all_and_lingers(watched: Watched) -> None:
+def test_a_few_tables_share_one_run_that_takes_all_and_is_kept_alive(watched: Watched) -> None:
     watched.tables(3)
-    assert watched.asked() == [{"tables": [], "leave": [], "linger": True, "attempt": "1"}]
+    assert watched.asked() == [{"tables": [], "exclude": [], "keep_alive": True, "attempt": "1"}]
 
 
 def test_a_table_with_much_to_read_has_a_run_of_its_own(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -119,8 +119,8 @@ def test_a_table_with_much_to_read_has_a_run_of_its_own(tmp_path: Path, instance
     watched.feed.rows("s.large", FIRST, [("I", FIRST + 1, key, "x" * 30) for key in range(200)])
     large = f"s.large@{FIRST}"
     rest, own = sorted(watched.asked(), key=lambda config: len(config["tables"]))
-    assert (rest["tables"], rest["leave"]) == ([], [large])
-    assert (own["tables"], own["leave"]) == ([large], [])
+    assert (rest["tables"], rest["exclude"]) == ([], [large])
+    assert (own["tables"], own["exclude"]) == ([large], [])
 
 
 @pytest.mark.parametrize("name", ["t@1", "größe", "a b"])
@@ -165,7 +165,7 @@ def test_a_run_of_a_partition_keeps_its_table_busy(watched: Watched) -> None:
     tags = {"cdc/changefeed": "little", "dagster/partition": f"s.t0@{FIRST:020d}"}
     create_run_for_test(watched.instance, job_name="__ASSET_JOB", status=dg.DagsterRunStatus.STARTED, tags=tags)
     (config,) = watched.asked()
-    assert config["leave"] == [f"s.t0@{FIRST}"]
+    assert config["exclude"] == [f"s.t0@{FIRST}"]
 
 
 def test_a_table_is_left_alone_for_its_interval_after_a_run(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -212,7 +212,7 @@ def test_a_resting_table_does_not_block_a_new_one(watched: Watched) -> None:
     watched.feed.create("s.new", FIRST + 15)
     watched.feed.publish(FIRST + 20)
     (config,) = watched.asked(10)
-    assert (config["tables"], config["leave"], config["attempt"]) == ([], [f"s.t0@{FIRST}"], "1")
+    assert (config["tables"], config["exclude"], config["attempt"]) == ([], [f"s.t0@{FIRST}"], "1")
 
 
 def test_run_keys_differ_for_every_attempt(watched: Watched) -> None:
@@ -242,7 +242,7 @@ def test_a_hold_is_asked_for_once_so_that_somebody_is_told(tmp_path: Path, insta
 def failed(watched: Watched, config: dict[str, Any], reason: str) -> None:
     """Let a run that the sensor asked for end as one does whose tables stop."""
 
-    @dg.op(name=f"{JOB}_tables", config_schema={"tables": [str], "leave": [str]})
+    @dg.op(name=f"{JOB}_tables", config_schema={"tables": [str], "exclude": [str]})
     def stops() -> None:
         raise dg.Failure(reason, allow_retries=False)
 
@@ -250,7 +250,7 @@ def failed(watched: Watched, config: dict[str, Any], reason: str) -> None:
     def job() -> None:
         stops()
 
-    given = {key: config[key] for key in ("tables", "leave")}
+    given = {key: config[key] for key in ("tables", "exclude")}
     run_config = {"ops": {f"{JOB}_tables": {"config": given}}}
     job.execute_in_process(run_config=run_config, instance=watched.instance, raise_on_error=False)
 

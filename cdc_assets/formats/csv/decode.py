@@ -389,7 +389,7 @@ def _least_commit_ts(raw: bytes, file: _File) -> int | None:
         return known
     found, at = leading(raw, file.how, 3)
     rest = raw[at:]
-    return _tso(rest.ljust(18, b"0")) if len(found) == 3 else None
+    return _tso(rest.ljust(18, b"0")) if len(found) == 3 and rest else None
 
 
 def _commit_ts(raw: bytes, file: _File) -> int | None:
