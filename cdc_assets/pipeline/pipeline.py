@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cdc_assets.decoding.window import look_beside, merge_reports, rejected
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, InputError, LakeUnavailable, Retryable, TableMoved
-from cdc_assets.formats import SplitReader
+from cdc_assets.formats import SplitReader, Wire
 from cdc_assets.history.events import Event
 from cdc_assets.history.releases import Release, Releases
 from cdc_assets.ledger import Ledger, TableState
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from cdc_assets.decoding.replay import Found, Replay
     from cdc_assets.model.quarantine import QuarantinedRow
 
-__all__ = ["Lake", "Pipeline", "check_settings", "gone_file", "related", "telling"]
+__all__ = ["Lake", "Pipeline", "gone_file", "refuse_unordered", "related", "telling"]
 
 REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it gives that table up."""
@@ -113,10 +113,12 @@ def gone_file(error: CdcError | None) -> str:
     return str(error.where["file"]) if error is not None and error.where.get("gone") else ""
 
 
-def check_settings(settings: ChangefeedSettings) -> None:
-    """Refuse what cannot keep the promises unless the user said that he knows; raises BadSettings."""
-    wire = settings.source_options.wire
-    if wire.has_commit_ts or settings.accept_unordered:
+def refuse_unordered(wire: Wire, *, accepted: bool) -> None:
+    """Refuse rows without commit-ts, with which the promises cannot be kept, unless the user accepts that.
+
+    Raises BadSettings.
+    """
+    if wire.has_commit_ts or accepted:
         return
     raise BadSettings(
         "the rows of this changefeed carry no commit-ts: their order is that of the files, and rows that come "
@@ -164,6 +166,7 @@ class Pipeline:
     ) -> None:
         self.fuse = fuse
         self.settings = settings
+        self._wire = settings.source_options.wire
         self.source = source
         self._known: KnownFiles = {}
         self.lake = lake
@@ -187,8 +190,8 @@ class Pipeline:
 
         With `warm` the lake may begin to start what steps need while it is planned, where a file is new.
         """
-        check_settings(self.settings)
-        wire, name = self.settings.source_options.wire, self.settings.name
+        refuse_unordered(self._wire, accepted=self.settings.accept_unordered)
+        wire, name = self._wire, self.settings.name
         if listing is None:
             self._known = self._known or self.ledger.schema_files(name)
             listing = self.source.listing(self._known)

@@ -48,6 +48,8 @@ class Changefeed:
     def __init__(self, options: SinkOptions, storage: Mapping[str, Any]) -> None:
         protocol, prefix = options.location
         self.options = options
+        self._wire = options.wire
+        self._extension = extension(self._wire)
         self.opener = Opener(protocol, prefix.rstrip("/"), options.uri.rstrip("/"), storage)
         self._recalled: dict[tuple[str, int, str], bytes] = {}
         self._fresh: dict[tuple[str, int, str], bytes] = {}
@@ -56,7 +58,7 @@ class Changefeed:
     @property
     def reader(self) -> UniformReader:
         """Reads data files as the options say."""
-        return UniformReader(self.options.wire, self.opener.read)
+        return UniformReader(self._wire, self.opener.read)
 
     def fence(self) -> Tso:
         """Return the checkpoint-ts of `metadata`, through which every change is in the files.
@@ -96,7 +98,7 @@ class Changefeed:
         checkpoint = self.fence()
         self._recalled = {**(known or {}), **self._recalled, **self._fresh}
         self._fresh = {}
-        sorted_out = _SortedOut(self._entries(), extension(self.options.wire))
+        sorted_out = _SortedOut(self._entries(), self._extension)
         problems: dict[str, str] = {}
         schema_files, warnings = self._schema_files(sorted_out.schema_entries, problems)
         schema_files = _once(schema_files)
