@@ -212,7 +212,7 @@ class Mutant:
         history = read_history(files)
         keyless = {life for life, table in history.lives.items() if any(not event.after.key for event in table.events)}
         names = {name for life in keyless for name, _, _ in history.lives[life].names}
-        return {where for where, (table, schema) in history.decoding.items() if not schema.key or table in names}
+        return {at for at, told in history.decoding.items() for name, own in told if not own.key or name in names}
 
     def _is_applied(self, path: str) -> bool:
         rows = self.read(path)

@@ -234,7 +234,8 @@ def _names(columns: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SchemaNote:
-    """A schema file to be written. `earlier` is the text of the old architecture where it is another one."""
+    """A schema file to be written. `earlier` is the text of the old architecture where it is another one, `table_id`
+    the table's logical id."""
 
     table: TableId
     columns: tuple[Col, ...]
@@ -242,6 +243,7 @@ class SchemaNote:
     query: str
     type: int
     earlier: str = ""
+    table_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +403,7 @@ class Source:
 
     def changed(self, table: Table, sql: str, kind: int) -> None:
         """Log a DDL of one table as it is now."""
-        self.ddl(sql, SchemaNote(table.name, table.columns, table.primary, sql, kind))
+        self.ddl(sql, SchemaNote(table.name, table.columns, table.primary, sql, kind, table_id=table.id))
 
     def alter(self, table: Table, clause: str, kind: int, after: Table) -> None:
         """ALTER TABLE: `after` is the table as the clause leaves it; refuses what its own rows contradict."""
@@ -423,7 +425,7 @@ class Source:
         self.tables = tables
         for name, table in tables.items():
             table.name = name
-        made = [SchemaNote(new, t.columns, t.primary, text, 14, earlier) for new, t, text, earlier in notes]
+        made = [SchemaNote(new, t.columns, t.primary, text, 14, earlier, t.id) for new, t, text, earlier in notes]
         self.ddl(", ".join(note.query for note in made), *made)
 
     def exchange(self, table: Table, place: int, other: Table) -> None:
@@ -437,14 +439,14 @@ class Source:
         table.rows = {**kept, **{_fresh(table, h, row): row for h, row in other.rows.items()}}
         other.rows = {_fresh(other, h, row): row for h, row in mine.items()}
         parts = (*table.parts.parts[:place], (name, other.id, told), *table.parts.parts[place + 1 :])
-        table.parts, other.id = replace(table.parts, parts=parts), physical
+        before, table.parts, other.id = other.id, replace(table.parts, parts=parts), physical
         full = f"{quoted(table.name.schema)}.{quoted(table.name.table)}"
         with_table = f"{quoted(other.name.schema)}.{quoted(other.name.table)}"
         sql = f"ALTER TABLE {full} EXCHANGE PARTITION {quoted(name)} WITH TABLE {with_table}"
         self.ddl(
             sql,
-            SchemaNote(table.name, table.columns, table.primary, sql, 42),
-            SchemaNote(other.name, other.columns, other.primary, "", 0),
+            SchemaNote(table.name, table.columns, table.primary, sql, 42, table_id=table.id),
+            SchemaNote(other.name, other.columns, other.primary, "", 0, table_id=before),
         )
 
 

@@ -160,7 +160,7 @@ class Topic:
     def schema_of(self, table: TableId) -> TableSchema:
         """Return the newest schema of a table."""
         history = read_history(self.listing.schema_files, self.listing.checkpoint)
-        found = [(at, schema) for (_, at), (name, schema) in history.decoding.items() if name == table]
+        found = [(at, schema) for (_, at), told in history.decoding.items() for name, schema in told if name == table]
         return max(found, key=lambda one: one[0])[1]
 
     def decode(self, wire: Wire, data: bytes, path: str, table: TableId, schema: TableSchema) -> Decoded:

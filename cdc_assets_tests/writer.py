@@ -45,6 +45,8 @@ class Style:
     dates: bool = False
     ids: bool = False
     dispatchers: int = 0
+    table_ids: bool = False
+    """Directories are named by the physical table id; databases have no files then."""
 
     @property
     def parameters(self) -> str:
@@ -52,6 +54,7 @@ class Style:
         protocol = "canal-json" if self.rendering == "canal-json" else "csv"
         dates = "day" if self.dates else "none"
         extension = "&enable-tidb-extension=true" if protocol == "canal-json" else ""
+        extension += "&use-table-id-as-path=true" if self.table_ids else ""
         return f"protocol={protocol}&date-separator={dates}&output-column-id={str(self.ids).lower()}{extension}"
 
     @property
@@ -209,11 +212,10 @@ def _pair(event: _Record) -> list[_Record]:
 
 @dataclass
 class _Root:
-    """What the sink knows of a table's directory: the version of its last DDL, and the schema files by checksum."""
+    """What the sink knows of a table: the version of its last DDL, and whether that leaves columns and rows alone."""
 
     version: Tso = 0
     neutral: bool = False
-    files: dict[int, set[Tso]] = field(default_factory=dict)
 
 
 @dataclass
@@ -225,6 +227,8 @@ class Writer:
     files: dict[str, bytes] = field(default_factory=dict)
     start: Tso = 0
     roots: dict[TableId, _Root] = field(default_factory=dict)
+    stored: dict[tuple[str, int], set[Tso]] = field(default_factory=dict)
+    """The versions of schema files by directory and checksum."""
     buffers: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     numbers: dict[tuple[str, str], int] = field(default_factory=dict)
     day: int = 0
@@ -245,10 +249,8 @@ class Writer:
         by_table: dict[tuple[TableId, int], list[RowChange]] = {}
         for change in event.changes:
             by_table.setdefault((change.table, change.left or change.entered), []).append(change)
-        for (table, _), changes in by_table.items():
-            version = self._version(table, changes[0])
-            if version is not None:
-                self._rows(event.ts, version, changes)
+        for changes in by_table.values():
+            self._rows(event.ts, changes)
 
     def _hide(self, ts: Tso, note: SchemaNote) -> None:
         root = self.roots.setdefault(note.table, _Root())
@@ -258,9 +260,8 @@ class Writer:
         """Somebody removes the schema files of a DDL; what needs one again writes it anew, without the DDL."""
         for path in [path for path in self.files if f"/meta/schema_{ts}_" in path]:
             del self.files[path]
-        for root in self.roots.values():
-            for versions in root.files.values():
-                versions.discard(ts)
+        for versions in self.stored.values():
+            versions.discard(ts)
 
     def restart(self, start: Tso) -> None:
         """Stop and start again from `start`: what comes after it is delivered again, into later files."""
@@ -287,7 +288,9 @@ class Writer:
     def _schema_file(self, ts: Tso, note: SchemaNote) -> None:
         columns = [_column(col, col.name in note.primary, self.style) for col in note.columns]
         checksum = schema_checksum(note.table, columns)
-        path = "/".join(part for part in (note.table.schema, note.table.table) if part)
+        if self.style.table_ids and not note.table.table:
+            return
+        path = self._path(note.table, note.table_id)
         told: dict[str, Any] = {
             "Table": note.table.table,
             "Schema": note.table.schema,
@@ -302,33 +305,42 @@ class Writer:
         root = self.roots.setdefault(note.table, _Root())
         root.neutral = note.type in INDEX_DDL
         root.version = ts
-        root.files.setdefault(checksum, set()).add(ts)
+        self.stored.setdefault((path, checksum), set()).add(ts)
 
-    def _version(self, table: TableId, change: RowChange) -> Tso | None:
+    def _path(self, table: TableId, physical: int) -> str:
+        return str(physical) if self.style.table_ids else "/".join(part for part in (table.schema, table.table) if part)
+
+    def _version(self, change: RowChange, physical: int) -> Tso | None:
         """The directory of a row: exact version, else the highest of the same columns, else a new schema file.
 
         The new architecture discards a batch when the highest is newer than the batch's own version.
         """
-        root = self.roots.setdefault(table, _Root())
+        root, path = self.roots.setdefault(change.table, _Root()), self._path(change.table, physical)
         wanted = max(root.version, self.start)
         columns = [_column(col, col.name in change.primary, self.style) for col in change.columns]
-        same = root.files.setdefault(schema_checksum(table, columns), set())
+        same = self.stored.setdefault((path, schema_checksum(change.table, columns)), set())
         if wanted in same:
             older = [version for version in same if version < wanted]
             # An index DDL leaves the columns as they are; rows after it may go on where they were.
             return max(older) if root.neutral and older and self.picks(2) else wanted
         if same:
             return None if self.style.new and max(same) > wanted else max(same)
-        self._schema_file(wanted, SchemaNote(table, change.columns, change.primary, "", 0))
+        self._schema_file(wanted, SchemaNote(change.table, change.columns, change.primary, "", 0, table_id=physical))
         return wanted
 
-    def _rows(self, ts: Tso, version: Tso, changes: Sequence[RowChange]) -> None:
+    def _rows(self, ts: Tso, changes: Sequence[RowChange]) -> None:
+        versions: dict[str, Tso | None] = {}
         for record in _records(changes, self.style):
             change = record.change
-            directory = f"{change.table.schema}/{change.table.table}/{version}"
+            path = self._path(change.table, record.physical)
+            if path not in versions:
+                versions[path] = self._version(change, record.physical)
+            if versions[path] is None:
+                continue
+            directory = f"{path}/{versions[path]}"
             row = record.before if record.op == "D" else record.after
             assert row is not None
-            if change.partitioned:
+            if change.partitioned and not self.style.table_ids:
                 directory += f"/{record.physical}"
             line = _canal(record, ts) if self.style.rendering == "canal-json" else _csv(record, ts, self.style)
             self.buffers.setdefault((directory, self._dispatcher(change, row)), []).append(line)

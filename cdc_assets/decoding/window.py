@@ -24,7 +24,7 @@ from cdc_assets.decoding.dispatchers import writers
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.validate import check
 from cdc_assets.errors import CdcError, MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, SplitReader, Wire, decode, raw_records
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, SplitReader, Wire, decode_among, raw_records
 from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import SetDefault
@@ -227,11 +227,15 @@ def rejected(step: ApplyRows, report: Report) -> MalformedData:
 
 @dataclass(slots=True)
 class _Read:
-    """A file that was read and decoded, or what is wrong with all of it. `sound` files need no check of their own."""
+    """A file that was read and decoded, or what is wrong with all of it. `sound` files need no check of their own.
+
+    The rows of a `foreign` file are those of another table of its directory.
+    """
 
     position: int
     data: bytes
     decoded: Decoded | MalformedData
+    foreign: bool = False
     sound: bool = False
 
 
@@ -240,15 +244,15 @@ def _read_files(step: ApplyRows, positions: Iterable[int], reader: SplitReader, 
     batch: list[_Read] = []
     for position in positions:
         file = step.files[position]
-        table, schema = step.schemas[file.root, file.version]
+        own, siblings = step.schemas[file.root, file.version], step.siblings.get((file.root, file.version), ())
         data = reader.read(file.path)
         decoded: Decoded | MalformedData
         try:
             with _concerning(file):
-                decoded = decode(reader.wire(file.path), data, file.path, table, schema)
+                table, decoded = decode_among(reader.wire(file.path), data, file.path, (own, *siblings))
         except MalformedData as error:
-            decoded = error
-        batch.append(_Read(position, data, decoded))
+            table, decoded = own[0], error
+        batch.append(_Read(position, data, decoded, foreign=table != own[0]))
         if len(batch) == _BATCH_FILES or sum(len(one.data) for one in batch) >= _BATCH_BYTES:
             yield from _screened(batch, step, leaving_too)
             batch = []
@@ -275,7 +279,7 @@ def _screened(batch: list[_Read], step: ApplyRows, leaving_too: bool) -> list[_R
     alike: dict[tuple[str, Tso], list[_Read]] = {}
     for one in batch:
         # What decoding noted of one file would loosen the check of the others.
-        if isinstance(one.decoded, Decoded) and not one.decoded.notes:
+        if isinstance(one.decoded, Decoded) and not one.decoded.notes and not one.foreign:
             file = step.files[one.position]
             alike.setdefault((file.root, file.version), []).append(one)
     for where, files in alike.items():
@@ -300,6 +304,8 @@ def _sorted_out(
     file = step.files[position]
     table, schema = step.schemas[file.root, file.version]
     intervals = _intervals(step, table)
+    if found.foreign and isinstance(decoded, Decoded):
+        return _empty(step), Report(files=(_stats(file, decoded, len(data)),)), None, ()
     try:
         if isinstance(decoded, MalformedData):
             raise decoded
@@ -412,7 +418,9 @@ def _evolved(changes: pa.Table, step: ApplyRows, position: int) -> pa.Table:
             parts.append(_carried(_between(changes, since, evolution.at - 1), before, step, number, position))
             since = evolution.at - 1
         before = evolution.after
-    parts.append(_mapped(_between(changes, since, step.hi), step.schema, position))
+    rest = _between(changes, since, step.hi)
+    if rest.num_rows:  # else the file's columns may be of types that none of the window's become
+        parts.append(_mapped(rest, step.schema, position))
     return pa.concat_tables(parts)
 
 

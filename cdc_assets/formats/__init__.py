@@ -11,12 +11,12 @@ Every decoder returns the same shape, so that nothing after it knows the format.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from cdc_assets.errors import BadSettings
+from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
 
@@ -35,6 +35,7 @@ __all__ = [
     "UniformReader",
     "Wire",
     "decode",
+    "decode_among",
     "extension",
     "file_expansion",
     "raw_records",
@@ -165,6 +166,23 @@ def decode(wire: Wire, data: bytes, path: str, table: TableId, schema: TableSche
     """
     decoded: Decoded = _plug(wire).decode(data, path, table, schema, wire)
     return decoded
+
+
+def decode_among(
+    wire: Wire, data: bytes, path: str, tables: Sequence[tuple[TableId, TableSchema]]
+) -> tuple[TableId, Decoded]:
+    """Return whose rows a split has among tables, and its changes.
+
+    Raises MalformedData of the first table where the split is none's, or has rows of several.
+    """
+    first: MalformedData | None = None
+    for table, schema in tables:
+        try:
+            return table, decode(wire, data, path, table, schema)
+        except MalformedData as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def raw_records(wire: Wire, data: bytes, lines: Collection[int] | None) -> dict[int, bytes]:

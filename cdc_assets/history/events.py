@@ -200,8 +200,12 @@ class TableHistory:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Every life, how to decode each (root, version), and schema files that are no table's (views, databases)."""
+    """Every life, how to decode each (root, version), and schema files that are no table's (views, databases).
+
+    A directory has the rows of one table, and `decoding` its name and columns. Where table ids are the path, an
+    EXCHANGE PARTITION leaves schema files of two tables there: then it tells both, and the rows whose they are.
+    """
 
     lives: Mapping[Life, TableHistory]
-    decoding: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]]
+    decoding: Mapping[tuple[str, Tso], tuple[tuple[TableId, TableSchema], ...]]
     other_files: tuple[SchemaFile, ...] = ()

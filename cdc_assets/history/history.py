@@ -50,7 +50,8 @@ def read_history(
     if not new_collations:
         files = [replace(f, columns=tuple(replace(c, bytewise=True) for c in f.columns)) for f in files]
     player = _Player(keys or {}, Rules(policies or {}, releases or {}, timezone))
-    ordered = sorted(files, key=lambda f: (f.version, f.root, f.checksum or 0))
+    # The file of a DDL comes before those that its first rows write: with table ids as path they are of other roots.
+    ordered = sorted(files, key=lambda f: (f.version, not f.query, f.root, f.checksum or 0))
     due = [file for file in ordered if file.version <= until]
     for version, group in groupby(due, key=lambda f: f.version):
         player.play(version, list(group))
@@ -67,11 +68,12 @@ class _Player:
         self.lives = Lives(keys, rules)
         self.rules = rules
         self.views: ByName[Tso] = ByName()
-        self.decoding: dict[tuple[str, Tso], tuple[TableId, TableSchema]] = {}
+        self.decoding: dict[tuple[str, Tso], ByName[TableSchema]] = {}
         self.other_files: list[SchemaFile] = []
 
     def history(self) -> History:
-        return History(self.lives.tables, self.decoding, tuple(self.other_files))
+        decoding = {where: tuple(tables.items()) for where, tables in self.decoding.items()}
+        return History(self.lives.tables, decoding, tuple(self.other_files))
 
     def play(self, version: Tso, files: list[SchemaFile]) -> None:
         """Carry out all schema files of one version: exchanges, drops, renames at once, then the rest."""
@@ -177,24 +179,37 @@ class _Player:
         """Rows of a directory are read with its own file's columns, and the facts of the table that had them."""
         if not file.table.table or isinstance(statement, ddl.View):
             return
-        known = self.decoding.get((file.root, file.version))
-        table = self.lives.holder(file.table)
+        tables = self.decoding.setdefault((file.root, file.version), ByName())
+        table, known = self.lives.holder(file.table), tables.get(file.table)
         schema = with_facts(file, table.schema if table is not None else None)
-        better = known is None or (
-            known[0] not in self.lives.holders
-            if known[0].folded != file.table.folded
-            else known[1].decodes_like(schema) and _known_members(schema) >= _known_members(known[1])
-        )
+        if known is None:
+            for name in [name for name in tables if name not in self.lives.holders]:
+                del tables[name]  # a hop of a rename, whose name nobody has afterwards
+            better = not tables or table is not None
+        else:
+            better = known.decodes_like(schema) and _known_members(schema) >= _known_members(known)
         if better:
-            self.decoding[file.root, file.version] = (file.table, schema)
+            tables[file.table] = schema
 
-    def read_ahead(self, past: Sequence[SchemaFile], future: Iterable[SchemaFile]) -> None:
-        """A directory of a later version takes older rows too, where its columns have the checksum of an older one."""
-        same = {(f.root, f.checksum): self.decoding.get((f.root, f.version)) for f in past if f.checksum}
+    def read_ahead(self, past: Sequence[SchemaFile], future: Sequence[SchemaFile]) -> None:
+        """A directory of a later version takes older rows too, where its columns have the checksum of an older one.
+
+        The other table of such a directory, which comes to it by a later exchange, is told as well.
+        """
+        same = {
+            (f.root, f.checksum): known
+            for f in past
+            if f.checksum and (known := self.decoding.get((f.root, f.version), ByName()).get(f.table)) is not None
+        }
         for file in future:
             known = same.get((file.root, file.checksum or 0))
             if known is not None:
-                self.decoding[file.root, file.version] = known
+                self.decoding.setdefault((file.root, file.version), ByName())[file.table] = known
+        for file in future:
+            tables = self.decoding.get((file.root, file.version))
+            if tables is not None and file.table not in tables:
+                table = self.lives.holder(file.table)
+                tables[file.table] = with_facts(file, table.schema if table is not None else None)
 
 
 def _known_members(schema: TableSchema) -> int:

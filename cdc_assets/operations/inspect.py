@@ -52,9 +52,8 @@ def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Fi
     )
     files: dict[TableId, list[DataFile]] = {}
     for file in listing.data_files:
-        known = history.decoding.get((file.root, file.version))
-        if known is not None:
-            files.setdefault(known[0], []).append(file)
+        for table, _ in history.decoding.get((file.root, file.version), ()):
+            files.setdefault(table, []).append(file)
     sample = take_sample(source, files.values())
     accepted = settings.accept_unordered
     told, options = settings.new_collations is not None, settings.source_options

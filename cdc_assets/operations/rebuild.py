@@ -158,7 +158,9 @@ def missing_files(
     wanted = {str(life) for life in lives}
     names = {name for life in lives for name, _, _ in planned.history.lives[life].names}
     folded = {name.folded for name in names}
-    roots = {root for (root, _), (name, _) in planned.history.decoding.items() if name.folded in folded}
+    roots = {
+        root for (root, _), told in planned.history.decoding.items() if any(name.folded in folded for name, _ in told)
+    }
     roots |= {f"{name.schema}/{name.table}" for name in names}
     first: dict[tuple[str, str], int] = {}
     for file in listing.data_files:

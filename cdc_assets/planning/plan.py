@@ -140,7 +140,9 @@ def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Lif
     """The lives that hold a name whose file cannot be read; a database-level file concerns all of its tables."""
     stops: dict[Life, HoldTable] = {}
     for root, version, why in broken:
-        names = {table.folded for (known, _), (table, _) in history.decoding.items() if known == root}
+        names = {
+            table.folded for (known, _), tables in history.decoding.items() for table, _ in tables if known == root
+        }
         schema, _, table = root.partition("/")
         own = TableId(schema, table).folded
         for life, held in history.lives.items():
@@ -161,9 +163,8 @@ def _by_name(listing: Listing, history: History) -> dict[TableId, list[DataFile]
         listing.data_files, key=lambda f: (f.version, f.partition, f.date, f.dispatcher, len(f.path), f.number, f.path)
     )
     for file in ordered:
-        known = history.decoding.get((file.root, file.version))
-        if known is not None:
-            files.setdefault(known[0].folded, []).append(file)
+        for table, _ in history.decoding.get((file.root, file.version), ()):
+            files.setdefault(table.folded, []).append(file)
     return files
 
 
@@ -288,14 +289,17 @@ class _Chain:
         taken: list[DataFile] = []
         beside: list[DataFile] = []
         decoding: dict[tuple[str, Tso], tuple[TableId, TableSchema]] = {}
+        siblings: dict[tuple[str, Tso], tuple[tuple[TableId, TableSchema], ...]] = {}
         for name in dict.fromkeys(n.folded for n, _, _ in names):
-            chosen, others = self._chosen(self.files.get(name, ()), current, lo, hi)
+            chosen, others = self._chosen(name, current, lo, hi)
             taken += chosen
             beside += others
             for where in {(file.root, file.version): None for file in (*chosen, *others)}:
-                carried, own = self.history.decoding[where]
+                carried, own = self._own(name, where)
                 then = next((e.after for e in reversed(current) if own.decodes_like(e.after)), current[-1].after)
                 decoding[where] = (carried, _as_written(own, then))
+                if len(tables := self.history.decoding[where]) > 1:
+                    siblings[where] = tuple(told for told in tables if told[0].folded != name)
         if not taken and not beside:
             return []
         return [
@@ -312,8 +316,13 @@ class _Chain:
                 _evolutions(current, ahead, lo),
                 tuple(beside),
                 self._unexplained(decoding) if self.commit_ts else {},
+                siblings,
             )
         ]
+
+    def _own(self, name: TableId, where: tuple[str, Tso]) -> tuple[TableId, TableSchema]:
+        """The name as the rows of a directory carry it, and its columns there."""
+        return next(told for told in self.history.decoding[where] if told[0].folded == name)
 
     def _unexplained(
         self, where: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]]
@@ -325,9 +334,10 @@ class _Chain:
         return {place: periods for place, periods in found.items() if periods}
 
     def _chosen(
-        self, files: Sequence[DataFile], current: Sequence[Event], lo: Tso, hi: Tso
+        self, name: TableId, current: Sequence[Event], lo: Tso, hi: Tso
     ) -> tuple[list[DataFile], list[DataFile]]:
         """The files whose rows are read in the columns of the window, and others in which rows of it might be."""
+        files = self.files.get(name, ())
         if not self.commit_ts:
             known = self.applied.positions if self.applied else {}
             return [
@@ -336,7 +346,7 @@ class _Chain:
         alike = {
             where
             for where in {(file.root, file.version) for file in files}
-            if any(self.history.decoding[where][1].decodes_like(event.after) for event in current)
+            if any(self._own(name, where)[1].decodes_like(event.after) for event in current)
         }
         readable = [file for file in files if (file.root, file.version) in alike]
         needed = [file.may_hold(self.stats.get(file.path), lo, hi) for file in readable]

@@ -17,7 +17,7 @@ from importlib import import_module
 from zoneinfo import ZoneInfo
 
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
-from cdc_assets.formats import Decoded, Wire, decode
+from cdc_assets.formats import Decoded, Wire, decode_among
 from cdc_assets.history.events import History, TableHistory
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
@@ -268,12 +268,12 @@ def _decoded(
     """Read the heads as the options say; what contradicts them is told before it holds a table."""
     heads, undecodable = [], []
     for file in listing.data_files:
-        known = history.decoding.get((file.root, file.version))
-        if file.path in sample and known is not None:
+        tables = history.decoding.get((file.root, file.version))
+        if file.path in sample and tables:
             try:
-                heads.append((file, decode(wire, sample[file.path], file.path, *known)))
+                heads.append((file, decode_among(wire, sample[file.path], file.path, tables)[1]))
             except MalformedData as error:
-                undecodable.append(Finding("decoding", Severity.HOLD, str(known[0]), error.message))
+                undecodable.append(Finding("decoding", Severity.HOLD, str(tables[0][0]), error.message))
     return heads, undecodable
 
 

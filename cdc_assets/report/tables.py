@@ -111,8 +111,11 @@ def _table(table: TableHistory, listing: Listing, history: History) -> TableText
     files = [
         file
         for file in listing.data_files
-        if (known := history.decoding.get((file.root, file.version))) is not None
-        and any(known[0].folded == n.folded and since <= file.version < until for n, since, until in table.names)
+        if any(
+            told.folded == n.folded and since <= file.version < until
+            for told, _ in history.decoding.get((file.root, file.version), ())
+            for n, since, until in table.names
+        )
     ]
     return TableText(
         str(name),
