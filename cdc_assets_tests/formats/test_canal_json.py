@@ -343,6 +343,12 @@ BAD: dict[str, tuple[bytes, str]] = {
     "a null row": (GOOD.replace(b'"data":[{"id":"7","name":"good"}]', b'"data":[null]'), "exactly one row"),
     "no commitTs": (encode(data={"id": "7", "name": "good"}, commit_ts=None), "commitTs"),
     "a commitTs that is no TSO": (GOOD.replace(str(TSO).encode(), b"9223372036854775808"), "no TSO"),
+    "a negative commitTs": (GOOD.replace(str(TSO).encode(), b"-3"), "no TSO"),
+    "a row of which only the key is there": (
+        GOOD.replace(b'"_tidb":{', b'"_tidb":{"onlyHandleKey":true,'),
+        "not whole",
+    ),
+    "a row that is elsewhere": (GOOD.replace(b'"_tidb":{', b'"_tidb":{"claimCheckLocation":"a.json",'), "not whole"),
     "deep nesting": (GOOD.replace(b'"sql":""', b'"sql":' + b"[" * 100000), "nested"),
 }
 
@@ -353,6 +359,13 @@ def test_one_bad_record_is_a_reject_and_the_others_are_read(raw: bytes, reason: 
     assert [row[LINE] for row in decoded.changes.to_pylist()] == [1, 3]
     (reject,) = decoded.rejects
     assert (reject.line, reject.raw, reason in reject.reason) == (2, raw, True), reject.reason
+
+
+@pytest.mark.parametrize("commit_ts", [-3, 1 << 63])
+def test_files_of_nothing_but_rows_without_a_tso_have_no_sound_row(commit_ts: int) -> None:
+    decoded = read(file_of(*[GOOD.replace(str(TSO).encode(), str(commit_ts).encode())] * 3))
+    assert decoded.changes.num_rows == 0
+    assert [(reject.line, reject.commit_ts) for reject in decoded.rejects] == [(1, None), (2, None), (3, None)]
 
 
 def test_a_bad_image_before_rejects_the_whole_record() -> None:

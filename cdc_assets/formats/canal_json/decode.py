@@ -133,6 +133,7 @@ def _images(batch: pa.RecordBatch, lines: Rows, table: TableId, schema: TableSch
     )
     refuse(_not_one(data), lambda _: "data does not hold exactly one row")
     refuse(pc.and_(pc.is_valid(old), _not_one(old, or_none=True)), lambda _: "old does not hold exactly one row")
+    _refuse_by_extension(batch.column("_tidb"), refuse)
     if not fit.all():
         batch, lines = batch.filter(pa.array(fit)), lines[fit]
         kinds, old, data = batch.column("type"), batch.column("old"), batch.column("data")
@@ -148,6 +149,17 @@ def _images(batch: pa.RecordBatch, lines: Rows, table: TableId, schema: TableSch
         _fields(old.take(pa.array(updates))),
         {name: pc.struct_field(types, [types.type.get_field_index(name)]) for name in members},
     )
+
+
+def _refuse_by_extension(extension: pa.StructArray, refuse: Callable[[pa.Array, Callable[[int], str]], None]) -> None:
+    """Refuse records without a sound commit-ts, and those that say that the row is not in them."""
+    commit_ts, told = pc.struct_field(extension, "commitTs"), {field.name for field in extension.type}
+    refuse(pc.less(commit_ts, pa.scalar(0, pa.int64())), lambda row: f"its commitTs {commit_ts[row]} is no TSO")
+    if "onlyHandleKey" in told:
+        refuse(pc.struct_field(extension, "onlyHandleKey"), lambda _: "onlyHandleKey: the row is not whole")
+    if "claimCheckLocation" in told:
+        elsewhere = pc.not_equal(pc.struct_field(extension, "claimCheckLocation"), "")
+        refuse(elsewhere, lambda _: "claimCheckLocation: the row is not whole, but kept in another place")
 
 
 def _rows(mask: pa.Array) -> Rows:

@@ -50,7 +50,7 @@ class Rejects:
 def _commit_ts(raw: bytes) -> int | None:
     """Read the commit-ts of a record that need not be whole: an unescaped quote stands in no text."""
     found = re.search(rb'"_tidb":\{"commitTs":(\d{1,19})[,}]', raw)
-    return int(found[1]) if found else None
+    return int(found[1]) if found and int(found[1]) < 1 << 63 else None
 
 
 def find_tail(frame: json_lines.Frame, path: str, terminator: str) -> Reject | None:
@@ -203,6 +203,7 @@ def _sound(record: Any, columns: Mapping[str, Column]) -> dict[str, Any]:
         commit_ts = _typed(_typed(extension, dict, "_tidb").get("commitTs"), int, "commitTs")
         if not 0 <= commit_ts < 1 << 63:
             raise ValueError(f"its commitTs {commit_ts} is no TSO")
+        _refuse_partial(extension)
         kept["_tidb"] = {"commitTs": commit_ts}
     types = record.get("mysqlType")
     if isinstance(types, dict):
@@ -210,6 +211,13 @@ def _sound(record: Any, columns: Mapping[str, Column]) -> dict[str, Any]:
             name: types[name] for name in types.keys() & columns.keys() if isinstance(types[name], str)
         }
     return kept
+
+
+def _refuse_partial(extension: Mapping[str, Any]) -> None:
+    """Raise ValueError for a record that says that its row is not in it, which is for messages only."""
+    for name in ("onlyHandleKey", "claimCheckLocation"):
+        if extension.get(name):
+            raise ValueError(f'its member "{name}" says that the row is not whole: TiCDC writes that in messages only')
 
 
 def _sound_row(row: Any, member: str, columns: Mapping[str, Column]) -> dict[str, str]:
