@@ -5,7 +5,7 @@
     │   ├── StorageUnavailable   the bucket or the ledger did not answer
     │   │   └── LakeUnavailable      the catalog or the warehouse did not
     │   ├── TableMoved           another writer committed first: read progress and plan again
-    │   └── StepFailed           Spark or Java failed at a step of one table
+    │   └── StepFailed           a step of one table failed in a way that was not foreseen
     ├── InputError           the files are not what the changefeed should have written
     │   ├── MetadataMissing      no checkpoint yet
     │   ├── MalformedSchemaFile  a schema file that cannot be read
@@ -83,7 +83,7 @@ class TableMoved(Retryable):
 
 
 class StepFailed(Retryable):
-    """Spark or Java failed in a way that tells nothing of the input: the table stands where it was."""
+    """A step failed in a way that tells nothing of the input: the table stands where it was."""
 
 
 class InputError(CdcError):

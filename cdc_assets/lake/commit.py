@@ -287,8 +287,8 @@ def _refuse_missing(session: StepSession, table: str) -> None:
     if due[0] != found[0]:
         raise TableHeld(
             f"{table} has no key, and {due[0] - found[0]} of {due[0]} deleted rows equal no row of the lake table. "
-            "Rows of it are missing: was the changefeed started later than the table, or were files removed? "
-            "Rebuild the table from a changefeed that has all of its rows.",
+            "Rows of it are missing: are they in quarantine (then replay them), was the changefeed started later than "
+            "the table, or were files removed? Else rebuild the table from a changefeed that has all of its rows.",
             table=table,
         )
 

@@ -37,6 +37,7 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import Account, account_of
+from cdc_assets.pipeline.one_table import staging
 from cdc_assets.pipeline.outcome import Outcome, Progressing, standing
 from cdc_assets.pipeline.prefetch import Ahead
 from cdc_assets.planning.plan import Plan, plan, step_order
@@ -381,11 +382,10 @@ class Pipeline:
 
     def stage(self, step: ApplyRows) -> Any:
         """Decode and check a window; the result is small and picklable, and carries the report."""
-        staged = self.lake.stage(step, self.source.reader, self.settings.quarantine)
-        if not step.beside:
-            return staged
-        beside = look_beside(step, self._stats, self.source.reader)
-        return replace(staged, report=merge_reports([beside, staged.report], staged.report.seconds))
+        with staging(step):
+            staged = self.lake.stage(step, self.source.reader, self.settings.quarantine)
+            beside = [look_beside(step, self._stats, self.source.reader)] if step.beside else []
+            return replace(staged, report=merge_reports([*beside, staged.report], staged.report.seconds))
 
     def commit(self, step: ApplyRows, staged: Any, run: str) -> StepResult:
         """Write a window whose report is clean; raises MalformedData, with nothing written, when it is not.

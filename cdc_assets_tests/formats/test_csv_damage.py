@@ -14,9 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats import LINE
+from cdc_assets.formats import LINE, decode
 from cdc_assets.formats.csv import dialect as csv_dialect
 from cdc_assets.formats.csv.options import CsvOptions
+from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.formats.test_csv import EXOTIC, PLAIN, ROW, TWO, read, record, rows
 
 HELD_PAIRS = st.lists(st.tuples(*[st.none() | st.lists(EXOTIC, max_size=5).map("".join)] * 2), min_size=1, max_size=8)
@@ -124,3 +125,33 @@ def test_what_is_no_commit_ts_is_never_before_all_windows(stamp: bytes) -> None:
     assert (rows(found, LINE), [reject.line for reject in found.rejects]) == ([1], [2])
     assert "is no commit-ts" in found.rejects[0].reason
     assert found.rejects[0].commit_ts is None or found.rejects[0].commit_ts > 1 << 62
+
+
+UNQUOTED = TableSchema((Column("id", "INT", nullable=False, is_pk=True), Column("v", "VARCHAR", precision=40)), ("id",))
+
+
+@pytest.mark.parametrize(
+    ("texts", "end"),
+    [
+        (["a;b", "c"], ";"),
+        (["a;", "c"], ";"),
+        (["c", "a;"], ";"),
+        ([";", "c"], ";"),
+        (["a|", "c"], "||"),
+        (["c", "a|"], "||"),
+        (["a||", "c"], "||"),
+        (["c", "<E>"], "<E>"),
+    ],
+)
+def test_a_text_that_an_unescaped_terminator_cuts_makes_the_file_untrustworthy(texts: list[str], end: str) -> None:
+    data = "".join(f"I,t,s,5,{n},{text}{end}" for n, text in enumerate(texts)).encode()
+    options = CsvOptions(include_commit_ts=True, quote="", terminator=end)
+    with pytest.raises(MalformedData, match="not escaped"):
+        decode(options, data, "f", TableId("s", "t"), UNQUOTED)
+
+
+def test_texts_without_their_terminator_are_read_without_quotes() -> None:
+    options = CsvOptions(include_commit_ts=True, quote="", terminator="||")
+    found = decode(options, b"I,t,s,5,1,a;b||I,t,s,5,2,|c||", "f", TableId("s", "t"), UNQUOTED)
+    assert found.changes.column("v").to_pylist() == ["a;b", "|c"]
+    assert found.rejects == ()

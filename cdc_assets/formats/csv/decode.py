@@ -103,6 +103,7 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
         (number + file.first, reason, "", None) for rows in blocks for number, reason in rows.broken
     ]
     faults += [fault for part in parts for fault in part.faults]
+    _refuse_cut_texts(file, faults)
     total = sum(len(rows.lines) + len(rows.broken) for rows in blocks)
     return Decoded(_assembled(parts, file), _rejects(faults, file), _tail(file, total), notes)
 
@@ -369,6 +370,26 @@ def _rejects(faults: list[tuple[int, str, str, int | None]], file: _File) -> tup
         Reject(file.path, line, reason, raws[line], column, _commit_ts(raws[line], file) if stamp is None else stamp)
         for line, reason, column, stamp in sorted(faults, key=lambda fault: fault[0])
     )
+
+
+def _refuse_cut_texts(file: _File, faults: list[tuple[int, str, str, int | None]]) -> None:
+    """Raise MalformedData where a terminator may stand in a text: what is before it looks like a whole row.
+
+    Without quotes CR and LF are escaped, and other terminators are not.
+    """
+    if file.how.quote or set(file.how.terminator) & set(b"\r\n"):
+        return
+    _, *broken, rest = file.data[file.start : file.end].split(file.how.terminator)
+    if rest:
+        faults = [*faults, (file.first + len(broken) + 1, f"it is {rest!r}, part of a terminator", "", None)]
+    if faults:
+        line, reason, *_ = min(faults, key=lambda fault: fault[0])
+        raise file.error(
+            f"{file.path} record {line}: {reason}. Without quotes the terminator "
+            f"{file.options.terminator!r} is not escaped, so a text that holds it is cut, and the row before this "
+            "record may be the first part of one. Let the changefeed write with a quote, or with CR and LF at the end.",
+            line,
+        )
 
 
 def _tail(file: _File, total: int) -> Reject | None:
