@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from cdc_assets.errors import StorageUnavailable
 from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -392,7 +392,7 @@ class Ledger:
                 "version": state.version,
                 "through": state.through,
                 "checkpoint": state.checkpoint,
-                "state": state.state,
+                "state": state.state.value,
                 "reason": state.reason,
                 "ways": json.dumps(state.ways, ensure_ascii=False),
                 "run": state.run,
@@ -410,7 +410,8 @@ class Ledger:
             for row in connection.execute(
                 sa.select(_TABLES).order_by(_TABLES.c.schema, _TABLES.c.table, _TABLES.c.life)
             ):
-                told = {"name": TableId(row.schema, row.table), "ways": tuple(json.loads(row.ways))}
+                ways = tuple(json.loads(row.ways))
+                told = {"name": TableId(row.schema, row.table), "state": State(row.state), "ways": ways}
                 found.setdefault(row.changefeed, []).append(TableState(**{**_told(TableState, row), **told}))
         return {changefeed: tuple(states) for changefeed, states in found.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from cdc_assets.cli import commands
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import UNREAD, FileEntry, Ledger, TableState
-from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.progress import Applied, Life, Phase, Progress, State
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
@@ -72,7 +73,7 @@ def test_a_new_checkpoint_and_a_held_table_are_not_idle(ledger: Ledger) -> None:
     outcome = one.apply()
     one.record(replace(outcome, plan=replace(outcome.plan, checkpoint=outcome.checkpoint - 1)), "")
     assert not one.idle()
-    held = tuple(replace(table, state="held") for table in outcome.tables)
+    held = tuple(replace(table, state=State.HELD) for table in outcome.tables)
     one.record(replace(outcome, tables=held), "")
     assert not one.idle()
 
@@ -92,7 +93,7 @@ def test_a_run_of_some_steps_tells_what_is_left(ledger: Ledger) -> None:
 def test_what_stopped_a_table_is_told_until_the_table_moves(ledger: Ledger) -> None:
     one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
     outcome = one.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
-    failed = tuple(replace(table, state="failed", reason="no room") for table in outcome.tables)
+    failed = tuple(replace(table, state=State.FAILED, reason="no room") for table in outcome.tables)
     one.record(replace(outcome, tables=failed), "broken")
     one.settle("look")
     waiting = [state for state in ledger.states()["default"] if state.through < outcome.checkpoint]
@@ -163,7 +164,9 @@ def test_status_of_one_changefeed_looks_at_no_other(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(LakeState, "row_counts", row_counts)
     with open_ledger(lake) as ledger:
         for name in ("one", "two"):
-            ledger.record_states(name, [TableState("db.t@5", TableId("db", "t"), 5, 0, 9, "applied", "", (), "run")])
+            ledger.record_states(
+                name, [TableState("db.t@5", TableId("db", "t"), 5, 0, 9, State.APPLIED, "", (), "run")]
+            )
     assert [row.changefeed for row in lake_status(lake, "one")] == looked == ["one"]
     assert [row.changefeed for row in lake_status(lake)] == ["one", "two"]
 
@@ -352,3 +355,14 @@ def test_a_file_that_vanished_unread_is_no_file_that_was_read(ledger: Ledger) ->
     assert (
         ledger.file_stats("default") == read == {e.path: read[e.path] for e in ledger.files("default") if e.rows >= 0}
     )
+
+
+def test_states_are_kept_as_the_texts_that_they_always_had(tmp_path: Path) -> None:
+    """People read them with SQL, and so do other versions."""
+    table, path = TableId("db", "t"), tmp_path / "ledger.db"
+    kept = Ledger(f"sqlite:///{path}")
+    kept.record_states("one", [TableState(f"db.t@{n}", table, n, 0, 9, state) for n, state in enumerate(State)])
+    assert [one.state for one in kept.states()["one"]] == list(State)
+    with sqlite3.connect(path) as connection:
+        texts = connection.execute("SELECT state FROM tables ORDER BY version").fetchall()
+    assert texts == [("applied",), ("held",), ("failed",), ("dropped",)]

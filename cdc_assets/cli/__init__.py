@@ -30,6 +30,7 @@ from cdc_assets.cli.options import (
     target_of,
 )
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing, SetupError
+from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
 
 __all__ = ["commands", "main", "show_status"]
@@ -165,12 +166,12 @@ def status(as_json: bool, debug: bool, warehouse: str | None, settings: str | No
     from cdc_assets.settings import config
 
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(settings).needed_lake()
-    rows = [row for row in lake_status(lake, fidelity=as_json) if dropped or row.state != "dropped"]
+    rows = [row for row in lake_status(lake, fidelity=as_json) if dropped or row.state is not State.DROPPED]
     if as_json:
         show_json([dataclasses.asdict(row) for row in rows])
     else:
         show_status(rows)
-    return HELD if any(row.state in ("held", "failed") or row.quarantined or row.miscounted for row in rows) else DONE
+    return HELD if any(row.state.stopped or row.quarantined or row.miscounted for row in rows) else DONE
 
 
 @commands.command()

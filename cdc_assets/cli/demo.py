@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.model.progress import State
 from cdc_assets.model.wording import counted
 from cdc_assets.settings.config import LakeSettings, Settings, load
 
@@ -157,7 +158,7 @@ def run_demo(directory: str) -> int:
     finally:
         watch.close()
     click.echo("")
-    show_status(row for row in lake_status(lake) if row.state != "dropped")
+    show_status(row for row in lake_status(lake) if row.state is not State.DROPPED)
     _show_rows(lake)
     click.echo(f"\nThe lake: {demo.lake} (Iceberg tables; catalog {demo.lake / 'catalog.db'})")
     click.echo(f"The changefeed: {demo.bucket}")
@@ -179,7 +180,7 @@ def _loaded(
         if watch.failed:
             return False
         if rows and watch.idle and all(row.checkpoint == checkpoint for row in rows):
-            return all(row.state in ("applied", "dropped") for row in rows)
+            return not any(row.state.stopped for row in rows)
         time.sleep(0.5)
     return False
 

@@ -205,7 +205,7 @@ def _still(plan: Plan, wanted: list[Step]) -> list[Step]:
 
 
 def _raise_unless_applied(context: Any, source: Source, pipeline: Pipeline, outcome: Outcome, lives: set[Life]) -> None:
-    stopped = [table for table in outcome.tables if table.life in lives and table.state in ("held", "failed")]
+    stopped = [table for table in outcome.tables if table.life in lives and table.state.stopped]
     if stopped:
         _report(context, source, pipeline, outcome)
         raise failure(stopped, outcome.plan, parse_partition_key(context.partition_key))

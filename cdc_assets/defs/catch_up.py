@@ -74,7 +74,7 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
                 events.finish(outcome)
                 asked = _chosen(outcome.plan, config)[1]
                 for table in outcome.tables:
-                    if table.error is not None or (table.state in ("held", "failed") and table.life in asked):
+                    if table.error is not None or (table.state.stopped and table.life in asked):
                         stopped[table.life] = table
                 yield from evaluations(source, pipeline, outcome)
         if stopped:

@@ -24,7 +24,7 @@ from dagster_aws.s3 import S3Resource
 from cdc_assets.defs.names import asset_key, check_output, lake_key, shown
 from cdc_assets.defs.resources import Source
 from cdc_assets.ledger import TableState
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.window_metrics import Account
@@ -206,7 +206,7 @@ def completeness_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
 
 def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
     """Fail while a table is held or failed, with its reason and the ways out."""
-    stopped = [table for table in tables if table.state in ("held", "failed")]
+    stopped = [table for table in tables if table.state.stopped]
     lines: dict[str, list[str]] = {}
     for table in stopped:
         lines.setdefault(table.table, []).extend([table.reason, "", *(f"- {way}" for way in table.ways)])
@@ -240,7 +240,7 @@ def table_results(
     """Yield the results for lake tables as of `now`, seconds since 1970. Dropped tables have none."""
     accounts = pipeline.ledger.accounts(source.changefeed.name)
     for table in tables:
-        if table.state == "dropped":
+        if table.state is State.DROPPED:
             continue
         yield arithmetic_result(lake_key(source.changefeed, table.name), accounts.get(str(table.life), ()))
         fresh = freshness_of(source, table, checkpoint, now)
@@ -318,7 +318,7 @@ def freshness_of(source: Source, table: TableOutcome | TableState, checkpoint: T
     A table of which nothing is applied yet is as old as its DDL.
     """
     target = source.changefeed.lag_target_of(table.name)
-    if target is None or table.state == "dropped":
+    if target is None or table.state is State.DROPPED:
         return None
     age = seconds_behind(table.through or table.version, now)
     key = lake_key(source.changefeed, table.name)

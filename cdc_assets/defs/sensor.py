@@ -22,7 +22,7 @@ from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, MetadataMissing
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Life, State
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted, seconds_text
@@ -235,7 +235,7 @@ class _Tick:
         name = self.source.changefeed.name
         with self.source.pipeline(s3) as pipeline:
             listing, plan = pipeline.look()
-            told = {s.life: s.reason for s in pipeline.ledger.states().get(name, ()) if s.state == "held"}
+            told = {s.life: s.reason for s in pipeline.ledger.states().get(name, ()) if s.state is State.HELD}
             dues = due(plan, repr(self.source.changefeed.quarantine), told)
             if not dues and not underway.runs:
                 pipeline.settle("sensor", (listing, plan))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -51,7 +52,7 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """How a table stood after the last run that looked at it. `state` is applied, held, failed or dropped.
+    """How a table stood after the last run that looked at it.
 
     `version` is the newest schema version taken in, `through` the TSO at or below which everything is applied,
     `checkpoint` the changefeed's at that time.
@@ -62,7 +63,7 @@ class TableState:
     version: Tso
     through: Tso
     checkpoint: Tso
-    state: str
+    state: State
     reason: str = ""
     ways: tuple[str, ...] = ()
     run: str = ""

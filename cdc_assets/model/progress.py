@@ -1,4 +1,4 @@
-"""How far a table is applied, and the identity that it keeps through renames."""
+"""How far a table is applied, how it stands, and the identity that it keeps through renames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Applied", "Life", "Phase", "Progress"]
+__all__ = ["Applied", "Life", "Phase", "Progress", "State"]
 
 
 class Phase(enum.IntEnum):
@@ -17,6 +17,26 @@ class Phase(enum.IntEnum):
 
     DDL = 0
     ROWS = 1
+
+
+class State(str, enum.Enum):
+    """How a table stands: applied as far as planned, held for a person, failed for a reason that may pass, or dropped.
+
+    Its value is the text that people, JSON and the ledger get.
+    """
+
+    APPLIED = "applied"
+    HELD = "held"
+    FAILED = "failed"
+    DROPPED = "dropped"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether the table does not go on."""
+        return self in (State.HELD, State.FAILED)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cdc_assets.ddl import kinds
 from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
 from cdc_assets.ledger import FileEntry, Ledger
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import Applied, Life, State
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
@@ -427,13 +427,13 @@ def _run(work: _Rebuild, say: Callable[[str], object]) -> None:
 
 def _refuse_stopped(work: _Rebuild, outcome: Outcome) -> None:
     """Stop when a table aside did not come to the checkpoint; a file that vanished is written down."""
-    stopped = [table for table in outcome.tables if table.life in work.needed and table.state in ("held", "failed")]
+    stopped = [table for table in outcome.tables if table.life in work.needed and table.state.stopped]
     for table in stopped:
         path = gone_file(table.error)
         if path and path not in work.live.ledger.file_stats(work.live.settings.name):
             work.live.ledger.record_unread(work.live.settings.name, table.life, path, work.run)
     for table in stopped:
-        if table.state == "failed" and table.error is not None:
+        if table.state is State.FAILED and table.error is not None:
             raise table.error
     if stopped:
         told = "\n".join(f"- {table.life}: {table.reason}" for table in stopped)

@@ -133,7 +133,7 @@ def _is_held(pipeline: Pipeline, planned: Plan, life: Life, version: Tso) -> boo
 def _ran(pipeline: Pipeline, life: Life) -> TableState | None:
     """What the last run wrote down of a table that it left held or failed."""
     states = pipeline.ledger.states().get(pipeline.settings.name, ())
-    return next((s for s in states if s.life == str(life) and s.state in ("held", "failed")), None)
+    return next((s for s in states if s.life == str(life) and s.state.stopped), None)
 
 
 def _why_not(pipeline: Pipeline, planned: Plan, table: str, version: Tso, lives: Sequence[Life]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import seconds_between, tso_time
 from cdc_assets.model.window_metrics import Account, Lag
@@ -30,12 +31,12 @@ def known_tables(lake: LakeSettings, changefeed: str, namespace: str = "{schema}
         return []
     with read_ledger(lake) as ledger:
         states = ledger.states()
-    mine = {state.name: state for state in states.get(changefeed, ()) if state.state != "dropped"}
+    mine = {state.name: state for state in states.get(changefeed, ()) if state.state is not State.DROPPED}
     theirs = {
         state.name: other
         for other in sorted(states.keys() - {changefeed}, reverse=True)
         for state in states[other]
-        if state.state != "dropped"
+        if state.state is not State.DROPPED
     }
     disputed = [name for name, state in mine.items() if name in theirs and state.through < state.checkpoint]
     if disputed:
@@ -106,7 +107,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 table.checkpoint,
                 seconds_between(table.through, table.checkpoint),
                 table.state,
-                "failed" if table.state in ("held", "failed") else "passed",
+                "failed" if table.state.stopped else "passed",
                 table.reason,
                 table.ways,
                 waiting.get(table.life, 0),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
-from cdc_assets.model.progress import Applied, Life, Phase
+from cdc_assets.model.progress import Applied, Life, Phase, State
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
@@ -35,7 +35,7 @@ class TableOutcome:
     name: TableId
     version: Tso
     through: Tso
-    state: str
+    state: State
     reason: str = ""
     ways: tuple[str, ...] = ()
     steps: int = 0
@@ -75,7 +75,7 @@ class Outcome:
     @property
     def complete(self) -> bool:
         """Tell whether every table stands at the checkpoint."""
-        return not self.problems and all(table.state in ("applied", "dropped") for table in self.tables)
+        return not self.problems and not any(table.state.stopped for table in self.tables)
 
     @property
     def quarantined(self) -> int:
@@ -188,17 +188,17 @@ def _standing(
 ) -> TableOutcome:
     history = planned.history.lives[table.life]
     version = max(event.at for event in history.events)
-    through, state, reason = planned.checkpoint, "applied", ""
+    through, state, reason = planned.checkpoint, State.APPLIED, ""
     ways: tuple[str, ...] = ()
     if table.life in planned.behind and applied is not None:
         through = applied.progress.tso
     if history.name is None and left is None:
-        state = "dropped"
+        state = State.DROPPED
     hold = table.hold or (left if isinstance(left, HoldTable) else None)
     if hold is not None:
-        state, reason, ways = "held", hold.reason, hold.ways
+        state, reason, ways = State.HELD, hold.reason, hold.ways
     elif table.error is not None:
-        state = "held" if isinstance(table.error, (TableHeld, MalformedData)) else "failed"
+        state = State.HELD if isinstance(table.error, (TableHeld, MalformedData)) else State.FAILED
         reason = table.error.message
         ways = tuple(table.error.where.get("ways", ()))
     if table.stopped_at is not None or left is not None:

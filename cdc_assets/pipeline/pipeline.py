@@ -22,7 +22,7 @@ from cdc_assets.formats import SplitReader, Wire
 from cdc_assets.history.events import Event
 from cdc_assets.history.releases import Release, Releases
 from cdc_assets.ledger import Ledger, TableState
-from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.progress import Applied, Life, Phase, Progress, State
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
@@ -228,9 +228,7 @@ class Pipeline:
         """
         checkpoint = self.source.fence()
         states = self.ledger.states().get(self.settings.name, ())
-        return bool(states) and all(
-            s.checkpoint == checkpoint <= s.through and s.state in ("applied", "dropped") for s in states
-        )
+        return bool(states) and all(s.checkpoint == checkpoint <= s.through and not s.state.stopped for s in states)
 
     def findings(self, listing: Listing, planned: Plan, sampled: bool = True) -> tuple[Finding, ...]:
         """Check the changefeed itself. Data is read only of tables whose first rows are to be applied."""
@@ -463,8 +461,8 @@ class Pipeline:
                 str(t.life), t.name, t.version, t.through, outcome.checkpoint, t.state, t.reason, t.ways, run
             )
             before = known.get(told.life)
-            waits = t.state == "applied" and t.through < outcome.checkpoint and not t.steps
-            if waits and before is not None and before.through == t.through and before.state in ("held", "failed"):
+            waits = t.state is State.APPLIED and t.through < outcome.checkpoint and not t.steps
+            if waits and before is not None and before.through == t.through and before.state.stopped:
                 told = replace(told, state=before.state, reason=before.reason, ways=before.ways, run=before.run)
             states.append(told)
         self.ledger.record_states(self.settings.name, states)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc_assets.history.events import Held, Kept
+from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.tso import Tso
@@ -58,7 +59,7 @@ class TableStatus:
     through_time: str
     checkpoint: Tso
     lag_seconds: float
-    state: str
+    state: State
     check: str
     reason: str = ""
     ways: tuple[str, ...] = ()

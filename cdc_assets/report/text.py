@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cdc_assets.model.progress import State
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, lag_cells
 from cdc_assets.model.wording import counted, seconds_text
@@ -50,7 +51,7 @@ def inspection_lines(found: Inspection) -> Iterator[str]:
 def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
     """Yield what a run did as lines of text, each with whether it belongs on the error output."""
     heads = ("table", "version", "state", "applied through", "its time", "steps", "changes")
-    shown = [table for table in outcome.tables if table.state != "dropped" or table.steps]
+    shown = [table for table in outcome.tables if table.state is not State.DROPPED or table.steps]
     times = [tso_time(table.through) if table.through else "" for table in shown]
     rows = [
         (t.name, t.version, t.state, t.through, time, t.steps, t.changes) for t, time in zip(shown, times, strict=True)

@@ -19,7 +19,7 @@ from cdc_assets.lake.names import format_identity, format_name, location
 from cdc_assets.lake.schema import TABLE_PROPERTIES, schema_json
 from cdc_assets.lake.state import CHANGEFEED, IDENTITY, KEY, NAME, Label, LakeState
 from cdc_assets.ledger import Ledger, TableState
-from cdc_assets.model.progress import Life, Phase, Progress
+from cdc_assets.model.progress import Life, Phase, Progress, State
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -71,7 +71,7 @@ def know(feed: Feed, warehouse: Path) -> LakeSettings:
     ledger.record_states(
         settings.name,
         [
-            TableState(str(life), life.born_as, life.version, checkpoint, checkpoint, "applied")
+            TableState(str(life), life.born_as, life.version, checkpoint, checkpoint, State.APPLIED)
             for life in history.lives
         ],
     )

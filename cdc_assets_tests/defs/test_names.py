@@ -18,7 +18,7 @@ from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs import changefeed as changefeed_module
 from cdc_assets.defs.names import check_output, feed_name, lake_key, shown
 from cdc_assets.model.ledger_entries import TableState
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.settings.config import LakeSettings, settings_of
@@ -44,7 +44,9 @@ ODD = (
 )
 
 
-def told(lake: LakeSettings, changefeed: str, tables: Iterable[TableId], state: str = "applied", at: int = 9) -> None:
+def told(
+    lake: LakeSettings, changefeed: str, tables: Iterable[TableId], state: State = State.APPLIED, at: int = 9
+) -> None:
     """Write down how tables stand, as a run does."""
     states = [TableState(str(Life(name, n)), name, n, at, 9, state) for n, name in enumerate(tables)]
     with open_ledger(lake) as ledger:
@@ -152,9 +154,9 @@ def test_changefeeds_with_names_alike_load_beside_each_other(
     assert len({job.name for job in defs.resolve_all_job_defs() if "catch_up" in job.name}) == 2
 
 
-@pytest.mark.parametrize(("at", "state"), [(0, "held"), (0, "applied"), (7, "failed")])
+@pytest.mark.parametrize(("at", "state"), [(0, State.HELD), (0, State.APPLIED), (7, State.FAILED)])
 def test_a_table_that_waits_for_a_name_of_another_changefeed_has_no_asset_beside_that_ones(
-    at: int, state: str, feed: LittleFeed, lake: LakeSettings
+    at: int, state: State, feed: LittleFeed, lake: LakeSettings
 ) -> None:
     told(lake, "one", [TableId("s", "t")])
     told(lake, "two", [TableId("s", "t")], state, at)

@@ -15,7 +15,7 @@ from cdc_assets.decoding.window import read_window
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage import modified_of
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import FileStats, Report, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
@@ -70,7 +70,7 @@ def test_stages_add_up_to_the_total(tso: int, written: float, published: float, 
 
 
 def test_status_shows_every_stage_with_its_share_and_what_does_not_add_up() -> None:
-    row = TableStatus("feed", "shop.orders", 5, 3, 9, "", 9, 0.0, "applied", "passed")
+    row = TableStatus("feed", "shop.orders", 5, 3, 9, "", 9, 0.0, State.APPLIED, "passed")
     told = "\n".join(status_lines([dataclasses.replace(row, stages=lag_between(100 * SECOND, 104, 105, 110))]))
     assert "10.0 s" in told
     assert "4.0 s (40%)" in told
