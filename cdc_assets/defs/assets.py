@@ -182,11 +182,11 @@ def _through(pipeline: Pipeline, key: PartitionKey, phase: Phase, run: str) -> t
 
 
 def _needed(plan: Plan, key: PartitionKey, phase: Phase) -> list[Step]:
-    wanted: set[int] = set()
+    wanted: set[Step] = set()
     for life in life_of(plan, key):
         through = key.version if phase is Phase.DDL else limit_of(plan, life, key.version)
-        wanted |= {id(step) for step in related(plan, life, Progress(through, phase))}
-    return [step for step in plan.steps if id(step) in wanted]
+        wanted.update(related(plan, life, Progress(through, phase)))
+    return [step for step in plan.steps if step in wanted]
 
 
 def _split(pipeline: Pipeline, key: PartitionKey) -> tuple[list[Step], ApplyRows | None]:

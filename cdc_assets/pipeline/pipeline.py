@@ -272,8 +272,8 @@ class Pipeline:
             for life in moved:
                 if not self._lost(tables[life], before, listing, run):
                     tables[life].error = tables[life].stopped_at = None
-        asked = {id(step) for step in steps}
-        left = [step for step in planned.steps if id(step) not in asked]
+        asked = set(steps)
+        left = [step for step in planned.steps if step not in asked]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started)
         self._record_columns(planned, tables)
         self.record(outcome, run)

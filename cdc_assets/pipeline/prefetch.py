@@ -32,7 +32,7 @@ class Ahead:
         self._stage = stage
         self._discard = discard
         self._may = may
-        self._begun: dict[int, Future[Any]] = {}
+        self._begun: dict[Step, Future[Any]] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(self, steps: Sequence[Step], number: int, stopped: Callable[[Life], bool]) -> None:
@@ -43,24 +43,24 @@ class Ahead:
         for step in steps[number + 1 : number + 1 + _SIGHT]:
             first = step.life not in seen
             seen.add(step.life)
-            if not first or not isinstance(step, ApplyRows) or id(step) in self._begun:
+            if not first or not isinstance(step, ApplyRows) or step in self._begun:
                 continue
             if stopped(step.life) or not self._may(step):
                 continue
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, "cdc-assets-ahead")
-            self._begun[id(step)] = self._pool.submit(self._stage, step)
+            self._begun[step] = self._pool.submit(self._stage, step)
             if len(self._begun) >= _AT_ONCE:
                 return
 
     def take(self, step: ApplyRows) -> Any:
         """Return a window as staged, now if it was not begun; raises what staging it raised."""
-        begun = self._begun.pop(id(step), None)
+        begun = self._begun.pop(step, None)
         return self._stage(step) if begun is None else begun.result()
 
     def drop(self, step: Step) -> None:
         """Discard a window that is not going to be committed."""
-        begun = self._begun.pop(id(step), None)
+        begun = self._begun.pop(step, None)
         if begun is not None and not begun.cancel():
             with suppress(CdcError, OSError):
                 self._discard(begun.result())

@@ -350,8 +350,8 @@ def _once(schema_files: Sequence[SchemaFile]) -> list[SchemaFile]:
         what = (file.root, file.version, file.table, repr(file.columns))  # a default may be any JSON
         if (what, file.query) not in told and (file.query or (what, "any") not in told):
             told[what, file.query] = told[what, "any"] = file
-    kept = {id(file) for file in told.values()}
-    return [file for file in schema_files if id(file) in kept]
+    kept = {file.path for file in told.values()}
+    return [file for file in schema_files if file.path in kept]
 
 
 def _twins(schema_files: Iterable[SchemaFile]) -> Iterator[str]:
