@@ -12,9 +12,9 @@ from typing import Any
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
-from pydantic import Field
 
 from cdc_assets.defs.assets import failure
+from cdc_assets.defs.catch_up_config import CatchUpConfig, op_of
 from cdc_assets.defs.checks import evaluations
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.keys import add_keys, new_keys
@@ -30,35 +30,13 @@ from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
 
-__all__ = ["CatchUpConfig", "catch_up_job"]
-
-
-class CatchUpConfig(dg.Config):
-    """What a run does beside bringing every table to the checkpoint; all of it may be left out."""
-
-    tables: list[str] = Field(
-        default_factory=list,
-        description="Only these tables, and those that they exchange names or rows with, as `schema.table@version of "
-        "birth`; none named means all.",
-    )
-    exclude: list[str] = Field(default_factory=list, description="Tables to skip, where all tables are taken.")
-    keep_alive: bool = Field(
-        default=False,
-        description="Go on while the checkpoint moves, for the changefeed's setting `run_keep_alive_seconds`.",
-    )
-    leave: list[str] = Field(default_factory=list, description="The former name of `exclude`.")
-    linger: bool = Field(default=False, description="The former name of `keep_alive`.")
-    releases: dict[str, str] = Field(
-        default_factory=dict,
-        description="Held DDL to let go on: `schema.table@version` of the DDL -> skip, rebuild, apply, or "
-        "`apply: <the DDL text that says what really happened>`.",
-    )
+__all__ = ["catch_up_job"]
 
 
 def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
     """Return the unpartitioned job that brings tables to the checkpoint."""
 
-    @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing), pool="spark")
+    @dg.op(name=op_of(job_name), out=dg.Out(dg.Nothing), pool="spark")
     def catch_up(
         context: dg.OpExecutionContext, config: CatchUpConfig, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
+from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
 from cdc_assets.defs.failures import run_reasons, short_reason
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.names import asset_key
@@ -155,12 +156,11 @@ class _Underway:
         found = cls()
         for run in runs:
             if run.job_name == job_name:
-                config = _config_of(run, job_name)
+                tables, left = parse_run_config(job_name, run.run_config)
                 found = replace(found, runs=found.runs + 1, caught_up_by=found.caught_up_by + 1)
-                if config.get("tables"):
-                    found = replace(found, tables=found.tables | set(config["tables"]))
+                if tables:
+                    found = replace(found, tables=found.tables | tables)
                 else:
-                    left = frozenset((*config.get("exclude", ()), *config.get("leave", ())))
                     found = replace(found, left_out=left if found.left_out is None else found.left_out & left)
             elif key := run.tags.get("dagster/partition"):
                 try:
@@ -184,13 +184,6 @@ class _Underway:
         if self.left_out is not None:
             together |= {life for life in family if str(life) not in self.left_out}
         return together
-
-
-def _config_of(run: dg.DagsterRun, job_name: str) -> dict[str, Any]:
-    found: Any = run.run_config
-    for part in ("ops", f"{job_name}_tables", "config"):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +293,7 @@ class _Tick:
     def _request(self, plan: Plan, batch: Batch, number: int, exclude: list[str]) -> dg.RunRequest:
         name = self.source.changefeed.name
         lives = [str(life) for life in batch.lives]
-        config = {"tables": [] if batch.everything else lives, "exclude": exclude}
+        tables = [] if batch.everything else lives
         keep_alive = batch.everything or (len(batch.dues) == 1 and batch.attempt == 1)
         tags = {CHANGEFEED_TAG: self.source.group, TABLES_TAG: str(len(lives)), ATTEMPT_TAG: str(batch.attempt)}
         if len(lives) == 1 and not batch.everything:
@@ -308,7 +301,7 @@ class _Tick:
             tags[TABLE_TAG] = format_table(event.file.table)
         return dg.RunRequest(
             run_key=f"{name}:{plan.checkpoint}:{self.now}:{number}",
-            run_config={"ops": {f"{self.job_name}_tables": {"config": {**config, "keep_alive": keep_alive}}}},
+            run_config=format_run_config(self.job_name, tables, exclude, keep_alive=keep_alive),
             tags=tags,
         )
 

@@ -15,6 +15,7 @@ from dagster_shared.error import SerializableErrorInfo
 from cdc_assets.defs import keys
 from cdc_assets.defs import sensor as sensor_module
 from cdc_assets.defs.catch_up import catch_up_job
+from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
 from cdc_assets.defs.resources import S3Credentials, Source
 from cdc_assets.defs.sensor import MAX_NEW_KEYS, Cursor, checkpoint_sensor
 from cdc_assets.model.schema import TableId
@@ -415,3 +416,15 @@ def test_a_cursor_of_another_kind_counts_as_none(text: str) -> None:
 def test_a_cursor_comes_back_as_it_was() -> None:
     cursor = Cursor(7, 8, 9, True, "1 table is on hold", (Asked(1, 2, ("abcdef", "ghijkl")), Asked(3, 1, ("mnopqr",))))
     assert Cursor.parse(cursor.format()) == cursor
+
+
+@pytest.mark.parametrize(("tables", "exclude"), [([], []), (["s.a@1"], []), ([], ["s.b@2", "s.c@3"])])
+def test_a_run_config_tells_the_next_tick_what_the_run_takes(tables: list[str], exclude: list[str]) -> None:
+    written = format_run_config("job", tables, exclude, keep_alive=True)
+    assert [set(part) for part in parse_run_config("job", written)] == [set(tables), set(exclude)]
+    assert not any(parse_run_config("another", written))
+
+
+@pytest.mark.parametrize("given", [None, {}, {"ops": []}, {"ops": {"job_tables": None}}, {"ops": {"job_tables": {}}}])
+def test_a_run_that_was_asked_for_without_config_takes_all_tables(given: object) -> None:
+    assert not any(parse_run_config("job", given))

@@ -1,0 +1,50 @@
+"""What a run over many tables is asked for: the sensor writes it, the job follows it, the next tick reads it again."""
+
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+__all__ = ["CatchUpConfig", "format_run_config", "op_of", "parse_run_config"]
+
+
+class CatchUpConfig(dg.Config):
+    """What a run does beside bringing every table to the checkpoint; all of it may be left out."""
+
+    tables: list[str] = Field(
+        default_factory=list,
+        description="Only these tables, and those that they exchange names or rows with, as `schema.table@version of "
+        "birth`; none named means all.",
+    )
+    exclude: list[str] = Field(default_factory=list, description="Tables to skip, where all tables are taken.")
+    keep_alive: bool = Field(
+        default=False,
+        description="Go on while the checkpoint moves, for the changefeed's setting `run_keep_alive_seconds`.",
+    )
+    leave: list[str] = Field(default_factory=list, description="The former name of `exclude`.")
+    linger: bool = Field(default=False, description="The former name of `keep_alive`.")
+    releases: dict[str, str] = Field(
+        default_factory=dict,
+        description="Held DDL to let go on: `schema.table@version` of the DDL -> skip, rebuild, apply, or "
+        "`apply: <the DDL text that says what really happened>`.",
+    )
+
+
+def op_of(job_name: str) -> str:
+    """Return the name of the job's only op."""
+    return f"{job_name}_tables"
+
+
+def format_run_config(job_name: str, tables: list[str], exclude: list[str], *, keep_alive: bool) -> dict[str, Any]:
+    """Return the run config that asks for tables; the inverse of parse_run_config."""
+    config = {"tables": tables, "exclude": exclude, "keep_alive": keep_alive}
+    return {"ops": {op_of(job_name): {"config": config}}}
+
+
+def parse_run_config(job_name: str, run_config: object) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the tables that a run takes, none for all, and those that it excludes, whoever asked for it."""
+    found: Any = run_config
+    for part in ("ops", op_of(job_name), "config"):
+        found = found.get(part) if isinstance(found, dict) else None
+    config = found if isinstance(found, dict) else {}
+    return frozenset(config.get("tables", ())), frozenset((*config.get("exclude", ()), *config.get("leave", ())))
