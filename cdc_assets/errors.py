@@ -9,6 +9,7 @@
     ├── InputError           the files are not what the changefeed should have written
     │   ├── MetadataMissing      no checkpoint yet
     │   ├── MalformedSchemaFile  a schema file that cannot be read
+    │   ├── MalformedDump        a dump that is not finished or does not tell when it was taken
     │   ├── SchemaFileMissing    rows without the schema file of their version
     │   ├── MalformedData        rows that cannot be decoded or that fail a check
     │   ├── TableHeld            a change that cannot be carried out faithfully
@@ -34,6 +35,7 @@ __all__ = [
     "JavaMissing",
     "LakeUnavailable",
     "MalformedData",
+    "MalformedDump",
     "MalformedSchemaFile",
     "MetadataMissing",
     "RebuildRefused",
@@ -96,6 +98,10 @@ class MetadataMissing(InputError):
 
 class MalformedSchemaFile(InputError):
     """A schema file that is no JSON, lacks a member, or disagrees with its own name."""
+
+
+class MalformedDump(InputError):
+    """A dump that is not finished, does not tell its TSO, or of which nothing can be read."""
 
 
 class SchemaFileMissing(InputError):

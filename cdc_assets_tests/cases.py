@@ -115,12 +115,16 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class ExpectedTable:
-    """One table of an expected directory: its columns as `tables.json` has them, and its rows as texts."""
+    """One table of an expected directory: its columns as `tables.json` has them, and its rows as texts.
+
+    `show_create` is the text of the SQL engine that stood in for TiDB: the only place with generated expressions.
+    """
 
     id: TableId
     columns: tuple[Mapping[str, Any], ...]
     primary_key: tuple[str, ...]
     rows: tuple[Mapping[str, str | None], ...]
+    show_create: str = ""
 
     @property
     def stored(self) -> tuple[Mapping[str, Any], ...]:
@@ -261,6 +265,7 @@ def expected_tables(directory: Path) -> dict[TableId, ExpectedTable]:
             columns=tuple(one["columns"]),
             primary_key=tuple(one.get("primary_key") or ()),
             rows=tuple(json.loads(line) for line in lines if line),
+            show_create=one.get("show_create_table_mariadb", ""),
         )
         result[table.id] = table
     return result

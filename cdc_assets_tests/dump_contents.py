@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded
-from cdc_assets.formats.dump import blocks, reader
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, dump_format
+from cdc_assets.formats.dump import blocks
 from cdc_assets.model.dumps import DumpFile, DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import arrow_schema, values
@@ -113,7 +113,7 @@ def read(
             small.enter_context(patch.object(blocks, "_PIECE_BYTES", block_bytes))
         found: list[Decoded] = []
         for split in splits_of(file, cuts):
-            found += reader(file.kind)(split, lambda start, end: data[start:end], TABLE, schema, options, AT)
+            found += dump_format(file.kind).read(split, lambda start, end: data[start:end], TABLE, schema, options, AT)
         return found
 
 

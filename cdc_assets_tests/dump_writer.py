@@ -13,15 +13,31 @@ import gzip
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdc_assets.model.dumps import DumpOptions
-from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.sources.dumpling.paths import escaped
+from cdc_assets.types.mysql_types import type_text
 from cdc_assets_tests.snappy_frames import framed_snappy
 
-__all__ = ["COMPRESSORS", "Cell", "Row", "Writing", "csv_file", "dumped", "parquet_file", "sql_file"]
+__all__ = [
+    "COMPRESSORS",
+    "Cell",
+    "Row",
+    "Writing",
+    "csv_file",
+    "data_file",
+    "dumped",
+    "metadata_file",
+    "parquet_file",
+    "show_create",
+    "sql_file",
+    "write_dump",
+]
 
 Cell = str | bytes | None
 Row = Sequence[Cell]
@@ -162,7 +178,10 @@ def _parquet_cell(cell: Cell, kind: pa.DataType) -> object:
     if cell is None or isinstance(cell, bytes):
         return cell
     if pa.types.is_timestamp(kind):
-        return None if cell.startswith("0000") else dt.datetime.fromisoformat(cell)
+        try:
+            return dt.datetime.fromisoformat(cell)
+        except ValueError:  # a zero or partial date
+            return None
     if pa.types.is_decimal(kind):
         return decimal.Decimal(cell)
     if pa.types.is_integer(kind):
@@ -170,3 +189,75 @@ def _parquet_cell(cell: Cell, kind: pa.DataType) -> object:
     if pa.types.is_floating(kind):
         return float(cell)
     return cell.encode() if pa.types.is_binary(kind) else cell
+
+
+# --- a directory ------------------------------------------------------------------------------------------------------
+
+
+def show_create(schema: TableSchema, table: str) -> str:
+    """The text of SHOW CREATE TABLE, as a schema file has it, for the columns and the key of a schema."""
+    lines = [f"  {_quoted_name(column.name)} {_definition(column)}" for column in schema.columns]
+    if schema.key:
+        lines.append(f"  PRIMARY KEY ({','.join(map(_quoted_name, schema.key))}) /*T![clustered_index] CLUSTERED */")
+    return (
+        "/*!40014 SET FOREIGN_KEY_CHECKS=0*/;\n/*!40101 SET NAMES binary*/;\n"
+        f"CREATE TABLE {_quoted_name(table)} (\n" + ",\n".join(lines) + "\n"
+        ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;\n"
+    )
+
+
+def _quoted_name(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _definition(column: Column) -> str:
+    text = type_text(column).lower()
+    if column.elems is not None:
+        text += "(" + ",".join("'" + member.replace("'", "''") + "'" for member in column.elems) + ")"
+    if column.generated:
+        text += f" GENERATED ALWAYS AS ({column.generated}) {'VIRTUAL' if column.virtual else 'STORED'}"
+    return text + (" NULL DEFAULT NULL" if column.nullable and not column.generated else "")
+
+
+def metadata_file(at: int, log: str = "tidb-binlog", finished: str = "2022-06-28 17:49:57") -> bytes:
+    return (
+        "Started dump at: 2022-06-28 17:49:54\nSHOW MASTER STATUS:\n"
+        f"\tLog: {log}\n\tPos: {at}\n\tGTID:\n\n" + (f"Finished dump at: {finished}\n" if finished else "")
+    ).encode()
+
+
+def write_dump(
+    into: Path,
+    tables: Mapping[TableId, tuple[TableSchema, Sequence[Row]]],
+    at: int,
+    how: Writing,
+    kind: str = "csv",
+    compression: str = "",
+    chunk_rows: int = 1000,
+) -> None:
+    """Write a dump's directory: every third chunk number has no rows, and tables without rows have no file."""
+    suffix = {"": "", "gzip": ".gz", "snappy": ".snappy", "zstd": ".zst"}[compression]
+    files = {f"{escaped(table.schema)}-schema-create.sql{suffix}": _create_database(table.schema) for table in tables}
+    for table, (schema, rows) in tables.items():
+        name = f"{escaped(table.schema)}.{escaped(table.table)}"
+        files[f"{name}-schema.sql{suffix}"] = show_create(schema, table.table).encode()
+        for start in range(0, len(rows), chunk_rows):
+            number = start // chunk_rows * 3 // 2
+            data = data_file(table.table, dumped(schema), rows[start : start + chunk_rows], how, kind)
+            files[f"{name}.{number:09d}.{kind}{suffix if kind != 'parquet' else ''}"] = data
+    into.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (into / name).write_bytes(data if name.endswith(".parquet") else COMPRESSORS[compression](data))
+    (into / "metadata").write_bytes(metadata_file(at))
+
+
+def _create_database(name: str) -> bytes:
+    text = f"CREATE DATABASE {_quoted_name(name)} /*!40100 DEFAULT CHARACTER SET utf8mb4 */;\n"
+    return b"/*!40101 SET NAMES binary*/;\n" + text.encode()
+
+
+def data_file(table: str, columns: Sequence[Column], rows: Sequence[Row], how: Writing, kind: str) -> bytes:
+    """A data file of any kind."""
+    if kind == "sql":
+        return sql_file(table, columns, rows, how)
+    return csv_file(columns, rows, how) if kind == "csv" else parquet_file(columns, rows, 1000)

@@ -34,10 +34,11 @@ from cdc_assets.ddl.statement import (
     Truncate,
     Unknown,
     View,
+    created_name,
     rename_pairs,
     statement,
 )
-from cdc_assets.ddl.text import Unreadable
+from cdc_assets.ddl.text import Unreadable, statements
 from cdc_assets.model.schema_changes import Predicate
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "View",
     "create",
     "created",
+    "created_name",
     "evolve",
     "exchange_predicate",
     "follow",
@@ -70,6 +72,7 @@ __all__ = [
     "rename_pairs",
     "spark_sql",
     "statement",
+    "statements",
     "undated",
     "undated_rows",
 ]

@@ -29,6 +29,7 @@ __all__ = [
     "View",
     "alter_head",
     "create_head",
+    "created_name",
     "rename_pairs",
     "statement",
 ]
@@ -244,15 +245,20 @@ def _database(at: Cursor, file: SchemaFile) -> Statement:
     return CreateDatabase(found) if created else AlterDatabase(found)
 
 
-def create_head(at: Cursor) -> None:
-    """Step over CREATE TABLE and the table's name."""
+def create_head(at: Cursor) -> tuple[str, str]:
+    """Step over CREATE TABLE and return the table's name."""
     at.expect("CREATE")
     if at.accept("GLOBAL|LOCAL"):
         pass
     at.accept("TEMPORARY")
     at.expect("TABLE")
     at.accept("IF", "NOT", "EXISTS")
-    at.qualified()
+    return at.qualified()
+
+
+def created_name(sql: str) -> tuple[str, str]:
+    """Return the database, "" where it is not written, and the name that a CREATE TABLE makes; raises Unreadable."""
+    return create_head(Cursor(tokens(sql)))
 
 
 def _created(at: Cursor, file: SchemaFile) -> Statement:

@@ -19,7 +19,7 @@ from sqlglot import TokenType
 from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import SqlglotError
 
-__all__ = ["Cursor", "Token", "Unreadable", "quote", "render", "split", "tokens"]
+__all__ = ["Cursor", "Token", "Unreadable", "quote", "render", "split", "statements", "tokens"]
 
 
 class Unreadable(Exception):
@@ -64,6 +64,10 @@ _QUOTED_OR_COMMENT = re.compile(
     re.VERBOSE,
 )
 
+_QUOTED_OR_END = re.compile(
+    r"""'[^']*' | "[^"]*" | `[^`]*` | /\*.*?\*/ | (?:--\s|\#)[^\n]* | (?P<end>;)""", re.VERBOSE | re.DOTALL
+)
+
 
 @lru_cache(maxsize=8192)  # every plan reads every DDL again
 def tokens(sql: str) -> tuple[Token, ...]:
@@ -104,6 +108,22 @@ def _uncommented(sql: str) -> str:
             out.append(sql[at:kept])
             at = kept
     return "".join([*out, sql[at:]])
+
+
+def statements(sql: str) -> tuple[str, ...]:
+    """Cut a text at the semicolons that end statements; those in quotes and comments end none, what is blank is none.
+
+    Raises Unreadable where what follows the last semicolon is more than blank or a comment: the text was cut off.
+    """
+    found = []
+    start = 0
+    for part in _QUOTED_OR_END.finditer(sql):
+        if part["end"]:
+            found.append(sql[start : part.start()].strip())
+            start = part.end()
+    if re.sub(r"/\*.*?\*/|(?:--\s|#)[^\n]*", "", sql[start:], flags=re.DOTALL).strip():
+        raise Unreadable("its last statement does not end with a semicolon")
+    return tuple(one for one in found if one)
 
 
 def quote(name: str) -> str:

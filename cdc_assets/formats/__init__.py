@@ -11,31 +11,37 @@ Every decoder returns the same shape, so that nothing after it knows the format.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
     "COMMIT_TS",
+    "DUMP_FORMATS",
     "FORMATS",
     "LINE",
     "MESSAGE_FORMATS",
     "OP",
     "Decoded",
+    "DumpFormat",
     "Op",
+    "ReadRange",
     "SplitReader",
     "UniformReader",
     "Wire",
     "decode",
     "decode_among",
+    "dump_format",
     "extension",
     "file_expansion",
     "raw_records",
@@ -100,6 +106,39 @@ class Wire(Protocol):
         """Tell whether ENUM and SET are written as numbers, whose names the schema has to tell."""
 
 
+ReadRange = Callable[[int, int], bytes]
+"""(start, end) -> the bytes of a file from start to before end, fewer where the file ends."""
+
+
+class DumpFormat(Protocol):
+    """A kind of data file of a dump. Lines count records from the first row of a split."""
+
+    def read(
+        self,
+        split: DumpSplit,
+        read_range: ReadRange,
+        table: TableId,
+        schema: TableSchema,
+        options: DumpOptions,
+        at: Tso,
+    ) -> Iterator[Decoded]:
+        """Yield the rows of a split, block by block, as inserts of commit-ts `at`.
+
+        Raises MalformedData for a file that cannot be trusted, also behind rows that were yielded before.
+        """
+
+    def can_cut(self, options: DumpOptions) -> bool:
+        """Tell whether a file that is not compressed can be read from its middle."""
+
+    def lines_before(self, split: DumpSplit, read_range: ReadRange, options: DumpOptions) -> int:
+        """Return how many records of the file stand before the split's first row; reads all that is before it."""
+
+    def raw_records(
+        self, split: DumpSplit, read_range: ReadRange, lines: Collection[int], options: DumpOptions
+    ) -> dict[int, bytes]:
+        """Return the split's records with these numbers, without terminator."""
+
+
 class SplitReader(Protocol):
     """Reads splits wherever a task runs: picklable. Paths are those of the listing."""
 
@@ -134,6 +173,13 @@ FORMATS: dict[str, str] = {"csv": "cdc_assets.formats.csv", "canal-json": "cdc_a
 """
 
 
+DUMP_FORMATS: Mapping[str, str] = {
+    "csv": "cdc_assets.formats.dump.csv",
+    "sql": "cdc_assets.formats.dump.sql",
+    "parquet": "cdc_assets.formats.dump.parquet",
+}
+"""Kind of a dump's data file -> module that is a DumpFormat."""
+
 MESSAGE_FORMATS: Mapping[str, str] = {
     "canal-json": "cdc_assets.formats.canal_json.messages",
     "craft": "cdc_assets.formats.craft.messages",
@@ -141,6 +187,15 @@ MESSAGE_FORMATS: Mapping[str, str] = {
     "simple": "cdc_assets.formats.simple.messages",
 }
 """Protocol of messages -> module with `classify`, `decode` and `schemas`, see `cdc_assets.formats.messages`."""
+
+
+def dump_format(kind: str) -> DumpFormat:
+    """Return what reads a kind of data file of a dump; raises BadSettings that lists the known ones."""
+    if kind not in DUMP_FORMATS:
+        raise BadSettings(
+            f'data files of the kind "{kind}" cannot be read; known are {", ".join(sorted(DUMP_FORMATS))}.'
+        )
+    return cast("DumpFormat", import_module(DUMP_FORMATS[kind]))
 
 
 def wire_class(name: str) -> type[Wire]:

@@ -58,12 +58,35 @@ class Opener:
         try:
             return self.attempt(lambda: bytes(self.file_system.cat_file(f"{self.prefix}/{path}")), path)
         except FileNotFoundError:
-            raise InputError(
-                f"{self.uri}/{path} was listed and is gone; expected that files stay until they are applied. "
-                "Stop what removes them (file-expiration-days, lifecycle rules); restore it or rebuild the table.",
-                file=path,
-                gone=True,
-            ) from None
+            raise self._gone(path) from None
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """Return the bytes of a file from `start` to before `end`, fewer where it ends; raises what `read` raises."""
+        place = f"{self.prefix}/{path}"
+        try:
+            return self.attempt(lambda: bytes(self.file_system.cat_file(place, start=start, end=end)), path)
+        except FileNotFoundError:
+            raise self._gone(path) from None
+
+    def entries(self) -> Iterator[tuple[str, int, str, float]]:
+        """Return (path below the prefix, bytes, etag, seconds since 1970) of every file."""
+        if self.protocol == "file":
+            return iter(self.attempt(lambda: list(local_entries(self.prefix))))
+        file_system = self.file_system
+        file_system.invalidate_cache()
+        found = self.attempt(lambda: file_system.find(self.prefix, detail=True))
+        start = len(self.prefix) + 1
+        return (
+            (name[start:], int(info.get("size") or 0), etag_of(info), modified_of(info)) for name, info in found.items()
+        )
+
+    def _gone(self, path: str) -> InputError:
+        return InputError(
+            f"{self.uri}/{path} was listed and is gone; expected that files stay until they are applied. "
+            "Stop what removes them (file-expiration-days, lifecycle rules); restore it or rebuild the table.",
+            file=path,
+            gone=True,
+        )
 
     def attempt(self, action: Callable[[], _T], path: str = "") -> _T:
         """Do something with the storage, again after pauses when it fails for a passing reason.

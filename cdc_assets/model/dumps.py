@@ -1,12 +1,14 @@
-"""How the data files of a dump are written, and what of them one task reads."""
+"""A dump: its tables as they were at one TSO, how their files are written, and what of them one task reads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.tso import Tso
 
-__all__ = ["DumpFile", "DumpOptions", "DumpSplit"]
+__all__ = ["Dump", "DumpFile", "DumpOptions", "DumpSplit", "DumpTable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +51,38 @@ class DumpSplit:
     file: DumpFile
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class DumpTable:
+    """A table of a dump with its schema; one without files was empty. `query` is the text that gave the schema."""
+
+    id: TableId
+    schema: TableSchema
+    files: tuple[DumpFile, ...]
+    schema_file: str
+    query: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """What lies in a dump's directory. `at` is the TSO at which every table of it was read.
+
+    `problems` says of a table why nothing of it can be taken; `warnings` are sentences about what is read all the same;
+    `ignored` counts names that mean no rows by reason. Views and sequences have no rows and are left out.
+    """
+
+    uri: str
+    at: Tso
+    tables: tuple[DumpTable, ...]
+    problems: Mapping[TableId, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[TableId, ...] = ()
+    started: str = ""
+    finished: str = ""

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats import LINE
-from cdc_assets.formats.dump import can_cut, lines_before, raw_records, reader
+from cdc_assets.formats import LINE, dump_format
 from cdc_assets.formats.sifting import NULL_OR_TEXT
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import TableSchema
@@ -56,7 +55,7 @@ def test_what_dumpling_writes_reads_back(
         alike = {how.options.null_value, how.options.null_value.encode()} if how.options.null_value != "\\N" else set()
         rows = [row for row in rows if not alike.intersection(row)]
     file, data = file_of(csv_file(dumped(schema), rows, how), "csv", compression)
-    cuts = cuts if can_cut("csv", how.options) and not compression else []
+    cuts = cuts if dump_format("csv").can_cut(how.options) and not compression else []
     found = read(file, data, schema, how.options, cuts, block_bytes)
     assert_reads_back(found, schema, rows, how.options.timezone)
 
@@ -179,11 +178,11 @@ def test_records_are_found_again_by_their_lines(escape: bool, start: int, end: i
     def read_range(since: int, until: int) -> bytes:
         return data[since:until]
 
-    (block,) = reader("csv")(split, read_range, TABLE, PLAIN, options, AT)
+    (block,) = dump_format("csv").read(split, read_range, TABLE, PLAIN, options, AT)
     lines, ids = (block.changes.column(name).to_pylist() for name in (LINE, "id"))
-    raws = raw_records(split, read_range, lines, options)
+    raws = dump_format("csv").raw_records(split, read_range, lines, options)
     assert [int(raws[line].split(b",")[0]) for line in lines] == ids
-    assert lines[0] + lines_before(split, read_range, options) == ids[0] + 2
+    assert lines[0] + dump_format("csv").lines_before(split, read_range, options) == ids[0] + 2
 
 
 @pytest.mark.parametrize(

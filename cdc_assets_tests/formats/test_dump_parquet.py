@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import LINE
-from cdc_assets.formats.dump import lines_before, raw_records, reader
+from cdc_assets.formats import LINE, dump_format
 from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import TableSchema
@@ -125,9 +124,9 @@ def test_row_groups_of_a_split_know_their_place_in_the_file() -> None:
         return data[start:end]
 
     for split in (DumpSplit(file, 0, 300), DumpSplit(file, 300, file.size)):
-        found = list(reader("parquet")(split, read_range, TABLE, PLAIN, DumpOptions(), AT))
+        found = list(dump_format("parquet").read(split, read_range, TABLE, PLAIN, DumpOptions(), AT))
         lines, ids = ([v for one in found for v in one.changes.column(name).to_pylist()] for name in (LINE, "id"))
         assert 0 < len(ids) < 10
-        assert lines[0] + lines_before(split, read_range, DumpOptions()) == ids[0] + 1
-        raws = raw_records(split, read_range, lines, DumpOptions())
+        assert lines[0] + dump_format("parquet").lines_before(split, read_range, DumpOptions()) == ids[0] + 1
+        raws = dump_format("parquet").raw_records(split, read_range, lines, DumpOptions())
         assert raws[lines[-1]] == b'{"id": %d, "v": "x", "at": null}' % ids[-1]

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import LINE
-from cdc_assets.formats.dump import can_cut, lines_before, raw_records, reader
+from cdc_assets.formats import LINE, dump_format
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import TableSchema
 from cdc_assets_tests.dump_contents import AT, TABLE, assert_reads_back, contents, file_of, read
@@ -46,7 +45,7 @@ def test_what_dumpling_writes_reads_back(
 ) -> None:
     schema, rows = table
     file, data = file_of(sql_file("t", dumped(schema), rows, how), "sql", compression)
-    cuts = cuts if can_cut("sql", how.options) and not compression else []
+    cuts = cuts if dump_format("sql").can_cut(how.options) and not compression else []
     assert_reads_back(read(file, data, schema, how.options, cuts, block_bytes), schema, rows, how.options.timezone)
 
 
@@ -139,8 +138,8 @@ def test_records_are_found_again_by_their_lines(escape: bool, start: int, end: i
     def read_range(since: int, until: int) -> bytes:
         return data[since:until]
 
-    (block,) = reader("sql")(split, read_range, TABLE, PLAIN, options, AT)
+    (block,) = dump_format("sql").read(split, read_range, TABLE, PLAIN, options, AT)
     lines, ids = (block.changes.column(name).to_pylist() for name in (LINE, "id"))
-    raws = raw_records(split, read_range, lines, options)
+    raws = dump_format("sql").raw_records(split, read_range, lines, options)
     assert [int(raws[line][1:].split(b",")[0]) for line in lines] == ids
-    assert lines[0] + lines_before(split, read_range, options) == ids[0] + 4
+    assert lines[0] + dump_format("sql").lines_before(split, read_range, options) == ids[0] + 4

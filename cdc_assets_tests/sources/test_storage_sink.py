@@ -455,9 +455,9 @@ def test_a_second_listing_opens_new_schema_files_only(bucket: Path, monkeypatch:
 def test_a_schema_file_that_vanishes_is_a_problem_and_no_crash(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put_schema(bucket, document())
     feed = open_feed(bucket)
-    entries = list(feed._entries())
+    entries = list(feed.opener.entries())
     (bucket / path).unlink()
-    monkeypatch.setattr(feed, "_entries", lambda: iter(entries))
+    monkeypatch.setattr(Opener, "entries", lambda _: iter(entries))
     assert "is gone" in feed.listing().problems[path]
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from cdc_assets.errors import MalformedData
+from cdc_assets.formats import ReadRange
 from cdc_assets.formats.quoted_records import Quoting, complete_bytes
 from cdc_assets.io.compression import decompressed
 from cdc_assets.model.dumps import DumpSplit
 
-__all__ = ["BLOCK_BYTES", "Block", "ReadRange", "blocks", "head_of", "lines_in_front", "starts_in"]
+__all__ = ["BLOCK_BYTES", "Block", "blocks", "head_of", "lines_in_front", "starts_in"]
 
 BLOCK_BYTES = 8 << 20
 _PIECE_BYTES = 4 << 20
 _HEAD_BYTES = 1 << 16
 _MOST_BYTES = 1 << 30
 """A record that does not end within so many bytes is none."""
-
-ReadRange = Callable[[int, int], bytes]
-"""(start, end) -> the bytes of the file from start to before end, fewer where the file ends."""
 
 
 class Block(NamedTuple):

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats import Decoded
-from cdc_assets.formats.dump.blocks import ReadRange, blocks, head_of, lines_in_front
+from cdc_assets.formats import Decoded, ReadRange
+from cdc_assets.formats.dump.blocks import blocks, head_of, lines_in_front
 from cdc_assets.formats.dump.cutting import Cutting, Lot, bare_records, decoded
 from cdc_assets.formats.dump.dialect import DIALECTS, Dialect, dialect, fields
 from cdc_assets.formats.dump.rows import Target, columns_by_count, columns_by_name, cut_off, is_quoted, shown

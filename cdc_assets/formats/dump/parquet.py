@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
-from cdc_assets.formats.dump.blocks import ReadRange
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, ReadRange
 from cdc_assets.formats.dump.rows import Target, assembled, bit_numbers, columns_by_name
 from cdc_assets.formats.sifting import Fault, Mask, Sifted, settled, sifted
 from cdc_assets.model.dumps import DumpOptions, DumpSplit

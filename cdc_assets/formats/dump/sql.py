@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import Decoded
-from cdc_assets.formats.dump.blocks import Block, ReadRange, blocks, head_of, lines_in_front, starts_in
+from cdc_assets.formats import Decoded, ReadRange
+from cdc_assets.formats.dump.blocks import Block, blocks, head_of, lines_in_front, starts_in
 from cdc_assets.formats.dump.cutting import Cutting, Lot, decoded
 from cdc_assets.formats.dump.dialect import Dialect, without_escapes
 from cdc_assets.formats.dump.rows import Target, columns_by_count, columns_by_name, cut_off, shown

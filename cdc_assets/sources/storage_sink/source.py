@@ -18,7 +18,7 @@ from typing import Any
 
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedSchemaFile, MetadataMissing
 from cdc_assets.formats import UniformReader, extension
-from cdc_assets.io.storage import Opener, etag_of, local_entries, modified_of
+from cdc_assets.io.storage import Opener
 from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import KnownFiles
@@ -98,7 +98,7 @@ class Changefeed:
         checkpoint = self.fence()
         self._recalled = {**(known or {}), **self._recalled, **self._fresh}
         self._fresh = {}
-        sorted_out = _SortedOut(self._entries(), self._extension)
+        sorted_out = _SortedOut(self.opener.entries(), self._extension)
         problems: dict[str, str] = {}
         schema_files, warnings = self._schema_files(sorted_out.schema_entries, problems)
         schema_files = _once(schema_files)
@@ -155,19 +155,6 @@ class Changefeed:
             f"{opener.uri} has no `metadata`; expected it since the changefeed's first checkpoint. "
             "Wait for that, or check that the sink URI names the changefeed's own prefix.",
             file="metadata",
-        )
-
-    def _entries(self) -> Iterator[tuple[str, int, str, float]]:
-        """Return (path below the prefix, bytes, etag, seconds since 1970) of every object."""
-        opener = self.opener
-        if opener.protocol == "file":
-            return iter(opener.attempt(lambda: list(local_entries(opener.prefix))))
-        file_system = opener.file_system
-        file_system.invalidate_cache()
-        found = opener.attempt(lambda: file_system.find(opener.prefix, detail=True))
-        start = len(opener.prefix) + 1
-        return (
-            (name[start:], int(info.get("size") or 0), etag_of(info), modified_of(info)) for name, info in found.items()
         )
 
     def _schema_files(

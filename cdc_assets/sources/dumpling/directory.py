@@ -1,0 +1,265 @@
+"""What lies in a dump's directory: its tables, their schemas and files, and what is odd.
+
+    read_dump = entries ─▶ paths ─▶ metadata ─▶ schema files ─▶ tables | problems
+
+A table whose files do not belong together, or cannot be read, is a problem and holds; the others go on. Numbers of
+chunks say nothing about completeness: Dumpling writes no file for a chunk without rows, and none for an empty table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cdc_assets.ddl import CreateDatabase, Unreadable, created, created_name, statement, statements
+from cdc_assets.errors import BucketMissing, MalformedData, MalformedDump
+from cdc_assets.io.compression import decompressed
+from cdc_assets.io.storage import Opener
+from cdc_assets.model.by_name import ByName
+from cdc_assets.model.dumps import Dump, DumpFile, DumpTable
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
+from cdc_assets.sources.dumpling.metadata import DumpMetadata, parse_metadata, snapshot_tso
+from cdc_assets.sources.dumpling.paths import (
+    METADATA,
+    DatabaseName,
+    DataName,
+    IgnoredName,
+    SchemaName,
+    SequenceName,
+    StrangeName,
+    ViewName,
+    parse_name,
+)
+
+__all__ = ["read_dump"]
+
+_WORKERS = 16
+_LATE_SECONDS = 300
+"""Clocks of the storage and of the machine that dumped may differ by so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A file of SQL: a schema, or a database."""
+
+    path: str
+    compression: str
+
+
+@dataclass(slots=True)
+class _Names:
+    """The names of a dump by kind."""
+
+    databases: dict[str, _Text] = field(default_factory=dict)
+    schemas: ByName[list[_Text]] = field(default_factory=ByName)
+    files: ByName[list[DumpFile]] = field(default_factory=ByName)
+    left_out: ByName[None] = field(default_factory=ByName)
+    strange: ByName[str] = field(default_factory=ByName)
+    ignored: Counter[str] = field(default_factory=Counter)
+    written: dict[str, float] = field(default_factory=dict)
+    metadata: bool = False
+    below: str = ""
+    """`metadata` of a dump in a directory below."""
+
+
+def read_dump(opener: Opener, stated: Tso | None = None, timezone: str | None = None) -> Dump:
+    """Return what lies below a dump's URI. Costs a listing and one read for each schema file.
+
+    `stated` is the TSO that a person states, which also says that the dump is finished. `timezone` is the zone of the
+    sessions that read the dump, for the defaults of TIMESTAMP columns. Raises MalformedDump where the TSO is not known,
+    the dump is not finished, or there is no table in it; BucketMissing where there is nothing.
+    """
+    names = _sorted_out(opener)
+    metadata = parse_metadata(opener.read(METADATA)) if names.metadata else None
+    if metadata is None and names.below:
+        raise MalformedDump(
+            f"{opener.uri} has no `metadata`, and {names.below} is there: give the directory of that dump.",
+            file=opener.uri,
+        )
+    at = snapshot_tso(metadata, stated, opener.uri)
+    collations = {database: _collation(opener, database, text) for database, text in names.databases.items()}
+    tables, problems = _tables(opener, names, collations, timezone)
+    if not tables and not problems:
+        raise MalformedDump(
+            f"{opener.uri} has no file of a table; expected the directory that Dumpling was given with --output. "
+            "Check the URI.",
+            file=opener.uri,
+        )
+    if tables and not any(table.files for table in tables):
+        problems.update((table.id, _NO_ROWS) for table in tables)
+        tables = []
+    return Dump(
+        opener.uri,
+        at,
+        tuple(tables),
+        dict(problems),
+        tuple(_warnings(names, metadata)),
+        dict(names.ignored),
+        tuple(sorted(names.left_out)),
+        metadata.started if metadata else "",
+        metadata.finished if metadata else "",
+    )
+
+
+_NO_ROWS = (
+    "no table of the dump has a file of rows, as it is with --no-data. Dump the rows too; if every table was empty, "
+    "say that they are complete (initial.complete)"
+)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _sorted_out(opener: Opener) -> _Names:
+    names = _Names()
+    entries = sorted(opener.entries())
+    if not entries:
+        raise BucketMissing(
+            f"{opener.uri} holds nothing; expected the directory that Dumpling was given with --output. Check the URI, "
+            "and that its objects may be listed.",
+            file=opener.uri,
+        )
+    for path, size, etag, modified in entries:
+        names.written[path] = modified
+        if path == METADATA:
+            names.metadata = True
+            continue
+        if path.endswith(f"/{METADATA}"):
+            names.below = names.below or path
+        match parse_name(path):
+            case DatabaseName(database, compression):
+                names.databases[database] = _Text(path, compression)
+            case SchemaName(table, compression):
+                names.schemas.setdefault(table, []).append(_Text(path, compression))
+            case ViewName(table) | SequenceName(table):
+                names.left_out[table] = None
+            case DataName(table, number, kind, compression):
+                file = DumpFile(path, table, kind, compression, number, size, etag)
+                names.files.setdefault(table, []).append(file)
+            case StrangeName(table, reason):
+                names.strange[table] = reason
+            case IgnoredName(reason):
+                names.ignored[reason] += 1
+    return names
+
+
+def _mixed(files: Sequence[DumpFile], schemas: Sequence[_Text]) -> str:
+    """Say why files of a table cannot be of one dump, "" where they can."""
+    if len(schemas) > 1:
+        return f"it has {counted(len(schemas), 'schema file')}, {schemas[0].path} and {schemas[1].path}"
+    by_number: dict[str, DumpFile] = {}
+    for file in files:
+        twin = by_number.setdefault(file.number, file)
+        if twin is not file:
+            return f"{twin.path} and {file.path} are the same chunk"
+        if (file.kind, file.compression) != (files[0].kind, files[0].compression):
+            return f"{files[0].path} and {file.path} were written in different ways"
+    padded = {len(file.number): file for file in files if not file.number or file.number.startswith("0")}
+    if len(padded) > 1:
+        one, other = list(padded.values())[:2]
+        return f"{one.path} and {other.path} are numbered in different ways"
+    return ""
+
+
+def _warnings(names: _Names, metadata: DumpMetadata | None) -> Iterator[str]:
+    """Tell files that were written before the dump began: `metadata` is written last, and tells how long it took."""
+    took = _seconds(metadata) if metadata is not None else None
+    began = names.written.get(METADATA, 0.0) - (took or 0.0) - _LATE_SECONDS
+    old = [path for path, written in names.written.items() if 0 < written < began] if took is not None else []
+    if old:
+        yield (
+            f"{counted(len(old), 'file')} of the dump, {old[0]} first, lie there since before it began: they may be of "
+            "an earlier dump into the same directory. Dump into an empty one if that is so."
+        )
+
+
+def _seconds(metadata: DumpMetadata) -> float | None:
+    try:
+        started, finished = (datetime.fromisoformat(text) for text in (metadata.started, metadata.finished))
+    except ValueError:
+        return None
+    return (finished - started).total_seconds()
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def _tables(
+    opener: Opener, names: _Names, collations: Mapping[str, str | None], timezone: str | None
+) -> tuple[list[DumpTable], dict[TableId, str]]:
+    wanted = sorted({*names.schemas, *(names.schemas.spelled(table) for table in (*names.files, *names.strange))})
+    wanted = [table for table in wanted if table not in names.left_out]
+
+    def read(table: TableId) -> DumpTable | str:
+        return _table(opener, table, names, collations.get(table.schema), timezone)
+
+    workers = 1 if opener.protocol in ("file", "memory") else _WORKERS
+    with ThreadPoolExecutor(workers) as pool:
+        found = dict(zip(wanted, pool.map(read, wanted), strict=True))
+    problems = {table: result for table, result in found.items() if isinstance(result, str)}
+    return [result for result in found.values() if isinstance(result, DumpTable)], problems
+
+
+def _table(
+    opener: Opener, table: TableId, names: _Names, collation: str | None, timezone: str | None
+) -> DumpTable | str:
+    """Return a table, or the sentence that says why it cannot be taken."""
+    files, texts = names.files.get(table, []), names.schemas.get(table, [])
+    if table in names.strange:
+        return f"{names.strange[table]}. Restore the file as it was dumped"
+    if not texts:
+        return (
+            f"{files[0].path} has no schema file {files[0].path.partition('.')[0]}.*-schema.sql beside it, so its "
+            "columns are not known. Dump without --no-schemas, and without --sql"
+        )
+    if mixed := _mixed(files, texts):
+        return f"{mixed}: two dumps are mixed in one directory. Dump into an empty one"
+    empty = next((file.path for file in files if not file.size), None)
+    if empty is not None:
+        return f"{empty} is empty, and Dumpling writes no file without rows: it was not written to its end. Dump again"
+    try:
+        query, schema = _schema(_sql(opener, texts[0]), table, collation, timezone)
+    except (Unreadable, MalformedData, UnicodeDecodeError) as problem:
+        return f"{texts[0].path} cannot be read ({problem}). Restore it as Dumpling wrote it"
+    return DumpTable(table, schema, tuple(files), texts[0].path, query)
+
+
+def _schema(sql: str, table: TableId, collation: str | None, timezone: str | None) -> tuple[str, TableSchema]:
+    found = [one for one in statements(sql) if _names_a_table(one)]
+    if len(found) != 1:
+        raise Unreadable(f"it has {counted(len(found), 'CREATE TABLE')} where one is expected")
+    _, name = created_name(found[0])
+    if name != table.table:
+        raise Unreadable(f'it creates the table "{name}" and not "{table.table}" of its name')
+    return found[0], created(found[0], database_collation=collation, timezone=timezone, shown=True)
+
+
+def _names_a_table(sql: str) -> bool:
+    try:
+        created_name(sql)
+    except Unreadable:
+        return False
+    return True
+
+
+def _sql(opener: Opener, text: _Text) -> str:
+    return b"".join(decompressed([opener.read(text.path)], text.compression, text.path)).decode("utf-8")
+
+
+def _collation(opener: Opener, database: str, text: _Text) -> str | None:
+    """Return the default collation of a database; None where its file cannot be read, as where there is none."""
+    try:
+        texts: Iterable[str] = statements(_sql(opener, text))
+    except (Unreadable, MalformedData, UnicodeDecodeError):
+        return None
+    for one in texts:
+        found = statement(SchemaFile(text.path, database, TableId(database, ""), 0, one, 1, ()))
+        if isinstance(found, CreateDatabase) and found.collation:
+            return found.collation
+    return None

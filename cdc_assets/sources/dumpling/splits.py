@@ -1,0 +1,45 @@
+"""Files of a dump cut for tasks, and the rows of a split as changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+
+from cdc_assets.formats import Decoded, dump_format
+from cdc_assets.model.dumps import DumpFile, DumpOptions, DumpSplit, DumpTable
+from cdc_assets.model.tso import Tso
+from cdc_assets.sources.dumpling.generated import Generators, filled
+
+__all__ = ["SPLIT_BYTES", "read_split", "splits_of"]
+
+SPLIT_BYTES = 64 << 20
+"""About so many bytes of a file are read by one task."""
+
+
+def splits_of(file: DumpFile, options: DumpOptions, split_bytes: int = SPLIT_BYTES) -> tuple[DumpSplit, ...]:
+    """Return the file in pieces of about `split_bytes`, or whole where it is compressed or rows may span lines."""
+    if file.compression or not dump_format(file.kind).can_cut(options):
+        return (DumpSplit(file, 0, file.size),)
+    count = max(1, round(file.size / split_bytes))
+    bounds = [file.size * number // count for number in range(count + 1)]
+    return tuple(DumpSplit(file, start, end) for start, end in pairwise(bounds))
+
+
+def read_split(
+    split: DumpSplit,
+    read_range: Callable[[str, int, int], bytes],
+    table: DumpTable,
+    options: DumpOptions,
+    at: Tso,
+    generators: Generators,
+) -> Iterator[Decoded]:
+    """Yield the rows of a split, block by block, all as inserts of commit-ts `at`.
+
+    `read_range` returns bytes of a file (`Opener.read_range`), `generators` are those of the table
+    (`generated.generators`). Raises MalformedData for a file that cannot be trusted, also behind rows that were yielded
+    before.
+    """
+    of_file = partial(read_range, split.file.path)
+    for decoded in dump_format(split.file.kind).read(split, of_file, table.id, table.schema, options, at):
+        yield filled(decoded, table.schema, generators)
