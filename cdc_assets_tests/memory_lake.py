@@ -12,11 +12,11 @@ import polars as pl
 import pyarrow as pa
 
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
+from cdc_assets.decoding import COUNT
 from cdc_assets.decoding.alike_keys import example_of
-from cdc_assets.decoding.dedupe import COUNT, reduce_changes
 from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, rejects_table, replay_tasks
 from cdc_assets.decoding.upgrade import evolve_rows
-from cdc_assets.decoding.window import Window, read_window
+from cdc_assets.decoding.window import Window, read_window, reduced
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, Op, SplitReader
 from cdc_assets.history.releases import Release, Releases
@@ -127,9 +127,9 @@ class MemoryLake:
         windows = [
             read_replay(dataclasses.replace(replay, keys=found.keys), reader, task) for task in replay_tasks(replay)
         ]
-        changes = pa.concat_tables([window.changes for window in windows])
         if frame.schema.key:
-            changes = reduce_changes(changes, frame.schema, frame.life.born_as)
+            windows = [reduced(frame, windows)]
+        changes = pa.concat_tables([window.changes for window in windows])
         table.rows = _apply(table.rows, changes, frame.schema, str(frame.life))
         for path, lines in replay.targets.items():
             for line in lines:

@@ -173,7 +173,7 @@ class Topic:
         lake = MemoryLake()
         listing = replace(self.listing, checkpoint=through or self._config.checkpoints[-1].ts)
         reader = UniformReader(CsvOptions(), lambda _: b"")
-        with patch("cdc_assets.decoding.window.decode", self.decode):
+        with patch("cdc_assets.formats.decode", self.decode):
             for step in plan(listing, {}).steps:
                 if isinstance(step, ApplyRows):
                     window = read_window(step, reader)

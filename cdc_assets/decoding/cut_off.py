@@ -11,45 +11,49 @@ from below it on, and by a whole record there that the cut one may be the beginn
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow.compute as pc
 
+from cdc_assets.decoding.deliveries import sequence_of
+from cdc_assets.decoding.filter import may_be_due
+from cdc_assets.decoding.read import Split
 from cdc_assets.formats import COMMIT_TS, LINE, Decoded, SplitReader, raw_records, record_beginning, record_identity
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso
 
-__all__ = ["is_delivered_again", "sequence_of"]
-
-
-def sequence_of(file: DataFile) -> tuple[object, ...]:
-    """Return what files share whose numbers go on: the dates of one directory, not its versions and dispatchers."""
-    return file.root, file.version, file.partition, file.dispatcher, len(file.path.rsplit("/", 1)[-1])
+__all__ = ["lost_tail"]
 
 
-def is_delivered_again(
-    tail: Reject,
-    position: int,
-    data: bytes,
-    decoded: Decoded,
-    step: ApplyRows,
-    reader: SplitReader,
-) -> bool:
+def lost_tail(split: Split, newest: Tso | None, step: ApplyRows, reader: SplitReader) -> Reject | None:
+    """Return the record that a file was cut off in, where the window may have lost something with it.
+
+    It is no older than the file's last whole record, which `newest` is the commit-ts of.
+    """
+    if split.decoded.tail is None:
+        return None
+    tail = replace(split.decoded.tail, commit_ts=newest)
+    if not may_be_due(tail, split, step) or _is_delivered_again(split, tail, step, reader):
+        return None
+    return tail
+
+
+def _is_delivered_again(split: Split, tail: Reject, step: ApplyRows, reader: SplitReader) -> bool:
     """Tell whether later files repeat the feed from before the record that was cut off.
 
-    `data` and `decoded` are the file at `position` of the step. False where there
-    is no whole record to go by, and without commit-ts: rows may be alike then.
+    False where there is no whole record to go by, and without commit-ts: rows may be alike then.
     """
-    line = _witness(decoded, step)
+    line = _witness(split.decoded, step)
     if line is None:
         return False
-    wire = reader.wire(step.files[position].path)
-    witness, begun = raw_records(wire, data, {line})[line], record_beginning(wire, tail.raw)
-    start, identity = record_beginning(wire, witness), record_identity(wire, witness)
+    witness, begun = raw_records(split.wire, split.data, {line})[line], record_beginning(split.wire, tail.raw)
+    start, identity = record_beginning(split.wire, witness), record_identity(split.wire, witness)
     proven = continued = False
-    for file in _later(position, step):
-        for record in raw_records(wire, reader.read(file.path), None).values():
-            if not proven and record.startswith(start) and record_identity(wire, record) == identity:
+    for file in _later(split.position, step):
+        for record in raw_records(split.wire, reader.read(file.path), None).values():
+            if not proven and record.startswith(start) and record_identity(split.wire, record) == identity:
                 proven = True
             else:
                 continued = continued or record.startswith(begun)

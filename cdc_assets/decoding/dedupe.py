@@ -5,19 +5,21 @@ two copies the one in the later file wins. The result can be reduced again toget
 its own files first.
 
 Tables without a key are multisets: what remains is how many equal rows enter or leave. Files come at least once, so
-the count of a (commit-ts, direction, row) is the maximum over deliveries, not their sum: within one sequence of file
-numbers a commit-ts that steps back starts a new delivery. Dispatchers that share a table add up (`dispatchers`).
+the count of a (commit-ts, direction, row) is the maximum over `deliveries`, not their sum. Dispatchers that share a
+table add up (`dispatchers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from cdc_assets.decoding import COUNT, DELIVERY, FILE
 from cdc_assets.decoding.alike_keys import settle_alike
 from cdc_assets.decoding.dispatchers import tell_counts
 from cdc_assets.errors import TableHeld
@@ -26,59 +28,42 @@ from cdc_assets.model.reports import AlikeKeys
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.types.collations import is_plain, normal_form
 
-__all__ = [
-    "COUNT",
-    "FILE",
-    "SEQUENCE",
-    "count_undecided",
-    "hash_probe",
-    "reduce_changes",
-    "reduce_counted",
-    "reduce_keyed",
-    "reduce_multiset",
-    "split_by_key",
-]
-
-FILE = "_cdc_file"
-"""int32: position of the file in reading order; of two copies of a change the later file's counts."""
-SEQUENCE = "_cdc_sequence"
-"""int32: the number sequence the file belongs to (one writer's output for one directory over all dates)."""
-COUNT = "_cdc_count"
-"""int64: how many equal rows enter (> 0) or leave (< 0) a table without key."""
+__all__ = ["Reduced", "hash_probe", "reduce_changes", "split_by_key"]
 
 _SEED = 7
 
-_META = (OP, COMMIT_TS, LINE, FILE, SEQUENCE, COUNT)
+_META = (OP, COMMIT_TS, LINE, FILE, DELIVERY, COUNT)
 
 
-def reduce_changes(changes: pa.Table, schema: TableSchema, table: TableId, writers: Sequence[int] = ()) -> pa.Table:
+class Reduced(NamedTuple):
+    """`undecided` counts rows of a table without key that may be rows of two dispatchers, or one that came twice.
+
+    `alike` are keys that met a living one which is equal by their collation only.
+    """
+
+    changes: pa.Table
+    undecided: int = 0
+    alike: AlikeKeys = AlikeKeys()
+
+
+def reduce_changes(changes: pa.Table, schema: TableSchema, table: TableId, writers: Sequence[int] = ()) -> Reduced:
     """Reduce by the schema's key, or as a multiset where it has none; `writers` has the dispatcher of each FILE.
 
     Raises TableHeld for a multiset whose changes do not tell the rows that leave.
     """
-    return reduce_counted(changes, schema, table, writers)[0]
-
-
-def reduce_counted(
-    changes: pa.Table, schema: TableSchema, table: TableId, writers: Sequence[int] = ()
-) -> tuple[pa.Table, AlikeKeys]:
-    """Do what `reduce_changes` does, and count keys that met a living one which is equal by their collation only."""
-    if not changes.num_rows:
-        return changes, AlikeKeys()
     if schema.key:
-        return reduce_keyed(changes, schema.key, _collations(schema))
-    return reduce_multiset(changes, table, writers), AlikeKeys()
+        return _reduce_keyed(changes, schema.key, _collations(schema)) if changes.num_rows else Reduced(changes)
+    _refuse_unknown_rows(changes, table)
+    return _reduce_multiset(changes, writers)
 
 
-def reduce_keyed(
-    changes: pa.Table, key: tuple[str, ...], collations: Mapping[str, str] | None = None
-) -> tuple[pa.Table, AlikeKeys]:
+def _reduce_keyed(changes: pa.Table, key: tuple[str, ...], collations: Mapping[str, str]) -> Reduced:
     """Keep one row per key: same columns in and out, in no particular order.
 
     `collations` gives the key columns whose equality is not that of their bytes. Where there are such, a row that
     enters is an INSERT only if nothing but its own key, byte for byte, can have been there before it.
     """
-    frame, by = _keyed(changes, key, collations or {}, (OP, COMMIT_TS, FILE, LINE))
+    frame, by = _keyed(changes, key, collations, (OP, COMMIT_TS, FILE, LINE))
     order = [pl.col(COMMIT_TS), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
     frame = frame.with_row_index("_cdc_row").sort(order)
     last, alike = frame.unique(subset=by, keep="last", maintain_order=False), AlikeKeys()
@@ -88,7 +73,7 @@ def reduce_keyed(
     kept = changes if len(last) == changes.num_rows else changes.take(last.get_column("_cdc_row").to_arrow())
     if list(key) != by:
         kept = kept.set_column(kept.schema.get_field_index(OP), pa.field(OP, pa.int8()), last.get_column(OP).to_arrow())
-    return kept, alike
+    return Reduced(kept, alike=alike)
 
 
 def split_by_key(changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table]:
@@ -132,13 +117,11 @@ def _collations(schema: TableSchema) -> dict[str, str]:
     return {column.name: column.compares_by or "" for column in schema.columns if column.name in schema.key}
 
 
-def reduce_multiset(changes: pa.Table, table: TableId, writers: Sequence[int] = ()) -> pa.Table:
-    """Net the rows that enter and leave: one output row per distinct row, with COUNT added, zero counts left out.
-
-    The changes must hold whole sequences, ordered by (FILE, LINE) or not.
-    """
-    _refuse_unknown_rows(changes, table)
-    once, row, _ = _once(changes, writers)
+def _reduce_multiset(changes: pa.Table, writers: Sequence[int]) -> Reduced:
+    """Net the rows that enter and leave: one output row per distinct row, with COUNT added, zero counts left out."""
+    names = [name for name in changes.column_names if name not in _META]
+    row = [f"_cdc_value_{place}" for place in range(len(names))]
+    once, undecided = _once(_told(changes, names), [COMMIT_TS, "_cdc_sign", *row], writers)
     net = once.group_by(row).agg(
         (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
         pl.col("_cdc_row").first(),
@@ -148,47 +131,34 @@ def reduce_multiset(changes: pa.Table, table: TableId, writers: Sequence[int] = 
     kept = changes.take(net.get_column("_cdc_row").to_arrow())
     last = net.get_column("_cdc_last").to_arrow().cast(pa.int64())
     kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
-    return kept.append_column(pa.field(COUNT, pa.int64()), net.get_column(COUNT).to_arrow().cast(pa.int64()))
+    counts = net.get_column(COUNT).to_arrow().cast(pa.int64())
+    return Reduced(kept.append_column(pa.field(COUNT, pa.int64()), counts), undecided)
 
 
-def count_undecided(changes: pa.Table, writers: Sequence[int]) -> int:
-    """Return how many rows of a table without key may be rows of two dispatchers, or one that came twice."""
-    return _once(changes, writers)[2] if len(set(writers)) > 1 and changes.num_rows else 0
-
-
-def _once(changes: pa.Table, writers: Sequence[int]) -> tuple[pl.DataFrame, list[str], int]:
-    """Return each change once with its count `n`, the columns that make a row, and how many copies are undecided."""
-    names = [name for name in changes.column_names if name not in _META]
+def _told(changes: pa.Table, names: Sequence[str]) -> pl.DataFrame:
+    """Each change of each delivery with its count `n`, and where a row like that stands; `names` make a row."""
     frame = _frame(changes).with_row_index("_cdc_row")
-    groups = [_groupable(frame, name) for name in names]
-    frame = frame.sort([SEQUENCE, FILE, LINE]).with_columns(
-        (pl.col(COMMIT_TS) < pl.col(COMMIT_TS).shift(1))
-        .fill_null(False)
-        .cum_sum()
-        .over(SEQUENCE)
-        .alias("_cdc_delivery"),
-        (pl.col(OP).sign()).alias("_cdc_sign"),
-        *[expression.alias(f"_cdc_value_{i}") for i, expression in enumerate(groups)],
-    )
-    row = [f"_cdc_value_{i}" for i in range(len(groups))]
-    change = [COMMIT_TS, "_cdc_sign", *row]
-    delivered = frame.group_by([SEQUENCE, "_cdc_delivery", *change]).agg(
-        pl.len().alias("n"), pl.col("_cdc_row").first(), pl.col(FILE).first()
-    )
+    values = [_groupable(frame, name).alias(f"_cdc_value_{place}") for place, name in enumerate(names)]
+    frame = frame.with_columns(pl.col(OP).sign().alias("_cdc_sign"), *values)
+    by = [DELIVERY, COMMIT_TS, "_cdc_sign", *(f"_cdc_value_{place}" for place in range(len(names)))]
+    return frame.group_by(by).agg(pl.len().alias("n"), pl.col("_cdc_row").first(), pl.col(FILE).first())
+
+
+def _once(told: pl.DataFrame, change: Sequence[str], writers: Sequence[int]) -> tuple[pl.DataFrame, int]:
+    """Each change once with its count `n`, and how many copies are undecided."""
     if len(set(writers)) < 2:
-        return delivered.group_by(change).agg(pl.col("n").max(), pl.col("_cdc_row").first()), row, 0
-    numbers = pl.Series("_cdc_writer", writers).gather(delivered.get_column(FILE))
-    each = (
-        delivered.with_columns(numbers)
-        .group_by([*change, "_cdc_writer"])
-        .agg(pl.col("n").max(), pl.col("_cdc_row").first())
-    )
-    once = each.group_by(change).agg(pl.col("_cdc_writer"), pl.col("n"), pl.col("_cdc_row").first())
-    told = np.zeros((len(once), max(writers) + 1), np.int64)
+        return told.group_by(change).agg(pl.col("n").max(), pl.col("_cdc_row").first()), 0
+    numbers = pl.Series("_cdc_writer", writers).gather(told.get_column(FILE))
+    each = told.with_columns(numbers).group_by([*change, "_cdc_writer"])
+    each_once = each.agg(pl.col("n").max(), pl.col("_cdc_row").first())
+    once = each_once.group_by(change).agg(pl.col("_cdc_writer"), pl.col("n"), pl.col("_cdc_row").first())
+    counts = np.zeros((len(once), max(writers) + 1), np.int64)
     cells = once.select("_cdc_writer", "n").with_row_index("_cdc_change").explode("_cdc_writer", "n")
-    told[cells.get_column("_cdc_change").to_numpy(), cells.get_column("_cdc_writer").to_numpy()] = cells.get_column("n")
-    found = tell_counts(told, once.get_column(COMMIT_TS).to_numpy())
-    return once.with_columns(pl.Series("n", found.counts)), row, found.undecided
+    counts[cells.get_column("_cdc_change").to_numpy(), cells.get_column("_cdc_writer").to_numpy()] = cells.get_column(
+        "n"
+    )
+    found = tell_counts(counts, once.get_column(COMMIT_TS).to_numpy())
+    return once.with_columns(pl.Series("n", found.counts)), found.undecided
 
 
 def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:

@@ -10,16 +10,16 @@ lake's row of such a key may be one that the source no longer has, or be missing
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding.dedupe import COUNT, FILE, reduce_changes
-from cdc_assets.decoding.dispatchers import writers
+from cdc_assets.decoding import COUNT, FILE
+from cdc_assets.decoding.reports import rejected
 from cdc_assets.decoding.upgrade import evolve_rows
-from cdc_assets.decoding.window import Window, decode_window, rejected
+from cdc_assets.decoding.window import Window, decode_window, reduced
 from cdc_assets.formats import LINE, OP, Op, SplitReader
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableSchema
@@ -138,15 +138,15 @@ def read_replay(replay: Replay, reader: SplitReader, task: tuple[int, Sequence[i
     place, share = task
     step = replay.steps[place]
     assert isinstance(step, ApplyRows)
-    window = decode_window(step, reader, share, quarantine=True)
-    changes = window.changes
+    found = decode_window(step, reader, share, quarantine=True)
+    window = reduced(step, [replace(found, rejects=())])
     if not replay.frame.schema.key:
-        return Window(_difference(changes, step, replay.targets), window.report)
-    changes = _to_present(reduce_changes(changes, step.schema, step.life.born_as), replay, place)
+        return _difference(window, found.changes, step, replay.targets)
+    changes = _to_present(window.changes, replay, place)
     offset = sum(len(earlier.files) for earlier_place, earlier in replay.windows if earlier_place < place)
     files = pc.add(changes.column(FILE), pa.scalar(offset, pa.int32()))
     changes = changes.set_column(changes.schema.get_field_index(FILE), pa.field(FILE, pa.int32()), files)
-    return Window(_of_keys(changes, replay.keys, replay.frame.schema), window.report)
+    return replace(window, changes=_of_keys(changes, replay.keys, replay.frame.schema))
 
 
 def _refuse_failed(step: ApplyRows, window: Window) -> None:
@@ -187,15 +187,16 @@ def _normal(rows: pa.Table, schema: TableSchema) -> pl.DataFrame:
     return frame
 
 
-def _difference(changes: pa.Table, step: ApplyRows, targets: Mapping[str, Collection[int]]) -> pa.Table:
-    """What the records add to the net of all others: rows of a table without key are counted, not identified."""
-    mine = _targets(changes, step, targets)
-    name, dispatchers = step.life.born_as, writers(step.files)
-    with_them = reduce_changes(changes, step.schema, name, dispatchers)
-    without = reduce_changes(changes.filter(pc.invert(mine)), step.schema, name, dispatchers)
+def _difference(window: Window, changes: pa.Table, step: ApplyRows, targets: Mapping[str, Collection[int]]) -> Window:
+    """What the records add to the net of all others: rows of a table without key are counted, not identified.
+
+    `window` is the net of all `changes`.
+    """
+    others = changes.filter(pc.invert(_targets(changes, step, targets)))
+    without = reduced(step, [Window(others)]).changes
     negated = pc.negate(without.column(COUNT))
     without = without.set_column(without.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), negated)
-    both = pa.concat_tables([with_them, without])
+    both = pa.concat_tables([window.changes, without])
     values = [column.name for column in step.schema.stored]
     frame = pl.from_arrow(both.select([*values, COUNT]))
     assert isinstance(frame, pl.DataFrame)
@@ -205,7 +206,8 @@ def _difference(changes: pa.Table, step: ApplyRows, targets: Mapping[str, Collec
     summed = summed.filter(pl.col(COUNT) != 0)
     kept = both.take(summed.get_column("_cdc_row").to_arrow())
     counts = summed.get_column(COUNT).to_arrow().cast(pa.int64())
-    return kept.set_column(kept.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), counts)
+    kept = kept.set_column(kept.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), counts)
+    return replace(window, changes=kept)
 
 
 def _to_present(changes: pa.Table, replay: Replay, place: int) -> pa.Table:

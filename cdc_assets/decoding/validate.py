@@ -1,6 +1,7 @@
 """What a schema file promises of its rows, as pandera schemas on the polars backend, run in the decoding pass.
 
     TableSchema ──schema_of──▶ pandera schema ──check──▶ rows that keep it, rejects for those that do not
+    files of a window ──validated──▶ the same without the records that do not fit
 
 The schema is that of the file's own version: rows of before an ADD NOT NULL lie in an older version's directory and are
 held to what was true there. Values are promised of rows that enter the table. Images that leave it only have to name
@@ -11,7 +12,7 @@ pandera is imported with the first check, because it takes more than a second an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
@@ -21,6 +22,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.decoding.read import Split, concerning
+from cdc_assets.decoding.reports import MAX_REJECTS
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model.reports import Reject
@@ -31,10 +34,13 @@ if TYPE_CHECKING:
     from pandera.errors import SchemaError
     from pandera.polars import DataFrameSchema
 
-__all__ = ["MAX_CASES", "RULES", "Checked", "Rule", "check", "rules", "schema_of"]
+__all__ = ["MAX_CASES", "RULES", "Checked", "Rule", "check", "rules", "schema_of", "validated"]
 
 MAX_CASES = 1000
 """Rejects that `check` gives in full unless told otherwise; all are counted."""
+
+_BATCH_FILES, _BATCH_BYTES = 200, 16 << 20
+"""Files that are checked together."""
 
 _ROW = "#row"
 
@@ -327,3 +333,61 @@ def _sorted_out(changes: pa.Table, reasons: Mapping[int, tuple[str, str]], path:
     broken = pc.is_in(changes.column(LINE), pa.array(by_line, pa.int64()))
     first = [by_line[line] for line in sorted(by_line)[:limit]]
     return Checked(changes.filter(pc.invert(broken)), tuple(first), len(by_line))
+
+
+# --- files of a window ------------------------------------------------------------------------------------------------
+
+
+def validated(splits: Iterable[Split], every: bool = False, leaving_too: bool = False) -> Iterator[Split]:
+    """Sort out the records of files that break a promise; `every` asks for all of these and not just the first.
+
+    Files are checked together first: a check costs as much for ten rows as for ten thousand.
+    """
+    batch: list[Split] = []
+    for split in splits:
+        batch.append(split)
+        if len(batch) == _BATCH_FILES or sum(len(one.data) for one in batch) >= _BATCH_BYTES:
+            yield from _validated(batch, every, leaving_too)
+            batch = []
+    yield from _validated(batch, every, leaving_too)
+
+
+def _validated(batch: list[Split], every: bool, leaving_too: bool) -> Iterator[Split]:
+    def stage(split: Split) -> Split:
+        limit = None if every else MAX_REJECTS
+        path, notes = split.file.path, split.decoded.notes
+        found = check(split.changes, split.schema, path, notes=notes, limit=limit, leaving_too=leaving_too)
+        rejects, count = (*split.rejects, *found.rejects), split.reject_count + found.total
+        return replace(split, changes=found.changes, rejects=rejects, reject_count=count)
+
+    sound = _sound(batch, leaving_too)
+    for split in batch:
+        yield split if split.position in sound else split.through(stage)
+
+
+def _sound(batch: Iterable[Split], leaving_too: bool) -> set[int]:
+    """Return the positions of files that need no check of their own: they are sound together, or have no rows."""
+    sound: set[int] = set()
+    alike: dict[tuple[str, int], list[Split]] = {}
+    for split in batch:
+        if not split.changes.num_rows:
+            sound.add(split.position)
+        elif split.refused is None and not split.decoded.notes:
+            # What decoding noted of one file would loosen the check of the others.
+            alike.setdefault((split.file.root, split.file.version), []).append(split)
+    for splits in alike.values():
+        if len(splits) > 1 and _sound_together(splits, leaving_too):
+            sound.update(split.position for split in splits)
+    return sound
+
+
+def _sound_together(splits: list[Split], leaving_too: bool) -> bool:
+    tables = [split.changes for split in splits]
+    if any(table.schema != tables[0].schema for table in tables):
+        return False
+    try:
+        with concerning(splits[0].file):
+            together = pa.concat_tables(tables)
+            return not check(together, splits[0].schema, "", notes={}, limit=1, leaving_too=leaving_too).total
+    except MalformedData:
+        return False

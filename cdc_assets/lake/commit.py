@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as sql
 
+from cdc_assets.decoding import COUNT
 from cdc_assets.decoding.alike_keys import example_of
-from cdc_assets.decoding.dedupe import COUNT
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, Op
 from cdc_assets.lake.names import Identifier

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 
 from cdc_assets.decoding.replay import Found, Replay
-from cdc_assets.decoding.window import rejected
+from cdc_assets.decoding.reports import rejected
 from cdc_assets.errors import BadSettings, CdcError, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, SplitReader
 from cdc_assets.history.releases import Release, Releases

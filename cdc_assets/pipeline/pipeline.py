@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cdc_assets.decoding.window import look_beside, merge_reports, rejected
+from cdc_assets.decoding.reports import merge_reports, rejected
+from cdc_assets.decoding.window import look_beside
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, InputError, LakeUnavailable, Retryable, TableMoved
 from cdc_assets.formats import SplitReader, Wire
 from cdc_assets.history.events import Event

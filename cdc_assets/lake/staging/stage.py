@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 
-from cdc_assets.decoding.dedupe import COUNT, FILE, hash_probe, reduce_counted
-from cdc_assets.decoding.dispatchers import writers
-from cdc_assets.decoding.window import Window, decode_window, merge_reports, read_window
+from cdc_assets.decoding import COUNT, FILE
+from cdc_assets.decoding.dedupe import hash_probe
+from cdc_assets.decoding.reports import merge_reports
+from cdc_assets.decoding.window import Window, decode_window, read_window, reduced
 from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
 from cdc_assets.lake.staging.tasks import (
@@ -47,7 +47,7 @@ from cdc_assets.lake.staging.tasks import (
     storage,
     write_window,
 )
-from cdc_assets.model.reports import Report, Staged
+from cdc_assets.model.reports import Staged
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import spark_type
 
@@ -207,14 +207,9 @@ def _read_here(place: Place, reader: SplitReader, quarantine: bool) -> list[Part
     """Read a window in this process, files side by side, and reduce it once."""
     step = place.step
     cut = shares(step, _HERE_THREADS)
-    started = time.monotonic()
     with ThreadPoolExecutor(len(cut), "cdc-assets-read") as pool:
         found = list(pool.map(lambda share: decode_window(step, reader, share, quarantine), cut))
-    changes = pa.concat_tables([window.changes for window in found])
-    changes, alike = reduce_counted(changes, step.schema, step.life.born_as, writers(step.files))
-    report = merge_reports([*(window.report for window in found), Report(alike=alike)], time.monotonic() - started)
-    rejects = tuple(reject for window in found for reject in window.rejects)
-    return [write_window(place, Window(changes, report, rejects), 0)]
+    return [write_window(place, reduced(step, found), 0)]
 
 
 def _run_tasks(run: Run, place: Place, reader: Callable[[Any], Window], tasks: Sequence[Any]) -> Sequence[Part]:

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from cdc_assets.decoding.dedupe import COUNT, FILE, reduce_counted, split_by_key
-from cdc_assets.decoding.window import Window
+from cdc_assets.decoding import COUNT, FILE
+from cdc_assets.decoding.dedupe import split_by_key
+from cdc_assets.decoding.window import Window, reduced
 from cdc_assets.errors import CdcError, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model.reports import Report
@@ -126,13 +127,13 @@ def scatter(place: Place, window: Window, number: int, buckets: int) -> Part:
 
 def gather(place: Place, files: Sequence[str], number: int) -> Part:
     """Reduce what several tasks wrote for one hash, and write it as part `number`."""
-    tables = []
+    found = []
     for file in files:
         system, path = storage(place.io, file)
         with system.open_input_file(path) as source, pa.ipc.open_file(source) as reader:
-            tables.append(reader.read_all())
-    changes, alike = reduce_counted(pa.concat_tables(tables), place.step.schema, place.step.life.born_as)
-    return _written(place, changes, Report(alike=alike), number, "")
+            found.append(Window(reader.read_all()))
+    window = reduced(place.step, found)
+    return _written(place, window.changes, window.report, number, "")
 
 
 def _write_rejects(place: Place, window: Window, number: int) -> str:
