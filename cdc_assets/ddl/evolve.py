@@ -42,7 +42,7 @@ from cdc_assets.ddl.retype import retyped, same_definition
 from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, Statement, Truncate, Unknown, statement
 from cdc_assets.ddl.text import Unreadable
-from cdc_assets.ddl.untold import refuse_swapped, refuse_taken_names
+from cdc_assets.ddl.untold import refuse_swapped, refuse_taken_names, refuse_unknown_columns
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, Index, Partitioning, TableSchema
 from cdc_assets.model.schema_changes import (
@@ -238,6 +238,7 @@ def _pair(before: TableSchema, file: SchemaFile, text: _Text) -> _Pairs:
     result = {name: hidden.get(name, origin.get(name)) for name in listed}
     for name in (*replaced, *text.added):
         result[name] = hidden.get(name)
+    refuse_unknown_columns(file, text.specs, result, text.added)
     used = {id(column) for column in result.values() if column is not None}
     return _Pairs(result, tuple(column for column in before.columns if id(column) not in used))
 

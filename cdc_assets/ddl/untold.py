@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, Spec
+from cdc_assets.ddl.alter import AddColumnSpec, AlterDefaultSpec, ChangeColumnSpec, Spec
 from cdc_assets.ddl.schema import held
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.splits import SchemaFile
 
-__all__ = ["refuse_swapped", "refuse_taken_names"]
+__all__ = ["refuse_swapped", "refuse_taken_names", "refuse_unknown_columns"]
 
 
 def refuse_taken_names(before: TableSchema, file: SchemaFile, told: Sequence[Spec], staying: set[str]) -> None:
@@ -23,6 +23,21 @@ def refuse_taken_names(before: TableSchema, file: SchemaFile, told: Sequence[Spe
             file,
             f"The table has {', '.join(sorted(come & staying))} already, so a DDL before this one is not in the "
             "changefeed and what became of the old values is not known",
+        )
+
+
+def refuse_unknown_columns(
+    file: SchemaFile, told: Sequence[Spec], origin: Mapping[str, Column | None], added: Collection[str]
+) -> None:
+    """Raise TableHeld for a text that changes a column which came without one: what it was like then is not known."""
+    changed = {spec.new.lower() for spec in told if isinstance(spec, ChangeColumnSpec) and spec.text is not None}
+    changed |= {spec.name.lower() for spec in told if isinstance(spec, AlterDefaultSpec)}
+    unknown = sorted(name for name in changed - set(added) if name in origin and origin[name] is None)
+    if unknown:
+        raise held(
+            file,
+            f"The table has no {', '.join(unknown)} before it, so the DDL that added it is not in the changefeed and "
+            "what old rows got is not known",
         )
 
 
