@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from zoneinfo import ZoneInfo
 
@@ -91,6 +91,62 @@ def _table_ids(_: Listing, __: History, options: SinkOptions) -> Iterator[Findin
         )
 
 
+_TRACELESS: Mapping[str, tuple[str, str]] = {
+    "truncate table": ("TRUNCATE TABLE", "the rows stay in the lake"),
+    "drop table": ("DROP TABLE", "the table stays in the lake, and a later one of its name goes on with its rows"),
+    "drop schema": ("DROP DATABASE", "its tables stay in the lake"),
+    "rename table": ("RENAME TABLE", "the table stays, and the rows of its new name begin another"),
+    "recover table": ("RECOVER and FLASHBACK TABLE", "the rows that come back are missing"),
+    "drop table partition": ("DROP PARTITION", "the rows of the partition stay"),
+    "truncate table partition": ("TRUNCATE PARTITION", "the rows of the partition stay"),
+    "exchange table partition": ("EXCHANGE PARTITION", "the rows of both tables stay where they were"),
+    "reorganize table partition": ("REORGANIZE PARTITION", "a later DDL of a partition may delete other rows"),
+    "modify column": (
+        "MODIFY and CHANGE COLUMN",
+        "another order of columns, names that two columns exchange, and from the old architecture another order of "
+        "ENUM and SET members, are not seen, so values may be read into the wrong column or member",
+    ),
+    "set default value": ("SET DEFAULT", "a hidden ADD COLUMN before it is taken to have had this default"),
+}
+"""DDL that leave no trace in files where an event filter hides them: as TiCDC names the event -> DDL, and what follows.
+
+A hidden ADD or DROP COLUMN is seen in the columns of the next schema file.
+"""
+_ALIASES = {"drop database": "drop schema"}
+_OF_ALTER_TABLE = (
+    "drop table partition", "truncate table partition", "exchange table partition", "reorganize table partition",
+    "modify column", "set default value",
+)  # fmt: skip
+_WIDER: Mapping[str, tuple[str, ...]] = {
+    "all ddl": tuple(_TRACELESS),
+    "alter table": _OF_ALTER_TABLE,
+    "multi schema change": ("modify column", "set default value"),
+}
+_ROW_EVENTS = {"all dml", "insert", "update", "delete"}
+
+
+def _event_filters(_: Listing, __: History, options: SinkOptions) -> Iterator[Finding]:
+    for one in options.event_filters:
+        whose = f"the event filter for {', '.join(one.matcher) or 'no table'}"
+        named = [_ALIASES.get(event, event) for event in one.events]
+        hidden = dict.fromkeys(told for event in named for told in _WIDER.get(event, (event,)) if told in _TRACELESS)
+        if one.statements and not hidden:
+            hidden = dict.fromkeys(_TRACELESS)
+        if hidden:
+            lost = "; ".join(f"{ddl}: {follows}" for ddl, follows in map(_TRACELESS.__getitem__, hidden))
+            how = "hides DDL by their text; where these are among them" if one.statements else "hides DDL, of which"
+            yield warning(
+                "event-filters",
+                f"{whose} {how} nothing in the files tells of them. {lost}. Let these DDL through and start the "
+                "changefeed anew, or rebuild the tables after each.",
+            )
+        if one.expressions or _ROW_EVENTS & set(one.events):
+            yield warning(
+                "event-filters",
+                f"{whose} leaves out rows: the lake holds what the changefeed tells, which is not what the source has.",
+            )
+
+
 def _gaps(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
     gaps = missing_numbers(listing)
     if gaps:
@@ -154,7 +210,9 @@ def _dates(listing: Listing, _: History, options: SinkOptions) -> Iterator[Findi
 
 
 Rule = Callable[[Listing, History, SinkOptions], Iterable[Finding]]
-RULES: tuple[Rule, ...] = (_raw_updates, _partition_separator, _expiry, _table_ids, _gaps, _heads, _empty, _dates)
+RULES: tuple[Rule, ...] = (
+    _raw_updates, _partition_separator, _expiry, _table_ids, _event_filters, _gaps, _heads, _empty, _dates,
+)  # fmt: skip
 
 
 def _clock(heads: Iterable[tuple[DataFile, Decoded]], options: SinkOptions) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from cdc_assets.preflight.conformance import (
     conformance,
     take_sample,
 )
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
 from cdc_assets.types.fidelity import column_fidelity
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
 
@@ -262,3 +262,32 @@ def test_the_fidelity_of_each_column_is_kept_with_its_counts(tmp_path: Path) -> 
     assert {name: one.grade.value for name, one in report.items()} == {"id": "lossless", "d": "changed"}
     assert sum(report["d"].notes.values()) == 2
     assert json.dumps({name: dict(one.notes) for name, one in report.items()})
+
+
+@pytest.mark.parametrize(
+    ("hides", "told", "untold"),
+    [
+        ({"events": ("truncate table", "drop table")}, ["TRUNCATE TABLE", "DROP TABLE"], ["RENAME"]),
+        ({"events": ("drop database",)}, ["DROP DATABASE"], ["TRUNCATE"]),
+        ({"events": ("alter table",)}, ["ENUM", "EXCHANGE PARTITION", "another order of columns"], ["RENAME TABLE"]),
+        ({"events": ("all ddl",)}, ["RENAME TABLE", "RECOVER", "SET DEFAULT"], ["leaves out rows"]),
+        ({"statements": ("^drop",)}, ["by their text", "DROP TABLE"], ["leaves out rows"]),
+        ({"events": ("delete",)}, ["leaves out rows"], ["TRUNCATE"]),
+        ({"expressions": ("id > 1",)}, ["leaves out rows"], ["TRUNCATE"]),
+    ],
+)
+def test_an_event_filter_tells_which_ddl_leave_no_trace(
+    hides: dict[str, tuple[str, ...]], told: list[str], untold: list[str]
+) -> None:
+    options = SinkOptions(**CSV, event_filters=(EventFilter(("shop.*",), **hides),))  # type: ignore[arg-type]
+    (found,) = findings(options=options)["event-filters"]
+    assert found.severity is Severity.WARNING
+    assert "shop.*" in found.sentence
+    assert [text for text in told if text not in found.sentence] == []
+    assert [text for text in untold if text in found.sentence] == []
+
+
+@pytest.mark.parametrize("event", ["add column", "drop column", "create table", "add table partition"])
+def test_an_event_filter_of_ddl_that_leave_a_trace_is_no_finding(event: str) -> None:
+    options = SinkOptions(**CSV, event_filters=(EventFilter(("shop.*",), (event,)),))  # type: ignore[arg-type]
+    assert "event-filters" not in findings(options=options)

@@ -11,7 +11,7 @@ import pytest
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, Settings, from_flags, load
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
 from cdc_assets_tests.changefeed import sink_options
 
 
@@ -60,6 +60,11 @@ def test_every_option_of_the_toml_arrives(tmp_path: Path) -> None:
         [[sink.column-selectors]]
         matcher = ["a.*", "b.c"]
         columns = ["*", "!v"]
+        [[filter.event-filters]]
+        matcher = ["a.*"]
+        ignore-event = ["Truncate Table"]
+        ignore-sql = ["^drop"]
+        ignore-delete-value-expr = "id > 1"
         """,
         uri="/feed",
         tz="Asia/Shanghai",
@@ -81,6 +86,7 @@ def test_every_option_of_the_toml_arrives(tmp_path: Path) -> None:
         use_table_id_as_path=True,
         file_expiration_days=7,
         column_selectors=((("a.*", "b.c"), ("*", "!v")),),
+        event_filters=(EventFilter(("a.*",), ("truncate table",), ("^drop",), ("id > 1",)),),
         timezone="Asia/Shanghai",
     )
 
@@ -124,6 +130,7 @@ def test_the_sink_uri_overrides_the_toml_where_ticdc_lets_it(
         ("[sink.csv]\ninclude-commit-ts = 'perhaps'", "expected true or false"),
         ("[sink]\nterminator = 1", "expected a text"),
         ("[[sink.column-selectors]]\nmatcher = ['a.b']", "lack matcher or columns"),
+        ("[filter]\nevent-filters = 3", "event-filters"),
         ("[sink", "is not TOML"),
     ],
 )

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import FORMATS
-from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -67,7 +67,8 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     Parameters that TiCDC takes from the TOML alone only fill what the TOML leaves open.
     Raises BadSettings for a missing or unknown protocol and for options that TiCDC refuses.
     """
-    sink = _sink_table(changefeed_config)
+    document = _document(changefeed_config)
+    sink = _table(document, "sink")
     options = {name: value for name, tables in _TOML.items() if (value := _member(sink, (*tables, name))) is not None}
     for name, text in parameters(sink_uri).items():
         if text and (name in _FROM_URI or (name in _FROM_URI_IF_OPEN and name not in options)):
@@ -80,6 +81,7 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     result = SinkOptions(
         **typed,
         column_selectors=_column_selectors(sink),
+        event_filters=_event_filters(_table(document, "filter")),
         timezone=tz,
         uri=display(sink_uri),
         location=location(sink_uri),
@@ -155,7 +157,29 @@ def _column_selectors(sink: Mapping[str, Any]) -> tuple[tuple[tuple[str, ...], t
         ) from None
 
 
-def _sink_table(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
+def _event_filters(filters: Mapping[str, Any]) -> tuple[EventFilter, ...]:
+    def texts(one: Mapping[str, Any], *names: str) -> tuple[str, ...]:
+        values = [one.get(name) or [] for name in names]
+        return tuple(str(text) for value in values for text in ([value] if isinstance(value, str) else value))
+
+    try:
+        return tuple(
+            EventFilter(
+                texts(one, "matcher"),
+                tuple(text.lower() for text in texts(one, "ignore-event")),
+                texts(one, "ignore-sql"),
+                texts(one, *(f"ignore-{rows}-value-expr" for rows in ("delete", "insert", "update-old", "update-new"))),
+            )
+            for one in filters.get("event-filters") or ()
+        )
+    except (AttributeError, TypeError):
+        raise BadSettings(
+            "event-filters in the changefeed TOML are no list of tables. "
+            'Expected [[filter.event-filters]] with matcher = ["db.table"] and ignore-event = ["truncate table"].'
+        ) from None
+
+
+def _document(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
     if path is None:
         return {}
     try:
@@ -166,10 +190,15 @@ def _sink_table(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSettings(f"changefeed TOML {path} is not TOML: {error}. Give the file that TiCDC has.") from None
-    sink = _dashed(document).get("sink", {})
-    if not isinstance(sink, dict):
-        raise BadSettings(f"changefeed TOML {path}: `sink` is {sink!r}; expected a [sink] table.")
-    return sink
+    dashed: dict[str, Any] = _dashed(document)
+    return dashed
+
+
+def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = document.get(name) or {}
+    if not isinstance(found, dict):
+        raise BadSettings(f"changefeed TOML: `{name}` is {found!r}; expected a [{name}] table.")
+    return found
 
 
 def _dashed(value: Any) -> Any:

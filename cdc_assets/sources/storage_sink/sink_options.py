@@ -7,7 +7,17 @@ from typing import ClassVar
 
 from cdc_assets.formats import Wire, wire_class
 
-__all__ = ["SinkOptions"]
+__all__ = ["EventFilter", "SinkOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """What a changefeed leaves out of tables: kinds of events, DDL by their text, rows by an expression."""
+
+    matcher: tuple[str, ...]
+    events: tuple[str, ...] = ()
+    statements: tuple[str, ...] = ()
+    expressions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +51,7 @@ class SinkOptions:
     use_table_id_as_path: bool = False
     file_expiration_days: int = 0
     column_selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    event_filters: tuple[EventFilter, ...] = ()
     timezone: str = "UTC"
     uri: str = field(default="", compare=False)
     location: tuple[str, str] = field(default=("file", ""), compare=False)
