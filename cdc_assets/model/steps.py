@@ -139,7 +139,9 @@ class ApplyRows:
     """Files of these names whose columns were not in force: none of the window's rows may be in them."""
     unexplained: Mapping[tuple[str, Tso], tuple[tuple[Tso, Tso], ...]] = field(default_factory=dict, hash=False)
     """By (root, version), the (from, to) in which no row can have been written with that version's columns."""
-    siblings: Mapping[tuple[str, Tso], tuple[tuple[TableId, TableSchema], ...]] = field(default_factory=dict)
+    siblings: Mapping[tuple[str, Tso], tuple[tuple[TableId, TableSchema], ...]] = field(
+        default_factory=dict, hash=False
+    )
     """By (root, version), other tables whose rows a file there may have instead; see `History.decoding`."""
 
     @property
