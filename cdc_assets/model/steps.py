@@ -126,23 +126,26 @@ class ApplyRows:
     life: Life
     lo: Tso
     hi: Tso
-    files: tuple[DataFile, ...] = field(hash=False)
-    schemas: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]] = field(hash=False)
-    schema: TableSchema = field(hash=False)
+    files: tuple[DataFile, ...]
+    schemas: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]]
+    schema: TableSchema
     ddl: Tso
     names: tuple[tuple[TableId, Tso, Tso], ...]
-    positions: Mapping[str, int] | None = field(default=None, hash=False)
+    positions: Mapping[str, int] | None = None
     """Set where rows carry no commit-ts: all rows of `files` are taken, in file order, and this is the new position."""
-    evolutions: tuple[Evolution, ...] = field(default=(), hash=False)
+    evolutions: tuple[Evolution, ...] = ()
     """DDL inside the window, in order; `schema` is the last one's. One without changes leaves rows as they are."""
-    beside: tuple[DataFile, ...] = field(default=(), hash=False)
+    beside: tuple[DataFile, ...] = ()
     """Files of these names whose columns were not in force: none of the window's rows may be in them."""
-    unexplained: Mapping[tuple[str, Tso], tuple[tuple[Tso, Tso], ...]] = field(default_factory=dict, hash=False)
+    unexplained: Mapping[tuple[str, Tso], tuple[tuple[Tso, Tso], ...]] = field(default_factory=dict)
     """By (root, version), the (from, to) in which no row can have been written with that version's columns."""
     siblings: Mapping[tuple[str, Tso], tuple[tuple[TableId, TableSchema], ...]] = field(
         default_factory=dict, hash=False
     )
     """By (root, version), other tables whose rows a file there may have instead; see `History.decoding`."""
+
+    def __hash__(self) -> int:
+        return hash((self.life, self.lo, self.hi))
 
     @property
     def at(self) -> Tso:
