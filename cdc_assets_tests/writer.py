@@ -310,7 +310,7 @@ class Writer:
     def _path(self, table: TableId, physical: int) -> str:
         return str(physical) if self.style.table_ids else "/".join(part for part in (table.schema, table.table) if part)
 
-    def _version(self, change: RowChange, physical: int) -> Tso | None:
+    def _version(self, ts: Tso, change: RowChange, physical: int) -> Tso | None:
         """The directory of a row: exact version, else the highest of the same columns, else a new schema file.
 
         The new architecture discards a batch when the highest is newer than the batch's own version.
@@ -324,7 +324,9 @@ class Writer:
             # An index DDL leaves the columns as they are; rows after it may go on where they were.
             return max(older) if root.neutral and older and self.picks(2) else wanted
         if same:
-            return None if self.style.new and max(same) > wanted else max(same)
+            # By table ids the file of an exchange lies elsewhere: rows that came never before would be lost.
+            again = not self.style.table_ids or ts <= max(same)
+            return None if self.style.new and max(same) > wanted and again else max(same)
         self._schema_file(wanted, SchemaNote(change.table, change.columns, change.primary, "", 0, table_id=physical))
         return wanted
 
@@ -334,7 +336,7 @@ class Writer:
             change = record.change
             path = self._path(change.table, record.physical)
             if path not in versions:
-                versions[path] = self._version(change, record.physical)
+                versions[path] = self._version(ts, change, record.physical)
             if versions[path] is None:
                 continue
             directory = f"{path}/{versions[path]}"

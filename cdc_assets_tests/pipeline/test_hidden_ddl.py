@@ -27,7 +27,18 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.histories import KINDS, history
-from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, RAW, STYLES, Feed, faults, feeds, small, tomls
+from cdc_assets_tests.pipeline.test_histories import (
+    CHECKS,
+    PICKS,
+    RAW,
+    STYLES,
+    Feed,
+    _contents,
+    faults,
+    feeds,
+    small,
+    tomls,
+)
 from cdc_assets_tests.source import Col, Ddl, Parts, Rows, Source, Table
 from cdc_assets_tests.writer import TOMLS, Publication, Style, Writer, publications
 
@@ -122,7 +133,7 @@ def standing_faults(feed: Feed, held: Collection[Life], source: Source, untold: 
     for life in held:
         table = feed.lake.tables.get(life)
         if table is not None and table.name is not None:
-            at, actual = table.progress.tso, feed.contents[table.name]
+            at, actual = table.progress.tso, _contents(table.rows)
             expected = knowable(source, at, untold).get(table.name, [])
             if table.ddl > at and any(not rows for _, rows in expected):
                 later = knowable(source, table.ddl, untold).get(table.name, [])
