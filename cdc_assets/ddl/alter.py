@@ -358,7 +358,7 @@ def _partition_spec(at: Cursor) -> list[Spec] | None:
         return [PartitionBySpec(None)]
     if at.sees("PARTITION"):
         return [NeutralSpec()]
-    if at.sees("SPLIT", "MAXVALUE", "PARTITION") or at.sees("MERGE|LAST", "FIRST|PARTITION"):
+    if at.sees("SPLIT", "MAXVALUE|PARTITION") or at.sees("MERGE|LAST", "FIRST|PARTITION"):
         return [BoundsSpec(render(at.rest()))]
     if at.accept("ADD", "PARTITION"):
         at.accept("IF", "NOT", "EXISTS")

@@ -71,14 +71,20 @@ _QUOTED_OR_END = re.compile(
 
 @lru_cache(maxsize=8192)  # every plan reads every DDL again
 def tokens(sql: str) -> tuple[Token, ...]:
-    """Return the tokens of one statement, TiDB's and MySQL's version comments read as text; raises Unreadable."""
+    """Return the tokens of one statement, TiDB's and MySQL's version comments read as text; raises Unreadable.
+
+    The semicolons at its end, which TiDB keeps in a DDL's text, are no part of it.
+    """
     plain = _uncommented(sql)
     for tokenizer in (_Restored, _Escaped):
         try:
             found = tokenizer().tokenize(plain)
         except SqlglotError:
             continue
-        return tuple(_parts(found, plain))
+        parts = list(_parts(found, plain))
+        while parts and (parts[-1].kind, parts[-1].text) == ("sign", ";"):
+            parts.pop()
+        return tuple(parts)
     raise Unreadable("a quote is not closed")
 
 

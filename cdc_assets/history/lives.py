@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare, with_facts
+from cdc_assets.errors import TableHeld
 from cdc_assets.history.events import Changed, Created, Dropped, Event, Held, Kept, Recovered, Renamed, TableHistory
-from cdc_assets.history.policies import Decision, Evolved, Rules, born, by_policy, evolved
+from cdc_assets.history.policies import Decision, Evolved, Rules, born, by_policy, evolved, ways_of
 from cdc_assets.history.recovery import Gone
 from cdc_assets.history.releases import Release, ways_out
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import Rekey
+from cdc_assets.model.schema_changes import Rekey, RenameColumn
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
@@ -68,8 +70,8 @@ class Lives:
         life = Life(file.table, file.version)
         self._make_room(file)
         decision = Decision("skip", release=release) if release else self.rules.decide(life, file.version, kinds)
-        found = born(file, like, self.collation(file), decision, reason)
-        schema = self.keyed(found.after, file.table)
+        found = self._keyed(born(file, like, self.collation(file), decision, reason), file)
+        schema = found.after
         event: Event = Created(file, schema, schema, file.table, release=decision.release)
         if found.reason:
             event = Held(file, schema, schema, file.table, found.reason, found.ways, release=decision.release)
@@ -171,13 +173,25 @@ class Lives:
         key = self._keys.get(fold_name(str(file.table)))
         found = evolved(table.schema, file, self.collation(file), rules, (table.life, file.table), key)
         changes = tuple(change for change in found.changes if not isinstance(change, Rekey) or not key)
-        return replace(found, after=self.keyed(found.after, file.table), changes=changes)
+        moved = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
+        return self._keyed(
+            replace(found, changes=changes), file, tuple(moved.get(name, name) for name in table.schema.key)
+        )
 
     def collation(self, file: SchemaFile) -> str | None:
         """Return the default collation of the file's database."""
         return self.collations.get(TableId(file.table.schema, ""))
 
-    def keyed(self, schema: TableSchema, name: TableId) -> TableSchema:
-        """Return the schema with the key that the settings give for the name."""
-        key = self._keys.get(fold_name(str(name)))
-        return replace(schema, key=key) if key else schema
+    def _keyed(self, found: Evolved, file: SchemaFile, before: tuple[str, ...] = ()) -> Evolved:
+        """Give the table the key of the settings, or the one of `before` where that has a new name; else it is held."""
+        key = self._keys.get(fold_name(str(file.table)))
+        if not key or found.reason:
+            return found
+        try:
+            named = ddl.key_of(found.after, key)
+        except TableHeld as error:
+            if not before or not {column.name for column in found.after.stored}.issuperset(before):
+                reason = f"{file.table} at {file.version}: {error.message}"
+                return replace(found, changes=(), reason=reason, ways=ways_of(error))
+            named = before
+        return replace(found, after=replace(found.after, key=named))

@@ -39,6 +39,9 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
             _hold(lives, {to: (source, file)}, reason, ("as written", "apply"))
             del final[to]
     lives.rename({to: (source, moves[to][1]) for to, source in final.items()})
+    for to, (_, file) in moves.items():
+        if to not in final:
+            _hold_former(lives, file)
 
 
 def _source(lives: Lives, file: SchemaFile, statement: ddl.Rename) -> TableId:
@@ -64,6 +67,15 @@ def _hold(
                 lives.add(table.life, Held(*unchanged(table, file), why, ways))
         elif to not in lives.holders:
             lives.begin(file, ddl.kinds(file), reason=why)
+
+
+def _hold_former(lives: Lives, file: SchemaFile) -> None:
+    """Hold the table that has the name to which a rename leads: rows under it are another table's from here on."""
+    table = lives.holder(file.table)
+    if table is not None and table.events[-1].at != file.version:
+        why = f"{file.query}: another table takes its name, and no DDL tells what became of {table.life}."
+        told = f"restore the schema file that tells it under {file.table.schema}/*/meta, or rebuild the table"
+        lives.add(table.life, Held(*unchanged(table, file), why, (told,)))
 
 
 def _given_renames(

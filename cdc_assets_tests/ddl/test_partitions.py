@@ -296,6 +296,7 @@ def test_a_partition_ddl_whose_text_is_not_read_makes_the_partitions_unknown() -
     ("clause", "kind"),
     [
         ("SPLIT MAXVALUE PARTITION LESS THAN (200)", 64),
+        ("SPLIT PARTITION `p1` INTO (PARTITION `x` VALUES LESS THAN (50), PARTITION `y` VALUES LESS THAN (100))", 0),
         ("MERGE FIRST PARTITION LESS THAN (100)", 64),
         ("LAST PARTITION LESS THAN (300)", 19),
         ("last partition less than (300)", 0),

@@ -310,3 +310,47 @@ def test_without_new_collations_another_collation_is_no_other_key(tmp_path: Path
     feed.rows(4, ("I", 5, {"k": "a"}), ("I", 6, {"k": "A"}))
     assert states(feed.apply(7)) == {"applied"}
     assert feed.table() == [("A",), ("a",)]
+
+
+# --- keys of the settings ---------------------------------------------------------------------------------------------
+
+KEYLESS = ({**ID, "ColumnIsPk": "false"}, V)
+
+
+def test_a_key_of_the_settings_is_found_in_any_letter_case_and_follows_a_rename(tmp_path: Path) -> None:
+    feed = Feed(tmp_path, keys={"S.T": ("ID",)})
+    feed.ddl(2, "CREATE TABLE `t` (`id` INT,`v` VARCHAR(40))", 3, KEYLESS)
+    feed.rows(2, ("I", 3, {"id": 1, "v": "a"}))
+    assert states(feed.apply(4)) == {"applied"}
+    feed.ddl(5, "ALTER TABLE `t` RENAME COLUMN `id` TO `n`", 12, ({**KEYLESS[0], "ColumnName": "n"}, V))
+    feed.rows(5, ("U", 6, {"n": 1, "v": "b"}))
+    assert states(feed.apply(7)) == {"applied"}
+    assert feed.table() == [(1, "b")]
+
+
+def test_a_key_of_the_settings_without_its_column_holds_its_table_alone(tmp_path: Path) -> None:
+    feed = Feed(tmp_path, keys={"s.t": ("id",), "s.u": ("none",)})
+    for name in ("t", "u"):
+        feed.ddl(2, f"CREATE TABLE `{name}` (`id` INT,`v` VARCHAR(40))", 3, KEYLESS, table=name)
+        feed.rows(2, ("I", 3, {"id": 1, "v": "a"}), table=name)
+    found = {str(table.name): table for table in feed.apply(4).tables}
+    assert (found["s.t"].state, found["s.u"].state) == ("applied", "held")
+    assert 'names the column "none", which the table does not store; it has id, v' in found["s.u"].reason
+    feed.ddl(5, "ALTER TABLE `t` DROP COLUMN `id`", 6, (V,))
+    feed.rows(5, ("I", 6, {"v": "b"}))
+    assert states(feed.apply(7)) == {"held"}
+
+
+# --- names that another table takes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["RENAME TABLE `s`.`x` TO `s`.`t`", "ALTER TABLE `x` RENAME `t`"])
+def test_a_table_whose_name_an_unknown_one_takes_takes_none_of_its_rows(tmp_path: Path, text: str) -> None:
+    feed = Feed(tmp_path)
+    feed.ddl(2, CREATE, 3)
+    feed.rows(2, ("I", 3, {"id": 1, "v": "a"}))
+    feed.ddl(5, text, 14)
+    feed.rows(5, ("I", 6, {"id": 2, "v": "b"}))
+    (table,) = feed.apply(7).tables
+    assert (table.state, feed.table()) == ("held", [(1, "a")])
+    assert "no DDL tells what became of s.t@2" in table.reason

@@ -256,3 +256,18 @@ def test_a_setting_wins_and_is_spelled_as_the_table_spells_it() -> None:
 def test_a_setting_that_names_no_column_is_refused_with_the_columns_there_are() -> None:
     with pytest.raises(TableHeld, match="it has id, a, b"):
         ddl.key_of(base(), ("zz",))
+
+
+# --- the end of a text ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [";", " ; ", ";\n", " /* c */ ;\n;", "; -- done"])
+def test_semicolons_at_the_end_change_nothing(end: str) -> None:
+    a, b = (replace(column, nullable=False) for column in (A, B))
+    text = "CREATE TABLE `t` (`id` INT,`a` INT NOT NULL,`b` VARCHAR(10) NOT NULL) PARTITION BY HASH(`id`) PARTITIONS 4"
+    plain = ddl.create(file(text, 3, replace(ID, is_pk=False), a, b), None, None)
+    assert ddl.create(file(text + end, 3, replace(ID, is_pk=False), a, b), None, None) == plain
+    for clause in ("ADD UNIQUE `u`(`a`)", "PARTITION BY KEY(`a`) PARTITIONS 2", "COMMENT = ';'"):
+        query = f"ALTER TABLE `t` {clause}"
+        found = [ddl.evolve(plain, file(query + e, 61, replace(ID, is_pk=False), a, b), None)[:2] for e in ("", end)]
+        assert found[0] == found[1]
