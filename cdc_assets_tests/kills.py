@@ -44,7 +44,7 @@ SEAMS = (
     "cdc_assets.lake.tables:Lake.quarantine",
     "cdc_assets.lake.tables:Lake.commit",
     "cdc_assets.lake.tables:publish",
-    "cdc_assets.lake.writers.rows:publish",
+    "cdc_assets.lake.taking_in:publish",
     "cdc_assets.lake.commit:_staged",
     "cdc_assets.lake.commit:_mark",
     "cdc_assets.lake.schema:create",

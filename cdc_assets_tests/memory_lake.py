@@ -14,6 +14,7 @@ import pyarrow as pa
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
 from cdc_assets.decoding import COUNT
 from cdc_assets.decoding.alike_keys import example_of
+from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, rejects_table, replay_tasks
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, read_window, reduced
@@ -127,7 +128,7 @@ class MemoryLake:
         windows = [
             read_replay(dataclasses.replace(replay, keys=found.keys), reader, task) for task in replay_tasks(replay)
         ]
-        if frame.schema.key:
+        if not kind_of(frame.schema).EQUAL_ROWS:
             windows = [reduced(frame, windows)]
         changes = pa.concat_tables([window.changes for window in windows])
         table.rows = _apply(table.rows, changes, frame.schema, str(frame.life))
@@ -227,9 +228,7 @@ def _where_not(rows: pa.Table, predicate: Predicate) -> pa.Table:
 
 
 def _apply(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
-    if schema.key:
-        return _merge(rows, changes, schema)
-    return _net(rows, changes, table)
+    return _WRITERS[kind_of(schema).NAME](rows, changes, schema, table)
 
 
 def _keys(rows: pa.Table, schema: TableSchema) -> list[tuple[object, ...]]:
@@ -254,14 +253,14 @@ def _alike(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> AlikeKeys:
     return AlikeKeys(len(met), example_of(min(met)) if met else "")
 
 
-def _merge(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> pa.Table:
+def _merge(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
     touched = set(_keys(changes, schema))
     keep = pa.array([key not in touched for key in _keys(rows, schema)], pa.bool_())
     enters = changes.filter(pa.array([op > 0 for op in changes.column(OP).to_pylist()], pa.bool_()))
     return pa.concat_tables([rows.filter(keep), enters.select(rows.column_names)])
 
 
-def _net(rows: pa.Table, changes: pa.Table, table: str) -> pa.Table:
+def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
     names = [name for name in rows.column_names if name != COMMIT_TS]
     if not changes.num_rows:
         return rows
@@ -281,3 +280,6 @@ def _net(rows: pa.Table, changes: pa.Table, table: str) -> pa.Table:
         gone.update(equal[:-count])
     left = rows.filter(pa.array([position not in gone for position in range(rows.num_rows)], pa.bool_()))
     return pa.concat_tables([left, changes.take(pa.array(added, pa.int64())).select(rows.column_names)])
+
+
+_WRITERS = {"keyed": _merge, "multiset": _net}

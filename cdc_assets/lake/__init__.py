@@ -7,7 +7,8 @@ label                progress as snapshot properties (no JVM)
 metadata_file        a table's metadata, by its few members (no JVM)
 release_properties   people's decisions as catalog properties (no JVM)
 staging/             files -> reduced changes as Parquet, on the executors
-writers/             staged changes -> rows of a table
+writers/             staged changes -> rows of a table, by its kind
+taking_in            a staged window -> one commit
 commit               guarded, labelled commits
 schema               tables made, changed, rewritten
 quarantine           records that were kept aside

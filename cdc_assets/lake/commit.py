@@ -1,6 +1,6 @@
 """Commits to one table: each is guarded, labelled and all there is to see of a step.
 
-    rows        MERGE, or an overwrite of an empty table, as a snapshot that nobody sees yet (write-audit-publish)
+    rows        what a writer of the table's kind does, as a snapshot that nobody sees yet (write-audit-publish)
     publish     one Java transaction: that snapshot, or one with the label and no files, or with data files that were
                 written for an empty table, with schema and properties
 
@@ -17,34 +17,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql import functions as sql
 
-from cdc_assets.decoding import COUNT
-from cdc_assets.decoding.alike_keys import example_of
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.formats import COMMIT_TS, OP, Op
+from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.state import Label
-from cdc_assets.model.reports import AlikeKeys
-from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.wording import counted
-from cdc_assets.types.mysql_types import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
     "Target",
-    "alike_keys",
     "columns_of",
     "delete_where",
     "exchange",
-    "key_form",
-    "merge_rows",
-    "net_rows",
     "overwrite",
     "publish",
     "refuse_moved",
@@ -181,116 +172,6 @@ def overwrite(target: Target, rows: DataFrame, told: str) -> None:
     """Replace all rows; `told` is what the journal says of it."""
     target.session.statements.append(told)
     rows.writeTo(target.name).overwrite(sql.lit(True))
-
-
-# --- rows of a table with a key ---------------------------------------------------------------------------------------
-
-
-def merge_rows(target: Target, changes: DataFrame, schema: TableSchema, ranges: Mapping[str, tuple[int, int]]) -> None:
-    """MERGE reduced changes, whose columns are `c0`, `c1`, … in table order beside OP and COMMIT_TS.
-
-    `ranges` bounds integer key columns over all changes: literals, by which Iceberg skips files.
-    """
-    changes.createOrReplaceTempView("changes")
-    columns = [column.name for column in schema.stored]
-    places = {name: f"s.c{position}" for position, name in enumerate(columns)}
-    on = [_key_equality(schema.column(name), places[name]) for name in schema.key]
-    on += [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(ranges.items())]
-    sets = ", ".join(f"t.{quoted(name)} = {places[name]}" for name in columns)
-    target.session.sql(
-        f"MERGE INTO {target.name} t USING changes s ON {' AND '.join(on)} "
-        f"WHEN MATCHED AND s.{OP} < 0 THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET {sets}, t.{COMMIT_TS} = s.{COMMIT_TS} "
-        f"WHEN NOT MATCHED AND s.{OP} > 0 THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) "
-        f"VALUES ({', '.join(places.values())}, s.{COMMIT_TS})"
-    )
-
-
-def alike_keys(target: Target, changes: DataFrame, schema: TableSchema) -> AlikeKeys:
-    """Count the keys of reduced changes that are new and meet a row whose key only its collation makes equal.
-
-    Nothing is read for a table whose keys compare byte for byte, or where no key of the window is new.
-    """
-    columns = [(schema.column(name), f"t.{quoted(name)}", _place(schema, name)) for name in schema.key]
-    differ = [f"NOT ({ours} <=> {theirs})" for column, ours, theirs in columns if key_form(column, ours) != ours]
-    if not differ or target.empty:
-        return AlikeKeys()
-    new = changes.where(f"{OP} = {int(Op.INSERT)}")
-    if new.head() is None:
-        return AlikeKeys()
-    new.createOrReplaceTempView("new_keys")
-    on = " AND ".join(_key_equality(column, theirs) for column, _, theirs in columns)
-    places = ", ".join(theirs for _, _, theirs in columns)
-    found = target.session.spark.sql(
-        f"SELECT count(*), min(struct({places})) FROM {target.name} t JOIN new_keys s ON {on} "
-        f"WHERE {' OR '.join(differ)}"
-    ).head()
-    return AlikeKeys(found[0], example_of(found[1])) if found is not None and found[0] else AlikeKeys()
-
-
-def _place(schema: TableSchema, name: str) -> str:
-    return f"s.c{[column.name for column in schema.stored].index(name)}"
-
-
-def _key_equality(column: Column, place: str) -> str:
-    ours, theirs = key_form(column, f"t.{quoted(column.name)}"), key_form(column, place)
-    return f"{ours} {'<=>' if column.nullable else '='} {theirs}"
-
-
-def key_form(column: Column, place: str) -> str:
-    """Return the SQL expression by which a key column's values are equal: its collation's normal form."""
-    from cdc_assets.types.collations import is_plain, spark_normal_form
-
-    collation = column.compares_by
-    if not collation or is_plain(collation) or not pa.types.is_string(arrow_type(column)):
-        return place
-    return str(spark_normal_form(place, collation))
-
-
-# --- rows of a table without a key ------------------------------------------------------------------------------------
-
-
-def net_rows(target: Target, changes: DataFrame, schema: TableSchema, table: str) -> None:
-    """Let COUNT equal rows enter (> 0) or leave (< 0) for each row of `changes`; which of equal rows leave is all one.
-
-    Raises TableHeld when there are fewer equal rows than are to leave.
-    """
-    session, columns = target.session, [column.name for column in schema.stored]
-    places = [f"c{position}" for position in range(len(columns))]
-    changes.createOrReplaceTempView("changes")
-    same = " AND ".join(f"t.{quoted(name)} <=> d.{place}" for name, place in zip(columns, places, strict=True))
-    by = ", ".join(f"d.{place}" for place in places)
-    session.spark.sql(
-        f"SELECT d.{COUNT} AS n, t._file AS f, t._pos AS p, "
-        f"row_number() OVER (PARTITION BY {by} ORDER BY t._file, t._pos) AS r FROM {target.name} t "
-        f"JOIN (SELECT * FROM changes WHERE {COUNT} < 0) d ON {same}"
-    ).where("r <= -n").createOrReplaceTempView("leaving")
-    _refuse_missing(session, table)
-    values = ", ".join(f"s.{place}" for place in places)
-    nulls = ", ".join(f"NULL AS {place}" for place in places)
-    session.sql(
-        f"MERGE INTO {target.name} t USING ("
-        f"SELECT f, p, {nulls}, NULL AS ts FROM leaving UNION ALL "
-        f"SELECT NULL, NULL, {', '.join(places)}, {COMMIT_TS} FROM "
-        f"(SELECT *, explode(sequence(1L, {COUNT})) FROM changes WHERE {COUNT} > 0)) s "
-        "ON t._file = s.f AND t._pos = s.p WHEN MATCHED THEN DELETE "
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) VALUES ({values}, s.ts)"
-    )
-
-
-def _refuse_missing(session: StepSession, table: str) -> None:
-    """Compare how many are to leave with how many were found, on the state that the commit is validated against."""
-    due = session.spark.sql(f"SELECT coalesce(sum(-{COUNT}), 0) FROM changes WHERE {COUNT} < 0").head()
-    found = session.spark.sql("SELECT count(*) FROM leaving").head()
-    assert due is not None
-    assert found is not None
-    if due[0] != found[0]:
-        raise TableHeld(
-            f"{table} has no key, and {due[0] - found[0]} of {due[0]} deleted rows equal no row of the lake table. "
-            "Rows of it are missing: are they in quarantine (then replay them), was the changefeed started later than "
-            "the table, or were files removed? Else rebuild the table from a changefeed that has all of its rows.",
-            table=table,
-        )
 
 
 # --- rows by a condition ----------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
+from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.replay import Found, Replay
 from cdc_assets.decoding.reports import rejected
 from cdc_assets.errors import BadSettings, CdcError, TableHeld, TableMoved
@@ -32,7 +33,7 @@ from cdc_assets.lake.spark.session import Sessions, StepSession, quoted, races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.state import IDENTITY, NAME, Held, Label, LakeState
-from cdc_assets.lake.writers.rows import STAGED, take_in
+from cdc_assets.lake.taking_in import STAGED, take_in
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.reports import AlikeKeys, Report, Staged, StepResult
@@ -346,7 +347,7 @@ class Lake:
         Raises TableMoved when the table does not stand at `replay.frame.hi` any more.
         """
         life, spark = replay.frame.life, self._session().spark
-        if not replay.frame.schema.key:
+        if kind_of(replay.frame.schema).EQUAL_ROWS:
             replay = self._without_done(replay)
         found = quarantine.find(spark, replay, reader)
         fitting = [(path, n) for path, lines in replay.targets.items() for n in lines if (path, n) not in found.bad]
@@ -363,7 +364,7 @@ class Lake:
                     raise TableMoved(
                         f"{life} stands at {work.label.progress.tso} meanwhile. Plan again.", table=str(life)
                     )
-                if staged.rows and not replay.frame.schema.key:
+                if staged.rows and kind_of(replay.frame.schema).EQUAL_ROWS:
                     work.session.label({REPLAY: quarantine.replaying(self._session, self.state, life, fitting)})
                 if staged.rows:
                     batch = stage.read_manifest(self._io(), staged.path)

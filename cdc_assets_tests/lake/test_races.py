@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import Retryable, StorageUnavailable, TableMoved
 from cdc_assets.lake import Lake, commit, schema, tables
+from cdc_assets.lake import taking_in as taking
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.state import LakeState
-from cdc_assets.lake.writers import rows as taking
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, Phase
 from cdc_assets.model.schema import Column, TableId, TableSchema

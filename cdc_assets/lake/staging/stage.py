@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.fs as pafs
 
-from cdc_assets.decoding import COUNT, FILE
+from cdc_assets.decoding import FILE
 from cdc_assets.decoding.dedupe import hash_probe
+from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.reports import merge_reports
 from cdc_assets.decoding.window import Window, decode_window, read_window, reduced
 from cdc_assets.errors import LakeUnavailable
@@ -145,7 +146,7 @@ def stage(
     report, and with `quarantine` in Parquet files beside the changes. Raises what the format raises for the whole
     window: TableHeld, InputError.
     """
-    place = _place(warehouse, io, step, landing if step.schema.key else None)
+    place = _place(warehouse, io, step, landing if kind_of(step.schema).LANDS else None)
     task = partial(read_window, step, reader, quarantine=quarantine)
     if not engine.reads_here(step, reader):
         spark = engine.spark()
@@ -213,8 +214,8 @@ def _read_here(place: Place, reader: SplitReader, quarantine: bool) -> list[Part
 
 
 def _run_tasks(run: Run, place: Place, reader: Callable[[Any], Window], tasks: Sequence[Any]) -> Sequence[Part]:
-    """Let tasks read windows; what several of them read of a table with a key is reduced once more, by key."""
-    if len(tasks) == 1 or not place.step.schema.key:
+    """Let tasks read windows; what several of them read is reduced once more where the kind can."""
+    if len(tasks) == 1 or kind_of(place.step.schema).split is None:
         return run(len(tasks), lambda number: write_window(place, reader(tasks[number]), number))
     count, probe = len(tasks), hash_probe()
 
@@ -255,11 +256,11 @@ def _on_executors(spark: SparkSession, count: int, work: Callable[[int], Part]) 
 def shares(step: ApplyRows, tasks: int) -> list[list[int]]:
     """Cut the files, by position and in order, into few shares of about equal bytes.
 
-    A table without key needs all of its files in one share: only together do they tell what was delivered twice.
+    A kind that cannot split changes needs all files in one share: only together do they tell what was delivered twice.
     """
     sizes = [max(file.size, 1) for file in step.files]
     total = sum(sizes)
-    if not step.schema.key or total <= _SMALL_BYTES:
+    if kind_of(step.schema).split is None or total <= _SMALL_BYTES:
         return [list(range(len(sizes)))]
     count = min(len(sizes), max(tasks, -(-total // _TASK_BYTES)))
     cut: list[list[int]] = [[] for _ in range(count)]
@@ -281,7 +282,7 @@ def _bounds(ranges: Sequence[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[
 def read_batch(spark: SparkSession, io: Mapping[str, str], step: ApplyRows, batch: Batch) -> DataFrame:
     """Return the staged changes, one per key."""
     fields = [f"{OP} tinyint", f"{COMMIT_TS} bigint", f"{LINE} bigint", f"{FILE} int"]
-    fields += [] if step.schema.key else [f"{COUNT} bigint"]
+    fields += [f"{name} {kind}" for name, kind in kind_of(step.schema).STAGED.items()]
     fields += [f"c{position} {spark_type(column)}" for position, column in enumerate(step.schema.stored)]
     return read_parts(spark, io, batch.parts, ", ".join(fields))
 

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from cdc_assets.decoding import COUNT, FILE
-from cdc_assets.decoding.dedupe import split_by_key
+from cdc_assets.decoding import FILE
+from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.window import Window, reduced
 from cdc_assets.errors import CdcError, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP
@@ -115,8 +115,9 @@ def scatter(place: Place, window: Window, number: int, buckets: int) -> Part:
     if window.report.failed:
         return Part(window.report)
     rejects = _write_rejects(place, window, number)
-    names = []
-    for bucket, changes in enumerate(split_by_key(window.changes, place.step.schema, buckets)):
+    names, split = [], kind_of(place.step.schema).split
+    assert split is not None
+    for bucket, changes in enumerate(split(window.changes, place.step.schema, buckets)):
         name = f"{place.path}/bucket-{bucket:05d}-{number:05d}.arrow" if changes.num_rows else ""
         if name:
             with _sink(place, name) as sink, pa.ipc.new_file(sink, changes.schema, options=_BRIEFLY) as writer:
@@ -147,7 +148,8 @@ def _write_rejects(place: Place, window: Window, number: int) -> str:
 
 
 def _written(place: Place, changes: pa.Table, report: Report, number: int, rejects: str) -> Part:
-    entering, leaving = _directions(changes)
+    kind = kind_of(place.step.schema)
+    entering, leaving = kind.count_directions(changes) if changes.num_rows else (0, 0)
     if not (entering if place.landing is not None else changes.num_rows):
         return Part(report, rejects=rejects, leaving=leaving)
     name = place.part_path(number)
@@ -158,7 +160,7 @@ def _written(place: Place, changes: pa.Table, report: Report, number: int, rejec
         each = max(1, rows.nbytes // max(1, rows.num_rows))
         options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
         written = _write(place, name, rows, store_decimal_as_integer=True, **options)
-    ranges = _ranges(changes, place.step.schema)
+    ranges = kind.bounds(changes, place.step.schema)
     return Part(report, name, written, entering, leaving, ranges, rejects=rejects)
 
 
@@ -184,7 +186,7 @@ def _sink(place: Place, location: str) -> Iterator[Any]:
 
 
 def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
-    names = [OP, COMMIT_TS, LINE, FILE] + ([COUNT] if COUNT in changes.column_names else [])
+    names = [OP, COMMIT_TS, LINE, FILE, *kind_of(step.schema).STAGED]
     columns = [column.name for column in step.schema.stored]
     places = [f"c{position}" for position in range(len(columns))]
     return changes.select([*names, *columns]).rename_columns([*names, *places])
@@ -211,25 +213,6 @@ def _landed(changes: pa.Table, step: ApplyRows, landing: Landing) -> pa.Table:
 
 def _field_id(number: int) -> dict[str, str]:
     return {"PARQUET:field_id": str(number)}
-
-
-def _directions(changes: pa.Table) -> tuple[int, int]:
-    if COUNT in changes.column_names:
-        counts = changes.column(COUNT)
-        entering = pc.sum(pc.if_else(pc.greater(counts, 0), counts, 0)).as_py() or 0
-        return entering, entering - (pc.sum(counts).as_py() or 0)
-    entering = pc.sum(pc.greater(changes.column(OP), pa.scalar(0, pa.int8()))).as_py() or 0
-    return entering, changes.num_rows - entering
-
-
-def _ranges(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]:
-    found: dict[str, tuple[int, int]] = {}
-    for name in schema.key:
-        array = changes.column(name)
-        if pa.types.is_integer(array.type) and array.null_count == 0 and len(array):
-            bounds = pc.min_max(array).as_py()
-            found[name] = (bounds["min"], bounds["max"])
-    return found
 
 
 def part_reader(io: dict[str, str], files: Sequence[str]) -> Batches:

@@ -1,4 +1,4 @@
-"""A staged window into its table: by MERGE, or for an empty table as the data files that were written for it."""
+"""A staged window into its table in one act: by the writer of its kind, or as the data files written for it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from pyspark.sql import functions as sql
 
 from cdc_assets.errors import TableMoved
-from cdc_assets.formats import COMMIT_TS, OP
-from cdc_assets.lake.commit import Target, alike_keys, merge_rows, net_rows, overwrite, publish
+from cdc_assets.formats import COMMIT_TS
+from cdc_assets.lake.commit import Target, publish
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.staging.stage import Batch, name_of, read_batch
+from cdc_assets.lake.writers import writer_of
 from cdc_assets.model.reports import AlikeKeys, Staged
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["STAGED", "take_in", "write_rows"]
+__all__ = ["STAGED", "take_in"]
 
 STAGED = "cdc.stage"
 """Snapshot property: the stage whose data files a first load took in as they were."""
@@ -29,9 +30,10 @@ def take_in(
     """
     if batch.schema_id is None:
         alike = AlikeKeys()
-        if staged.rows and step.schema.key:
-            alike = alike_keys(target, read_batch(target.session.spark, io, step, batch), step.schema)
-        publish(target, label, rows=(lambda: write_rows(target, step, batch, io)) if staged.rows else None)
+        if staged.rows:
+            spark = target.session.spark
+            alike = writer_of(step.schema).alike_keys(target, lambda: read_batch(spark, io, step, batch), step.schema)
+        publish(target, label, rows=(lambda: _write(target, step, batch, io)) if staged.rows else None)
         return alike
     if not target.empty or target.schema_id != batch.schema_id:
         raise TableMoved(
@@ -44,17 +46,8 @@ def take_in(
     return AlikeKeys()
 
 
-def write_rows(target: Target, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> None:
-    """Write staged changes in the step's session."""
+def _write(target: Target, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> None:
     changes = read_batch(target.session.spark, io, step, batch)
     if step.positions is not None:
         changes = changes.withColumn(COMMIT_TS, sql.lit(None).cast("bigint"))
-    if not step.schema.key:
-        net_rows(target, changes, step.schema, str(step.life))
-    elif target.empty:
-        names = [column.name for column in step.schema.stored]
-        columns = [sql.col(f"c{position}").alias(name) for position, name in enumerate(names)]
-        entering = changes.where(f"{OP} > 0").select(*columns, COMMIT_TS)
-        overwrite(target, entering, f"INSERT OVERWRITE {target.name} SELECT … FROM changes")
-    else:
-        merge_rows(target, changes, step.schema, batch.ranges)
+    writer_of(step.schema).write(target, changes, step, batch)

@@ -1,0 +1,54 @@
+"""Kinds of tables: how reduced changes are shared, counted and staged. Runs on Spark executors and in tests alike.
+
+    keyed       one row per key: the last change of a key counts
+    multiset    a table without key: how many equal rows enter or leave
+
+A kind is a module here, with the names of `TableKind`, and a module of the same name in `lake/writers`, which takes its
+changes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import pyarrow as pa
+
+from cdc_assets.decoding.kinds import keyed, multiset
+from cdc_assets.model.schema import TableSchema
+
+__all__ = ["TableKind", "kind_of"]
+
+
+class TableKind(Protocol):
+    """What modules of this folder have in common."""
+
+    NAME: str
+    """The name of the module, by which its writer is found."""
+
+    EQUAL_ROWS: bool
+    """Rows may be equal: a row that leaves is found by its values, and what comes twice must be told by count."""
+
+    LANDS: bool
+    """The rows that enter an empty table are data files of it, as they are."""
+
+    STAGED: Mapping[str, str]
+    """Columns that a staged change has beside those of every kind, with their types in Spark."""
+
+    @property
+    def split(self) -> Callable[[pa.Table, TableSchema, int], list[pa.Table]] | None:
+        """Cuts reduced changes into that many buckets of what is to be reduced together, the same whoever does.
+
+        None where one task has to read a window alone.
+        """
+
+    def count_directions(self, changes: pa.Table) -> tuple[int, int]:
+        """Return how many rows of reduced changes enter and how many leave."""
+
+    def bounds(self, changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]:
+        """Return the lowest and highest value of columns by which files of the table can be left out."""
+
+
+def kind_of(schema: TableSchema) -> TableKind:
+    """Return the kind of table that a schema makes."""
+    return keyed if schema.key else multiset

@@ -1,0 +1,95 @@
+"""Tables with a key: a MERGE, or for an empty table an overwrite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as sql
+
+from cdc_assets.decoding.alike_keys import example_of
+from cdc_assets.formats import COMMIT_TS, OP, Op
+from cdc_assets.lake.commit import Target, overwrite
+from cdc_assets.lake.spark.session import quoted
+from cdc_assets.lake.staging.stage import Batch
+from cdc_assets.model.reports import AlikeKeys
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.types.collations import is_plain, spark_normal_form
+from cdc_assets.types.mysql_types import arrow_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["alike_keys", "write"]
+
+
+def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> None:
+    """Give each key of the changes its row, or none."""
+    if not target.empty:
+        _merge(target, changes, step.schema, batch.ranges)
+        return
+    names = [column.name for column in step.schema.stored]
+    columns = [sql.col(f"c{position}").alias(name) for position, name in enumerate(names)]
+    entering = changes.where(f"{OP} > 0").select(*columns, COMMIT_TS)
+    overwrite(target, entering, f"INSERT OVERWRITE {target.name} SELECT … FROM changes")
+
+
+def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
+    """Count the keys of reduced changes that are new and meet a row whose key only its collation makes equal.
+
+    Nothing is read for a table whose keys compare byte for byte, or where no key of the window is new.
+    """
+    columns = [(schema.column(name), f"t.{quoted(name)}", _place(schema, name)) for name in schema.key]
+    differ = [f"NOT ({ours} <=> {theirs})" for column, ours, theirs in columns if _key_form(column, ours) != ours]
+    if not differ or target.empty:
+        return AlikeKeys()
+    new = changes().where(f"{OP} = {int(Op.INSERT)}")
+    if new.head() is None:
+        return AlikeKeys()
+    new.createOrReplaceTempView("new_keys")
+    on = " AND ".join(_key_equality(column, theirs) for column, _, theirs in columns)
+    places = ", ".join(theirs for _, _, theirs in columns)
+    found = target.session.spark.sql(
+        f"SELECT count(*), min(struct({places})) FROM {target.name} t JOIN new_keys s ON {on} "
+        f"WHERE {' OR '.join(differ)}"
+    ).head()
+    return AlikeKeys(found[0], example_of(found[1])) if found is not None and found[0] else AlikeKeys()
+
+
+def _merge(target: Target, changes: DataFrame, schema: TableSchema, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """MERGE reduced changes, whose columns are `c0`, `c1`, … in table order beside OP and COMMIT_TS.
+
+    `ranges` bounds integer key columns over all changes: literals, by which Iceberg skips files.
+    """
+    changes.createOrReplaceTempView("changes")
+    columns = [column.name for column in schema.stored]
+    places = {name: f"s.c{position}" for position, name in enumerate(columns)}
+    on = [_key_equality(schema.column(name), places[name]) for name in schema.key]
+    on += [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(ranges.items())]
+    sets = ", ".join(f"t.{quoted(name)} = {places[name]}" for name in columns)
+    target.session.sql(
+        f"MERGE INTO {target.name} t USING changes s ON {' AND '.join(on)} "
+        f"WHEN MATCHED AND s.{OP} < 0 THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {sets}, t.{COMMIT_TS} = s.{COMMIT_TS} "
+        f"WHEN NOT MATCHED AND s.{OP} > 0 THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) "
+        f"VALUES ({', '.join(places.values())}, s.{COMMIT_TS})"
+    )
+
+
+def _place(schema: TableSchema, name: str) -> str:
+    return f"s.c{[column.name for column in schema.stored].index(name)}"
+
+
+def _key_equality(column: Column, place: str) -> str:
+    ours, theirs = _key_form(column, f"t.{quoted(column.name)}"), _key_form(column, place)
+    return f"{ours} {'<=>' if column.nullable else '='} {theirs}"
+
+
+def _key_form(column: Column, place: str) -> str:
+    """Return the SQL expression by which a key column's values are equal: its collation's normal form."""
+    collation = column.compares_by
+    if not collation or is_plain(collation) or not pa.types.is_string(arrow_type(column)):
+        return place
+    return str(spark_normal_form(place, collation))

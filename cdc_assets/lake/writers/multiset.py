@@ -1,0 +1,69 @@
+"""Tables without a key: a MERGE by file and position of the rows that leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cdc_assets.decoding import COUNT
+from cdc_assets.errors import TableHeld
+from cdc_assets.formats import COMMIT_TS
+from cdc_assets.lake.commit import Target
+from cdc_assets.lake.spark.session import StepSession, quoted
+from cdc_assets.lake.staging.stage import Batch
+from cdc_assets.model.reports import AlikeKeys
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.steps import ApplyRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["alike_keys", "write"]
+
+
+def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
+    """Return none: there are no keys."""
+    return AlikeKeys()
+
+
+def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> None:
+    """Let COUNT equal rows enter (> 0) or leave (< 0) for each row of `changes`; which of equal rows leave is all one.
+
+    Raises TableHeld when there are fewer equal rows than are to leave.
+    """
+    session, columns = target.session, [column.name for column in step.schema.stored]
+    places = [f"c{position}" for position in range(len(columns))]
+    changes.createOrReplaceTempView("changes")
+    same = " AND ".join(f"t.{quoted(name)} <=> d.{place}" for name, place in zip(columns, places, strict=True))
+    by = ", ".join(f"d.{place}" for place in places)
+    session.spark.sql(
+        f"SELECT d.{COUNT} AS n, t._file AS f, t._pos AS p, "
+        f"row_number() OVER (PARTITION BY {by} ORDER BY t._file, t._pos) AS r FROM {target.name} t "
+        f"JOIN (SELECT * FROM changes WHERE {COUNT} < 0) d ON {same}"
+    ).where("r <= -n").createOrReplaceTempView("leaving")
+    _refuse_missing(session, str(step.life))
+    values = ", ".join(f"s.{place}" for place in places)
+    nulls = ", ".join(f"NULL AS {place}" for place in places)
+    session.sql(
+        f"MERGE INTO {target.name} t USING ("
+        f"SELECT f, p, {nulls}, NULL AS ts FROM leaving UNION ALL "
+        f"SELECT NULL, NULL, {', '.join(places)}, {COMMIT_TS} FROM "
+        f"(SELECT *, explode(sequence(1L, {COUNT})) FROM changes WHERE {COUNT} > 0)) s "
+        "ON t._file = s.f AND t._pos = s.p WHEN MATCHED THEN DELETE "
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) VALUES ({values}, s.ts)"
+    )
+
+
+def _refuse_missing(session: StepSession, table: str) -> None:
+    """Compare how many are to leave with how many were found, on the state that the commit is validated against."""
+    due = session.spark.sql(f"SELECT coalesce(sum(-{COUNT}), 0) FROM changes WHERE {COUNT} < 0").head()
+    found = session.spark.sql("SELECT count(*) FROM leaving").head()
+    assert due is not None
+    assert found is not None
+    if due[0] != found[0]:
+        raise TableHeld(
+            f"{table} has no key, and {due[0] - found[0]} of {due[0]} deleted rows equal no row of the lake table. "
+            "Rows of it are missing: are they in quarantine (then replay them), was the changefeed started later than "
+            "the table, or were files removed? Else rebuild the table from a changefeed that has all of its rows.",
+            table=table,
+        )
