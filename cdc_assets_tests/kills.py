@@ -43,7 +43,7 @@ SEAMS = (
     "cdc_assets.lake.tables:Lake.stage",
     "cdc_assets.lake.tables:Lake.quarantine",
     "cdc_assets.lake.tables:Lake.commit",
-    "cdc_assets.lake.tables:publish",
+    "cdc_assets.lake.steps:publish",
     "cdc_assets.lake.taking_in:publish",
     "cdc_assets.lake.commit:_staged",
     "cdc_assets.lake.commit:_mark",

@@ -1,6 +1,10 @@
 """Iceberg tables: the only place that writes. Reads its progress back with PyIceberg, without a JVM.
 
 tables               Lake: what the pipeline calls
+workbench            what steps share: sessions, a table with its label, what a step did
+steps                tables made, renamed, dropped, exchanged
+windows              rows staged and committed
+replaying            quarantined records taken in after a fix
 state                names, labels, what the catalog holds (no JVM)
 names                which table stands at which name (no JVM)
 label                progress as snapshot properties (no JVM)

@@ -20,11 +20,12 @@ from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.lake import quarantine
 from cdc_assets.lake.label import Label, fallback
 from cdc_assets.lake.names import OWN, Identifier, format_identity
+from cdc_assets.lake.replaying import REPLAY
 from cdc_assets.lake.spark.session import StepSession, races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import IDENTITY, Held
 from cdc_assets.lake.swap import REBUILD, Rebuilds
-from cdc_assets.lake.tables import REPLAY, Lake
+from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.maintenance import Chores, SnapshotFact, TableFacts, chores
@@ -181,7 +182,7 @@ class Upkeep:
         """Do something in a session of its own, again while writers get in between."""
         for attempt in range(_ATTEMPTS):
             try:
-                with races(facts.table), self.lake._sessions.step() as session:
+                with races(facts.table), self.lake.workbench.sessions.step() as session:
                     return int(action(session) or 0)
             except TableMoved:
                 if attempt == _ATTEMPTS - 1:

@@ -63,7 +63,7 @@ class AsideLake(Lake):
 
     def __init__(self, live: Lake, token: str) -> None:
         name = aside_changefeed(live.changefeed, token)
-        super().__init__(live.settings, name, lambda: live._sessions.spark, f"{ASIDE}{token}_{{schema}}")
+        super().__init__(live.settings, name, lambda: live.workbench.sessions.spark, f"{ASIDE}{token}_{{schema}}")
         self._live = live
 
     def releases(self) -> Releases:
@@ -117,7 +117,7 @@ class Rebuilds:
         self.live.applied()
         if life not in self._state.tables():
             return self._create(theirs, token, started)
-        with self.live._work(life) as work:
+        with self.live.workbench.on(life) as work:
             session, label = work.session, theirs.label
             if label.progress < work.label.progress or label.ddl < work.label.ddl:
                 raise TableMoved(
@@ -140,7 +140,7 @@ class Rebuilds:
                 )
             else:
                 _replace(work.target, _documented(rows, source), label, token, properties)
-            return self.live._result(work, started)
+            return self.live.workbench.result(work, started)
 
     def _create(self, theirs: Held, token: str, started: float) -> StepResult:
         """Make a live table that was never there, with its rows and its label at once."""
@@ -151,10 +151,10 @@ class Rebuilds:
             )
         state.refuse_reserved(name, life)
         home = state.home(name)
-        self.live._free(home, CreateTable(life, life.version, name, TableSchema(())))
+        self.live.workbench.free(home, CreateTable(life, life.version, name, TableSchema(())))
         state.ensure_namespace(home[0])
         root = str(self.live.settings.local_directory or self.live.settings.warehouse)
-        with races(str(life)), self.live._sessions.step() as session:
+        with races(str(life)), self.live.workbench.sessions.step() as session:
             source = session.load(theirs.identifier)
             properties = {
                 **TABLE_PROPERTIES,

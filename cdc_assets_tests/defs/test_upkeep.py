@@ -44,7 +44,7 @@ def run(location: Location, job: str, **config: Any) -> dg.ExecuteInProcessResul
 def lose_rows(location: Location, spark: SparkSession) -> None:
     lake = Lake(location.lake, NAME, lambda: spark)
     for name in sorted(lake.names()):
-        with lake._sessions.step() as session:
+        with lake.workbench.sessions.step() as session:
             session.sql(f"DELETE FROM {session.name(lake.state.named(name).identifier)} WHERE _cdc_commit_ts > 0")
     lake.close()
 
@@ -90,7 +90,7 @@ def test_the_schedule_asks_for_a_run_while_something_is_due_and_the_run_tells_be
 ) -> None:
     lake = Lake(location.lake, NAME, lambda: spark)
     name = min(lake.names())
-    with lake._sessions.step() as session:
+    with lake.workbench.sessions.step() as session:
         table = session.name(lake.state.named(name).identifier)
         for _ in range(3):
             session.sql(f"INSERT INTO {table} SELECT * FROM {table} LIMIT 0")

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.errors import Retryable, StorageUnavailable, TableMoved
-from cdc_assets.lake import Lake, commit, schema, tables
+from cdc_assets.lake import Lake, commit, schema, steps
 from cdc_assets.lake import taking_in as taking
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.state import LakeState
@@ -51,7 +51,7 @@ class Kind:
     later: tuple[tuple[Any, ...], ...] = ((1, "7"), (5, "5"))
 
 
-ROWS = ((tables, "publish"), (commit, "_staged"))
+ROWS = ((steps, "publish"), (commit, "_staged"))
 KINDS = {
     "first load": Kind(
         ((taking, "publish"), (commit, "_mark")), loaded=False, after=((3, "x"),), later=((3, "x"), (5, "5"))
@@ -82,8 +82,8 @@ KINDS = {
     "exchange of the partition": Kind(ROWS, after=((0, "9"), (2, "8")), later=((0, "9"), (5, "5"))),
     "exchange of the table": Kind(ROWS, loaded=False, after=((1, "7"),), later=((1, "7"), (5, "5"))),
     "create": Kind(((schema, "create"), (LakeState, "ensure_namespace")), loaded=False, after=(), later=((5, "5"),)),
-    "rename": Kind(((tables, "publish"), (Lake, "settle_names"))),
-    "drop": Kind(((tables, "publish"), (Lake, "settle_names"))),
+    "rename": Kind(((steps, "publish"), (LakeState, "settle_names"))),
+    "drop": Kind(((steps, "publish"), (LakeState, "settle_names"))),
 }
 CASES = [pytest.param(name, *seam, id=f"{name} at {seam[1]}") for name, kind in KINDS.items() for seam in kind.seams]
 

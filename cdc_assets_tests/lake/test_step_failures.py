@@ -87,7 +87,7 @@ def test_values_that_cannot_be_converted_hold_their_table_with_the_reason(lake: 
 def test_a_table_whose_rows_would_go_to_main_unguarded_is_held(lake: Lake) -> None:
     orders = Source(lake)
     orders.apply(200, [("I", 110, 1, "a")])
-    lake._sessions.side().sql("ALTER TABLE lake.shop.orders SET TBLPROPERTIES ('write.wap.enabled'='false')")
+    lake.workbench.sessions.side().sql("ALTER TABLE lake.shop.orders SET TBLPROPERTIES ('write.wap.enabled'='false')")
     with pytest.raises(TableHeld, match=r"write\.wap\.enabled"):
         orders.apply(300, [("I", 210, 2, "b")])
     assert orders.rows() == [(1, "a")]

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 
 def lose_rows(lake: Lake, name: TableId) -> None:
     """Delete rows behind the changefeed's back, in a commit without a label."""
-    with lake._sessions.step() as session:
+    with lake.workbench.sessions.step() as session:
         table = session.name(lake.state.named(name).identifier)
         session.sql(f"DELETE FROM {table} WHERE _cdc_commit_ts % 2 = 0 OR _cdc_commit_ts > 0")
 

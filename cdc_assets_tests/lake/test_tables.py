@@ -619,7 +619,7 @@ def test_a_rename_that_stopped_half_way_is_finished_by_the_next_settling(
 ) -> None:
     orders = Source(lake)
     with monkeypatch.context() as patch:
-        patch.setattr(lake, "settle_names", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(lake.state, "settle_names", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             lake.run(RenameTable(orders.life, 200, TableId("new", "orders")))
     assert lake.state.find(orders.life).identifier == ("shop", "orders")
@@ -695,7 +695,7 @@ def test_a_compaction_without_label_does_not_hide_the_progress(lake: Lake, spark
     orders = Source(lake)
     orders.apply(200, [("I", 110, 1, "a")])
     orders.apply(300, [("I", 210, 2, "b")])
-    session = lake._session()
+    session = lake.workbench.sessions.side()
     session.sql(
         f"CALL {session.catalog}.system.rewrite_data_files("
         "table => 'shop.orders', options => map('rewrite-all', 'true'))"

@@ -47,7 +47,7 @@ def test_a_table_without_key_adds_up(lake: Lake) -> None:
 def test_a_row_that_somebody_wrote_twice_is_found_out_by_the_next_change_of_it(lake: Lake, spark: SparkSession) -> None:
     orders = Source(lake)
     assert applied(orders, 200, ("I", 110, 1, "a"), ("I", 111, 2, "b")).mismatch == ""
-    with lake._sessions.step() as session:
+    with lake.workbench.sessions.step() as session:
         name = session.name(lake.state.named(ORDERS).identifier)
         session.spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE id = 1")
     lake.applied()

@@ -214,14 +214,14 @@ def test_a_thread_that_never_used_spark_may_compact(lake: Lake) -> None:
 
 def expire_all(lake: Lake, orders: Source) -> None:
     """What another tool does to a table: only the newest snapshot stays."""
-    with lake._sessions.step() as session:
+    with lake.workbench.sessions.step() as session:
         table = session.load(lake.state.find(orders.life).identifier)
         expiring = table.expireSnapshots().expireOlderThan(int(time.time() * 1000) + DAY).retainLast(1)
         expiring.commit()
 
 
 def compact_as_another_tool(lake: Lake, orders: Source) -> None:
-    with lake._sessions.step() as session:
+    with lake.workbench.sessions.step() as session:
         maintenance._compact(session, session.load(lake.state.find(orders.life).identifier), EAGER)
 
 

@@ -1,0 +1,69 @@
+"""Quarantined records that fit now, taken into their table in one commit.
+
+What a replay adds to a table whose rows may be equal must not be added twice: its commit carries a token, under which
+the records are written down before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.replay import Found, Replay
+from cdc_assets.decoding.reports import rejected
+from cdc_assets.errors import TableMoved
+from cdc_assets.formats import SplitReader
+from cdc_assets.lake import quarantine
+from cdc_assets.lake.staging import stage
+from cdc_assets.lake.taking_in import take_in
+from cdc_assets.lake.windows import discard_window
+from cdc_assets.lake.workbench import Workbench
+
+__all__ = ["REPLAY", "replay_records"]
+
+REPLAY = "cdc.replay"
+"""Snapshot property: the token of a replay, which tells whether it was committed."""
+
+
+def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Found:
+    """Merge the changes of quarantined records' keys in one commit, and mark the records that fit now.
+
+    Raises TableMoved when the table does not stand at `replay.frame.hi` any more.
+    """
+    life, spark = replay.frame.life, bench.sessions.side().spark
+    if kind_of(replay.frame.schema).EQUAL_ROWS:
+        replay = _without_done(bench, replay)
+    found = quarantine.find(spark, replay, reader)
+    fitting = [(path, n) for path, lines in replay.targets.items() for n in lines if (path, n) not in found.bad]
+    if not fitting:
+        return found
+    staged = quarantine.stage_replay(
+        spark, bench.settings.warehouse, bench.io, dataclasses.replace(replay, keys=found.keys), reader
+    )
+    try:
+        if staged.report.failed:
+            raise rejected(replay.frame, staged.report)
+        with bench.on(life) as work:
+            if work.label.progress.tso != replay.frame.hi:
+                raise TableMoved(f"{life} stands at {work.label.progress.tso} meanwhile. Plan again.", table=str(life))
+            if staged.rows and kind_of(replay.frame.schema).EQUAL_ROWS:
+                work.session.label({REPLAY: quarantine.replaying(bench.sessions.side, bench.state, life, fitting)})
+            if staged.rows:
+                batch = stage.read_manifest(bench.io, staged.path)
+                take_in(work.target, work.label, replay.frame, staged, batch, bench.io)
+    finally:
+        discard_window(bench, staged)
+    quarantine.close(bench.sessions.side, bench.state, life, fitting)
+    return found
+
+
+def _without_done(bench: Workbench, replay: Replay) -> Replay:
+    """Leave out records whose replay was committed by a run that died before it could mark them."""
+    life = replay.frame.life
+    done: set[tuple[str, int]] = set()
+    for token, lines in quarantine.begun(bench.state, life).items():
+        if bench.state.has_snapshot(life, REPLAY, token):
+            quarantine.close(bench.sessions.side, bench.state, life, lines)
+            done.update(lines)
+    left = {path: frozenset(n for n in lines if (path, n) not in done) for path, lines in replay.targets.items()}
+    return dataclasses.replace(replay, targets={path: lines for path, lines in left.items() if lines})

@@ -1,0 +1,145 @@
+"""Steps that change what a table is: made, changed, renamed, dropped; each one guarded and labelled commit."""
+
+from __future__ import annotations
+
+import time
+
+from cdc_assets.errors import BadSettings, TableHeld, TableMoved
+from cdc_assets.formats import COMMIT_TS
+from cdc_assets.lake import schema
+from cdc_assets.lake.commit import exchange, overwrite, publish, refuse_undated, sql_condition
+from cdc_assets.lake.names import OWN, format_name, location
+from cdc_assets.lake.spark.session import quoted, races
+from cdc_assets.lake.state import NAME, Label
+from cdc_assets.lake.workbench import Work, Workbench
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import StepResult
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import (
+    ApplyRows,
+    ChangeTable,
+    CreateTable,
+    DropTable,
+    ExchangePartition,
+    HoldTable,
+    RecoverTable,
+    RenameTable,
+    Step,
+)
+
+__all__ = ["carry_out", "purge"]
+
+
+def carry_out(bench: Workbench, step: Step) -> StepResult:
+    """Carry out a step other than ApplyRows; repeated, it changes nothing.
+
+    Raises TableMoved when another writer committed since `applied`, TableHeld for what cannot be done faithfully.
+    """
+    if isinstance(step, HoldTable):
+        raise TableHeld(step.reason, table=str(step.life), ways=step.ways)
+    if isinstance(step, ApplyRows):
+        raise TypeError("rows are staged and committed")
+    started = time.monotonic()
+    if isinstance(step, CreateTable):
+        return _create(bench, step, started)
+    with bench.on(step.life) as work:
+        ddl = step.ddl if isinstance(step, ChangeTable) else step.at
+        if ddl > work.label.ddl:
+            _refuse_passed(bench, step, work)
+            _run_ddl(bench, step, work, work.label.through_ddl(step.at, ddl))
+        result = bench.result(work, started)
+    if isinstance(step, (RenameTable, DropTable, RecoverTable)):
+        bench.state.settle_names()
+    return result
+
+
+def _refuse_passed(bench: Workbench, step: Step, work: Work) -> None:
+    """Refuse a DDL below the rows, unless it was planned from this very state: it came late and is due now."""
+    if work.label.progress.tso > step.at and not bench.expects(step.life):
+        raise TableMoved(
+            f"{step.life} stands at {work.label.progress.tso} already, past the DDL of version {step.at}. Plan again.",
+            table=str(step.life),
+        )
+
+
+def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
+    match step:
+        case ChangeTable():
+            schema.change(work.target, step, label)
+        case RenameTable(life, _, to) | RecoverTable(life, _, to):
+            _refuse_taken(bench, to, life)
+            publish(work.target, label, properties={NAME: format_name(to)})
+            work.session.statements.append(f"ALTER TABLE {work.target.name} RENAME TO {quoted(*bench.state.home(to))}")
+        case DropTable():
+            publish(work.target, label, properties={NAME: ""})
+            aside = quoted(*bench.state.aside(step.life))
+            work.session.statements.append(f"ALTER TABLE {work.target.name} RENAME TO {aside}")
+        case ExchangePartition():
+            _exchange(bench, step, work, label)
+        case _:
+            raise TypeError(f"no way to carry out {step!r}")
+
+
+def _refuse_taken(bench: Workbench, name: TableId, life: Life) -> None:
+    """Refuse a name that is not free for a changefeed; a table of its own may hold it until names are settled."""
+    bench.state.refuse_reserved(name, life)
+    home = bench.state.home(name)
+    if bench.state.exists(home) and all(held.identifier != home for held in bench.state.tables().values()):
+        raise bench.state.foreign(home, life)
+
+
+def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
+    if step.life in bench.state.tables():
+        return StepResult(seconds=time.monotonic() - started)
+    bench.state.refuse_reserved(step.name, step.life)
+    home = bench.state.home(step.name)
+    bench.free(home, step)
+    bench.state.ensure_namespace(home[0])
+    root = str(bench.settings.local_directory or bench.settings.warehouse)
+    place = location(root, bench.changefeed, step.life)
+    with bench.sessions.step() as session:
+        try:
+            with races(str(step.life)):
+                schema.create(session, home, step, bench.changefeed, place)
+        except Exception:  # the catalog tells in its own way that another run made it first
+            if step.life not in bench.state.tables():
+                raise
+        statements = tuple(session.statements)
+    held = bench.made(step.life)
+    return StepResult(statements, None, held.snapshot_id, seconds=time.monotonic() - started)
+
+
+def purge(bench: Workbench, life: Life) -> StepResult:
+    """Remove a dropped table with its files for good; its progress stays, and RECOVER is not possible any more.
+
+    Raises BadSettings for a table that is not dropped; one that was purged already stays so.
+    """
+    started = time.monotonic()
+    held = bench.state.tables().get(life)
+    if held is None:
+        return StepResult()
+    if held.name is not None:
+        raise BadSettings(f"{life} is {held.name} now and was not dropped, so it is not purged.")
+    bench.state.ensure_namespace(OWN)
+    with races(str(life)), bench.sessions.step() as session:
+        schema.bury(session, held.identifier, bench.changefeed, life, held.label.ddl)
+        statements = tuple(session.statements)
+    return StepResult(statements, held.snapshot_id, seconds=time.monotonic() - started)
+
+
+def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Label) -> None:
+    """Both inputs are read as they were before the DDL, so a crash between the two tables' commits does no harm."""
+    other = bench.state.find(step.other)
+    theirs = bench.state.snapshot_below(other, step.at)
+    name = work.session.name(other.identifier)
+    rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)
+    split = work.session.spark.read.table(work.target.name) if step.partitioned else rows
+    refuse_undated(split, [step.predicate], str(step.life))
+    if step.partitioned:
+        publish(work.target, label, rows=lambda: exchange(work.target, rows, step.schema, step.predicate))
+        return
+    condition = sql_condition(work.target, step.predicate)
+    columns = [*(column.name for column in step.schema.stored), COMMIT_TS]
+    entering = rows.where(condition).select(*map(quoted, columns))
+    told = f"INSERT OVERWRITE {work.target.name} SELECT … FROM {name} VERSION AS OF {theirs} WHERE {condition}"
+    publish(work.target, label, rows=lambda: overwrite(work.target, entering, told))

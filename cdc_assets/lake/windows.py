@@ -1,0 +1,89 @@
+"""Windows of a table's rows: staged beside it, and committed once.
+
+A step's label is read in its own session before, so a window that is there already is not taken in again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from contextlib import suppress
+
+from cdc_assets.errors import CdcError, TableMoved
+from cdc_assets.formats import SplitReader
+from cdc_assets.lake.label import Label
+from cdc_assets.lake.spark.session import races
+from cdc_assets.lake.staging import stage
+from cdc_assets.lake.staging.stage import Batch
+from cdc_assets.lake.taking_in import STAGED, take_in
+from cdc_assets.lake.workbench import Workbench
+from cdc_assets.model.progress import Life, Phase, Progress
+from cdc_assets.model.reports import AlikeKeys, Report, Staged, StepResult
+from cdc_assets.model.steps import ApplyRows
+
+__all__ = ["commit_window", "discard_window", "stage_window"]
+
+
+def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
+    """Decode, check and reduce a window, a large one on the executors, without touching the table.
+
+    With `quarantine` records that do not fit are staged for `quarantine`, and the report does not fail for them.
+    """
+    if not step.files:
+        return Staged("", 0, Report())
+    with races(str(step.life)):
+        held = bench.state.find(step.life)
+        landing = bench.state.landing(held) if held.empty else None
+        if landing is not None and not landing.takes(step.schema):
+            landing = None
+        engine = stage.Engine(lambda: bench.sessions.side().spark, lambda: bench.sessions.local)
+        return stage.stage(engine, bench.settings.warehouse, bench.io, step, reader, quarantine, landing=landing)
+
+
+def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResult:
+    """Write a staged window with its label in one commit, and remove the stage.
+
+    Raises TableMoved when the table does not stand at `step.lo` any more.
+    """
+    started, batch, alike = time.monotonic(), Batch(), AlikeKeys()
+    if staged.report.failed:
+        raise ValueError("a window with records that do not fit is not committed")
+    bench.clean_once()
+    try:
+        with bench.on(step.life) as work:
+            label = Label(
+                Progress(step.hi, Phase.ROWS), max(step.ddl, work.label.ddl), step.positions or work.label.positions
+            )
+            if work.label.progress < label.progress:
+                if work.label.rows_from != step.lo:
+                    raise TableMoved(
+                        f"{step.life} stands at {work.label.rows_from}, and the window begins at {step.lo}: "
+                        "another writer committed first. Plan again.",
+                        table=str(step.life),
+                    )
+                if staged.rows:
+                    batch = stage.read_manifest(bench.io, staged.path)
+                alike = take_in(work.target, label, step, staged, batch, bench.io)
+            result = bench.result(work, started, staged.report, batch.leaving)
+    except TableMoved as error:
+        if not error.where.get("unsettled"):
+            _forget(bench, step.life, staged)
+        raise
+    discard_window(bench, staged)
+    return dataclasses.replace(result, entering=batch.entering, alike=alike)
+
+
+def _forget(bench: Workbench, life: Life, staged: Staged) -> None:
+    """Remove a window that lost, and its data files unless a snapshot has them: a run before may have committed."""
+    with suppress(CdcError, OSError):
+        held = bench.state.tables().get(life)
+        batch = stage.read_manifest(bench.io, staged.path) if staged.path else Batch()
+        lost = held is not None and not bench.state.has_mark(held, STAGED, stage.name_of(staged.path))
+        if batch.schema_id is not None and lost:
+            stage.remove_files(bench.io, batch.parts)
+        discard_window(bench, staged)
+
+
+def discard_window(bench: Workbench, staged: Staged) -> None:
+    """Forget a staged window."""
+    stage.discard(bench.io, staged.path)

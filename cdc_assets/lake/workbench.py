@@ -1,0 +1,163 @@
+"""Where steps on a changefeed's tables are carried out: Spark's sessions, and the labels that steps begin from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+
+from cdc_assets.errors import CdcError, TableHeld, TableMoved
+from cdc_assets.lake.commit import Target, target
+from cdc_assets.lake.names import Identifier, format_identity
+from cdc_assets.lake.spark.session import Sessions, StepSession, races
+from cdc_assets.lake.staging import stage
+from cdc_assets.lake.state import IDENTITY, Held, Label, LakeState
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import Report, StepResult
+from cdc_assets.model.steps import CreateTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdc_assets.settings.config import LakeSettings
+
+__all__ = ["Work", "Workbench"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A step on one table: the session, the table as loaded in it, and its label then."""
+
+    session: StepSession
+    target: Target
+    held: Held
+    label: Label
+
+
+class Workbench:
+    """What steps on the tables of one changefeed share."""
+
+    def __init__(
+        self,
+        settings: LakeSettings,
+        changefeed: str,
+        state: LakeState,
+        spark: Callable[[], SparkSession] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.changefeed = changefeed
+        self.state = state
+        self.sessions = Sessions(settings, spark)
+        self._cleaned = False
+        self._expected: dict[Life, Label] = {}
+
+    @property
+    def io(self) -> dict[str, str]:
+        """PyIceberg's properties of the warehouse."""
+        return self.settings.pyiceberg_properties()
+
+    def expect(self, labels: Mapping[Life, Label]) -> None:
+        """From here on refuse tables whose label is another: steps were planned from these."""
+        self._expected = dict(labels)
+
+    def expects(self, life: Life) -> bool:
+        """Tell whether steps on a table were planned from a label that is known."""
+        return life in self._expected
+
+    def made(self, life: Life) -> Held:
+        """Return a table as a step left it, from where the next one goes on."""
+        held = self.state.find(life)
+        self._expected[life] = held.label
+        return held
+
+    @contextmanager
+    def on(self, life: Life) -> Iterator[Work]:
+        """Load a table in a session of its own and read its label there; lost races become TableMoved."""
+        with races(str(life)), self.sessions.step() as session:
+            held = self.state.find(life)
+            table = session.load(held.identifier)
+            if table.properties().get(IDENTITY) != format_identity(life):
+                raise TableMoved(f"{life} was renamed meanwhile. Plan again.", table=str(life))
+            place = table.operations().current().metadataFileLocation()
+            held = self.state.at(place, held.identifier)
+            loaded = target(session, held.identifier, table, held.empty)
+            expected = self._expected.get(life)
+            if expected is not None and expected != held.label:
+                raise TableMoved(
+                    f"{life} stands at {held.label.progress.tso}, and stood at {expected.progress.tso} when its "
+                    "progress was read: another writer committed first. Plan again.",
+                    table=str(life),
+                )
+            try:
+                yield Work(session, loaded, held, held.label)
+            except AnalysisException as error:
+                # Spark may have resolved the statement against what another writer made of the table by then.
+                if self._stands_still(held):
+                    raise
+                raise TableMoved(
+                    f"{life} was changed by another writer meanwhile ({error}). Plan again.", table=str(life)
+                ) from error
+
+    def _stands_still(self, held: Held) -> bool:
+        try:
+            now = self.state.find(held.life)
+        except CdcError:
+            return False
+        return (now.metadata_location, now.identifier) == (held.metadata_location, held.identifier)
+
+    def result(
+        self, work: Work, started: float, report: Report | None = None, leaving: int | None = None
+    ) -> StepResult:
+        """Tell what a step did, from the newest snapshot's summary.
+
+        Iceberg tells rows added and removed. `leaving` of the removed ones were deletes, the others made room for an
+        update; where that is not known, a removed row counts as updated when one was added.
+        """
+        held = self.made(work.held.life)
+        told = self.state.summary(held) if held.snapshot_id != work.held.snapshot_id else {}
+        added, removed = int(told.get("added-records", 0)), int(told.get("deleted-records", 0))
+        removed += int(told.get("added-position-deletes", 0)) - int(told.get("removed-position-deletes", 0))
+        deleted = max(removed - added, 0) if leaving is None else min(leaving, removed)
+        updated = removed - deleted
+        alone = held.snapshot_id == work.held.snapshot_id or held.parent_id == work.held.snapshot_id
+        return StepResult(
+            tuple(work.session.statements),
+            work.held.snapshot_id,
+            held.snapshot_id,
+            added - updated,
+            updated,
+            deleted,
+            seconds=time.monotonic() - started,
+            report=report,
+            rows_before=work.held.rows,
+            rows_after=held.rows if alone else None,
+        )
+
+    def free(self, home: Identifier, step: CreateTable) -> None:
+        """Make sure that nothing is under a new table's name; what waits for another name goes there first."""
+        if not self.state.exists(home):
+            return
+        self.state.settle_names()
+        if not self.state.exists(home):
+            return
+        owner = next((held for held in self.state.tables().values() if held.identifier == home), None)
+        if owner is None:
+            raise self.state.foreign(home, step.life)
+        raise TableHeld(
+            f"{step.life} cannot be created: {owner.life} holds the name {step.name}, neither renamed nor dropped.",
+            table=str(step.life),
+        )
+
+    def clean_once(self) -> None:
+        """Remove stages of runs that died, the first time."""
+        if not self._cleaned:
+            stage.remove_stale(self.io, self.settings.warehouse)
+            self._cleaned = True
+
+    def close(self) -> None:
+        """Stop the Spark session if it was started here."""
+        self.sessions.close()
