@@ -10,7 +10,6 @@
     │   ├── MetadataMissing      no checkpoint yet
     │   ├── MalformedSchemaFile  a schema file that cannot be read
     │   ├── MalformedDump        a dump that is not finished or does not tell when it was taken
-    │   ├── SchemaFileMissing    rows without the schema file of their version
     │   ├── MalformedData        rows that cannot be decoded or that fail a check
     │   ├── TableHeld            a change that cannot be carried out faithfully
     │   └── RebuildRefused       a table whose whole history is not there, or cannot be applied
@@ -40,7 +39,6 @@ __all__ = [
     "MetadataMissing",
     "RebuildRefused",
     "Retryable",
-    "SchemaFileMissing",
     "SetupError",
     "StepFailed",
     "StorageUnavailable",
@@ -102,10 +100,6 @@ class MalformedSchemaFile(InputError):
 
 class MalformedDump(InputError):
     """A dump that is not finished, does not tell its TSO, or of which nothing can be read."""
-
-
-class SchemaFileMissing(InputError):
-    """A data directory whose version has no schema file: its rows cannot be decoded."""
 
 
 class MalformedData(InputError):

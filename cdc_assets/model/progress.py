@@ -58,7 +58,6 @@ class Applied:
     progress: Progress
     ddl: Tso
     name: TableId | None
-    hold: str = ""
     positions: Mapping[str, int] = field(default_factory=dict)
     """Without commit-ts: the highest file number taken in, by number sequence."""
 

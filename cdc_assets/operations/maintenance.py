@@ -11,6 +11,7 @@ from cdc_assets.errors import BadSettings, Retryable
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets.operations.named import is_called
 from cdc_assets.planning.maintenance import Chores, TableFacts, chores, open_exchanges
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ def maintain(
     exchanges = open_exchanges(planned, applied)
     names = {life: state.name for life, state in applied.items()}
     known = keeper.facts(exchanges)
-    chosen = [one for one in known if not tables or _called(one, names) & set(tables)]
-    if unknown := set(tables) - {name for one in chosen for name in _called(one, names)}:
+    chosen = [one for one in known if not tables or any(is_called(text, _names(one, names)) for text in tables)]
+    if unknown := [text for text in tables if not any(is_called(text, _names(one, names)) for one in chosen)]:
         there = ", ".join(sorted(str(name) for name in names.values() if name is not None))
         raise BadSettings(f"the lake has no table {min(unknown)}; it has {there or 'none'}.")
     due = {one.table: chores(one, pipeline.settings.maintenance, now_ms) for one in chosen}
@@ -115,8 +116,8 @@ def maintain(
     return Upkept(told, len(chosen) - len(told), *swept)
 
 
-def _called(facts: TableFacts, names: Mapping[Life, TableId | None]) -> set[str]:
-    return {facts.table, *((str(facts.life), str(names.get(facts.life))) if facts.life is not None else ())}
+def _names(facts: TableFacts, names: Mapping[Life, TableId | None]) -> tuple[str | Life | TableId | None, ...]:
+    return (facts.table, facts.life, names.get(facts.life) if facts.life is not None else None)
 
 
 def _kept_up(one: Maintained, keeper: Keeper, now_ms: int) -> Maintained:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
-__all__ = ["begun", "ledger_url", "open_ledger", "open_pipeline", "open_state", "read_ledger"]
+__all__ = ["EmptyLake", "begun", "ledger_url", "open_ledger", "open_pipeline", "open_state", "read_ledger"]
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def open_pipeline(
 
     source = settings.open_source()
     if lake is None:
-        yield Pipeline(settings, source, _Nothing(), Ledger("sqlite://"), watch, fuse)  # type: ignore[arg-type]
+        yield Pipeline(settings, source, EmptyLake(), Ledger("sqlite://"), watch, fuse)  # type: ignore[arg-type]
         return
     from cdc_assets.lake import Lake
 
@@ -115,11 +115,13 @@ def open_pipeline(
             opened.close()
 
 
-class _Nothing:
-    """The lake of somebody who only looks."""
+class EmptyLake:
+    """The lake of somebody who only looks, or plans as if nothing had been applied."""
 
     def applied(self) -> Mapping[Life, Applied]:
+        """Nothing."""
         return {}
 
     def releases(self) -> Releases:
+        """Nobody decided anything."""
         return {}

@@ -33,6 +33,8 @@ from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.tso import Tso, seconds_between
 from cdc_assets.model.wording import counted
+from cdc_assets.operations.named import is_called
+from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.pipeline.pipeline import Lake, Pipeline, gone_file, telling
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
@@ -195,10 +197,10 @@ def _named(planned: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]
         return [life for life in lives if lives[life].name is not None]
     found: list[Life] = []
     for table in tables:
-        present = [life for life in lives if table == str(lives[life].name)]
-        named = present or [life for life in lives if table == str(life)]
+        present = [life for life in lives if is_called(table, (lives[life].name,))]
+        named = present or [life for life in lives if is_called(table, (life,))]
         if not named:
-            gone = next((life for life in applied if table in (str(life), str(applied[life].name))), None)
+            gone = next((life for life in applied if is_called(table, (life, applied[life].name))), None)
             if gone is not None:
                 raise RebuildRefused(
                     f"{table} cannot be rebuilt: no schema file of {gone} is in the bucket. Restore them.", table=table
@@ -300,13 +302,8 @@ def _from_nothing(pipeline: Pipeline, listing: Listing) -> Plan:
     """The plan of an empty lake, with the decisions that people made."""
     releases = pipeline.lake.releases()
     with closing(Ledger("sqlite://")) as ledger:
-        empty = Pipeline(pipeline.settings, pipeline.source, _Empty(), ledger)  # type: ignore[arg-type]
+        empty = Pipeline(pipeline.settings, pipeline.source, EmptyLake(), ledger)  # type: ignore[arg-type]
         return empty.look(listing, releases)[1]
-
-
-class _Empty:
-    def applied(self) -> Mapping[Life, Applied]:
-        return {}
 
 
 def _refuse(

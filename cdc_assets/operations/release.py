@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.releases import WAYS, Release
-from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Life
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso
+from cdc_assets.operations.named import is_called
 
 if TYPE_CHECKING:
     from cdc_assets.ledger import TableState
@@ -36,7 +36,7 @@ def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = 
         raise BadSettings(f"a DDL text belongs to the way apply; {way} takes none. Give one or the other.")
     listing, planned = pipeline.look()
     releases = pipeline.lake.releases()
-    known = {key for key in releases if key[1] == version and _is_called(table, key[0], planned)}
+    known = {key for key in releases if key[1] == version and _was_called(table, key[0], planned)}
     _, before = pipeline.look(listing, {key: one for key, one in releases.items() if key not in known})
     life = _held_life(pipeline, before, table, version)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -74,7 +74,7 @@ def decide(
 def _decided(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Life:
     """The table that is concerned: another than was held where the DDL says that rows came from elsewhere."""
     lives = [life for life, held in planned.history.lives.items() if any(event.at == version for event in held.events)]
-    named = [life for life in lives if _is_called(table, life, planned)] or lives
+    named = [life for life in lives if _was_called(table, life, planned)] or lives
     return named[0]
 
 
@@ -82,7 +82,7 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
     """Take back a release that was not used yet, and return the plan that follows. Raises BadSettings."""
     listing, planned = pipeline.look()
     releases = pipeline.lake.releases()
-    known = [one for key, one in releases.items() if key[1] == version and _is_called(table, key[0], planned)]
+    known = [one for key, one in releases.items() if key[1] == version and _was_called(table, key[0], planned)]
     if len(known) != 1:
         raise BadSettings(_not_one(table, version, "release", [one.life for one in known]))
     if _used(pipeline, planned, known[0]):
@@ -100,14 +100,14 @@ def _used(pipeline: Pipeline, planned: Plan, one: Release) -> bool:
     return any(life in applied and applied[life].ddl >= one.version for life in (*decided, one.life))
 
 
-def _is_called(table: str, life: Life, planned: Plan) -> bool:
+def _was_called(table: str, life: Life, planned: Plan) -> bool:
     history = planned.history.lives.get(life)
-    names = {life.born_as} | ({name for name, _, _ in history.names} if history is not None else set())
-    return fold_name(table) in map(fold_name, (str(life), *map(str, names)))
+    names = () if history is None else tuple(name for name, _, _ in history.names)
+    return is_called(table, (life, life.born_as, *names))
 
 
 def _held_life(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Life:
-    lives = [life for life in planned.history.lives if _is_called(table, life, planned)]
+    lives = [life for life in planned.history.lives if _was_called(table, life, planned)]
     if not lives:
         known = ", ".join(sorted({str(held.name) for held in planned.history.lives.values() if held.name is not None}))
         raise BadSettings(f"no table is called {table}; known are {known or 'none'}. Give a name or an identity.")

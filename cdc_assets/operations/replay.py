@@ -11,6 +11,7 @@ from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.quarantine import OPEN, QuarantinedRow
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
+from cdc_assets.operations.named import is_called
 from cdc_assets.planning.replay import plan_replay
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def replay(pipeline: Pipeline, table: str = "") -> tuple[Replayed, ...]:
     """Replay the open records of a changefeed, or of one table (`schema.table`); one that fails stops no other."""
     lives: dict[Life, list[QuarantinedRow]] = {}
     for row in pipeline.lake.quarantined():
-        if row.state == OPEN and table in ("", str(row.table), str(row.life.born_as)):
+        if row.state == OPEN and (not table or is_called(table, (row.table, row.life, row.life.born_as))):
             lives.setdefault(row.life, []).append(row)
     if not lives:
         return ()

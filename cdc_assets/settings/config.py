@@ -308,14 +308,6 @@ class ChangefeedSettings(_Model):
         given = resolved(self.storage_options, "storage_options")
         return merged(storage_options(self.sink_uri.get_secret_value()), given)
 
-    def key_of(self, table: TableId) -> tuple[str, ...] | None:
-        """Return the key columns that the settings name for a table, None when they name none."""
-        return self.keys.get(str(table))
-
-    def policy(self, kind: str) -> str:
-        """Return what to do with a kind of DDL (one of POLICY_KINDS): apply, hold, skip or keep."""
-        return self.policies.get(kind, "apply")
-
     def lag_target_of(self, table: TableId) -> int | None:
         """Return how many seconds a table may lie behind: its first pattern of `lag_targets`, or the common target."""
         fitting = (seconds for pattern, seconds in self.lag_targets.items() if fnmatchcase(str(table), pattern))

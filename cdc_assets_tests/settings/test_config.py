@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.schema import TableId
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, Settings, from_flags, load
 from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
 from cdc_assets_tests.changefeed import sink_options
@@ -307,11 +306,9 @@ def test_the_file_says_all_and_its_paths_are_relative_to_it(tmp_path: Path, monk
     assert sink_options(shop).location == ("file", str(tmp_path / "feeds" / "shop"))
     assert shop.source_options == SinkOptions(protocol="csv", include_commit_ts=True, timezone="Europe/Berlin")
     assert settings.needed_lake().warehouse == str(tmp_path / "lake")
-    assert shop.key_of(TableId("shop", "log")) == ("day", "number")
+    assert shop.keys["shop.log"] == ("day", "number")
     assert shop.namespace_of("shop") == "mirror_shop"
-    assert (shop.policy("drop table"), shop.policy("add column"), shop.policy("truncate table")) == (
-        "keep", "hold", "apply",
-    )  # fmt: skip
+    assert shop.policies == {"drop table": "keep", "add column": "hold"}
     assert settings.changefeed("default").name == "default"
 
 

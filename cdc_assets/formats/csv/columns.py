@@ -22,7 +22,6 @@ __all__ = ["Layout", "explain", "hidden_columns", "layout", "layout_of_header"]
 
 _HEADER = "ticdc-meta$"
 _TITLES = {"op": "operation"}
-_BARE_NUMBERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BIT", "YEAR")
 
 
 @dataclass(frozen=True, slots=True)

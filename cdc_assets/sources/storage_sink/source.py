@@ -138,10 +138,6 @@ class Changefeed:
         data = parse_data_path(path, self.options, known)
         return None if data is None else Place(data.root, data.version, data.directory, data.dispatcher, data.number)
 
-    def read_index(self, index: IndexFile) -> str:
-        """Return the newest data file's name that an index tells; a hint, written before the file by old versions."""
-        return self.opener.read(index.path).decode("utf-8", "replace").strip()
-
     def _without_metadata(self) -> Exception:
         opener, file_system = self.opener, self.opener.file_system
         place = opener.prefix if opener.protocol in ("file", "memory") else opener.prefix.partition("/")[0]
