@@ -218,11 +218,15 @@ class Config:
         return tuple(c for c in self.checkpoints if c.has_copy or self.options.enable_partition_separator)
 
     def settings(self, bucket: Path | None = None, **given: Any) -> ChangefeedSettings:
-        """Return the settings of this changefeed, reading `bucket` (the final one by default)."""
+        """Return the settings of this changefeed, reading `bucket` (the final one by default).
+
+        Tables that stood before a recording began had no rows then, as its expected contents show.
+        """
         plain = {
             "sink_uri": f"{bucket or self.bucket()}?{self.recorded_options['sink_uri_params']}",
             "changefeed_config": self.path / "changefeed.toml",
             "tz": self.recorded_options.get("timezone", "UTC"),
+            "initial": {"complete": ["*"]},
         }
         settings = ChangefeedSettings(**{**plain, **given})
         if settings.source_options.wire.has_commit_ts or "accept_unordered" in given:

@@ -20,8 +20,9 @@ from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, read_window, reduced
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, Op, SplitReader
+from cdc_assets.history.completeness import Completed
 from cdc_assets.history.releases import Release, Releases
-from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.progress import Applied, Gap, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.reports import AlikeKeys, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
@@ -52,6 +53,7 @@ class _Table:
     positions: Mapping[str, int] = field(default_factory=dict)
     past: list[tuple[Tso, pa.Table]] = field(default_factory=list)
     """The rows before each commit, with the newest DDL that they had seen."""
+    gap: Gap | None = None
 
 
 class MemoryLake:
@@ -61,10 +63,11 @@ class MemoryLake:
         self.tables: dict[Life, _Table] = {}
         self.kept: dict[tuple[str, int], QuarantinedRow] = {}
         self.decided: dict[tuple[Life, Tso], Release] = {}
+        self.completed: dict[str, Completed] = {}
 
     def applied(self) -> Mapping[Life, Applied]:
         return {
-            life: Applied(table.progress, table.ddl, table.name, positions=table.positions)
+            life: Applied(table.progress, table.ddl, table.name, positions=table.positions, gap=table.gap)
             for life, table in self.tables.items()
         }
 
@@ -72,7 +75,7 @@ class MemoryLake:
         match step:
             case CreateTable(life, _, name, schema):
                 if life not in self.tables:
-                    self.tables[life] = _Table(schema, _empty(schema), step.progress, step.ddl, name)
+                    self.tables[life] = _Table(schema, _empty(schema), step.progress, step.ddl, name, gap=step.gap)
             case ChangeTable(life, at, changes, schema):
                 table = self.tables[life]
                 if step.ddl <= table.ddl:
@@ -146,6 +149,19 @@ class MemoryLake:
 
     def unrelease(self, life: Life, version: Tso) -> None:
         self.decided.pop((life, version), None)
+
+    def said_complete(self) -> tuple[Completed, ...]:
+        return tuple(self.completed.values())
+
+    def say_complete(self, one: Completed) -> None:
+        self.completed[one.pattern] = one
+
+    def unsay_complete(self, pattern: str) -> None:
+        self.completed.pop(pattern, None)
+
+    def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
+        for life in gaps.keys() & self.tables.keys():
+            self.tables[life].gap = gaps[life]
 
     def discard(self, staged: Window) -> None:
         pass

@@ -1,6 +1,6 @@
 """The command line. Nothing heavy is imported before a command needs it, so that `--help` is instant.
 
-Exit codes: 0 everything is applied, 1 something is held or quarantined, 2 wrong usage or setup.
+Exit codes: 0 everything is applied, 1 something is held, quarantined or incomplete, 2 wrong usage or setup.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
     from cdc_assets.operations.opening import begun, open_pipeline
     from cdc_assets.operations.status import row_counts
     from cdc_assets.report.plan_text import describe_plan
+    from cdc_assets.report.tables import incomplete_tables
     from cdc_assets.report.text import step_lines
 
     target = target_of(given)
@@ -135,13 +136,16 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
             listing, planned = pipeline.look()
         lake = begun(target.lake)
         steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
-        code = max(code, HELD if listing.problems or any(step.action == "hold" for step in steps) else DONE)
+        lacking = incomplete_tables(planned.history)
+        stops = listing.problems or lacking or any(step.action == "hold" for step in steps)
+        code = max(code, HELD if stops else DONE)
         if as_json:
             show_json(
                 {
                     "changefeed": settings.name,
                     "checkpoint": listing.checkpoint,
                     "steps": [dataclasses.asdict(s) for s in steps],
+                    "incomplete": lacking,
                 }
             )
             continue
@@ -150,6 +154,8 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
         click.echo(
             f"{counted(len(steps), 'step')} through checkpoint {listing.checkpoint}" if steps else "Nothing to do."
         )
+        for name, told in lacking.items():
+            click.echo(f"{name}: {told}")
         for message in listing.problems.values():
             click.echo(f"problem: {message}")
     return code
@@ -171,7 +177,7 @@ def status(as_json: bool, debug: bool, warehouse: str | None, settings: str | No
         show_json([dataclasses.asdict(row) for row in rows])
     else:
         show_status(rows)
-    return HELD if any(row.state.stopped or row.quarantined or row.miscounted for row in rows) else DONE
+    return HELD if any(row.wants_a_person for row in rows) else DONE
 
 
 @commands.command()
@@ -302,9 +308,35 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
 def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
     """Decide the DDL of TABLE at VERSION, which is held: --apply "DDL", --skip or --rebuild. Then run apply again.
 
-    TABLE is its present name or its identity, as `plan` and `status` show them.
+    TABLE is its present name or its identity, as `plan` and `status` show them. Without them, --complete PATTERN keeps
+    in the lake that such tables had no rows before the changefeed began.
     """
-    return _show_releases(as_json, given) if listed else _decide(as_json, given)
+    if listed:
+        return _show_releases(as_json, given)
+    return _complete(as_json, given) if given["complete"] else _decide(as_json, given)
+
+
+def _complete(as_json: bool, given: dict[str, Any]) -> int:
+    from cdc_assets.operations.complete import say_complete, unsay_complete
+    from cdc_assets.operations.opening import open_pipeline
+
+    patterns = given["complete"]
+    if given["table"] or given["skip"] or given["rebuild"] or given["text"] is not None:
+        raise BadSettings("--complete stands alone, or with --undo: it is about tables, and not about a DDL of one.")
+    target = target_of({**given, "complete": ()})
+    lake = lake_of(target)
+    if len(target.changefeeds) != 1:
+        raise BadSettings("A release concerns one changefeed. Name it with --changefeed NAME.")
+    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+        decide = unsay_complete if given["undo"] else say_complete
+        left = decide(pipeline, patterns, given["who"], f"cli-{uuid.uuid4().hex[:12]}")
+    if as_json:
+        show_json({"complete": patterns, "undone": given["undo"], "incomplete": left})
+    else:
+        for name, told in left.items():
+            click.echo(f"{name}: {told}")
+        click.echo(f"Left incomplete: {counted(len(left), 'table')}." if left else "No table is incomplete.")
+    return HELD if left else DONE
 
 
 def _decide(as_json: bool, given: dict[str, Any]) -> int:
@@ -331,15 +363,16 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
 
 
 def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
-    from cdc_assets.operations.status import kept_releases
+    from cdc_assets.operations.status import kept_complete, kept_releases
 
     lake, names = lake_and_names(given)
     heads = ("changefeed", "table", "version", "way", "text", "who", "when")
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (name, str(r.life), r.version, r.way, r.text, r.who, r.when)
         for name in names
         for r in kept_releases(lake, name)
     ]
+    rows += [(name, c.pattern, "", "complete", "", c.who, c.when) for name in names for c in kept_complete(lake, name)]
     show_json([dict(zip(heads, row, strict=True)) for row in rows]) if as_json else show_grid(heads, rows)
     return DONE
 

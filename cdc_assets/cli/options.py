@@ -35,7 +35,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 DONE, HELD, WRONG = 0, 1, 2
-"""Exit codes: everything is applied, something is held or quarantined, wrong usage or setup."""
+"""Exit codes: everything is applied, something is held, quarantined or incomplete, wrong usage or setup."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +68,12 @@ def feed_options(command: F) -> F:
         ),
         click.option(
             "--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."
+        ),
+        click.option(
+            "--complete",
+            multiple=True,
+            metavar="PATTERN",
+            help="Tables that had no rows before the changefeed began, though their CREATE TABLE is not in it.",
         ),
         click.option(
             "--new-collations/--old-collations",
@@ -121,12 +127,15 @@ def target_of(given: dict[str, Any]) -> Target:
             quarantine=bool(given.get("quarantine")),
             keys=dict(_key(text) for text in given["keys"]),
             storage_options=dict(_pair(text, "--storage-option") for text in given["storage"]),
+            complete=given["complete"],
         )
         return Target(settings.changefeeds, settings.lake)
     settings = config.load(given.get("settings"))
     chosen = (settings.changefeed(given["changefeed"]),) if given.get("changefeed") else settings.changefeeds
     if given.get("quarantine"):
         chosen = tuple(changefeed.model_copy(update={"quarantine": True}) for changefeed in chosen)
+    if given.get("complete"):
+        chosen = tuple(changefeed.with_complete(given["complete"]) for changefeed in chosen)
     lake = config.LakeSettings.from_warehouse(given["warehouse"]) if given.get("warehouse") else settings.lake
     return Target(chosen, lake)
 

@@ -1,7 +1,8 @@
 """Checks on the changefeed as a whole and on each of its lake tables. Every failing one says what to do next.
 
     on the bucket       conformance, completeness (files missing, changed, vanished), holds, quarantine
-    on a lake table     row_arithmetic (before + inserted - deleted = after), freshness (against its own lag target)
+    on a lake table     row_arithmetic (before + inserted - deleted = after), initial_rows (those from before the
+                        changefeed are there), freshness (against its own lag target)
     on a dml partition  column_types: the one that gates the write, see `assets`
 
 All can be run by hand, and are reported by every run that applies something: by the catch-up run of the sensor and by a
@@ -48,6 +49,7 @@ __all__ = [
     "evaluations",
     "freshness_of",
     "holds_result",
+    "initial_rows_result",
     "quarantine_result",
     "standing",
     "table_results",
@@ -60,7 +62,7 @@ COLUMN_TYPES = "column_types"
 CHECKS = ("conformance", "completeness", "holds", "quarantine")
 """Names of the checks on the bucket's asset."""
 
-FRESHNESS, ARITHMETIC = "freshness", "row_arithmetic"
+FRESHNESS, ARITHMETIC, INITIAL_ROWS = "freshness", "row_arithmetic", "initial_rows"
 
 
 def changefeed_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetChecksDefinition]:
@@ -123,6 +125,11 @@ def table_specs(source: Source, table: TableId) -> Iterator[dg.AssetCheckSpec]:
         ARITHMETIC,
         asset=lake_key(source.changefeed, table),
         description="Rows before, plus inserted, minus deleted, are the rows after: of every window.",
+    )
+    yield dg.AssetCheckSpec(
+        INITIAL_ROWS,
+        asset=lake_key(source.changefeed, table),
+        description="The rows that the table had before its changefeed began are there, or there were none.",
     )
     target = source.changefeed.lag_target_of(table)
     if target is not None:
@@ -242,7 +249,9 @@ def table_results(
     for table in tables:
         if table.state is State.DROPPED:
             continue
-        yield arithmetic_result(lake_key(source.changefeed, table.name), accounts.get(str(table.life), ()))
+        key = lake_key(source.changefeed, table.name)
+        yield arithmetic_result(key, accounts.get(str(table.life), ()))
+        yield initial_rows_result(key, table)
         fresh = freshness_of(source, table, checkpoint, now)
         if fresh is not None:
             yield fresh.result()
@@ -262,6 +271,13 @@ def arithmetic_result(key: dg.AssetKey, accounts: Sequence[Account]) -> dg.Asset
         metadata["windows that do not add up"] = _points(wrong)
     told = wrong[0] if wrong else "The rows of every window add up."
     return _result(ARITHMETIC, not wrong, metadata, error=True, description=told, asset_key=key)
+
+
+def initial_rows_result(key: dg.AssetKey, table: TableOutcome) -> dg.AssetCheckResult:
+    """Fail while rows from before the changefeed are missing, and nobody said that there were none."""
+    metadata = {"incomplete_since": str(table.gap.since)} if table.gap is not None else {}
+    told = table.incomplete or "No rows from before the changefeed are missing."
+    return _result(INITIAL_ROWS, table.gap is None, metadata, error=True, description=told, asset_key=key)
 
 
 @dataclass(frozen=True, slots=True)

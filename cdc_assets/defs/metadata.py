@@ -17,6 +17,7 @@ from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS
+from cdc_assets.history.completeness import gap_text
 from cdc_assets.history.events import TableHistory
 from cdc_assets.lake.state import Held
 from cdc_assets.ledger import JournalEntry
@@ -147,6 +148,9 @@ def lake_table(
     fidelity = pipeline.ledger.fidelity(source.changefeed.name, life)
     if fidelity:
         metadata["fidelity"] = dg.MetadataValue.md(format_report(fidelity))
+    if held.gap is not None:
+        metadata["incomplete_since"] = str(held.gap.since)
+        metadata["incomplete"] = gap_text(held.gap, life)
     if held.location:
         metadata["dagster/uri"] = held.location
     yield dg.AssetMaterialization(lake_key(source.changefeed, history.name), metadata=metadata)

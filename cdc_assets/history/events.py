@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from cdc_assets import ddl
 from cdc_assets.history.releases import Release
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import SchemaChange, SetDefault
 from cdc_assets.model.splits import SchemaFile
@@ -159,6 +159,17 @@ class TableHistory:
     life: Life
     events: tuple[Event, ...]
     names: tuple[tuple[TableId, Tso, Tso], ...]
+    gaps: tuple[tuple[Tso, Gap | None], ...] = ()
+    """From which version on which rows are missing, in order (see `completeness`)."""
+
+    @property
+    def gap(self) -> Gap | None:
+        """Why the table is incomplete once everything is applied that can be, None for a complete one."""
+        return self.gap_at(FOREVER)
+
+    def gap_at(self, version: Tso) -> Gap | None:
+        """Why the table is incomplete once the DDL of a version is applied, None for a complete one."""
+        return next((gap for at, gap in reversed(self.gaps) if at <= version), None)
 
     @property
     def schema(self) -> TableSchema:

@@ -17,6 +17,7 @@ from itertools import groupby
 
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare, with_facts
+from cdc_assets.history.completeness import with_gaps
 from cdc_assets.history.events import FOREVER, Changed, Held, History
 from cdc_assets.history.exchanges import exchange
 from cdc_assets.history.lives import Lives
@@ -41,11 +42,13 @@ def read_history(
     releases: Releases | None = None,
     new_collations: bool = True,
     timezone: str = "UTC",
+    complete: Sequence[str] = (),
 ) -> History:
     """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not.
 
     `policies` says what to do by kind of DDL, `releases` what a person decided about single ones. `timezone` is the one
     in which TIMESTAMP and other types become each other. Without `new_collations` the source compares texts by bytes.
+    `complete` are patterns of tables that had no rows before the feed began.
     """
     if not new_collations:
         files = [replace(f, columns=tuple(replace(c, bytewise=True) for c in f.columns)) for f in files]
@@ -56,7 +59,7 @@ def read_history(
     for version, group in groupby(due, key=lambda f: f.version):
         player.play(version, list(group))
     player.read_ahead(due, ordered[len(due) :])
-    return player.history()
+    return with_gaps(player.history(), complete)
 
 
 _FREES_NAMES = (ddl.DropDatabase, ddl.DropTable)

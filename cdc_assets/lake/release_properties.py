@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from urllib.parse import quote
 
+from cdc_assets.history.completeness import Completed
 from cdc_assets.history.releases import Release
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["format_properties", "parse_properties", "property_names"]
+__all__ = [
+    "complete_names",
+    "format_complete",
+    "format_properties",
+    "parse_complete",
+    "parse_properties",
+    "property_names",
+]
 
 
 _PREFIX = "cdc.release."
+_COMPLETE = "cdc.complete."
 _PIECE = 900
 """Catalogs keep at most 1000 characters of a property in one row, and 255 of its name."""
 
@@ -33,21 +42,12 @@ def format_properties(changefeed: str, release: Release) -> dict[str, str]:
         "who": release.who,
         "when": release.when,
     }
-    text = json.dumps(said)
-    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
-    key = _key(changefeed, release.life, release.version)
-    return {f"{key}#{number}": piece for number, piece in enumerate(pieces, 1)}
+    return _in_pieces(_key(changefeed, release.life, release.version), said)
 
 
 def parse_properties(properties: Mapping[str, str], changefeed: str) -> dict[tuple[Life, Tso], Release]:
     """Return the releases of a changefeed among a namespace's properties."""
-    pieces: dict[str, dict[int, str]] = {}
-    for name, piece in properties.items():
-        key, _, number = name.rpartition("#")
-        if key.startswith(_PREFIX + _encoded(changefeed) + "."):
-            pieces.setdefault(key, {})[int(number)] = piece
-    found = (json.loads("".join(parts[n] for n in sorted(parts))) for parts in pieces.values())
-    releases = (_release(said) for said in found if said["changefeed"] == changefeed)
+    releases = map(_release, _joined(properties, _PREFIX, changefeed))
     return {(one.life, one.version): one for one in releases}
 
 
@@ -55,6 +55,45 @@ def property_names(properties: Iterable[str], changefeed: str, life: Life, versi
     """Return the names under which a release is held now."""
     key = _key(changefeed, life, version)
     return {name for name in properties if name.rpartition("#")[0] == key}
+
+
+def format_complete(changefeed: str, one: Completed) -> dict[str, str]:
+    """Return the namespace properties that hold what was said of a pattern; the inverse of `parse_complete`."""
+    said = {"changefeed": changefeed, "pattern": one.pattern, "who": one.who, "when": one.when}
+    return _in_pieces(_complete_key(changefeed, one.pattern), said)
+
+
+def parse_complete(properties: Mapping[str, str], changefeed: str) -> tuple[Completed, ...]:
+    """Return what people said of tables of a changefeed among a namespace's properties, by time."""
+    found = _joined(properties, _COMPLETE, changefeed)
+    said = (Completed(*(str(one[name]) for name in ("pattern", "who", "when"))) for one in found)
+    return tuple(sorted(said, key=lambda one: (one.when, one.pattern)))
+
+
+def complete_names(properties: Iterable[str], changefeed: str, pattern: str) -> set[str]:
+    """Return the names under which what was said of a pattern is held now."""
+    key = _complete_key(changefeed, pattern)
+    return {name for name in properties if name.rpartition("#")[0] == key}
+
+
+def _in_pieces(key: str, said: Mapping[str, object]) -> dict[str, str]:
+    text = json.dumps(said)
+    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+    return {f"{key}#{number}": piece for number, piece in enumerate(pieces, 1)}
+
+
+def _joined(properties: Mapping[str, str], prefix: str, changefeed: str) -> Iterator[Mapping[str, object]]:
+    pieces: dict[str, dict[int, str]] = {}
+    for name, piece in properties.items():
+        key, _, number = name.rpartition("#")
+        if key.startswith(prefix + _encoded(changefeed) + "."):
+            pieces.setdefault(key, {})[int(number)] = piece
+    found = (json.loads("".join(parts[n] for n in sorted(parts))) for parts in pieces.values())
+    return (said for said in found if said["changefeed"] == changefeed)
+
+
+def _complete_key(changefeed: str, pattern: str) -> str:
+    return f"{_COMPLETE}{_encoded(changefeed)}.{sha256(pattern.encode()).hexdigest()[:32]}"
 
 
 def _release(said: Mapping[str, object]) -> Release:

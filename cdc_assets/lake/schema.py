@@ -28,8 +28,8 @@ from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import Target, delete_where, publish, refuse_moved, refuse_undated, sql_condition
 from cdc_assets.lake.names import OWN, Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
-from cdc_assets.lake.state import CHANGEFEED, IDENTITY, KEY, NAME, Label
-from cdc_assets.model.progress import Life
+from cdc_assets.lake.state import CHANGEFEED, GAP, IDENTITY, KEY, NAME, Label
+from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, RenameColumn, RetypeColumn, SchemaChange
 from cdc_assets.model.steps import ChangeTable, CreateTable
@@ -65,6 +65,7 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, chan
         IDENTITY: format_identity(step.life),
         NAME: format_name(step.name),
         KEY: json.dumps(step.schema.key),
+        **gap_properties(step.gap),
     }
     parser = session.iceberg.java("org.apache.iceberg.SchemaParser")
     schema = parser.fromJson(json.dumps(schema_json(step.schema)))
@@ -77,6 +78,23 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, chan
     work.commitTransaction()
     columns = ", ".join(f"{quoted(column.name)} {spark_type(column)}" for column in step.schema.stored)
     session.statements.append(f"CREATE TABLE {session.name(identifier)} ({columns}, {COMMIT_TS} bigint) USING iceberg")
+
+
+def gap_properties(gap: Gap | None) -> dict[str, str]:
+    """Return the properties of an incomplete table; none for a complete one."""
+    return dict(zip(GAP, (str(gap.since), format_identity(gap.life)), strict=True)) if gap is not None else {}
+
+
+def mark_incomplete(target: Target, gap: Gap | None) -> None:
+    """Let the table's properties say which rows it lacks."""
+    update = target.table.updateProperties()
+    wanted, there = gap_properties(gap), dict(target.table.properties())
+    for name in GAP:
+        if name in wanted:
+            update.set(name, wanted[name])
+        elif name in there:
+            update.remove(name)
+    update.commit()
 
 
 def refuse_reserved(schema: TableSchema, step: CreateTable | ChangeTable) -> None:

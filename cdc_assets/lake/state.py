@@ -6,7 +6,9 @@ before it expires snapshots).
 
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
     namespace  cdc.release.… of `_cdc`: what people decided about single DDL (see `release`)
+               cdc.complete.…: which tables people said to have had no rows before the changefeed
     table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)  cdc.key
+               cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
 """
 
 from __future__ import annotations
@@ -29,13 +31,14 @@ from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 
 from cdc_assets.errors import LakeUnavailable, TableHeld, TableMoved
+from cdc_assets.history.completeness import Completed
 from cdc_assets.history.releases import Release, Releases
+from cdc_assets.lake import release_properties as kept
 from cdc_assets.lake.catalogs.catalog import answering, close, entries, entry, local_path, open_catalog, read_bytes
 from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot, parse_metadata_file
 from cdc_assets.lake.names import ASIDE, DROPPED, MOVING, OWN, Identifier, aside_name, moves, parse_identity, parse_name
-from cdc_assets.lake.release_properties import format_properties, parse_properties, property_names
-from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.progress import Applied, Gap, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -47,9 +50,11 @@ if TYPE_CHECKING:
     from cdc_assets.lake.staging.tasks import Landing
     from cdc_assets.settings.config import LakeSettings
 
-__all__ = ["CHANGEFEED", "IDENTITY", "KEY", "NAME", "Held", "Label", "LakeState"]
+__all__ = ["CHANGEFEED", "GAP", "IDENTITY", "KEY", "NAME", "Held", "Label", "LakeState"]
 
 CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
+GAP = ("cdc.incomplete", "cdc.incomplete-of")
+"""Properties of an incomplete table only."""
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -75,11 +80,12 @@ class Held:
     parent_id: int | None = None
     file_bytes: int | None = None
     data_files: int | None = None
+    gap: Gap | None = None
 
     @property
     def applied(self) -> Applied:
         """The part that planning needs."""
-        return Applied(self.label.progress, self.label.ddl, self.name, positions=self.label.positions)
+        return Applied(self.label.progress, self.label.ddl, self.name, positions=self.label.positions, gap=self.gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,18 +250,34 @@ class LakeState:
 
     def releases(self) -> Releases:
         """Return the releases of this changefeed: properties of the namespace OWN, one query."""
-        return parse_properties(self.own_properties(), self.changefeed)
+        return kept.parse_properties(self.own_properties(), self.changefeed)
 
     def release(self, release: Release) -> None:
         """Keep a release in one update, in place of an earlier one about the same DDL."""
         self.ensure_namespace(OWN)
-        said = format_properties(self.changefeed, release)
-        old = property_names(self.own_properties(), self.changefeed, release.life, release.version)
+        said = kept.format_properties(self.changefeed, release)
+        old = kept.property_names(self.own_properties(), self.changefeed, release.life, release.version)
         self.catalog.update_namespace_properties((OWN,), removals=old - set(said), updates=said)
+
+    def said_complete(self) -> tuple[Completed, ...]:
+        """Return which tables people said to have had no rows before, by time: one query."""
+        return kept.parse_complete(self.own_properties(), self.changefeed)
+
+    def say_complete(self, one: Completed) -> None:
+        """Keep that tables had no rows before, in place of what was said of the same pattern."""
+        self.unsay_complete(one.pattern)
+        self.ensure_namespace(OWN)
+        self.catalog.update_namespace_properties((OWN,), updates=kept.format_complete(self.changefeed, one))
+
+    def unsay_complete(self, pattern: str) -> None:
+        """Forget what was said of a pattern."""
+        old = kept.complete_names(self.own_properties(), self.changefeed, pattern)
+        if old:
+            self.catalog.update_namespace_properties((OWN,), removals=old)
 
     def unrelease(self, life: Life, version: Tso) -> None:
         """Forget a release."""
-        old = property_names(self.own_properties(), self.changefeed, life, version)
+        old = kept.property_names(self.own_properties(), self.changefeed, life, version)
         if old:
             self.catalog.update_namespace_properties((OWN,), removals=old)
 
@@ -469,5 +491,6 @@ def _interpret(place: str, file: MetadataFile) -> _Read | None:
         parent_id=snapshot.parent_id if snapshot else None,
         file_bytes=snapshot.number("total-files-size") if snapshot else 0,
         data_files=snapshot.number("total-data-files") if snapshot else 0,
+        gap=Gap(parse_identity(file.properties[GAP[1]])) if GAP[1] in file.properties else None,
     )
     return _Read(file.properties.get(CHANGEFEED, ""), held)

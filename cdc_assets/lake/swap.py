@@ -34,6 +34,7 @@ from cdc_assets.model.steps import CreateTable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from cdc_assets.history.completeness import Completed
     from cdc_assets.history.releases import Releases
 
 __all__ = ["REBUILD", "STALE_SECONDS", "AsideLake", "Rebuilds", "Ticket"]
@@ -69,6 +70,10 @@ class AsideLake(Lake):
     def releases(self) -> Releases:
         """Return the live changefeed's releases."""
         return self._live.releases()
+
+    def said_complete(self) -> tuple[Completed, ...]:
+        """Return what people said of the live changefeed's tables."""
+        return self._live.said_complete()
 
 
 class Rebuilds:

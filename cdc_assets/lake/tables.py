@@ -16,16 +16,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cdc_assets.decoding.replay import Found, Replay
+from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
+from cdc_assets.history.completeness import Completed
 from cdc_assets.history.releases import Release, Releases
-from cdc_assets.lake import quarantine
+from cdc_assets.lake import quarantine, schema
 from cdc_assets.lake.replaying import replay_records
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.windows import commit_window, discard_window, stage_window
 from cdc_assets.lake.workbench import Workbench
-from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.progress import Applied, Gap, Life
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.reports import Staged, StepResult
 from cdc_assets.model.schema import TableId
@@ -74,6 +76,26 @@ class Lake:
     def release(self, release: Release) -> None:
         """Keep a decision, in place of an earlier one about the same DDL. Starts no JVM."""
         self.state.release(release)
+
+    def said_complete(self) -> tuple[Completed, ...]:
+        """Return which tables people said to have had no rows before. Starts no JVM."""
+        return self.state.said_complete()
+
+    def say_complete(self, one: Completed) -> None:
+        """Keep that tables had no rows before. Starts no JVM."""
+        self.state.say_complete(one)
+
+    def unsay_complete(self, pattern: str) -> None:
+        """Forget what was said of a pattern. Starts no JVM."""
+        self.state.unsay_complete(pattern)
+
+    def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
+        """Let tables say in their properties which rows they lack; a table that another writer moves waits for its."""
+        there = self.state.tables()
+        for life, gap in gaps.items():
+            if life in there and there[life].gap != gap:
+                with suppress(TableMoved), self.workbench.on(life) as work:
+                    schema.mark_incomplete(work.target, gap)
 
     def unrelease(self, life: Life, version: Tso) -> None:
         """Forget a decision. Starts no JVM."""

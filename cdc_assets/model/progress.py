@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Applied", "Life", "Phase", "Progress", "State"]
+__all__ = ["Applied", "Gap", "Life", "Phase", "Progress", "State"]
 
 
 class Phase(enum.IntEnum):
@@ -60,6 +60,8 @@ class Applied:
     name: TableId | None
     positions: Mapping[str, int] = field(default_factory=dict)
     """Without commit-ts: the highest file number taken in, by number sequence."""
+    gap: Gap | None = None
+    """What the lake table says of rows that it lacks."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,3 +73,19 @@ class Life:
 
     def __str__(self) -> str:
         return f"{self.born_as}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Why a table is incomplete: the rows that `life` had when the feed began, before `since`, are not in the feed.
+
+    `life` is the table itself, or one from which rows came by EXCHANGE PARTITION. `since` is the first version that the
+    feed tells of it.
+    """
+
+    life: Life
+
+    @property
+    def since(self) -> Tso:
+        """Rows from before this version are missing."""
+        return self.life.version

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cdc_assets.model.progress import Life, Phase, Progress
+from cdc_assets.model.progress import Gap, Life, Phase, Progress
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Evolution, Predicate, SchemaChange
 from cdc_assets.model.splits import DataFile
@@ -32,7 +32,8 @@ __all__ = [
 class CreateTable:
     """An empty table under `name`; `takes` are the versions of later DDL whose columns it has from the start.
 
-    `since` is the commit-ts from which on rows are its own, where its first schema file came after them.
+    `since` is the commit-ts from which on rows are its own, where its first schema file came after them. `gap` says
+    which rows it will lack.
     """
 
     life: Life
@@ -41,6 +42,7 @@ class CreateTable:
     schema: TableSchema = field(hash=False)
     takes: tuple[Tso, ...] = ()
     since: Tso | None = None
+    gap: Gap | None = None
 
     @property
     def ddl(self) -> Tso:

@@ -48,7 +48,13 @@ def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Fi
     listing = source.listing()
     new, zone = settings.new_collations is not False, settings.source_options.wire.timezone
     history = read_history(
-        listing.schema_files, listing.checkpoint, settings.keys, settings.policies, new_collations=new, timezone=zone
+        listing.schema_files,
+        listing.checkpoint,
+        settings.keys,
+        settings.policies,
+        new_collations=new,
+        timezone=zone,
+        complete=settings.initial.complete,
     )
     files: dict[TableId, list[DataFile]] = {}
     for file in listing.data_files:

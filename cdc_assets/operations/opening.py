@@ -5,8 +5,9 @@ What lists, plans or decodes is imported where it is needed: `status` does witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
@@ -16,6 +17,7 @@ from cdc_assets.model.progress import Applied, Life
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdc_assets.history.completeness import Completed
     from cdc_assets.history.releases import Releases
     from cdc_assets.lake import LakeState
     from cdc_assets.model.steps import Step
@@ -115,8 +117,11 @@ def open_pipeline(
             opened.close()
 
 
+@dataclass(frozen=True)
 class EmptyLake:
-    """The lake of somebody who only looks, or plans as if nothing had been applied."""
+    """The lake of somebody who only looks, or plans as if nothing had been applied. `said` is of the patterns kept."""
+
+    said: Sequence[Completed] = ()
 
     def applied(self) -> Mapping[Life, Applied]:
         """Nothing."""
@@ -125,3 +130,7 @@ class EmptyLake:
     def releases(self) -> Releases:
         """Nobody decided anything."""
         return {}
+
+    def said_complete(self) -> Sequence[Completed]:
+        """Which tables people said to have had no rows before."""
+        return self.said

@@ -1,6 +1,6 @@
 """Tables built anew from the whole recorded history, aside, and swapped in one commit each.
 
-    refuse      a history that does not begin with CREATE, files that are missing, holds, records in quarantine
+    refuse      a table that would be incomplete, files that are missing, holds, records in quarantine
     build       the pipeline, unchanged, into tables aside: plan, DDL, exchanges, renames, rows
     swap        the live table takes rows, columns, name and label of the one aside; readers see the old or the new
     clean up    the tables aside go, with their files
@@ -23,8 +23,8 @@ from threading import Event as Signal
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cdc_assets.ddl import kinds
 from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
+from cdc_assets.history.completeness import gap_text
 from cdc_assets.ledger import FileEntry, Ledger
 from cdc_assets.model.progress import Applied, Life, State
 from cdc_assets.model.reports import FileStats, StepResult
@@ -35,6 +35,7 @@ from cdc_assets.model.tso import Tso, seconds_between
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.named import is_called
 from cdc_assets.operations.opening import EmptyLake
+from cdc_assets.pipeline.completeness import mark
 from cdc_assets.pipeline.pipeline import Lake, Pipeline, gone_file, telling
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
@@ -113,13 +114,10 @@ def refusals(
     wanted = tuple(lives)
     found: list[str] = []
     for life in wanted:
-        first = planned.history.lives[life].events[0]
+        gap = planned.history.lives[life].gap
         days = seconds_between(life.version, planned.checkpoint) // 86_400
-        if "create table" not in kinds(first.file):
-            found.append(
-                f"the history of {life} begins with {first.file.query or 'a schema file without DDL'!r}; expected "
-                "CREATE TABLE. Rows from before are not in the files, so the table cannot be built from them."
-            )
+        if gap is not None:
+            found.append(f"{life} cannot be built from the files alone. {gap_text(gap, life)}")
         elif expiration_days and days >= expiration_days:
             found.append(
                 f"{life} is {days:.0f} days old, and the changefeed removes its files after "
@@ -294,15 +292,16 @@ def rebuild(
             f"another run of the same rebuild ended it and removed its tables ({error}). Nothing is left to do here."
         ) from error
     rebuilder.end(ticket.token)
+    mark(pipeline.lake, planned)
     pipeline.settle(run)
     return tuple(work.done)
 
 
 def _from_nothing(pipeline: Pipeline, listing: Listing) -> Plan:
     """The plan of an empty lake, with the decisions that people made."""
-    releases = pipeline.lake.releases()
+    releases, said = pipeline.lake.releases(), pipeline.lake.said_complete()
     with closing(Ledger("sqlite://")) as ledger:
-        empty = Pipeline(pipeline.settings, pipeline.source, EmptyLake(), ledger)  # type: ignore[arg-type]
+        empty = Pipeline(pipeline.settings, pipeline.source, EmptyLake(said), ledger)  # type: ignore[arg-type]
         return empty.look(listing, releases)[1]
 
 

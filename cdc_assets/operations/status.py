@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cdc_assets.history.completeness import gap_text
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import seconds_between, tso_time
@@ -13,12 +14,21 @@ from cdc_assets.operations.opening import open_state, read_ledger
 from cdc_assets.report.tables import TableStatus
 
 if TYPE_CHECKING:
+    from cdc_assets.history.completeness import Completed
     from cdc_assets.history.releases import Release
     from cdc_assets.lake import LakeState
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
-__all__ = ["kept_releases", "known_tables", "lake_status", "quarantined_counts", "quarantined_records", "row_counts"]
+__all__ = [
+    "kept_complete",
+    "kept_releases",
+    "known_tables",
+    "lake_status",
+    "quarantined_counts",
+    "quarantined_records",
+    "row_counts",
+]
 
 
 def known_tables(lake: LakeSettings, changefeed: str, namespace: str = "{schema}") -> list[TableId]:
@@ -64,6 +74,12 @@ def kept_releases(lake: LakeSettings, changefeed: str) -> tuple[Release, ...]:
         return tuple(sorted(state.releases().values(), key=lambda one: (one.when, one.version)))
 
 
+def kept_complete(lake: LakeSettings, changefeed: str) -> tuple[Completed, ...]:
+    """Return which tables people said to have had no rows before, by time. Reads the lake only, without a JVM."""
+    with open_state(lake, changefeed) as state:
+        return state.said_complete()
+
+
 def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, int | None]:
     """Return how many rows each table of a changefeed has, by the text of its life; from metadata, without a JVM."""
     with open_state(lake, settings.name, settings.namespace) as state:
@@ -95,7 +111,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
     for changefeed, tables in states.items():
         windows = accounts.get(changefeed, {})
         with open_state(lake, changefeed) as state:
-            counts, waiting = state.row_counts(), quarantined_counts(state)
+            counts, waiting, lacking = state.row_counts(), quarantined_counts(state), _lacking(state)
         rows += [
             TableStatus(
                 changefeed,
@@ -113,10 +129,17 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 waiting.get(table.life, 0),
                 kept[changefeed].get(table.life, ()),
                 *_accounted(windows.get(table.life, ())),
+                lacking.get(table.life, ""),
             )
             for table in tables
         ]
     return rows
+
+
+def _lacking(state: LakeState) -> dict[str, str]:
+    """Say of incomplete tables which rows they lack, by the text of their lives."""
+    tables = state.tables()
+    return {str(life): gap_text(t.gap, life) for life, t in tables.items() if t.gap is not None and t.name is not None}
 
 
 def _accounted(windows: Sequence[Account]) -> tuple[Lag | None, str]:

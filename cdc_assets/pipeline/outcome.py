@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
-from cdc_assets.model.progress import Applied, Life, Phase, State
+from cdc_assets.history.completeness import gap_text
+from cdc_assets.model.progress import Applied, Gap, Life, Phase, State
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
@@ -51,6 +52,13 @@ class TableOutcome:
     """The windows that the run committed, in order."""
     stopped_at: Tso | None = None
     """Where the table stopped: a DDL's version, or the end of a window that was not applied."""
+    gap: Gap | None = None
+    """Which rows it lacks, although all that the feed has is applied."""
+
+    @property
+    def incomplete(self) -> str:
+        """What is missing and what a person can do, "" for a complete table."""
+        return gap_text(self.gap, self.life) if self.gap is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +82,8 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Tell whether every table stands at the checkpoint."""
-        return not self.problems and not any(table.state.stopped for table in self.tables)
+        """Tell whether every table stands at the checkpoint, and has the rows from before the feed began."""
+        return not self.problems and not any(table.state.stopped or table.gap for table in self.tables)
 
     @property
     def quarantined(self) -> int:
@@ -222,4 +230,5 @@ def _standing(
         quarantined,
         tuple(table.accounts),
         table.stopped_at if hold is None else hold.at,
+        history.gap_at(version) if state != "dropped" else None,
     )

@@ -23,7 +23,7 @@ from cdc_assets.formats import SplitReader, Wire
 from cdc_assets.history.events import Event
 from cdc_assets.history.releases import Release, Releases
 from cdc_assets.ledger import Ledger, TableState
-from cdc_assets.model.progress import Applied, Life, Phase, Progress, State
+from cdc_assets.model.progress import Life, Phase, Progress, State
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
@@ -38,11 +38,12 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import Account, account_of
+from cdc_assets.pipeline.completeness import Markable, mark, mark_before
 from cdc_assets.pipeline.one_table import staging
 from cdc_assets.pipeline.outcome import Outcome, Progressing, standing
 from cdc_assets.pipeline.prefetch import Ahead
 from cdc_assets.planning.plan import Plan, plan, step_order
-from cdc_assets.preflight.conformance import Finding, conformance, conformance_holds, take_sample
+from cdc_assets.preflight.conformance import INCOMPLETE, Finding, conformance, conformance_holds, take_sample
 from cdc_assets.preflight.files import broken_files, file_findings, is_lost, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import KnownFiles, Source
@@ -58,11 +59,8 @@ REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it gives that table up."""
 
 
-class Lake(Protocol):
+class Lake(Markable, Protocol):
     """What a place for tables must be able to do. Every run or commit is atomic and carries its progress."""
-
-    def applied(self) -> Mapping[Life, Applied]:
-        """Progress of every table of this changefeed, dropped ones included."""
 
     def run(self, step: Step) -> StepResult:
         """Carry out a DDL step; repeated, it changes nothing."""
@@ -219,6 +217,7 @@ class Pipeline:
             releases=self.lake.releases() if releases is None else releases,
             fuse=self.fuse,
             timezone=wire.timezone,
+            complete=(*self.settings.initial.complete, *(one.pattern for one in self.lake.said_complete())),
         )
         return listing, planned
 
@@ -273,6 +272,7 @@ class Pipeline:
             for life in moved:
                 if not self._lost(tables[life], before, listing, run):
                     tables[life].error = tables[life].stopped_at = None
+        mark(self.lake, planned)
         asked = set(steps)
         left = [step for step in planned.steps if step not in asked]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started)
@@ -374,6 +374,7 @@ class Pipeline:
             table.accounts.append(self.accounts[step.life][-1])
             table.changes += getattr(staged, "rows", 0)
         else:
+            mark_before(self.lake, planned, step)
             result = self.lake.run(step)
             if not (isinstance(step, ChangeTable) and step.early):
                 self._journal(step, planned, result, run)
@@ -420,7 +421,7 @@ class Pipeline:
         applied = self.lake.applied()
         outcomes = standing(planned, tables, applied, left, self.lake.quarantined_counts())
         findings += tuple(finding for table in tables.values() for finding in table.findings)
-        warnings = list(dict.fromkeys(finding.text for finding in findings))
+        warnings = list(dict.fromkeys(finding.text for finding in findings if finding.rule != INCOMPLETE))
         warnings += [
             f"{life} is applied through {applied[life].progress.tso}, above the checkpoint {planned.checkpoint}: "
             "nothing was applied. Is this an older copy of the changefeed?"

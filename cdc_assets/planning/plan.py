@@ -94,6 +94,7 @@ def plan(
     new_collations: bool = True,
     fuse: bool = False,
     timezone: str = "UTC",
+    complete: Sequence[str] = (),
 ) -> Plan:
     """Return what is to be done so that every table stands at the listing's checkpoint.
 
@@ -101,13 +102,12 @@ def plan(
     `commit_ts` False means that rows carry no commit-ts: they belong to the DDL before their directory's version.
     `broken` names (root, version, why) of what cannot be read: tables of that name stop before that version.
     `holds` says of a history which tables stop, and from which version on.
-    `policies` says what to do by kind of DDL, `releases` what a person decided about single ones.
-    Without `new_collations` the source compares texts by their bytes.
     `fuse` lets a new table be created with the columns that later DDL gives it, and its rows be applied in one window
     across those DDL: the same end in fewer commits.
-    `timezone` is the one in which TIMESTAMP and other types become each other.
+    `keys`, `policies`, `releases`, `new_collations`, `timezone` and `complete` are those of `read_history`.
     """
-    history = read_history(listing.schema_files, listing.checkpoint, keys, policies, releases, new_collations, timezone)
+    told = (keys, policies, releases, new_collations, timezone, complete)
+    history = read_history(listing.schema_files, listing.checkpoint, *told)
     stops = _stops(history, broken)
     for hold in holds(history):
         if hold.life not in stops or hold.at < stops[hold.life].at:
@@ -267,7 +267,8 @@ class _Chain:
         match event:
             case Created():
                 since = self._since if self._since < event.at else None
-                return CreateTable(life, event.at, event.file.table, event.after, since=since)
+                gap = self.table.gap_at(event.at)
+                return CreateTable(life, event.at, event.file.table, event.after, since=since, gap=gap)
             case Changed() | Kept():
                 return ChangeTable(life, event.at, event.changes, event.after, event.before)
             case Renamed():

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import Decoded, Wire, decode_among
+from cdc_assets.history.completeness import gap_text
 from cdc_assets.history.events import History, TableHistory
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
@@ -25,6 +26,7 @@ from cdc_assets.sources import Source, SourceOptions
 from cdc_assets.types.collations import is_approximate, is_plain
 
 __all__ = [
+    "INCOMPLETE",
     "SAMPLE_BYTES",
     "SAMPLE_FILES",
     "Finding",
@@ -36,6 +38,9 @@ __all__ = [
     "take_sample",
     "warning",
 ]
+
+INCOMPLETE = "incomplete"
+"""The rule about tables that were there before the feed: each of them tells it for itself in a run's outcome."""
 
 SAMPLE_FILES = 20
 SAMPLE_BYTES = 64 << 10
@@ -169,6 +174,12 @@ def _keys(history: History, wire: Wire) -> Iterator[Finding]:
             )
 
 
+def _incomplete(history: History, _: Wire) -> Iterator[Finding]:
+    for table in live(history):
+        if table.gap is not None:
+            yield warning(INCOMPLETE, gap_text(table.gap, table.life), table.name)
+
+
 def _members(history: History, wire: Wire) -> Iterator[Finding]:
     if not wire.members_are_numbers:
         return
@@ -278,4 +289,4 @@ def _decoded(
 
 
 Rule = Callable[[History, Wire], Iterable[Finding]]
-RULES: tuple[Rule, ...] = (_soft_deleted, _keys, _members, _timestamp_keys)
+RULES: tuple[Rule, ...] = (_soft_deleted, _incomplete, _keys, _members, _timestamp_keys)

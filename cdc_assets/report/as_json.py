@@ -30,6 +30,7 @@ def outcome_json(name: str, outcome: Outcome) -> dict[str, Any]:
             "updated": t.updated,
             "deleted": t.deleted,
             "quarantined": t.quarantined,
+            "incomplete": t.incomplete,
         }
         for t in outcome.tables
     ]

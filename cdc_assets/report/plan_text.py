@@ -106,9 +106,11 @@ def describe_step(step: Step, plan: Plan) -> StepText:
 def _words(step: Step) -> tuple[str, str, str, str]:
     snapshot = "roll back to the snapshot before"
     match step:
-        case CreateTable(_, _, name, schema, _):
+        case CreateTable(_, _, name, schema, _, gap=gap):
             key = f"key ({', '.join(schema.key)})" if schema.key else "no key: a multiset"
-            return "create", f"{name}: {counted(len(schema.stored), 'column')}, {key}", METADATA_ONLY, "drop it"
+            told = f"{name}: {counted(len(schema.stored), 'column')}, {key}"
+            lacks = f", incomplete: without its rows from before {gap.since}" if gap is not None else ""
+            return "create", told + lacks, METADATA_ONLY, "drop it"
         case ChangeTable(_, _, changes):
             rewrite = any(_rewrites(change) for change in changes)
             deletes = any(isinstance(change, DeleteRows) for change in changes)

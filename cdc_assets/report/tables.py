@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cdc_assets.history.completeness import gap_text
 from cdc_assets.history.events import Held, Kept
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from cdc_assets.preflight.conformance import Finding
     from cdc_assets.types.fidelity import ColumnFidelity
 
-__all__ = ["Inspection", "TableStatus", "TableText", "column_type", "describe_tables"]
+__all__ = ["Inspection", "TableStatus", "TableText", "column_type", "describe_tables", "incomplete_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class TableStatus:
     `rows` is None for a table that is not there. `check` is passed, failed or `` before anything was applied.
     `quarantined` counts records that wait in quarantine; `fidelity` is empty before a run has looked at the table.
     `stages` is how long the newest applied change was under way, None before one was applied or where rows carry no
-    commit-ts; `miscounted` says which window's rows did not add up.
+    commit-ts; `miscounted` says which window's rows did not add up, `incomplete` which rows from before the feed are
+    missing.
     """
 
     changefeed: str
@@ -67,11 +69,20 @@ class TableStatus:
     fidelity: tuple[ColumnFidelity, ...] = ()
     stages: Lag | None = None
     miscounted: str = ""
+    incomplete: str = ""
+
+    @property
+    def wants_a_person(self) -> bool:
+        """Tell whether something is left that no run mends by itself."""
+        return self.state.stopped or bool(self.quarantined or self.miscounted or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True)
 class TableText:
-    """One table of a changefeed as its files tell: versions are schema files, bytes those of data files."""
+    """One table of a changefeed as its files tell: versions are schema files, bytes those of data files.
+
+    `incomplete` says which rows from before the changefeed are missing, "" of a complete table.
+    """
 
     table: str
     born: Tso
@@ -85,6 +96,7 @@ class TableText:
     ddl: tuple[str, ...]
     reason: str = ""
     fidelity: tuple[ColumnFidelity, ...] = ()
+    incomplete: str = ""
 
 
 def column_type(column: Column) -> str:
@@ -131,6 +143,7 @@ def _table(table: TableHistory, listing: Listing, history: History) -> TableText
         tuple(f"{event.at} {event.file.query}" for event in table.events if event.file.query),
         hold,
         column_fidelity(table.schema, table.changes),
+        _incomplete(table),
     )
 
 
@@ -138,3 +151,12 @@ def _state(table: TableHistory) -> str:
     if any(isinstance(event, Held) for event in table.events):
         return "held"
     return "dropped" if table.name is None else "kept" if isinstance(table.events[-1], Kept) else "live"
+
+
+def _incomplete(table: TableHistory) -> str:
+    return gap_text(table.gap, table.life) if table.gap is not None and table.name is not None else ""
+
+
+def incomplete_tables(history: History) -> dict[str, str]:
+    """Say of each table that lacks rows from before its feed what is missing, by its name."""
+    return {str(table.name): told for table in history.lives.values() if (told := _incomplete(table))}

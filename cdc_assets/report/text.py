@@ -32,10 +32,10 @@ def inspection_lines(found: Inspection) -> Iterator[str]:
     """Yield what lies under a changefeed's prefix as lines of text."""
     yield f"checkpoint {found.checkpoint} ({found.checkpoint_time})"
     heads = ("table", "state", "key", "columns", "versions", "newest version", "files", "bytes")
-    keys = [", ".join(t.key) or "none" for t in found.tables]
+    cells = [(_state(t.state, t.incomplete), ", ".join(t.key) or "none") for t in found.tables]
     rows = [
-        (t.table, t.state, key, t.columns, t.versions, t.newest_version, t.files, f"{t.file_bytes:,}")
-        for t, key in zip(found.tables, keys, strict=True)
+        (t.table, *cell, t.columns, t.versions, t.newest_version, t.files, f"{t.file_bytes:,}")
+        for t, cell in zip(found.tables, cells, strict=True)
     ]
     yield from grid_lines(heads, rows)
     yield from (f"  {table.table}: {line}" for table in found.tables for line in table.ddl)
@@ -54,13 +54,16 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
     shown = [table for table in outcome.tables if table.state is not State.DROPPED or table.steps]
     times = [tso_time(table.through) if table.through else "" for table in shown]
     rows = [
-        (t.name, t.version, t.state, t.through, time, t.steps, t.changes) for t, time in zip(shown, times, strict=True)
+        (t.name, t.version, _state(t.state, t.incomplete), t.through, time, t.steps, t.changes)
+        for t, time in zip(shown, times, strict=True)
     ]
     yield from ((line, False) for line in grid_lines(heads, rows))
     for table in outcome.tables:
         if table.reason:
             yield f"{table.state}: {table.name}: {table.reason}", True
             yield from ((f"  way out: {way}", True) for way in table.ways)
+        if table.incomplete:
+            yield f"{table.name}: {table.incomplete}", True
         if table.quarantined:
             records = counted(table.quarantined, "record")
             yield f"quarantined: {table.name}: {records}; see `cdc-assets quarantine`", True
@@ -75,7 +78,16 @@ def status_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
     heads = ("table", "version", "rows", "applied through", "its time", "lag", "check", "quarantine")
     counts = ["" if row.rows is None else f"{row.rows:,}" for row in rows]
     cells = [
-        (r.table, r.version, count, r.through, r.through_time, seconds_text(r.lag_seconds), r.check, r.quarantined)
+        (
+            r.table,
+            r.version,
+            count,
+            r.through,
+            r.through_time,
+            seconds_text(r.lag_seconds),
+            _state(r.check, r.incomplete),
+            r.quarantined,
+        )
         for r, count in zip(rows, counts, strict=True)
     ]
     yield from grid_lines(heads, cells)
@@ -83,9 +95,15 @@ def status_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
     for row in rows:
         if row.miscounted:
             yield f"rows do not add up: {row.table}: {row.miscounted}"
+        if row.incomplete:
+            yield f"{row.table}: {row.incomplete}"
         if row.reason:
             yield f"{row.state}: {row.table}: {row.reason}"
             yield from (f"  way out: {way}" for way in row.ways)
+
+
+def _state(state: str, incomplete: str) -> str:
+    return f"{state}, incomplete" if incomplete else state
 
 
 def _lag_lines(rows: Sequence[TableStatus]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import zoneinfo
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -24,12 +24,9 @@ from urllib.parse import unquote, urlsplit
 import yaml
 from pydantic import (
     AliasChoices,
-    BaseModel,
-    ConfigDict,
     Field,
     PrivateAttr,
     SecretStr,
-    ValidationError,
     field_serializer,
     field_validator,
     model_validator,
@@ -39,6 +36,8 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.catalog_uri import jdbc_uri, sqlalchemy_uri
 from cdc_assets.settings.env import merged, resolved
+from cdc_assets.settings.initial import InitialSettings
+from cdc_assets.settings.model import Model
 from cdc_assets.sources import Source, SourceOptions, connect, parse_options, storage_options
 
 __all__ = [
@@ -70,17 +69,7 @@ _SKIPPABLE = tuple(kind for kind in POLICY_KINDS if kind not in ("create schema"
 _HOLDABLE = tuple(kind for kind in POLICY_KINDS if kind != "create schema")
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def __init__(self, **data: Any) -> None:
-        try:
-            super().__init__(**data)
-        except ValidationError as error:
-            raise _bad_settings(error, type(self)) from None
-
-
-class LakeSettings(_Model):
+class LakeSettings(Model):
     """Where the Iceberg tables live: one catalog in a neutral spelling, from which PyIceberg's and Spark's follow.
 
     `catalog` holds `type` (jdbc, rest, glue or hive), `uri`, and further Iceberg properties that both sides understand
@@ -161,7 +150,7 @@ class LakeSettings(_Model):
         }
 
 
-class MaintenanceSettings(_Model):
+class MaintenanceSettings(Model):
     """When a table's files are tidied, and what is kept. `cron` is for Dagster's schedule, which `running` turns on.
 
     A table is compacted when it has `small_files` files below three quarters of `target_file_bytes`, or when
@@ -182,7 +171,7 @@ class MaintenanceSettings(_Model):
     orphan_days: float = Field(default=3, ge=1)
 
 
-class ChangefeedSettings(_Model):
+class ChangefeedSettings(Model):
     """One changefeed: where it writes, how it was told to write, and what its reader has to know besides.
 
     `sink_uri` is exactly TiCDC's; `changefeed_config` is the path of its TOML; `tz` the `--tz` of the TiCDC server, in
@@ -193,6 +182,7 @@ class ChangefeedSettings(_Model):
     a table may lie behind the present, `lag_target_seconds` for the others; without one no table is called late.
     `new_collations` is the cluster's `new_collations_enabled_on_first_bootstrap`, which no file tells: without it texts
     compare by their bytes; it is taken as true where it is not given, and tables that it matters to are told of.
+    `initial` says what was in the tables before the changefeed began.
 
     How the sensor asks for runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
     (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
@@ -212,6 +202,7 @@ class ChangefeedSettings(_Model):
     namespace: str = "{schema}"
     policies: dict[str, Policy] = Field(default_factory=dict)
     quarantine: bool = False
+    initial: InitialSettings = Field(default_factory=InitialSettings)
     sensor_running: bool = False
     sensor_interval_seconds: int = Field(default=30, ge=1)
     runs_at_once: int = Field(default=2, ge=1)
@@ -308,6 +299,11 @@ class ChangefeedSettings(_Model):
         given = resolved(self.storage_options, "storage_options")
         return merged(storage_options(self.sink_uri.get_secret_value()), given)
 
+    def with_complete(self, patterns: Sequence[str]) -> ChangefeedSettings:
+        """Return the settings with more patterns of tables that had no rows before the changefeed began."""
+        complete = (*self.initial.complete, *patterns)
+        return self.model_copy(update={"initial": self.initial.model_copy(update={"complete": complete})})
+
     def lag_target_of(self, table: TableId) -> int | None:
         """Return how many seconds a table may lie behind: its first pattern of `lag_targets`, or the common target."""
         fitting = (seconds for pattern, seconds in self.lag_targets.items() if fnmatchcase(str(table), pattern))
@@ -318,7 +314,7 @@ class ChangefeedSettings(_Model):
         return self.namespace.format(schema=schema)
 
 
-class Settings(_Model):
+class Settings(Model):
     """All of `changefeeds.yaml`. `lake` may be missing where nothing is written (inspect)."""
 
     lake: LakeSettings | None = None
@@ -389,6 +385,7 @@ def from_flags(
     namespace: str = "{schema}",
     policies: Mapping[str, str] | None = None,
     quarantine: bool = False,
+    complete: Sequence[str] = (),
 ) -> Settings:
     """Return the settings that the command line's flags describe: one changefeed and, with `warehouse`, its lake."""
     given: dict[str, Any] = {
@@ -402,6 +399,7 @@ def from_flags(
         "namespace": namespace,
         "policies": dict(policies or {}),
         "quarantine": quarantine,
+        "initial": {"complete": tuple(complete)},
         **({"tz": tz} if tz else {}),
     }
     lake = LakeSettings.from_warehouse(warehouse) if warehouse else None
@@ -462,23 +460,3 @@ def _yaml_place(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     what = getattr(error, "problem", None) or type(error).__name__
     return f"{what}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(what)
-
-
-_SECRET_FIELDS = {"sink_uri", "storage_options", "catalog"}
-
-
-def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:
-    """Return one message for all that is wrong. Values of fields that may hold secrets are not repeated."""
-    sentences = []
-    for one in error.errors(include_url=False):
-        place = [part for part in one["loc"] if isinstance(part, (str, int))]
-        where = ".".join(str(part) for part in place) or "settings"
-        if one["type"] == "extra_forbidden":
-            sentences.append(f'unknown setting "{where}"; known are {", ".join(sorted(kind.model_fields))}')
-        elif one["type"] == "missing":
-            sentences.append(f'setting "{where}" is missing')
-        else:
-            secret = _SECRET_FIELDS & {str(part) for part in place} or isinstance(one["input"], Mapping)
-            came = "" if secret else f" is {one['input']!r}"
-            sentences.append(f'setting "{where}"{came}: {one["msg"].removeprefix("Value error, ")}')
-    return BadSettings(". ".join(sentences) + ". Correct the settings.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,25 @@ from dagster_aws.s3 import S3Resource
 from pyspark.sql import SparkSession
 
 from cdc_assets.defs import build_changefeed_defs
-from cdc_assets.defs.checks import CHECKS, arithmetic_result, completeness_result, conformance_result
+from cdc_assets.defs.checks import (
+    CHECKS,
+    arithmetic_result,
+    completeness_result,
+    conformance_result,
+    initial_rows_result,
+)
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.metadata import column_lineage, origins
 from cdc_assets.defs.resources import Source
 from cdc_assets.history.events import FOREVER
 from cdc_assets.history.history import read_history
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Gap, Life, State
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.window_metrics import Account
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.status import lake_status
+from cdc_assets.pipeline.outcome import TableOutcome
 from cdc_assets.preflight.conformance import Finding, Severity
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.defs.test_assets import NAME, Location
@@ -182,7 +190,8 @@ def test_comments_come_from_the_ddl_and_follow_a_rename() -> None:
 
 def test_sensor_runs_and_partition_runs_report_the_same_checks(caught_up: Seen, by_partition: Seen) -> None:
     expected = {(dg.AssetKey([NAME, "bucket"]), name) for name in CHECKS}
-    expected |= {(TABLE, "row_arithmetic"), (TABLE, "freshness"), (dg.AssetKey([NAME, "dml"]), "column_types")}
+    expected |= {(TABLE, name) for name in ("row_arithmetic", "initial_rows", "freshness")}
+    expected |= {(dg.AssetKey([NAME, "dml"]), "column_types")}
     assert set(caught_up.evaluations) == expected
     assert set(by_partition.evaluations) == expected
 
@@ -192,6 +201,15 @@ def test_the_rows_of_every_window_add_up(location: Seen) -> None:
     assert evaluation.passed
     numbers: dict[str, Any] = {name: value.value for name, value in evaluation.metadata.items()}
     assert numbers["rows_before"] + numbers["inserted"] - numbers["deleted"] == numbers["rows_after"]
+
+
+def test_a_table_whose_rows_from_before_the_changefeed_are_missing_fails_its_check() -> None:
+    life = Life(TableId("s", "old"), 5)
+    table = TableOutcome(life, life.born_as, 5, 9, State.APPLIED, gap=Gap(life))
+    failed, passed = initial_rows_result(TABLE, table), initial_rows_result(TABLE, replace(table, gap=None))
+    assert (failed.passed, passed.passed) == (False, True)
+    assert failed.metadata["incomplete_since"].value == "5"
+    assert "release --complete s.old" in str(failed.description)
 
 
 def test_a_table_that_misses_its_lag_target_says_why_and_what_to_do(location: Seen) -> None:
@@ -207,7 +225,7 @@ def test_checks_can_be_run_by_hand_after_a_reload(caught_up: Seen) -> None:
     defs = dg.Definitions.merge(caught_up.defs, dg.Definitions(jobs=[job]))
     result = defs.resolve_job_def("by_hand").execute_in_process(instance=caught_up.instance)
     told = {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
-    assert told == {**dict.fromkeys(CHECKS, True), "row_arithmetic": True, "freshness": False}
+    assert told == {**dict.fromkeys(CHECKS, True), "row_arithmetic": True, "initial_rows": True, "freshness": False}
 
 
 def test_a_window_that_does_not_add_up_fails_until_the_table_is_rebuilt(caught_up: Seen) -> None:

@@ -79,7 +79,9 @@ def test_definitions_load_whatever_tables_are_called(feed: LittleFeed, lake: Lak
     keys = {key for key in graph.get_all_asset_keys() if key.path[0] == "lake"}
     assert len(keys) == len(tables)
     checked = [(key.asset_key, key.name) for key in graph.asset_check_keys if key.asset_key in keys]
-    assert sorted(checked) == sorted((key, name) for key in keys for name in ("freshness", "row_arithmetic"))
+    assert sorted(checked) == sorted(
+        (key, name) for key in keys for name in ("freshness", "initial_rows", "row_arithmetic")
+    )
 
 
 def test_a_check_of_one_table_runs_and_says_nothing_of_its_likes(
@@ -194,7 +196,9 @@ def test_tables_have_keys_labels_and_outputs_of_their_own_by_letter_case_too(tab
     settings = settings_of({"changefeeds": [{"sink_uri": "file:///feed?protocol=csv"}]}, Path()).changefeeds[0]
     keys = [lake_key(settings, table) for table in tables]
     assert len({key.to_user_string() for key in keys}) == len(tables)
-    outputs = [check_output(key, check) for key in keys for check in ("", "freshness", "row_arithmetic")]
+    outputs = [
+        check_output(key, check) for key in keys for check in ("", "freshness", "initial_rows", "row_arithmetic")
+    ]
     assert all(PLAIN.fullmatch(output) for output in outputs)
     assert len({output.casefold() for output in outputs}) == len(outputs)
     assert len({shown(table) for table in tables}) == len(tables)

@@ -1,0 +1,108 @@
+"""Which tables lack rows: those that were there before the feed began and that nothing brought. Pure.
+
+A table is complete by its CREATE or a TRUNCATE, or because a person said that it had no rows before. TRUNCATE ends
+incompleteness, and so does DROP, for whoever takes the name is another table. RENAME and RECOVER keep it. EXCHANGE
+PARTITION passes it on with the rows: the partitioned table has rows of both afterwards, the other one all that were in
+the partition.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import groupby
+
+from cdc_assets import ddl
+from cdc_assets.history.events import Event, Exchanged, Held, History
+from cdc_assets.model.names import fold_name
+from cdc_assets.model.progress import Gap, Life
+from cdc_assets.model.schema_changes import DeleteRows
+from cdc_assets.model.tso import Tso
+
+__all__ = ["Completed", "gap_text", "is_complete", "pattern_of", "with_gaps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A person said of all tables that a pattern fits that they had no rows before. `when` is ISO text in UTC."""
+
+    pattern: str
+    who: str = ""
+    when: str = ""
+
+
+def with_gaps(history: History, complete: Iterable[str] = ()) -> History:
+    """Return the history with the gaps of every life; `complete` are the patterns of tables that have none."""
+    said = tuple(complete)
+    now: dict[Life, Gap | None] = {}
+    gaps: dict[Life, list[tuple[Tso, Gap | None]]] = {life: [] for life in history.lives}
+    stopped: set[Life] = set()
+    ordered = sorted(
+        ((event.at, life, event) for life, table in history.lives.items() for event in table.events),
+        key=lambda one: one[0],
+    )
+    for version, group in groupby(ordered, key=lambda one: one[0]):
+        before = dict(now)
+        for _, life, event in group:
+            if life in stopped:
+                continue
+            if life not in now:
+                now[life] = None if _brings_all(event) or is_complete(life, said) else Gap(life)
+            elif not isinstance(event, Held):
+                now[life] = _after(event, life, before)
+            if isinstance(event, Held):
+                stopped.add(life)
+            gaps[life].append((version, now[life]))
+    lives = {life: replace(table, gaps=tuple(gaps[life])) for life, table in history.lives.items()}
+    return replace(history, lives=lives)
+
+
+def _brings_all(first: Event) -> bool:
+    """Tell whether a table has all its rows from its first event on."""
+    return isinstance(ddl.statement(first.file), (ddl.CreateTable, ddl.Truncate))
+
+
+def _after(event: Event, life: Life, before: dict[Life, Gap | None]) -> Gap | None:
+    own = before.get(life)
+    if isinstance(event, Exchanged):
+        theirs = before.get(event.other)
+        return own or theirs if event.partitioned else theirs
+    return None if _empties(event) else own
+
+
+def _empties(event: Event) -> bool:
+    """Tell whether the source dropped all rows; that a person let go those of the lake is another matter."""
+    by_source = event.release is None or event.release.way == "apply" or _brings_all(event)
+    return by_source and DeleteRows(None) in event.changes
+
+
+def is_complete(life: Life, patterns: Iterable[str]) -> bool:
+    """Tell whether a pattern fits the name that a table had when the feed began, or its identity.
+
+    Not its present name: another table may take that tomorrow.
+    """
+    names = [fold_name(str(life.born_as)), fold_name(str(life))]
+    return any(fnmatchcase(name, fold_name(pattern)) for pattern in patterns for name in names)
+
+
+def pattern_of(life: Life) -> str:
+    """Return the pattern that fits a table's first name and no other."""
+    return glob.escape(str(life.born_as))
+
+
+def gap_text(gap: Gap, life: Life) -> str:
+    """Say of an incomplete table what is missing, why, and what a person can do."""
+    pattern = pattern_of(gap.life)
+    quoted = shlex.quote(pattern)
+    whose = "it" if gap.life == life else f"{gap.life.born_as}, from which rows came by EXCHANGE PARTITION,"
+    return (
+        f"incomplete: {whose} existed before its changefeed began (its first schema file, of version {gap.since}, has "
+        "no CREATE TABLE), so the rows that it had then are missing here; what changed since is applied. If it had "
+        f"none, or nobody needs them, say so: {json.dumps(pattern, ensure_ascii=False)} in the changefeed's setting "
+        f"initial: {{complete: [...]}}, --complete {quoted}, or, to keep it in the lake, cdc-assets release --complete "
+        f"{quoted}."
+    )

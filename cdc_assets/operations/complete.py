@@ -1,0 +1,75 @@
+"""Say that tables had no rows before their changefeed began: `cdc-assets release --complete PATTERN [--undo]`.
+
+What is said is kept in the lake, and is for tables that show up later too. It is journaled for every table that it
+makes complete, or incomplete again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.history.completeness import Completed, is_complete, pattern_of
+from cdc_assets.model.reports import StepResult
+from cdc_assets.pipeline.completeness import mark
+from cdc_assets.report.tables import incomplete_tables
+
+if TYPE_CHECKING:
+    from cdc_assets.history.events import History
+    from cdc_assets.pipeline.pipeline import Pipeline
+
+__all__ = ["say_complete", "unsay_complete"]
+
+
+def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run: str = "") -> dict[str, str]:
+    """Keep that the tables of these patterns had no rows before; return what is incomplete after it, by name.
+
+    Raises BadSettings, with nothing kept, for a pattern that fits no incomplete table.
+    """
+    said = {one.pattern for one in pipeline.lake.said_complete()}
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+    def keep(history: History) -> None:
+        lacking = {gap.life for table in history.lives.values() for _, gap in table.gaps if gap is not None}
+        for pattern in patterns:
+            if pattern not in said and not any(is_complete(life, [pattern]) for life in lacking):
+                known = ", ".join(sorted(map(pattern_of, lacking))) or "no table"
+                raise BadSettings(f'"{pattern}" fits no incomplete table; incomplete by the first names: {known}.')
+        for pattern in patterns:
+            pipeline.lake.say_complete(Completed(pattern, who, now))
+
+    return _decided(pipeline, keep, "complete", f"no rows before: {', '.join(patterns)}", who, run)
+
+
+def unsay_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run: str = "") -> dict[str, str]:
+    """Take back what was said of patterns; return what is incomplete after it, by name. Raises BadSettings."""
+    said = {one.pattern for one in pipeline.lake.said_complete()}
+
+    def forget(_: History) -> None:
+        for pattern in patterns:
+            if pattern not in said:
+                known = ", ".join(sorted(said)) or "none"
+                raise BadSettings(f'"{pattern}" is no pattern that was kept in the lake; known are {known}.')
+        for pattern in patterns:
+            pipeline.lake.unsay_complete(pattern)
+
+    return _decided(pipeline, forget, "incomplete", f"taken back: {', '.join(patterns)}", who, run)
+
+
+def _decided(
+    pipeline: Pipeline, decide: Callable[[History], None], action: str, told: str, who: str, run: str
+) -> dict[str, str]:
+    """Decide, journal it for the tables that it changes, and let these say so for themselves."""
+    listing, before = pipeline.look()
+    decide(before.history)
+    _, after = pipeline.look(listing)
+    moment, text = time.time_ns() // 1_000_000 << 18, f"{told}, says {who}" if who else told
+    for life, table in after.history.lives.items():
+        if before.history.lives[life].gaps != table.gaps:
+            name = table.name or life.born_as
+            pipeline.ledger.record_ddl(pipeline.settings.name, life, moment, name, action, text, StepResult(), run)
+    mark(pipeline.lake, after)
+    return incomplete_tables(after.history)

@@ -1,0 +1,48 @@
+"""Incomplete tables say so for themselves, in the lake, and people say that tables are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from cdc_assets.history.completeness import Completed
+from cdc_assets.model.progress import Applied, Gap, Life
+from cdc_assets.model.steps import ExchangePartition, Step
+from cdc_assets.planning.plan import Plan
+
+__all__ = ["Markable", "mark", "mark_before"]
+
+
+class Markable(Protocol):
+    """A lake whose tables say which rows they lack, and that keeps what people said of that."""
+
+    def applied(self) -> Mapping[Life, Applied]:
+        """Progress of every table of this changefeed, dropped ones included."""
+
+    def said_complete(self) -> Sequence[Completed]:
+        """Which tables people said to have had no rows before the feed began."""
+
+    def say_complete(self, one: Completed) -> None:
+        """Keep what a person said of a pattern, in place of what was said of it before."""
+
+    def unsay_complete(self, pattern: str) -> None:
+        """Forget what was said of a pattern."""
+
+    def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
+        """Let tables say which rows they lack (None: none); repeated, it changes nothing."""
+
+
+def mark(lake: Markable, planned: Plan) -> None:
+    """Let every table say which rows it lacks as it stands now."""
+    lives, applied = planned.history.lives, lake.applied()
+    due = {life: lives[life].gap_at(state.ddl) for life, state in applied.items() if life in lives}
+    due = {life: gap for life, gap in due.items() if gap != applied[life].gap}
+    if due:
+        lake.mark_incomplete(due)
+
+
+def mark_before(lake: Markable, planned: Plan, step: Step) -> None:
+    """Mark a table that gets rows of an incomplete one before it has them: nobody is to trust it meanwhile."""
+    gap = planned.history.lives[step.life].gap_at(step.at)
+    if isinstance(step, ExchangePartition) and gap is not None:
+        lake.mark_incomplete({step.life: gap})

@@ -1,0 +1,44 @@
+"""What all settings have in common: they are frozen, and one message tells all that is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cdc_assets.errors import BadSettings
+
+__all__ = ["Model"]
+
+
+class Model(BaseModel):
+    """Frozen settings that know every name; what is wrong with them is one BadSettings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise _bad_settings(error, type(self)) from None
+
+
+_SECRET_FIELDS = {"sink_uri", "storage_options", "catalog"}
+
+
+def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:
+    """Return one message for all that is wrong. Values of fields that may hold secrets are not repeated."""
+    sentences = []
+    for one in error.errors(include_url=False):
+        place = [part for part in one["loc"] if isinstance(part, (str, int))]
+        where = ".".join(str(part) for part in place) or "settings"
+        if one["type"] == "extra_forbidden":
+            sentences.append(f'unknown setting "{where}"; known are {", ".join(sorted(kind.model_fields))}')
+        elif one["type"] == "missing":
+            sentences.append(f'setting "{where}" is missing')
+        else:
+            secret = _SECRET_FIELDS & {str(part) for part in place} or isinstance(one["input"], Mapping)
+            came = "" if secret else f" is {one['input']!r}"
+            sentences.append(f'setting "{where}"{came}: {one["msg"].removeprefix("Value error, ")}')
+    return BadSettings(". ".join(sentences) + ". Correct the settings.")
