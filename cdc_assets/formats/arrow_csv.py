@@ -104,7 +104,13 @@ def is_sound(plain: Plain, end: bytes) -> bool:
 
 def _has_one_end(codes: npt.NDArray[np.uint8], quotes: npt.ArrayLike, end: bytes) -> bool:
     """Tell whether every CR and LF outside quotes belongs to an end of a record."""
-    feeds, returns = codes == _LF, codes == _CR
+    feeds = codes == _LF
+    if end == b"\r\n":
+        places = np.flatnonzero(feeds)
+        ends = np.count_nonzero(codes[places - 1] == _CR)  # before the first byte is the last one, an end's LF
+        if ends == len(places) == np.count_nonzero(codes == _CR):
+            return True
+    returns = codes == _CR
     if end == b"\n":
         strange = returns
     else:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,6 +30,7 @@ from cdc_assets.formats.quoted_records import complete_bytes, records
 __all__ = ["Dialect", "dialect", "fields", "leading", "read"]
 
 _BLOCK_BYTES = 8 << 20
+_LF, _CR, _BACKSLASH = b"\n\r\\"
 _STAND_INS = [bytes([code]) for code in (*range(1, 9), *range(14, 32), 127)]
 
 
@@ -179,7 +181,7 @@ def read(
     found: list[Rows] = []
     total = 0
     for begin, stop in _blocks(data, start, end, how):
-        rows = _read_block(data[begin:stop], how, names, types)
+        rows = _read_block(memoryview(data)[begin:stop], how, names, types)
         lines = pc.add(rows.lines, pa.scalar(total, pa.int64()))
         found.append(rows._replace(lines=lines, broken=[(number + total, told) for number, told in rows.broken]))
         total += len(rows.lines) + len(rows.broken)
@@ -200,7 +202,7 @@ def _blocks(data: bytes, start: int, end: int, how: Dialect) -> Iterator[tuple[i
         start = stop
 
 
-def _read_block(block: bytes, how: Dialect, names: Sequence[str], types: Mapping[str, pa.DataType]) -> Rows:
+def _read_block(block: memoryview, how: Dialect, names: Sequence[str], types: Mapping[str, pa.DataType]) -> Rows:
     plain = _plainly(block, how)
     if plain is not None and _is_sound(plain, how):
         raw = {name: kind if pa.types.is_dictionary(kind) else pa.binary() for name, kind in types.items()}
@@ -209,7 +211,7 @@ def _read_block(block: bytes, how: Dialect, names: Sequence[str], types: Mapping
                 return read_plain(plain, names, kinds)
             except pa.ArrowInvalid:
                 continue  # a value does not fit, or a record has another number of fields
-    return one_by_one(records(block, how), partial(_row, how=how, size=len(names)), names, types)
+    return one_by_one(records(bytes(block), how), partial(_row, how=how, size=len(names)), names, types)
 
 
 def _is_sound(plain: Plain, how: Dialect) -> bool:
@@ -218,14 +220,30 @@ def _is_sound(plain: Plain, how: Dialect) -> bool:
         return False
     if how.quote:
         return True
-    body, null = plain.data.to_pybytes(), plain.null.encode()
-    if b"\\" in null:
-        delimiter = re.escape(plain.delimiter.encode())
-        body = re.sub(rb"(?:(?<=[\n%b])|\A)%b(?=[\r\n%b])" % (delimiter, re.escape(null), delimiter), b"", body)
-    return b"\\" not in body
+    return _has_markers_only(plain.data, plain.null.encode(), plain.delimiter.encode())
 
 
-def _plainly(body: bytes, how: Dialect) -> Plain | None:
+def _has_markers_only(body: pa.Buffer, null: bytes, delimiter: bytes) -> bool:
+    """Tell whether every backslash belongs to a NULL marker, which is all of a field."""
+    codes = np.frombuffer(body, np.uint8)
+    places = np.flatnonzero(codes == _BACKSLASH)
+    if not len(places):
+        return True
+    if null.count(b"\\") == 1:
+        begin = places - null.index(b"\\")
+        after = begin + len(null)
+        if begin[0] < 0 or after[-1] >= len(codes):
+            return False
+        alike = all((codes[begin + at] == byte).all() for at, byte in enumerate(null))
+        before = (begin == 0) | np.isin(codes[begin - 1], [_LF, delimiter[0]])
+        return alike and bool(before.all()) and bool(np.isin(codes[after], [_LF, _CR, delimiter[0]]).all())
+    between = re.escape(delimiter)
+    return b"\\" not in re.sub(
+        rb"(?:(?<=[\n%b])|\A)%b(?=[\r\n%b])" % (between, re.escape(null), between), b"", body.to_pybytes()
+    )
+
+
+def _plainly(block: memoryview, how: Dialect) -> Plain | None:
     """Return bytes that pyarrow cuts as TiCDC meant them, or None where no rewriting is exact."""
     structure = set(how.delimiter) | set(how.terminator) | set(how.quote) | set(b"\r\n")
     if set(how.null) & structure or set(how.delimiter) & set(how.terminator):
@@ -234,7 +252,8 @@ def _plainly(body: bytes, how: Dialect) -> Plain | None:
     quote: str | bool = how.quote.decode() or False
     single = len(how.delimiter) == 1
     if quote and single and ended:
-        return Plain(pa.py_buffer(body), how.delimiter.decode(), quote, how.null.decode(), ())
+        return Plain(pa.py_buffer(block), how.delimiter.decode(), quote, how.null.decode(), ())
+    body = bytes(block)
     ambiguous = how.null.endswith(b"\\") or _overlaps_itself(how.delimiter) or b"\\" in how.delimiter + how.terminator
     if not quote and ambiguous:
         return None
