@@ -21,12 +21,12 @@ from cdc_assets.decoding.window import Window, read_window, reduced
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, Op, SplitReader
 from cdc_assets.history.completeness import Completed
-from cdc_assets.history.releases import Release, Releases
+from cdc_assets.history.releases import WAYS, Release, Releases, ways_out
 from cdc_assets.model.progress import Applied, Gap, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.reports import AlikeKeys, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import DeleteRows, SchemaChange
+from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
@@ -76,11 +76,11 @@ class MemoryLake:
             case CreateTable(life, _, name, schema):
                 if life not in self.tables:
                     self.tables[life] = _Table(schema, _empty(schema), step.progress, step.ddl, name, gap=step.gap)
-            case ChangeTable(life, at, changes, schema):
+            case ChangeTable(life, at, _, schema):
                 table = self.tables[life]
                 if step.ddl <= table.ddl:
                     return StepResult()
-                rows = _change(table.rows, changes, schema)
+                rows = _change(table.rows, step)
                 self._commit(table, rows, Progress(at, Phase.DDL), step.ddl)
                 table.schema = schema
             case RenameTable(life, at, to) | RecoverTable(life, at, to):
@@ -91,7 +91,7 @@ class MemoryLake:
                 self.tables[life].name = None
             case ExchangePartition(life, other, at, predicate, partitioned, _):
                 mine, theirs = self._as_of(life, at), self._as_of(other, at)
-                _refuse_undated(mine if partitioned else theirs, predicate)
+                _refuse_undated(mine if partitioned else theirs, predicate, step)
                 if partitioned:
                     rows = pa.concat_tables([_where_not(mine, predicate), theirs.select(mine.column_names)])
                 else:
@@ -210,10 +210,11 @@ def _empty(schema: TableSchema) -> pa.Table:
     return pa.schema([*fields, pa.field(COMMIT_TS, pa.int64())]).empty_table()
 
 
-def _change(rows: pa.Table, changes: tuple[SchemaChange, ...], after: TableSchema) -> pa.Table:
+def _change(rows: pa.Table, step: ChangeTable) -> pa.Table:
+    changes, after = step.changes, step.schema
     for change in changes:
         if isinstance(change, DeleteRows) and change.predicate is not None:
-            _refuse_undated(rows, change.predicate)
+            _refuse_undated(rows, change.predicate, step)
     rows = evolve_rows(rows, changes, after)
     for change in changes:
         if isinstance(change, DeleteRows):
@@ -221,10 +222,10 @@ def _change(rows: pa.Table, changes: tuple[SchemaChange, ...], after: TableSchem
     return rows.select([*(column.name for column in after.stored), COMMIT_TS])
 
 
-def _refuse_undated(rows: pa.Table, predicate: Predicate) -> None:
+def _refuse_undated(rows: pa.Table, predicate: Predicate, step: ChangeTable | ExchangePartition) -> None:
     missing = undated(predicate)
     if missing is not None and _where(rows, missing).num_rows:
-        raise undated_rows("", predicate)
+        raise undated_rows(str(step.life), predicate, ways_out(step.life, step.at, WAYS))
 
 
 def _frame(rows: pa.Table) -> pl.DataFrame:

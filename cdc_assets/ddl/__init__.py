@@ -17,7 +17,7 @@ from cdc_assets.ddl.defaults import given_defaults
 from cdc_assets.ddl.evolve import evolve, follow
 from cdc_assets.ddl.kinds import kinds
 from cdc_assets.ddl.partitions import exchange_predicate, partition_predicate
-from cdc_assets.ddl.predicate import polars_expr, spark_sql, undated, undated_rows
+from cdc_assets.ddl.predicate import as_told, polars_expr, spark_sql, undated, undated_rows
 from cdc_assets.ddl.schema import create, created, key_of
 from cdc_assets.ddl.statement import (
     Alter,
@@ -58,6 +58,7 @@ __all__ = [
     "Unknown",
     "Unreadable",
     "View",
+    "as_told",
     "create",
     "created",
     "created_name",

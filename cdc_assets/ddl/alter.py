@@ -364,7 +364,7 @@ def _partition_spec(at: Cursor) -> list[Spec] | None:
         at.accept("IF", "NOT", "EXISTS")
         at.accept("NO_WRITE_TO_BINLOG|LOCAL")
         if at.accept("PARTITIONS"):
-            return [AddPartitionsSpec(count=at.number())]
+            return [AddPartitionsSpec(count=at.partition_count())]
         return [AddPartitionsSpec(at.group())]
     if at.sees("DROP|TRUNCATE", "PARTITION"):
         drop = at.take().text == "DROP"
@@ -380,7 +380,7 @@ def _partition_spec(at: Cursor) -> list[Spec] | None:
         return [ReorganizeSpec(names, at.group())]
     if at.accept("COALESCE", "PARTITION"):
         at.accept("NO_WRITE_TO_BINLOG|LOCAL")
-        return [CoalesceSpec(at.number())]
+        return [CoalesceSpec(at.partition_count())]
     if at.accept("EXCHANGE", "PARTITION"):
         return [ExchangeSpec(not any(part.is_word("WITHOUT") for part in at.rest()))]
     return None

@@ -376,7 +376,7 @@ def _partitioning(at: Cursor) -> Partitioning:
     inside = at.group()
     listed = kind in ("RANGE COLUMNS", "LIST COLUMNS", "KEY")
     expressions = tuple(Cursor(piece).column() for piece in split(inside)) if listed else (render(inside),)
-    count = at.number() if at.accept("PARTITIONS") else 0
+    count = at.partition_count() if at.accept("PARTITIONS") else 0
     if at.sees("SUBPARTITION") or at.sees("INTERVAL") or (linear and kind == "HASH"):
         raise Unreadable(f"{at.next.raw or 'LINEAR HASH'} is not supported")
     definitions = partition_definitions(at.group(), kind) if at.sees("(") else ()

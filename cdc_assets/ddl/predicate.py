@@ -6,6 +6,7 @@ Integers are computed wide enough for every intermediate result that MySQL accep
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from cdc_assets.model.schema_changes import Predicate
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["polars_expr", "spark_sql", "undated", "undated_rows"]
+__all__ = ["as_told", "polars_expr", "spark_sql", "undated", "undated_rows"]
 
 _DAY_0 = 719528
 _COMPARISONS = ("<", ">=", "=")
@@ -37,20 +38,26 @@ def undated(predicate: Predicate) -> Predicate | None:
 
 
 def _dates(node: Predicate) -> Iterator[Predicate]:
-    if node.op == "column" and node.type in ("date", "datetime"):
+    if node.op == "column" and node.type in ("date", "datetime") and not node.told:
         yield node
     for arg in node.args:
         yield from _dates(arg)
 
 
-def undated_rows(table: str, predicate: Predicate) -> TableHeld:
+def as_told(predicate: Predicate) -> Predicate:
+    """Return the condition as a person gave it: rows without a date have NULL in the source too."""
+    return replace(predicate, args=tuple(map(as_told, predicate.args)), told=True)
+
+
+def undated_rows(table: str, predicate: Predicate, ways: tuple[str, ...] = ()) -> TableHeld:
     """Return the error for a partition whose rows cannot be told, because such rows are there."""
     names = ", ".join(dict.fromkeys(f'"{column.value}"' for column in _dates(predicate)))
     return TableHeld(
         f"{table}: rows have no value in {names}, by which the table is partitioned. Each may be a partial date in the "
-        "source, which is NULL in the lake, so whether it is in the partition that the DDL names is not known. Rebuild "
-        "the table from here.",
+        "source, which is NULL in the lake, so whether it is in the partition that the DDL names is not known. Where "
+        "all of them are NULL in the source too, say what the DDL did by its own text.",
         table=table,
+        ways=ways,
     )
 
 

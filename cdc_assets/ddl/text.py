@@ -234,11 +234,13 @@ class Cursor:
             return token.raw if token.kind == "word" else token.text
         raise Unreadable(f'expected a string, found "{token.raw}"')
 
-    def number(self) -> int:
+    def partition_count(self) -> int:
+        """Take a number of partitions: no table of TiDB has more than 8192 (`tidb:pkg/meta/model/table.go`)."""
         token = self.take()
-        if token.kind != "number" or not token.text.isdecimal():
-            raise Unreadable(f'expected a number, found "{token.raw}"')
-        return int(token.text)
+        count = int(token.text) if token.kind == "number" and re.fullmatch(r"0*[0-9]{1,4}", token.text) else -1
+        if not 0 <= count <= 8192:
+            raise Unreadable(f'expected a number of partitions up to 8192, found "{token.raw[:80]}"')
+        return count
 
     def group(self) -> tuple[Token, ...]:
         """Take a balanced pair of parentheses and return what is inside."""

@@ -39,6 +39,7 @@ def exchange(
     else:
         reason, predicate = _exchangeable(file, statement, found[table.life], found[other.life])
     decision = _decision(lives, file, [one for one in (table, other) if one is not None])
+    predicate = ddl.as_told(predicate) if predicate is not None and decision.told else predicate
     for one, two, own in sides:
         if one is not None:
             partner = None if two is None else two.life

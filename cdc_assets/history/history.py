@@ -64,6 +64,8 @@ def read_history(
 
 _FREES_NAMES = (ddl.DropDatabase, ddl.DropTable)
 """Names become free before others take them."""
+_DROP_VIEW = 24
+"""TiDB's DDL action type: `ddl.View` is of both."""
 
 
 class _Player:
@@ -120,7 +122,10 @@ class _Player:
                     lives.collations[TableId(file.table.schema, "")] = collation
             case ddl.View():
                 self.other_files.append(file)
-                self.views[file.table] = file.version
+                if file.type == _DROP_VIEW:
+                    self.views.pop(file.table, None)
+                else:
+                    self.views[file.table] = file.version
             case ddl.DropTable():
                 lives.drop(file.table, file, ddl.kinds(file))
             case ddl.CreateTable(like=like):

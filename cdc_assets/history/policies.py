@@ -17,7 +17,7 @@ from cdc_assets.errors import CdcError
 from cdc_assets.history.releases import Release, Releases, ways_out
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import SchemaChange
+from cdc_assets.model.schema_changes import DeleteRows, SchemaChange
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
@@ -35,6 +35,11 @@ class Decision:
     keep: bool = False
     kind: str = ""
     release: Release | None = None
+
+    @property
+    def told(self) -> bool:
+        """Tell whether a person said by a text of their own what the DDL did."""
+        return self.release is not None and bool(self.release.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,8 @@ def evolved(
             error = None
         if decision.way == "rebuild":
             changes = _emptied(changes)
+        if decision.told:
+            changes = tuple(_told(change) for change in changes)
         if error is None:
             after, changes = _with_kept(before, after, changes, file, decision.keep, key)
     except CdcError as problem:
@@ -119,6 +126,12 @@ def evolved(
     offered = ("apply" if error is not None else "as written", "skip", "rebuild")
     more = ways_of(error) if error is not None else ()
     return Evolved(after, (), reason, ways_out(table[1], file.version, offered, more), decision.release)
+
+
+def _told(change: SchemaChange) -> SchemaChange:
+    if isinstance(change, DeleteRows) and change.predicate is not None:
+        return DeleteRows(ddl.as_told(change.predicate))
+    return change
 
 
 def born(

@@ -21,11 +21,13 @@ from pyspark.sql import functions as sql
 
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
+from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.state import Label
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
+from cdc_assets.model.steps import ChangeTable, ExchangePartition
 from cdc_assets.model.wording import counted
 
 if TYPE_CHECKING:
@@ -185,14 +187,14 @@ def sql_condition(target: Target, predicate: Predicate) -> str:
     return str(spark_sql(predicate, {one.name() for one in columns if one.type().toString() == "int"}))
 
 
-def refuse_undated(rows: DataFrame, predicates: Iterable[Predicate], table: str) -> None:
+def refuse_undated(rows: DataFrame, predicates: Iterable[Predicate], step: ChangeTable | ExchangePartition) -> None:
     """Raise TableHeld when a row has no value in a date that one of the conditions uses."""
     from cdc_assets.ddl import spark_sql, undated, undated_rows
 
     for predicate in predicates:
         missing = undated(predicate)
         if missing is not None and rows.where(spark_sql(missing)).head() is not None:
-            raise undated_rows(table, predicate)
+            raise undated_rows(str(step.life), predicate, ways_out(step.life, step.at, WAYS))
 
 
 def delete_where(target: Target, predicates: Sequence[Predicate]) -> None:

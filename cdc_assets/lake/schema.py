@@ -166,7 +166,7 @@ def change(target: Target, step: ChangeTable, label: Label) -> None:
     some = [predicate for predicate in gone if predicate is not None]
     all_rows = len(some) < len(gone)
     if some and not all_rows and not target.empty:
-        refuse_undated(_rows(target), some, str(step.life))
+        refuse_undated(_rows(target), some, step)
     if needs_rewrite(step) or _cuts_values(target, step):
         _rewrite(target, step, label)
         return

@@ -134,7 +134,7 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
     name = work.session.name(other.identifier)
     rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)
     split = work.session.spark.read.table(work.target.name) if step.partitioned else rows
-    refuse_undated(split, [step.predicate], str(step.life))
+    refuse_undated(split, [step.predicate], step)
     if step.partitioned:
         publish(work.target, label, rows=lambda: exchange(work.target, rows, step.schema, step.predicate))
         return

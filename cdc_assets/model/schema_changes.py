@@ -87,7 +87,8 @@ class Predicate:
 
     `op` is `column` (`value` is its name) or `literal` (`value` its text), with `type` int, unsigned, date, datetime,
     instant, string or binary; or an operator or function over `args`. `nullable` tells whether NULL can come out of a
-    value or into a comparison. A condition is never NULL: comparisons with NULL are false.
+    value or into a comparison. A condition is never NULL: comparisons with NULL are false. `told` says that a person
+    knows a NULL of the lake to be one of the source.
     """
 
     op: str
@@ -95,6 +96,7 @@ class Predicate:
     value: str = ""
     type: str = ""
     nullable: bool = False
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import pytest
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets.operations.release import release
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
@@ -354,3 +355,42 @@ def test_a_table_whose_name_an_unknown_one_takes_takes_none_of_its_rows(tmp_path
     (table,) = feed.apply(7).tables
     assert (table.state, feed.table()) == ("held", [(1, "a")])
     assert "no DDL tells what became of s.t@2" in table.reason
+
+
+@pytest.mark.parametrize("clause", ["DROP PARTITION `p0`", "TRUNCATE PARTITION `p0`"])
+def test_rows_without_a_date_are_null_in_the_source_when_a_person_says_so(feed: Feed, clause: str) -> None:
+    day = {"ColumnName": "d", "ColumnType": "DATE"}
+    parts = (
+        "PARTITION BY RANGE (YEAR(`d`)) (PARTITION `p0` VALUES LESS THAN (2000),PARTITION `p1` VALUES LESS THAN (2020))"
+    )
+    feed.ddl(2, f"CREATE TABLE `t` (`id` INT,`d` DATE) {parts}", 3, (KEYLESS[0], day))
+    feed.rows(2, ("I", 3, {"id": 1, "d": "0000-00-00"}), ("I", 3, {"id": 2, "d": "2010-01-01"}))
+    text = f"ALTER TABLE `t` {clause}"
+    feed.ddl(5, text, 20 if "DROP" in clause else 23, (KEYLESS[0], day))
+    (table,) = feed.apply(6).tables
+    assert table.state == "held"
+    assert any("--apply" in way for way in table.ways)
+    pipeline = Pipeline(feed.settings, feed.settings.open_source(), feed.lake, feed.ledger)
+    release(pipeline, "s.t", 5, "apply", text)
+    assert states(feed.apply(6)) == {"applied"}
+    assert [row[0] for row in feed.table()] == [2]
+
+
+# --- numbers that no table has ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", ["8193", "999999999", "9" * 5000])
+def test_a_number_of_partitions_that_no_table_has_is_not_understood(feed: Feed, count: str) -> None:
+    feed.ddl(2, f"{CREATE} PARTITION BY HASH (`id`) PARTITIONS {count}", 3)
+    feed.rows(2, ("I", 3, {"id": 1, "v": "a"}))
+    assert (states(feed.apply(4)), feed.table()) == ({"applied"}, [(1, "a")])
+    feed.ddl(5, f"ALTER TABLE `t` COALESCE PARTITION {count}", 64)
+    assert states(feed.apply(6)) == {"held"}
+
+
+def test_a_view_that_is_gone_leaves_its_name_to_a_table(feed: Feed) -> None:
+    feed.ddl(2, "CREATE VIEW `t` AS SELECT 1", 21)
+    feed.ddl(3, "DROP VIEW `T`", 24)
+    feed.ddl(5, "", 0)
+    feed.rows(5, ("I", 6, {"id": 1, "v": "a"}))
+    assert (states(feed.apply(7)), feed.table()) == ({"applied"}, [(1, "a")])
