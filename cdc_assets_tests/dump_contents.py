@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, dump_format
 from cdc_assets.formats.dump import blocks
+from cdc_assets.formats.dump.parquet import NULL_OR_ZERO_DATE
+from cdc_assets.formats.dump.rows import SIX_DIGITS
+from cdc_assets.formats.sifting import NULL_OR_TEXT
 from cdc_assets.model.dumps import DumpFile, DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import arrow_schema, values
+from cdc_assets.types.mysql_values import LOSSY
 from cdc_assets_tests.dump_writer import COMPRESSORS, Cell, Row, dumped
 
 __all__ = ["AT", "TABLE", "assert_reads_back", "contents", "expected", "file_of", "read", "splits_of"]
@@ -124,6 +128,7 @@ def assert_reads_back(found: Sequence[Decoded], schema: TableSchema, rows: Seque
         assert set(one.changes.column(COMMIT_TS).to_pylist()) <= {AT}
         assert set(one.changes.column(OP).to_pylist()) <= {1}
     tables = [one.changes.drop_columns([OP, COMMIT_TS, LINE]) for one in found]
+    assert {rule for one in found for _, rule in one.notes} <= {*LOSSY, SIX_DIGITS, NULL_OR_TEXT, NULL_OR_ZERO_DATE}
     assert sum(table.num_rows for table in tables) == len(rows)
     wanted = expected(schema, rows, zone)
     if tables and wanted.num_columns:

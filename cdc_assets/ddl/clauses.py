@@ -382,6 +382,8 @@ def _partitioning(at: Cursor) -> Partitioning:
     definitions = partition_definitions(at.group(), kind) if at.sees("(") else ()
     if at.accept("UPDATE", "INDEXES"):
         at.group()
+    if at.sees("TTL"):  # SHOW CREATE TABLE prints it behind the partitions
+        at.rest()
     if at:
         raise Unreadable(f'"{at.next.raw}" is not known')
     count = len(definitions) or count or 1

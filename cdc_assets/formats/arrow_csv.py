@@ -176,7 +176,12 @@ def numbered(rows: Rows) -> Iterator[tuple[pa.RecordBatch, pa.Int64Array]]:
 
 def undone(array: pa.Array, undo: Undo) -> pa.Array:
     """Return a column with the stand-ins of its texts turned back."""
-    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
-        for stand_in, meant in undo:
+    texts = pa.types.is_string(array.type) or pa.types.is_binary(array.type)
+    if not texts or not undo or array.buffers()[2] is None:
+        return array
+    seen = np.zeros(256, np.bool_)
+    seen[np.frombuffer(array.buffers()[2], np.uint8)] = True
+    for stand_in, meant in undo:
+        if seen[stand_in[0]]:
             array = pc.replace_substring(array, stand_in, meant)
     return array

@@ -214,3 +214,46 @@ def test_what_only_texts_tell_outlives_an_alter(query: str, comment: str, cluste
     columns = tuple(replace(column, is_pk=column.is_pk and clustered is not None) for column in before.columns)
     after = evolve(before, file(query, 0, *columns), None)[0]
     assert (after.comment, after.clustered, after.column("b").generated) == (comment, clustered, "`a` * 2")
+
+
+EVERYTHING = """CREATE TABLE `we``ird, name` (
+  `id` bigint(20) NOT NULL AUTO_INCREMENT,
+  `u` varchar(36) DEFAULT uuid(),
+  `j` json DEFAULT NULL,
+  `v` vector(3) DEFAULT NULL COMMENT 'a vector; `id` bigint(20),',
+  `e` set('a,b','c)d') CHARACTER SET ascii COLLATE ascii_bin DEFAULT 'c)d',
+  `at` timestamp DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
+  `x` int(11) DEFAULT NULL /*T![placement] nothing */,
+  PRIMARY KEY (`id`) /*T![clustered_index] NONCLUSTERED */,
+  UNIQUE KEY `g` (`x`) /*T![global_index] GLOBAL */,
+  KEY `m` ((cast(`j` as unsigned array))) COMMENT 'index; of members',
+  KEY `p` (`u`(10)) /*!80000 INVISIBLE */,
+  VECTOR INDEX `vi`((VEC_COSINE_DISTANCE(`v`))),
+  CONSTRAINT `fk` FOREIGN KEY (`x`) REFERENCES `other` (`id`) ON DELETE CASCADE ON UPDATE SET NULL,
+CONSTRAINT `c` CHECK ((`x` > 0)) /*!80016 NOT ENFORCED */
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin AUTO_INCREMENT=31 /*T![auto_id_cache] AUTO_ID_CACHE=1 */ \
+/*T! SHARD_ROW_ID_BITS=4 PRE_SPLIT_REGIONS=2 */ COMMENT='it''s' /*T![placement] PLACEMENT POLICY=`p1` */ /* CACHED ON */
+PARTITION BY LIST COLUMNS(`u`)
+(PARTITION `p0` VALUES IN ('a','b') COMMENT 'x',
+ PARTITION `p1` DEFAULT) /*T![ttl] TTL=`at` + INTERVAL 1 DAY */ /*T![ttl] TTL_ENABLE='ON' */ \
+/*T![ttl] TTL_JOB_INTERVAL='1h' */"""
+
+
+def test_what_else_show_create_table_prints_is_stepped_over() -> None:
+    schema = created(EVERYTHING, shown=True)
+    assert [column.name for column in schema.columns] == ["id", "u", "j", "v", "e", "at", "x"]
+    assert [column.type for column in schema.columns] == [
+        "BIGINT",
+        "VARCHAR",
+        "JSON",
+        "VECTOR",
+        "SET",
+        "TIMESTAMP",
+        "INT",
+    ]
+    assert schema.column("e").elems == ("a,b", "c)d")
+    assert schema.column("u").default is None
+    assert (schema.key, schema.clustered, schema.comment) == (("id",), False, "it's")
+    assert [(one.name, one.unique) for one in schema.indexes if one.unique] == [("PRIMARY", True), ("g", True)]
+    assert schema.partitioning is not None
+    assert [one.values for one in schema.partitioning.partitions] == [(("'a'",), ("'b'",)), (("DEFAULT",),)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import LINE, dump_format
+from cdc_assets.formats.dump.rows import SIX_DIGITS
 from cdc_assets.formats.sifting import NULL_OR_TEXT
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import TableSchema
@@ -229,6 +230,16 @@ def test_a_text_like_the_null_marker_is_noted_where_nothing_tells_them_apart() -
     file, data = file_of(csv_file(PLAIN.columns, [("1", "NULL", None)], Writing(options=options)), "csv")
     (found,) = read(file, data, PLAIN, options)
     assert dict(found.notes) == {("v", NULL_OR_TEXT): 1}
+
+
+@pytest.mark.parametrize("text", ["1.23457e15", "-3.40282e38", "1e-16"])
+def test_a_float_with_lost_digits_is_noted_and_in_a_key_rejected(text: str) -> None:
+    schema = created("create table t (id int primary key, f float, d double)")
+    file, data = file_of(csv_file(schema.columns, [("1", text, text), ("2", "0", "0")], Writing()), "csv")
+    (found,) = read(file, data, schema, DumpOptions())
+    assert dict(found.notes) == {("f", SIX_DIGITS): 1}
+    (found,) = read(file, data, replace(schema, key=("f",)), DumpOptions())
+    assert [(one.line, one.column) for one in found.rejects] == [(2, "f")]
 
 
 def test_a_zero_date_in_the_key_is_rejected() -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.ddl import created
+from cdc_assets.decoding.validate import check
 from cdc_assets.errors import BucketMissing, MalformedDump
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions
@@ -73,6 +74,8 @@ def test_a_dump_of_recorded_tables_holds_what_the_source_held(
             rows = pa.concat_tables([one.changes for one in decoded])
             assert set(rows.column(COMMIT_TS).to_pylist()) == {AT}
             assert_equal_tables(contents[table], rows.drop_columns([OP, COMMIT_TS, LINE]))
+            schema = next(one.schema for one in dump.tables if one.id == table)
+            assert [check(one.changes, schema, "", notes=one.notes).total for one in decoded] == [0] * len(decoded)
         else:
             assert not contents[table].rows
 

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.ddl import created
+from cdc_assets.decoding.validate import check
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import Decoded
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import TableSchema
-from cdc_assets.sources.dumpling.generated import FROM_ZERO_DATE, filled, generators
+from cdc_assets.sources.dumpling.generated import FROM_ZERO_DATE, filled, generators, promised
 from cdc_assets_tests.dump_contents import file_of, read
 from cdc_assets_tests.dump_writer import Row, Writing, csv_file, dumped
 
@@ -82,6 +83,17 @@ def test_a_zero_date_gives_null_and_says_why() -> None:
     found = filled_rows(schema, [["0000-00-00"], ["2024-01-01"]])
     assert found.changes.column("g").to_pylist() == [None, 2024]
     assert found.notes["g", FROM_ZERO_DATE] == 1
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["a varchar(10), g int as (length(a)) stored not null", "a date, g int as (year(a)) stored not null"],
+)
+def test_null_that_is_made_breaks_no_promise_of_the_column(columns: str) -> None:
+    schema = created(f"create table t ({columns})")
+    found = filled_rows(schema, [["0000-00-00"]])
+    assert check(found.changes, schema, "", notes={}).total == 1
+    assert check(found.changes, promised(schema, generators(schema)), "", notes=found.notes).total == 0
 
 
 def test_a_column_of_the_key_is_computed_or_refused() -> None:

@@ -10,11 +10,12 @@ is doubled and all else is raw. Where no byte is free for what pyarrow must be g
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 
 from cdc_assets.errors import BadSettings
@@ -165,10 +166,12 @@ def plainly(data: bytes, how: Dialect) -> Plain | None:
     """Return bytes that pyarrow cuts as Dumpling meant them, or None where no rewriting is exact."""
     undo: list[tuple[bytes, bytes]] = []
     null = how.null
+    seen: Collection[bytes] = ()
     if how.escape and b"\\" in data:
         if b"\0" in data:
             return None
-        data, null, undo = _without_backslashes(data, null, how)
+        data, null = _without_backslashes(data, how), _without_backslashes(null, how)
+        undo, seen = list(_codes(how).items()), _counted_codes(data).keys()
     quote, separator = how.delimiter, how.separator
     free = (byte for byte in _STAND_INS if byte not in data and byte not in null)
     wanted = [part for part in (separator, quote) if len(part) > 1]
@@ -178,24 +181,24 @@ def plainly(data: bytes, how: Dialect) -> Plain | None:
     for part, stand_in in stand_ins.items():
         data = data.replace(part, stand_in)
         undo.insert(0, (stand_in, part))
+    present = [one for one in undo if one[0] in seen or one[0] in stand_ins.values()]
     separator, quote = stand_ins.get(separator, separator), stand_ins.get(quote, quote)
-    present = [(stand_in, meant) for stand_in, meant in undo if stand_in in data]
     return Plain(
         pa.py_buffer(data), separator.decode(), quote.decode() or False, null.decode(), present, doubled=not how.escape
     )
 
 
-def _without_backslashes(data: bytes, null: bytes, how: Dialect) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:
+def _without_backslashes(data: bytes, how: Dialect) -> bytes:
     r"""A backslash and what it escapes become NUL and a letter: `\\` first, or its second half would seem to escape."""
     first = (how.delimiter or how.separator)[:1]
     for written, letter in ((b"\\\\", b"\0b"), (b"\\" + first, b"\0q"), (b"\\", b"\0")):
-        data, null = data.replace(written, letter), null.replace(written, letter)
-    return data, null, list(_codes(how).items())
+        data = data.replace(written, letter)
+    return data
 
 
 def without_escapes(data: bytes, how: Dialect) -> bytes:
     """Return a text of the same length in which every delimiter left is one that counts."""
-    return _without_backslashes(data, b"", how)[0] if how.escape and b"\\" in data else data
+    return _without_backslashes(data, how) if how.escape and b"\\" in data else data
 
 
 def _codes(how: Dialect) -> dict[bytes, bytes]:
@@ -207,6 +210,13 @@ def _codes(how: Dialect) -> dict[bytes, bytes]:
 
 def strange_escapes(plain: Plain, nulls: int, how: Dialect) -> bool:
     """Tell whether a backslash stood before something else than what Dumpling escapes and the NULL marker."""
-    data = plain.data.to_pybytes()
-    expected = sum(data.count(code) for code in _codes(how)) + nulls * plain.null.count("\0")
-    return bool(data.count(b"\0") != expected)
+    counts = _counted_codes(plain.data)
+    known = sum(count for code, count in counts.items() if code in _codes(how))
+    return known + nulls * plain.null.count("\0") != sum(counts.values())
+
+
+def _counted_codes(data: bytes | pa.Buffer) -> dict[bytes, int]:
+    """Count each byte that stands behind a NUL, with the NUL."""
+    codes = np.frombuffer(data, np.uint8)
+    behind = np.bincount(codes[np.flatnonzero(codes[:-1] == 0) + 1], minlength=256)
+    return {bytes([0, letter]): int(behind[letter]) for letter in np.flatnonzero(behind).tolist()}

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, ReadRange
-from cdc_assets.formats.dump.rows import Target, assembled, bit_numbers, columns_by_name
-from cdc_assets.formats.sifting import Fault, Mask, Sifted, settled, sifted
+from cdc_assets.formats.dump.rows import Target, assembled, bit_numbers, columns_by_name, taken
+from cdc_assets.formats.sifting import Fault, Mask, Sifted, sifted
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -136,7 +136,8 @@ def _row_groups(file: pq.ParquetFile, split: DumpSplit) -> list[int]:
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[bytes]:
-    return (json.dumps(row, default=_shown, ensure_ascii=False).encode() for row in batch.to_pylist())
+    for row in batch.to_pylist():
+        yield json.dumps(row, default=_shown, ensure_ascii=False).encode()
 
 
 def _shown(value: object) -> str:
@@ -157,8 +158,7 @@ def _sifted(batch: pa.RecordBatch, line: int, target: Target) -> Sifted:
     }
     kept = (column for column in target.columns if column is not None)
     for array, column in zip(batch.columns, kept, strict=True):
-        converted = _converted(array, column, target)
-        found[column.name] = settled(converted, array, column, column.name in target.key, faults, masks)
+        found[column.name] = taken(_converted(array, column, target), array, column, target, faults, masks)
     return sifted(found, target.arrow_schema, faults, masks)
 
 

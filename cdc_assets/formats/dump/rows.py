@@ -26,6 +26,7 @@ from cdc_assets.types.mysql_types import Values, arrow_type, finish, values, wir
 from cdc_assets.types.mysql_values import Binary
 
 __all__ = [
+    "SIX_DIGITS",
     "Target",
     "assembled",
     "bit_numbers",
@@ -37,10 +38,12 @@ __all__ = [
     "reading_type",
     "rows_of",
     "shown",
+    "taken",
 ]
 
 _BYTES = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB", "BIT")
 _BARE = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
+SIX_DIGITS = "FLOAT of which a dump has six digits, as it is 1e15 or more, or less than 1e-15"
 _MANY = 100
 """So many rows of which not one fits are no accident."""
 
@@ -172,8 +175,28 @@ def rows_of(
     for column, texts in zip(target.columns, arrays, strict=True):
         if column is not None:
             converted = _converted(texts, column, target.options, binary)
-            found[column.name] = settled(converted, texts, column, column.name in target.key, faults, masks)
+            found[column.name] = taken(converted, texts, column, target, faults, masks)
     return sifted(found, target.arrow_schema, faults, masks)
+
+
+def taken(
+    found: Values, texts: pa.Array, column: Column, target: Target, faults: list[Fault], masks: list[Mask]
+) -> pa.Array:
+    """Return the values of a column and add what is wrong with them, digits that a dump has lost among it."""
+    in_key = column.name in target.key
+    rounded = _rounded(found.array) if column.type == "FLOAT" else None
+    if rounded is not None and rounded.true_count:
+        if in_key:
+            faults.append(Fault(rounded, texts, column, f"is in a key, where no value is changed: {SIX_DIGITS}"))
+        masks.append((column.name, SIX_DIGITS, rounded))
+    return settled(found, texts, column, in_key, faults, masks)
+
+
+def _rounded(floats: pa.FloatArray) -> pa.BooleanArray:
+    """The server prints a FLOAT with an exponent from 1e15 on and below 1e-15, and with six digits then."""
+    size = pc.abs(floats)
+    small = pc.and_(pc.less(size, 1e-15), pc.not_equal(size, 0))
+    return pc.or_(small, pc.greater_equal(size, 1e15)).fill_null(False)
 
 
 def _converted(texts: pa.Array, column: Column, options: DumpOptions, binary: Binary) -> Values:

@@ -19,7 +19,7 @@ from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.types.mysql_types import arrow_type
 from cdc_assets.types.mysql_values import NO_SUCH_DATE, ZERO_DATE
 
-__all__ = ["FROM_ZERO_DATE", "filled", "generators"]
+__all__ = ["FROM_ZERO_DATE", "Generators", "filled", "generators", "promised"]
 
 FROM_ZERO_DATE = "generated from a zero or partial date, which is NULL here: NULL instead of what the source has"
 _VALUE = "_cdc_generated"
@@ -62,6 +62,17 @@ def _nodes(node: Predicate) -> Iterator[Predicate]:
     yield node
     for arg in node.args:
         yield from _nodes(arg)
+
+
+def promised(schema: TableSchema, columns: Generators) -> TableSchema:
+    """Return the schema that rows of a dump are held to: a generated column may be NULL that the source's is not."""
+    made_null = {name for name, value in columns.items() if isinstance(value, str) or _has_dates(value)}
+    relaxed = (replace(one, nullable=one.nullable or one.name in made_null) for one in schema.columns)
+    return replace(schema, columns=tuple(relaxed))
+
+
+def _has_dates(value: Predicate) -> bool:
+    return any(node.op == "column" and node.type in ("date", "datetime", "instant") for node in _nodes(value))
 
 
 def filled(decoded: Decoded, schema: TableSchema, columns: Generators) -> Decoded:
