@@ -13,6 +13,16 @@
     defs, cli            Dagster; the command line
 
 Each may import only those above it.
+
+    split       an immutable piece of input: where, how large, which table, what decodes it
+    position    what orders changes and cuts windows; the commit-ts where rows carry one
+    fence       the TSO through which everything is in what a source lists: a changefeed's checkpoint
+    life        a table from its birth to its drop, whatever it is called meanwhile
+    window      the changes of one table with lo < position <= hi
+    step        what one commit does to one table: a DDL, or the rows of a window
+    label       progress as properties of the snapshot that a step made
+    hold        a table that stops at a DDL or at rows, until a person or a file lets it go on
+    release     a person's decision that lets a hold go
 """
 
 # Dagster's components are found as attributes of a package. This one loads when it is asked for, so that importing the

@@ -22,7 +22,7 @@ from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
-from cdc_assets.model.window_metrics import Account, format_account, parse_account
+from cdc_assets.model.window_metrics import WindowMetrics, format_metrics, parse_metrics
 
 if TYPE_CHECKING:
     from cdc_assets.types.fidelity import ColumnFidelity
@@ -175,7 +175,7 @@ class Ledger:
         files: Iterable[FileStats],
         run: str,
         snapshot: int | None,
-        account: Account | None = None,
+        account: WindowMetrics | None = None,
     ) -> None:
         """Remember what reading these files told, and the account of the window that they were read for.
 
@@ -206,13 +206,13 @@ class Ledger:
             if account is not None:
                 _insert_account(connection, changefeed, account)
 
-    def accounts(self, changefeed: str) -> dict[str, tuple[Account, ...]]:
+    def accounts(self, changefeed: str) -> dict[str, tuple[WindowMetrics, ...]]:
         """Return by table, oldest first, the windows that did not add up and the newest one."""
         mine = _WINDOWS.c.changefeed == changefeed
-        found: dict[str, tuple[Account, ...]] = {}
+        found: dict[str, tuple[WindowMetrics, ...]] = {}
         with self._read() as connection:
             for row in connection.execute(sa.select(_WINDOWS).where(mine).order_by(_WINDOWS.c.hi)):
-                found[row.life] = (*found.get(row.life, ()), parse_account(row.account))
+                found[row.life] = (*found.get(row.life, ()), parse_metrics(row.account))
         return found
 
     def forget_accounts(self, changefeed: str, life: Life) -> None:
@@ -435,11 +435,11 @@ def _entries_of(changefeed: str) -> sa.Select[Any]:
     return sa.select(*(_FILES.c[name] for name in names)).where(_FILES.c.changefeed == changefeed)
 
 
-def _insert_account(connection: sa.Connection, changefeed: str, account: Account) -> None:
+def _insert_account(connection: sa.Connection, changefeed: str, account: WindowMetrics) -> None:
     one = _WINDOWS.c
     same = sa.and_(one.changefeed == changefeed, one.life == account.life)
     connection.execute(sa.delete(_WINDOWS).where(same, sa.or_(one.adds_up, one.hi == account.hi)))
-    told = {"changefeed": changefeed, "life": account.life, "hi": account.hi, "account": format_account(account)}
+    told = {"changefeed": changefeed, "life": account.life, "hi": account.hi, "account": format_metrics(account)}
     connection.execute(sa.insert(_WINDOWS).values(**told, adds_up=not account.mismatch))
 
 

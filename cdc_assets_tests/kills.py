@@ -37,7 +37,7 @@ from cdc_assets_tests.replay import compare, replay
 __all__ = ["SEAMS", "Killed", "Trap", "checkpoints", "interrupted", "leftovers", "named", "trapped", "victim", "wrong"]
 
 SEAMS = (
-    "cdc_assets.pipeline.pipeline:Pipeline.look",
+    "cdc_assets.pipeline.pipeline:Pipeline.plan",
     "cdc_assets.pipeline.pipeline:Pipeline.run_step",
     "cdc_assets.lake.tables:Lake.run",
     "cdc_assets.lake.tables:Lake.stage",

@@ -172,7 +172,7 @@ class MemoryLake:
     def warm(self) -> None:
         pass
 
-    def reads_ahead(self, step: ApplyRows) -> bool:
+    def can_prefetch(self, step: ApplyRows) -> bool:
         return True
 
     def commit(self, step: ApplyRows, staged: Window) -> StepResult:

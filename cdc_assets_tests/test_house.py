@@ -299,3 +299,26 @@ def test_the_text_of_the_project_never_holds(what: str) -> None:
         lines = enumerate(text.splitlines(), 1)
         found += [f"{name_of(path)}:{number}: {line.strip()[:100]}" for number, line in lines if pattern.search(line)]
     assert found == []
+
+
+FOLDERS = [path.parent for path in MODULES if path.name == "__init__.py" and path.parent != PACKAGE]
+
+
+def listed(folder: Path) -> set[str]:
+    """Return the modules that a folder's docstring lists, a line each: `name   what it is`."""
+    told = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()), clean=False) or ""
+    return set(re.findall(r"^(?: {4})?([a-z_0-9]+)/?  +\S", told, re.MULTILINE))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_what_a_folder_lists_is_what_it_holds(folder: Path) -> None:
+    real = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    room = folder.relative_to(PACKAGE).as_posix()
+    by_table = plugs(room) if room in PLUGS else set()
+    if len(real) > 2:
+        assert real - {"__init__"} - by_table <= listed(folder), "a module is missing from the list"
+    assert {name for name in listed(folder) if not name.startswith("_")} - NO_MODULES <= real, "listed, and not there"
+
+
+NO_MODULES = {"fence", "splits", "events"}
+"""What docstrings of folders list beside modules: what a source tells."""

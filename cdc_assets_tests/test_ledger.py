@@ -95,7 +95,7 @@ def test_what_stopped_a_table_is_told_until_the_table_moves(ledger: Ledger) -> N
     outcome = one.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
     failed = tuple(replace(table, state=State.FAILED, reason="no room") for table in outcome.tables)
     one.record(replace(outcome, tables=failed), "broken")
-    one.settle("look")
+    one.record_status("plan")
     waiting = [state for state in ledger.states()["default"] if state.through < outcome.checkpoint]
     assert waiting
     assert {(state.state, state.reason, state.run) for state in waiting} == {("failed", "no room", "broken")}

@@ -18,7 +18,7 @@ from cdc_assets.defs import maintenance
 from cdc_assets.defs.resources import S3Credentials, Source
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.maintenance import Maintained, Upkept
+from cdc_assets.operations.maintenance import MaintenanceResult, TableMaintenance
 from cdc_assets.planning.maintenance import Chores, TableFacts
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key, format_table
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TableSerializingRunCoordinator, table_of
@@ -65,7 +65,7 @@ def test_maintenance_of_a_table_waits_for_its_partitions_whatever_it_is_called(
     table: TableId, instance: DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = TableFacts("t", Life(table, 1), 5, 9, 900, 9, 0, 0, 1, 4096)
-    due = Upkept((Maintained(facts, facts, Chores(compact=True), table),), 0)
+    due = MaintenanceResult((TableMaintenance(facts, facts, Chores(compact=True), table),), 0)
     monkeypatch.setattr(maintenance, "_maintained", lambda *_, **__: due)
     source = Source(LittleFeed(tmp_path / "feed").settings(), LakeSettings.from_warehouse(tmp_path / "lake"))
     schedule = maintenance.maintenance_schedule(source, maintenance.maintenance_job(source, "upkeep"), "nightly")

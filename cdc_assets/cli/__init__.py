@@ -1,6 +1,11 @@
 """The command line. Nothing heavy is imported before a command needs it, so that `--help` is instant.
 
 Exit codes: 0 everything is applied, 1 something is held, quarantined or incomplete, 2 wrong usage or setup.
+
+    demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, for somebody's first minutes
+    options    what the commands share
+    progress   the progress display of the command line
+    upkeep     commands that look after tables as a whole
 """
 
 from __future__ import annotations
@@ -133,7 +138,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
     code = DONE
     for settings in target.changefeeds:
         with open_pipeline(settings, begun(target.lake), None) as pipeline:
-            listing, planned = pipeline.look()
+            listing, planned = pipeline.plan()
         lake = begun(target.lake)
         steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
         lacking = incomplete_tables(planned.history)

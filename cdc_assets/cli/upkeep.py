@@ -23,7 +23,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.model.wording import counted
 
 if TYPE_CHECKING:
-    from cdc_assets.operations.maintenance import Upkept
+    from cdc_assets.operations.maintenance import MaintenanceResult
 
 __all__ = ["maintain", "rebuild"]
 
@@ -78,7 +78,7 @@ def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool,
 
     All tables unless some are named. What is due when, and what is kept, is in the settings (maintenance).
     """
-    from cdc_assets.lake.maintenance import Upkeep
+    from cdc_assets.lake.maintenance import LakeMaintenance
     from cdc_assets.operations.maintenance import maintain as run
     from cdc_assets.operations.opening import open_pipeline
 
@@ -86,7 +86,7 @@ def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool,
     lake, code, told = lake_of(target), DONE, []
     for settings in target.changefeeds:
         with open_pipeline(settings, lake) as pipeline:
-            keeper = Upkeep(pipeline.lake, settings.maintenance)  # type: ignore[arg-type]
+            keeper = LakeMaintenance(pipeline.lake, settings.maintenance)  # type: ignore[arg-type]
             upkept = run(pipeline, keeper, int(time.time() * 1000), tables, dry_run)
         code = max(code, DONE if upkept.complete else HELD)
         if as_json:
@@ -98,7 +98,7 @@ def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool,
     return code
 
 
-def _figures(upkept: Upkept) -> dict[str, Any]:
+def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
     return {
         "tables": {one.before.table: one.figures() for one in upkept.tables},
         "idle": upkept.idle,
@@ -107,7 +107,7 @@ def _figures(upkept: Upkept) -> dict[str, Any]:
     }
 
 
-def _show(upkept: Upkept, dry_run: bool) -> None:
+def _show(upkept: MaintenanceResult, dry_run: bool) -> None:
     from cdc_assets.operations.maintenance import MOVE_HEADS
 
     heads = ("table", "due" if dry_run else "done", *MOVE_HEADS, "orphans")

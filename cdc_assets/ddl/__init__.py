@@ -9,6 +9,22 @@
     Partitioning ─▶ partition_predicate ─▶ spark_sql | polars_expr
 
 Where there is a schema file its columns are the truth; texts break ties and tell what columns cannot.
+
+    alter          ALTER TABLE (and CREATE/DROP INDEX) as a list of specs, in the order of the text
+    clauses        clauses of CREATE and ALTER TABLE: column and index definitions, table options, partitions
+    columns        a column's definition as text -> the `Column` that TiCDC's schema file has for it
+    defaults       what a column's old rows read after ADD COLUMN
+    evolve         old schema + schema file -> new schema and the changes that lead there
+    expression     partition expressions -> `Predicate` nodes over lake columns, constants folded
+    kept_columns   columns that the lake keeps although the source dropped them
+    kinds          which kinds of DDL a schema file is, in the words of the policies; several for a multi-schema change
+    partitions     partition definitions -> the condition on rows that a partition holds
+    predicate      a row predicate -> Spark SQL, and -> a polars expression, which select the same rows
+    retype         does a change of a column's type touch the values that the lake holds, or may it?
+    schema         a CREATE TABLE text -> TableSchema, alone or beside its schema file
+    statement      what a schema file's DDL is
+    text           SQL text -> tokens, and a cursor over them
+    untold         what the columns say of DDL that is not in the changefeed
 """
 
 from __future__ import annotations

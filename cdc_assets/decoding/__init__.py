@@ -14,6 +14,7 @@ dispatchers   writers of one table without key: do they share it?
 window        the river from files to a window, and what it told
 reports       reports of files added up, and said in a sentence
 replay        quarantined records read again after a fix
+    kinds/   kinds of tables
 
 What flows is a table as `formats` describes it, and two columns more; after `dedupe` a table without key has COUNT.
 """

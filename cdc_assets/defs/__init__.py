@@ -2,6 +2,25 @@
 
 bucket ──▶ ddl ──▶ dml ──▶ one asset for each lake table
             └─ partitions schema.table@version ─┘
+
+    alerts            tell a webhook when a run of a changefeed fails
+    assets            the assets `ddl` and `dml` of a changefeed, partitioned by schema file
+    catch_up          many tables in one run
+    catch_up_config   what a run over many tables is asked for
+    changefeed        one changefeed's definitions, for this project and for anybody's own
+    checks            checks on the changefeed as a whole and on each of its lake tables
+    component         the component `cdc_assets.Changefeed`
+    events            what a run over many tables tells Dagster
+    failures          why runs failed, as Dagster's event log has it
+    freshness         the sensor on freshness
+    instance          a Dagster daemon of our own, and what its runs do
+    keys              the partition keys that Dagster knows of a changefeed, and those that a plan adds to them
+    maintenance       the job that keeps the lake's files in order, and its schedule
+    metadata          what Dagster shows of a partition, a window's report and a lake table
+    names             every name that Dagster is given, derived in one place
+    rebuild           the job that builds tables anew from their recorded history and swaps each in one commit
+    resources         Spark from dagster-pyspark, S3 credentials from dagster-aws, and the pipeline over both
+    sensor            the sensor on the checkpoint
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import Report
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
-from cdc_assets.pipeline.pipeline import Pipeline, related, telling
+from cdc_assets.pipeline.pipeline import Pipeline, log_steps
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key, life_of, limit_of, parse_partition_key
 from cdc_assets.planning.plan import Plan
+from cdc_assets.planning.related import related
 
 __all__ = ["changefeed_assets", "check_spec", "failure"]
 
@@ -62,7 +63,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> dg.MaterializeResult[None]:
         key = parse_partition_key(context.partition_key)
-        with source.pipeline(s3, pyspark, telling(context.log.info), fuse=False) as pipeline:
+        with source.pipeline(s3, pyspark, log_steps(context.log.info), fuse=False) as pipeline:
             pipeline.after = _of_others(context, source, pipeline, key)
             lives, outcome = _through(pipeline, key, Phase.DDL, context.run_id)
             _tell_lake_tables(context, source, pipeline, outcome)
@@ -73,7 +74,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
     def decode(context: dg.OpExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource) -> Any:
         """Read, decode and check the rows of the partition that are due; they wait in the lake's stage."""
         key = parse_partition_key(context.partition_key)
-        with source.pipeline(s3, pyspark, telling(context.log.info), fuse=False) as pipeline:
+        with source.pipeline(s3, pyspark, log_steps(context.log.info), fuse=False) as pipeline:
             before, last = _split(pipeline, key)
             if before:
                 pipeline.after = _of_others(context, source, pipeline, key)
@@ -113,7 +114,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
                     pipeline.lake.discard(work[1])
                     concerned, again = _through(pipeline, key, Phase.ROWS, context.run_id)
                     _raise_unless_applied(context, source, pipeline, again, concerned)
-            outcome = pipeline.settle(context.run_id)
+            outcome = pipeline.record_status(context.run_id)
             plan = outcome.plan
             lives = life_of(plan, key)
             _tell_lake_tables(context, source, pipeline, outcome, lives, changed)
@@ -191,7 +192,7 @@ def _needed(plan: Plan, key: PartitionKey, phase: Phase) -> list[Step]:
 
 def _split(pipeline: Pipeline, key: PartitionKey) -> tuple[list[Step], ApplyRows | None]:
     """The last window of the partition is staged for the check; whatever comes before it is applied."""
-    _, plan = pipeline.look()
+    _, plan = pipeline.plan()
     steps = _needed(plan, key, Phase.ROWS)
     if steps and isinstance(steps[-1], ApplyRows) and steps[-1].life in life_of(plan, key):
         return steps[:-1], steps[-1]

@@ -25,7 +25,7 @@ from cdc_assets.model.steps import Step
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.release import release
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
-from cdc_assets.pipeline.pipeline import Pipeline, telling
+from cdc_assets.pipeline.pipeline import Pipeline, log_steps
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
 from cdc_assets.run_coordinator import CHANGEFEED_TAG
@@ -42,7 +42,7 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
     ) -> Iterator[Any]:
         """Apply DDL and rows in TSO order over all chosen tables; a table that stops does not stop the others."""
         stopped: dict[Life, TableOutcome] = {}
-        with source.pipeline(s3, pyspark, telling(context.log.info)) as pipeline:
+        with source.pipeline(s3, pyspark, log_steps(context.log.info)) as pipeline:
             for held, decision in config.releases.items():
                 context.log.info(f"releasing {held}: {decision}")
                 _release(pipeline, held, decision)

@@ -28,7 +28,7 @@ from cdc_assets.ledger import TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time
-from cdc_assets.model.window_metrics import Account
+from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.operations.inspect import conformance_report
 from cdc_assets.operations.status import lake_status
@@ -76,7 +76,7 @@ def changefeed_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> lis
     @dg.asset_check(asset=bucket, name="completeness", description="No file is missing, changed or vanished unread.")
     def completeness(s3: S3Resource) -> dg.AssetCheckResult:
         with source.pipeline(s3) as pipeline:
-            return completeness_result(pipeline.stand().findings)
+            return completeness_result(pipeline.status().findings)
 
     @dg.asset_check(asset=bucket, name="holds", description="No table is on hold.")
     def holds() -> dg.AssetCheckResult:
@@ -104,7 +104,7 @@ def _table_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> list[dg
     def lake_tables(context: dg.AssetCheckExecutionContext, s3: S3Resource) -> Iterator[dg.AssetCheckResult]:
         wanted = context.selected_asset_check_keys
         with source.pipeline(s3) as pipeline:
-            outcome = pipeline.stand()
+            outcome = pipeline.status()
             results = list(table_results(source, pipeline, outcome.tables, outcome.checkpoint, time.time()))
         for result in results:
             assert result.asset_key is not None
@@ -257,7 +257,7 @@ def table_results(
             yield fresh.result()
 
 
-def arithmetic_result(key: dg.AssetKey, accounts: Sequence[Account]) -> dg.AssetCheckResult:
+def arithmetic_result(key: dg.AssetKey, accounts: Sequence[WindowMetrics]) -> dg.AssetCheckResult:
     """Fail while a window is known whose rows do not add up; it stays known until the table is rebuilt."""
     wrong = [account.mismatch for account in accounts if account.mismatch]
     metadata: dict[str, Any] = {}

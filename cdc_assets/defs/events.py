@@ -17,7 +17,7 @@ from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.reports import Report
 from cdc_assets.model.steps import ApplyRows, CreateTable, Step
 from cdc_assets.model.tso import Tso
-from cdc_assets.pipeline.outcome import Outcome, Progressing, TableOutcome
+from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.partitions import PartitionKey, format_partition_key
 from cdc_assets.planning.plan import Plan
@@ -55,7 +55,7 @@ class RunEvents:
         self._done.clear()
         self._changes.clear()
 
-    def after(self, step: Step, plan: Plan, table: Progressing) -> None:
+    def after(self, step: Step, plan: Plan, table: TableRun) -> None:
         """Tell a step that was carried out: a DDL's partition, or those that a window filled."""
         events = plan.history.lives[step.life].events
         if isinstance(step, ApplyRows):
@@ -79,7 +79,7 @@ class RunEvents:
 
     # --- partitions ---
 
-    def _window(self, step: ApplyRows, plan: Plan, events: tuple[Event, ...], table: Progressing) -> None:
+    def _window(self, step: ApplyRows, plan: Plan, events: tuple[Event, ...], table: TableRun) -> None:
         filled = [event for event in events if event.at <= step.ddl]
         changes = table.changes - self._changes.get(step.life, 0)
         self._changes[step.life] = table.changes

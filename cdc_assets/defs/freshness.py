@@ -66,7 +66,7 @@ def _now(source: Source, s3: S3Resource) -> list[Freshness]:
         found = _of(source, states, checkpoint, now)
         if all(one.passed for one in found) or all(state.checkpoint == checkpoint for state in states):
             return found
-        return _of(source, pipeline.stand().tables, checkpoint, now)
+        return _of(source, pipeline.status().tables, checkpoint, now)
 
 
 def _of(source: Source, tables: Iterable[TableState | TableOutcome], checkpoint: Tso, now: float) -> list[Freshness]:

@@ -13,7 +13,7 @@ from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.maintenance import MOVE_HEADS, Upkept, maintain
+from cdc_assets.operations.maintenance import MOVE_HEADS, MaintenanceResult, maintain
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.partitions import format_table
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
@@ -100,14 +100,14 @@ def maintenance_schedule(source: Source, job: dg.JobDefinition, name: str) -> dg
     return schedule
 
 
-def _maintained(pipeline: Pipeline, tables: Any, **how: Any) -> Upkept:
-    from cdc_assets.lake.maintenance import Upkeep
+def _maintained(pipeline: Pipeline, tables: Any, **how: Any) -> MaintenanceResult:
+    from cdc_assets.lake.maintenance import LakeMaintenance
 
-    keeper = Upkeep(pipeline.lake, pipeline.settings.maintenance)  # type: ignore[arg-type]  # the lake of this project
+    keeper = LakeMaintenance(pipeline.lake, pipeline.settings.maintenance)  # type: ignore[arg-type]  # the lake of this project
     return maintain(pipeline, keeper, int(time.time() * 1000), tables, **how)
 
 
-def _figures(upkept: Upkept) -> dict[str, Any]:
+def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
     told: dict[str, Any] = {
         "tables_maintained": len(upkept.tables),
         "tables_idle": upkept.idle,

@@ -26,7 +26,7 @@ from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RenameColumn
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso, seconds_between, tso_time
-from cdc_assets.model.window_metrics import Account
+from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.partitions import PartitionKey, life_of, limit_of
 from cdc_assets.planning.plan import Plan
@@ -156,7 +156,7 @@ def lake_table(
     yield dg.AssetMaterialization(lake_key(source.changefeed, history.name), metadata=metadata)
 
 
-def _series(accounts: Sequence[Account]) -> dict[str, Any]:
+def _series(accounts: Sequence[WindowMetrics]) -> dict[str, Any]:
     """Numbers of the windows that a run committed: sums, and the lag of the newest change (see `account.Lag`)."""
     if not accounts:
         return {}

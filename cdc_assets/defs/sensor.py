@@ -30,7 +30,17 @@ from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.pipeline.outcome import seconds_behind
 from cdc_assets.planning.partitions import PartitionKey, format_table, life_of, parse_partition_key
 from cdc_assets.planning.plan import Plan
-from cdc_assets.planning.run_batches import MARK_SIGNS, Asked, Batch, Due, batches, due, families, kept, rests
+from cdc_assets.planning.run_batches import (
+    MARK_SIGNS,
+    Attempt,
+    Batch,
+    Due,
+    backoff,
+    batches,
+    due,
+    families,
+    open_attempts,
+)
 from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
 
 __all__ = ["checkpoint_sensor"]
@@ -66,14 +76,14 @@ class Cursor:
     stalled: bool = False
     standing: str = ""
     """What keeps tables waiting: a failed run, a hold."""
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[Attempt, ...] = ()
 
     @classmethod
     def parse(cls, text: str | None) -> "Cursor":
         """Read a cursor; an unknown one, of another version or edited by hand, counts as none."""
         try:
             told = json.loads(text or "{}")
-            asked = [Asked(at, attempt, tuple(_cut(marks))) for at, attempt, marks in told.pop("asked", ())]
+            asked = [Attempt(at, attempt, tuple(_cut(marks))) for at, attempt, marks in told.pop("asked", ())]
             return cls(**told, asked=tuple(asked))
         except (TypeError, ValueError, AttributeError):
             return cls()
@@ -227,15 +237,15 @@ class _Tick:
         """List, plan, and ask for what is due, not under way and not resting."""
         name = self.source.changefeed.name
         with self.source.pipeline(s3) as pipeline:
-            listing, plan = pipeline.look()
+            listing, plan = pipeline.plan()
             told = {s.life: s.reason for s in pipeline.ledger.states().get(name, ()) if s.state is State.HELD}
             dues = due(plan, repr(self.source.changefeed.quarantine), told)
             if not dues and not underway.runs:
-                pipeline.settle("sensor", (listing, plan))
+                pipeline.record_status("sensor", (listing, plan))
         made, look_at = self._chosen(plan, dues, underway)
         standing = self._standing(plan, dues)
-        asked = [Asked(self.now, batch.attempt, tuple(one.mark for one in batch.dues)) for batch in made]
-        asked = [*kept(self.cursor.asked, dues, [mark for one in asked for mark in one.marks]), *asked]
+        asked = [Attempt(self.now, batch.attempt, tuple(one.mark for one in batch.dues)) for batch in made]
+        asked = [*open_attempts(self.cursor.asked, dues, [mark for one in asked for mark in one.marks]), *asked]
         cursor = Cursor(self.checkpoint, look_at, self.cursor.told_at, self.cursor.stalled, standing, _bounded(asked))
         if self._tells:
             cursor = replace(cursor, told_at=self.now, stalled=self.stalled)
@@ -276,7 +286,7 @@ class _Tick:
 
     def _resting(self) -> dict[str, int]:
         settings = self.source.changefeed
-        return rests(self.cursor.asked, self.now, settings.retry_seconds, settings.retry_max_seconds)
+        return backoff(self.cursor.asked, self.now, settings.retry_seconds, settings.retry_max_seconds)
 
     def _just_run(self, plan: Plan) -> set[Life]:
         """The tables whose last run ended less than the table interval ago."""
@@ -385,11 +395,11 @@ def _leave(plan: Plan, batch: Batch, dues: Iterable[Due], underway: _Underway) -
     return sorted({str(life) for life in others - mine} | underway.tables)
 
 
-def _bounded(asked: Sequence[Asked]) -> tuple[Asked, ...]:
+def _bounded(asked: Sequence[Attempt]) -> tuple[Attempt, ...]:
     """The newest requests, as many as the cursor may hold."""
     room, found = MAX_MARKS, []
     for one in sorted(asked, key=lambda one: -one.at):
         if room > 0:
-            found.append(Asked(one.at, one.attempt, one.marks[:room]))
+            found.append(Attempt(one.at, one.attempt, one.marks[:room]))
         room -= len(one.marks)
     return tuple(reversed(found))

@@ -6,6 +6,19 @@ Every decoder returns the same shape, so that nothing after it knows the format.
     _cdc_commit_ts   int64   commit-ts; null where the format carries none
     _cdc_line        int64   number of the record in its file, from 1 (a header line counts)
     …                        the table's stored columns, in table order, in the Arrow types of `mysql_types`
+
+Plugs stand in the tables below. What several of them have in common:
+
+    arrow_csv         pyarrow's CSV reader with the numbers of the records
+    quoted_records    bytes -> records, where a terminator inside quotes ends none
+    json_lines        files of JSON objects -> records, and records -> Arrow
+    sifting           rows that do not fit are left out with their reason
+    members           members of ENUM and SET by their numbers
+    images            row images, column by column -> changes
+    messages          change messages of a topic: what each speaks of
+    message_options   how the messages of a topic were written
+    column_codes      MySQL's numbers for column types, and TiCDC's flags
+    compression       values that TiCDC compresses
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""Bytes from any storage, with patience."""
+"""Bytes from any storage, with patience.
+
+compression   compressed bytes -> their contents, piece by piece
+storage       bytes from the storage
+"""

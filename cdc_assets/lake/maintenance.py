@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
     from cdc_assets.settings.config import MaintenanceSettings
 
-__all__ = ["Upkeep"]
+__all__ = ["LakeMaintenance"]
 
 _SWEPT = "cdc.swept-ms"
 """Table property: when files that nothing refers to were removed last, ms since 1970."""
@@ -44,7 +44,7 @@ _SWEPT = "cdc.swept-ms"
 _ATTEMPTS = 4
 
 
-class Upkeep:
+class LakeMaintenance:
     """Looks after one changefeed's tables, dropped ones included, and after the tables of the lake itself."""
 
     def __init__(self, lake: Lake, settings: MaintenanceSettings) -> None:

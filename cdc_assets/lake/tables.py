@@ -142,7 +142,7 @@ class Lake:
         """Begin to start the JVM, while rows are read; returns at once."""
         self.workbench.sessions.warm()
 
-    def reads_ahead(self, step: ApplyRows) -> bool:
+    def can_prefetch(self, step: ApplyRows) -> bool:
         """Tell whether a window may be staged beside a step: one that the driver reads with little memory."""
         return stage.is_small(step)
 

@@ -5,4 +5,19 @@
                     └────────────── schema, schema_changes ─────────────┘
 
 Imports nothing but the standard library.
+
+    by_name          values by table name, however the name is spelled
+    dumps            a dump
+    ledger_entries   what the ledger remembers, as values
+    names            names as TiDB gives and compares them
+    progress         how far a table is applied, how it stands, and the identity that it keeps through renames
+    quarantine       records that were kept aside because they do not fit
+    reports          what reading a window and carrying out a step told
+    schema           tables, columns, keys and partitions, as schema files and DDL texts tell them
+    schema_changes   what one DDL changes
+    splits           what lies under a changefeed's prefix
+    steps            what is done to tables
+    tso              timestamps of TiDB's oracle
+    window_metrics   what a committed window did to its table, and how long its newest change was under way
+    wording          how numbers read in a sentence
 """

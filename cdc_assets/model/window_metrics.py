@@ -13,13 +13,13 @@ from cdc_assets.model.wording import counted, seconds_text
 
 __all__ = [
     "LAG_HEADS",
-    "Account",
     "Lag",
-    "account_of",
-    "format_account",
+    "WindowMetrics",
+    "format_metrics",
     "lag_between",
     "lag_cells",
-    "parse_account",
+    "measure_window",
+    "parse_metrics",
 ]
 
 
@@ -76,7 +76,7 @@ def lag_cells(lag: Lag) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class WindowMetrics:
     """One window of one table as it was committed. `life` is the text of its life, `snapshot` the one that holds it.
 
     `changes` counts changes after reduction, `entering` those that are rows afterwards (None where not known); `files`
@@ -129,9 +129,9 @@ _REBUILD = (
 )
 
 
-def account_of(
+def measure_window(
     step: ApplyRows, changes: int, report: Report, result: StepResult, published: float, applied: float
-) -> Account:
+) -> WindowMetrics:
     """Return the account of a window that was committed at `applied`, by a `metadata` that was written at `published`.
 
     Both in seconds since 1970, `published` 0 where that is not known.
@@ -141,7 +141,7 @@ def account_of(
         commit_ts, path = report.newest
         written = next((file.modified for file in step.files if file.path == path), 0.0)
         lag = lag_between(commit_ts, written, published, applied)
-    return Account(
+    return WindowMetrics(
         str(step.life),
         step.lo,
         step.hi,
@@ -160,15 +160,15 @@ def account_of(
     )
 
 
-def format_account(account: Account) -> str:
+def format_metrics(account: WindowMetrics) -> str:
     """Return the JSON text of an account."""
     return json.dumps(dataclasses.asdict(account))
 
 
-def parse_account(text: str) -> Account:
-    """Return the account of a text that `format_account` made."""
+def parse_metrics(text: str) -> WindowMetrics:
+    """Return the account of a text that `format_metrics` made."""
     told = json.loads(text)
     lag = told.pop("lag")
     if lag is not None:
         lag = Lag(**{**lag, "shares": tuple(lag["shares"])})
-    return Account(**told, lag=lag)
+    return WindowMetrics(**told, lag=lag)

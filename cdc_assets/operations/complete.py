@@ -63,9 +63,9 @@ def _decided(
     pipeline: Pipeline, decide: Callable[[History], None], action: str, told: str, who: str, run: str
 ) -> dict[str, str]:
     """Decide, journal it for the tables that it changes, and let these say so for themselves."""
-    listing, before = pipeline.look()
+    listing, before = pipeline.plan()
     decide(before.history)
-    _, after = pipeline.look(listing)
+    _, after = pipeline.plan(listing)
     moment, text = time.time_ns() // 1_000_000 << 18, f"{told}, says {who}" if who else told
     for life, table in after.history.lives.items():
         if before.history.lives[life].gaps != table.gaps:

@@ -17,10 +17,10 @@ from cdc_assets.planning.maintenance import Chores, TableFacts, chores, open_exc
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
 
-__all__ = ["MOVE_HEADS", "Keeper", "Maintained", "Upkept", "maintain"]
+__all__ = ["MOVE_HEADS", "Maintainer", "MaintenanceResult", "TableMaintenance", "maintain"]
 
 
-class Keeper(Protocol):
+class Maintainer(Protocol):
     """What a lake must be able to do to be maintained."""
 
     def facts(self, exchanges: Mapping[Life, frozenset[Tso]] | None = None) -> tuple[TableFacts, ...]:
@@ -37,7 +37,7 @@ MOVE_HEADS = ("files", "bytes", "deletes", "snapshots")
 
 
 @dataclass(frozen=True, slots=True)
-class Maintained:
+class TableMaintenance:
     """What was done for a table: its facts before and after, and why it stopped ("" when it did not)."""
 
     before: TableFacts
@@ -65,10 +65,10 @@ class Maintained:
 
 
 @dataclass(frozen=True, slots=True)
-class Upkept:
+class MaintenanceResult:
     """A run of maintenance: tables for which something was due, how many others, and what dead runs had left."""
 
-    tables: tuple[Maintained, ...]
+    tables: tuple[TableMaintenance, ...]
     idle: int
     stages: int = 0
     aside: int = 0
@@ -81,19 +81,19 @@ class Upkept:
 
 def maintain(
     pipeline: Pipeline,
-    keeper: Keeper,
+    keeper: Maintainer,
     now_ms: int,
     tables: Sequence[str] = (),
     dry: bool = False,
     say: Callable[[str], object] = lambda _: None,
-) -> Upkept:
+) -> MaintenanceResult:
     """Do what is due for these tables (all, and those of the lake itself, when none is named) and nothing else.
 
     `tables` are source names, identities or names in the lake. `now_ms` is the present, ms since 1970. With `dry`
     nothing is done, and what is due is told. A table that a writer never leaves alone is told as a problem; the others
     are done. Raises BadSettings for a table that is not there.
     """
-    _, planned = pipeline.look()
+    _, planned = pipeline.plan()
     applied = pipeline.lake.applied()
     exchanges = open_exchanges(planned, applied)
     names = {life: state.name for life, state in applied.items()}
@@ -104,23 +104,23 @@ def maintain(
         raise BadSettings(f"the lake has no table {min(unknown)}; it has {there or 'none'}.")
     due = {one.table: chores(one, pipeline.settings.maintenance, now_ms) for one in chosen}
     swept = (0, 0) if dry or tables else keeper.sweep()
-    done: list[Maintained] = []
+    done: list[TableMaintenance] = []
     for one in chosen:
         if due[one.table]:
             say(f"{one.table}: {due[one.table]}")
-            done.append(Maintained(one, one, due[one.table], names.get(one.life) if one.life else None))
+            done.append(TableMaintenance(one, one, due[one.table], names.get(one.life) if one.life else None))
     if not dry:
-        done = [_kept_up(one, keeper, now_ms) for one in done]
+        done = [_maintained(one, keeper, now_ms) for one in done]
     after = {one.table: one for one in keeper.facts(exchanges)} if done and not dry else {}
     told = tuple(replace(one, after=after.get(one.before.table, one.before)) for one in done)
-    return Upkept(told, len(chosen) - len(told), *swept)
+    return MaintenanceResult(told, len(chosen) - len(told), *swept)
 
 
 def _names(facts: TableFacts, names: Mapping[Life, TableId | None]) -> tuple[str | Life | TableId | None, ...]:
     return (facts.table, facts.life, names.get(facts.life) if facts.life is not None else None)
 
 
-def _kept_up(one: Maintained, keeper: Keeper, now_ms: int) -> Maintained:
+def _maintained(one: TableMaintenance, keeper: Maintainer, now_ms: int) -> TableMaintenance:
     started, orphans, problem = time.monotonic(), 0, ""
     try:
         orphans = keeper.carry_out(one.before, one.due, now_ms)

@@ -36,7 +36,7 @@ from cdc_assets.model.wording import counted
 from cdc_assets.operations.named import is_called
 from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.pipeline.completeness import mark
-from cdc_assets.pipeline.pipeline import Lake, Pipeline, gone_file, telling
+from cdc_assets.pipeline.pipeline import Lake, Pipeline, gone_file, log_steps
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
 from cdc_assets.preflight.files import missing_numbers
@@ -262,7 +262,7 @@ def rebuild(
     something stands in the way; TableMoved when a writer kept moving a table (those swapped before stay swapped);
     BadSettings for a table that nobody knows.
     """
-    listing, _ = pipeline.look()
+    listing, _ = pipeline.plan()
     applied = pipeline.lake.applied()
     planned = _from_nothing(pipeline, listing)
     asked = _named(planned, applied, tables)
@@ -293,7 +293,7 @@ def rebuild(
         ) from error
     rebuilder.end(ticket.token)
     mark(pipeline.lake, planned)
-    pipeline.settle(run)
+    pipeline.record_status(run)
     return tuple(work.done)
 
 
@@ -302,7 +302,7 @@ def _from_nothing(pipeline: Pipeline, listing: Listing) -> Plan:
     releases, said = pipeline.lake.releases(), pipeline.lake.said_complete()
     with closing(Ledger("sqlite://")) as ledger:
         empty = Pipeline(pipeline.settings, pipeline.source, EmptyLake(said), ledger)  # type: ignore[arg-type]
-        return empty.look(listing, releases)[1]
+        return empty.plan(listing, releases)[1]
 
 
 def _refuse(
@@ -404,7 +404,7 @@ def _run(work: _Rebuild, say: Callable[[str], object]) -> None:
     settings = work.live.settings.model_copy(update={"name": f"{work.live.settings.name}~{work.ticket.token}"})
     settings = settings.model_copy(update={"quarantine": False})
     notes = _Notes()
-    aside = Pipeline(settings, work.live.source, lake, notes, telling(say), work.live.fuse)
+    aside = Pipeline(settings, work.live.source, lake, notes, log_steps(say), work.live.fuse)
     try:
         for attempt in range(_SWAPS):
             outcome = aside.apply(work.run, work.select)

@@ -34,14 +34,14 @@ def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = 
         raise BadSettings(f'"{way}" is no way to release a table; known are {", ".join(WAYS)}.')
     if text and way != "apply":
         raise BadSettings(f"a DDL text belongs to the way apply; {way} takes none. Give one or the other.")
-    listing, planned = pipeline.look()
+    listing, planned = pipeline.plan()
     releases = pipeline.lake.releases()
     known = {key for key in releases if key[1] == version and _was_called(table, key[0], planned)}
-    _, before = pipeline.look(listing, {key: one for key, one in releases.items() if key not in known})
+    _, before = pipeline.plan(listing, {key: one for key, one in releases.items() if key not in known})
     life = _held_life(pipeline, before, table, version)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     one = Release(life, version, way, text.strip(), who, now)
-    _, after = pipeline.look(listing, {**releases, (life, version): one})
+    _, after = pipeline.plan(listing, {**releases, (life, version): one})
     still = [step for step in after.of(life) if isinstance(step, HoldTable) and step.releasable and step.at == version]
     if still:
         raise BadSettings(
@@ -80,7 +80,7 @@ def _decided(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Lif
 
 def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
     """Take back a release that was not used yet, and return the plan that follows. Raises BadSettings."""
-    listing, planned = pipeline.look()
+    listing, planned = pipeline.plan()
     releases = pipeline.lake.releases()
     known = [one for key, one in releases.items() if key[1] == version and _was_called(table, key[0], planned)]
     if len(known) != 1:
@@ -91,7 +91,7 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
             "that DDL, and its history is read with the release. It cannot be taken back."
         )
     pipeline.lake.unrelease(known[0].life, version)
-    return pipeline.look(listing)[1]
+    return pipeline.plan(listing)[1]
 
 
 def _used(pipeline: Pipeline, planned: Plan, one: Release) -> bool:

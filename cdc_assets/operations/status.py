@@ -9,7 +9,7 @@ from cdc_assets.history.completeness import gap_text
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import seconds_between, tso_time
-from cdc_assets.model.window_metrics import Account, Lag
+from cdc_assets.model.window_metrics import Lag, WindowMetrics
 from cdc_assets.operations.opening import open_state, read_ledger
 from cdc_assets.report.tables import TableStatus
 
@@ -142,7 +142,7 @@ def _lacking(state: LakeState) -> dict[str, str]:
     return {str(life): gap_text(t.gap, life) for life, t in tables.items() if t.gap is not None and t.name is not None}
 
 
-def _accounted(windows: Sequence[Account]) -> tuple[Lag | None, str]:
+def _accounted(windows: Sequence[WindowMetrics]) -> tuple[Lag | None, str]:
     """The stages of the newest change, and the first window that does not add up."""
     newest = windows[-1].lag if windows else None
     return newest, next((one.mismatch for one in windows if one.mismatch), "")

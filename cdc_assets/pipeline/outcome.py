@@ -12,12 +12,12 @@ from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
 from cdc_assets.model.tso import Tso, wall_clock_ms
-from cdc_assets.model.window_metrics import Account
+from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted
 from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.conformance import Finding, Severity
 
-__all__ = ["Outcome", "Progressing", "TableOutcome", "seconds_behind", "standing"]
+__all__ = ["Outcome", "TableOutcome", "TableRun", "seconds_behind", "standing"]
 
 
 def seconds_behind(ts: Tso, now: float) -> float:
@@ -48,7 +48,7 @@ class TableOutcome:
     error: CdcError | None = None
     quarantined: int = 0
     """Records of the table in quarantine, of earlier runs too."""
-    accounts: tuple[Account, ...] = ()
+    accounts: tuple[WindowMetrics, ...] = ()
     """The windows that the run committed, in order."""
     stopped_at: Tso | None = None
     """Where the table stopped: a DDL's version, or the end of a window that was not applied."""
@@ -95,7 +95,7 @@ _COMPARE = "If the writer was restarted then, compare the table with the source,
 
 
 @dataclass(slots=True)
-class Progressing:
+class TableRun:
     """A table while a run works on it."""
 
     life: Life
@@ -110,7 +110,7 @@ class Progressing:
     error: CdcError | None = None
     hold: HoldTable | None = None
     stopped_at: Tso | None = None
-    accounts: list[Account] = field(default_factory=list)
+    accounts: list[WindowMetrics] = field(default_factory=list)
     joints: list[str] = field(default_factory=list)
     undecided: int = 0
     alike: AlikeKeys = field(default_factory=AlikeKeys)
@@ -149,7 +149,7 @@ class Progressing:
         return Finding(rule, Severity.WARNING, str(self.name), sentence)
 
     @classmethod
-    def begin(cls, life: Life, planned: Plan) -> Progressing:
+    def begin(cls, life: Life, planned: Plan) -> TableRun:
         """Return a table as it stands before a run's first step."""
         table = planned.history.lives[life]
         name = table.name or (table.names[-1][0] if table.names else life.born_as)
@@ -170,7 +170,7 @@ class Progressing:
 
 def standing(
     planned: Plan,
-    tables: Mapping[Life, Progressing],
+    tables: Mapping[Life, TableRun],
     applied: Mapping[Life, Applied],
     left: Iterable[Step] = (),
     quarantined: Mapping[Life, int] | None = None,
@@ -182,7 +182,7 @@ def standing(
     return tuple(
         _standing(
             planned,
-            tables.get(life) or Progressing.begin(life, planned),
+            tables.get(life) or TableRun.begin(life, planned),
             applied.get(life),
             still.get(life),
             (quarantined or {}).get(life, 0),
@@ -192,7 +192,7 @@ def standing(
 
 
 def _standing(
-    planned: Plan, table: Progressing, applied: Applied | None, left: Step | None, quarantined: int
+    planned: Plan, table: TableRun, applied: Applied | None, left: Step | None, quarantined: int
 ) -> TableOutcome:
     history = planned.history.lives[table.life]
     version = max(event.at for event in history.events)

@@ -1,7 +1,9 @@
 """The spine: applied state -> plan -> run each step. Dagster and the command line both call it.
 
-    look()      checkpoint, listing, progress in the lake -> Plan           nothing is changed
-    advance()   steps in order, each one commit; a table that fails stops, the others go on
+    plan()            checkpoint, listing, progress in the lake -> Plan; nothing is changed
+    apply()           steps in order, each one commit; a table that fails stops, the others go on
+    status()          how every table stands
+    record_status()   the same, written down
 
 A crash between any two lines leaves every table at the progress its newest labelled snapshot tells, and the next run
 plans from there.
@@ -23,7 +25,7 @@ from cdc_assets.formats import SplitReader, Wire
 from cdc_assets.history.events import Event
 from cdc_assets.history.releases import Release, Releases
 from cdc_assets.ledger import Ledger, TableState
-from cdc_assets.model.progress import Life, Phase, Progress, State
+from cdc_assets.model.progress import Life, Phase, State
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
@@ -37,12 +39,12 @@ from cdc_assets.model.steps import (
     Step,
 )
 from cdc_assets.model.tso import Tso
-from cdc_assets.model.window_metrics import Account, account_of
+from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets.pipeline.completeness import Markable, mark, mark_before
 from cdc_assets.pipeline.one_table import staging
-from cdc_assets.pipeline.outcome import Outcome, Progressing, standing
-from cdc_assets.pipeline.prefetch import Ahead
-from cdc_assets.planning.plan import Plan, plan, step_order
+from cdc_assets.pipeline.outcome import Outcome, TableRun, standing
+from cdc_assets.pipeline.prefetch import Prefetch
+from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.preflight.conformance import INCOMPLETE, Finding, conformance, conformance_holds, take_sample
 from cdc_assets.preflight.files import broken_files, file_findings, is_lost, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from cdc_assets.decoding.replay import Found, Replay
     from cdc_assets.model.quarantine import QuarantinedRow
 
-__all__ = ["Lake", "Pipeline", "gone_file", "refuse_unordered", "related", "telling"]
+__all__ = ["Lake", "Pipeline", "gone_file", "log_steps", "refuse_unordered"]
 
 REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it gives that table up."""
@@ -80,7 +82,7 @@ class Lake(Markable, Protocol):
     def warm(self) -> None:
         """Begin in the background what takes long to start: steps are about to be carried out."""
 
-    def reads_ahead(self, step: ApplyRows) -> bool:
+    def can_prefetch(self, step: ApplyRows) -> bool:
         """Tell whether a window may be staged in another thread while a step of another table is carried out."""
 
     def releases(self) -> Releases:
@@ -127,7 +129,7 @@ def refuse_unordered(wire: Wire, *, accepted: bool) -> None:
     )
 
 
-def telling(say: Callable[[str], object]) -> Callable[[Step, int, int], None]:
+def log_steps(say: Callable[[str], object]) -> Callable[[Step, int, int], None]:
     """Return a `watch` for a pipeline that says each step in a line: `3/17 ApplyRows shop.orders@5 at 9`."""
 
     def watch(step: Step, number: int, count: int) -> None:
@@ -172,18 +174,20 @@ class Pipeline:
         self.lake = lake
         self.ledger = ledger
         self.published = 0.0  # when the `metadata` that is worked by was written
-        self.accounts: dict[Life, list[Account]] = {}  # of windows that the newest run committed and nobody told yet
+        self.accounts: dict[
+            Life, list[WindowMetrics]
+        ] = {}  # of windows that the newest run committed and nobody told yet
         self._stats: dict[str, FileStats] = {}  # of files that earlier windows read, those of this run included
         self._watch = watch
-        self._ahead = Ahead(
-            self.stage, lambda staged: self.lake.discard(staged), lambda step: self.lake.reads_ahead(step)
+        self._ahead = Prefetch(
+            self.stage, lambda staged: self.lake.discard(staged), lambda step: self.lake.can_prefetch(step)
         )
-        self.after: Callable[[Step, Plan, Progressing], None] | None = None  # told each step once it is done
+        self.after: Callable[[Step, Plan, TableRun], None] | None = None  # told each step once it is done
 
     # --- looking ---
 
     @_collecting_later()
-    def look(
+    def plan(
         self, listing: Listing | None = None, releases: Releases | None = None, warm: bool = False
     ) -> tuple[Listing, Plan]:
         """Read the checkpoint, list, read progress, plan. Nothing is changed. `releases` stand in for the lake's.
@@ -235,7 +239,7 @@ class Pipeline:
         begun = {life for life, state in planned.applied.items() if state.progress.phase is Phase.ROWS}
         new = {s.life: s for s in planned.steps if sampled and isinstance(s, ApplyRows) and s.life not in begun}
         sample = take_sample(self.source, [step.files for step in new.values()])
-        # Without commit-ts look() has refused already unless that was accepted.
+        # Without commit-ts plan() has refused already unless that was accepted.
         found = conformance(
             listing,
             planned.history,
@@ -256,8 +260,8 @@ class Pipeline:
         """
         started = time.monotonic()
         self.accounts.clear()
-        tables: dict[Life, Progressing] = {}
-        listing, planned = self.look(warm=True)
+        tables: dict[Life, TableRun] = {}
+        listing, planned = self.plan(warm=True)
         findings = self.findings(listing, planned)
         self._complete_journal(planned, run)
         for attempt in range(REPLANS + 1):
@@ -268,7 +272,7 @@ class Pipeline:
             gone = any(gone_file(tables[life].error) for life in moved)
             if not gone:
                 time.sleep(0.2 * 2**attempt)
-            before, (listing, planned) = listing, self.look(None if gone else listing)
+            before, (listing, planned) = listing, self.plan(None if gone else listing)
             for life in moved:
                 if not self._lost(tables[life], before, listing, run):
                     tables[life].error = tables[life].stopped_at = None
@@ -280,23 +284,23 @@ class Pipeline:
         self.record(outcome, run)
         return outcome
 
-    def stand(self) -> Outcome:
+    def status(self) -> Outcome:
         """Return how every table stands now. Nothing is applied or written down, and no data file is read."""
-        listing, planned = self.look()
+        listing, planned = self.plan()
         findings = self.findings(listing, planned, sampled=False)
         return self._outcome(planned, listing, {}, planned.steps, findings, 0.0)
 
-    def settle(self, run: str, looked: tuple[Listing, Plan] | None = None) -> Outcome:
+    def record_status(self, run: str, looked: tuple[Listing, Plan] | None = None) -> Outcome:
         """Look again, unless somebody just `looked`, and write down how every table stands; nothing is applied."""
-        outcome = self.stand() if looked is None else self._outcome(looked[1], looked[0], {}, looked[1].steps, (), 0.0)
+        outcome = self.status() if looked is None else self._outcome(looked[1], looked[0], {}, looked[1].steps, (), 0.0)
         self.record(outcome, run)
         return outcome
 
     def refuse(self, step: ApplyRows, staged: Any, run: str) -> Outcome:
         """Forget a staged window whose records do not fit, and write down that its table is held by them."""
         self.lake.discard(staged)
-        listing, planned = self.look()
-        table = Progressing.begin(step.life, planned)
+        listing, planned = self.plan()
+        table = TableRun.begin(step.life, planned)
         table.report = staged.report
         table.stop(step, rejected(step, staged.report))
         findings = self.findings(listing, planned, sampled=False)
@@ -304,7 +308,7 @@ class Pipeline:
         self.record(outcome, run)
         return outcome
 
-    def _advance(self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, Progressing], run: str) -> list[Life]:
+    def _advance(self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, TableRun], run: str) -> list[Life]:
         """Run the steps in order; return the tables to plan again.
 
         Those are tables that another writer moved, of which a file is gone, or whose storage failed for once.
@@ -317,16 +321,14 @@ class Pipeline:
         finally:
             self._ahead.close()
 
-    def _advanced(
-        self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, Progressing], run: str
-    ) -> list[Life]:
+    def _advanced(self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, TableRun], run: str) -> list[Life]:
         moved: list[Life] = []
         renaming: Tso | None = None
         for number, step in enumerate(steps):
             if renaming is not None and step.at != renaming:
                 self.lake.settle_names()
                 renaming = None
-            table = tables.setdefault(step.life, Progressing.begin(step.life, planned))
+            table = tables.setdefault(step.life, TableRun.begin(step.life, planned))
             if table.stopped_at is not None:
                 self._ahead.drop(step)
                 continue
@@ -348,7 +350,7 @@ class Pipeline:
             self.lake.settle_names()
         return moved
 
-    def _lost(self, table: Progressing, before: Listing, listing: Listing, run: str) -> bool:
+    def _lost(self, table: TableRun, before: Listing, listing: Listing, run: str) -> bool:
         """Tell whether a table's file is gone in a fresh listing too, and nobody knows that all in it is applied."""
         path, name = gone_file(table.error), self.settings.name
         known, applied = self.ledger.file_stats(name).get(path), self.lake.applied().get(table.life)
@@ -357,7 +359,7 @@ class Pipeline:
         self.ledger.record_unread(name, table.life, path, run)
         return True
 
-    def run_step(self, step: Step, planned: Plan, table: Progressing, run: str) -> None:
+    def run_step(self, step: Step, planned: Plan, table: TableRun, run: str) -> None:
         """Carry out one step and write it down."""
         if isinstance(step, HoldTable):
             table.hold, table.stopped_at = step, step.at
@@ -402,18 +404,18 @@ class Pipeline:
         self.lake.quarantine(step, staged, run)
         result = self.lake.commit(step, staged)
         report, changes = staged.report, getattr(staged, "rows", 0)
-        account = account_of(step, changes, report, result, self.published, time.time())
+        account = measure_window(step, changes, report, result, self.published, time.time())
         self.accounts.setdefault(step.life, []).append(account)
         self.ledger.record_files(self.settings.name, step.life, report.files, run, result.snapshot_after, account)
         return result
 
-    # --- telling ---
+    # --- log_steps ---
 
     def _outcome(
         self,
         planned: Plan,
         listing: Listing,
-        tables: Mapping[Life, Progressing],
+        tables: Mapping[Life, TableRun],
         left: Sequence[Step],
         findings: tuple[Finding, ...],
         seconds: float,
@@ -468,32 +470,3 @@ class Pipeline:
                 told = replace(told, state=before.state, reason=before.reason, ways=before.ways, run=before.run)
             states.append(told)
         self.ledger.record_states(self.settings.name, states)
-
-
-def related(planned: Plan, life: Life, limit: Progress) -> tuple[Step, ...]:
-    """The steps up to `limit` of a life and of every life whose names or rows it depends on, in TSO order."""
-    lives = planned.history.lives
-    group: set[Life] = set()
-    border = [life]
-    while border:
-        one = border.pop()
-        if one in group:
-            continue
-        group.add(one)
-        names = {name.folded for name, _, _ in lives[one].names}
-        others = {other for _, other in lives[one].exchanges}
-        border += [
-            other
-            for other, table in lives.items()
-            if other in others or names & {name.folded for name, _, _ in table.names}
-        ]
-    last = (limit.tso, int(limit.phase))
-    return tuple(
-        step
-        for step in planned.steps
-        if step.life in group
-        and (
-            step_order(step)[:2] <= last
-            or (step.life == life and isinstance(step, ApplyRows) and step.lo < limit.tso and limit.phase)
-        )
-    )

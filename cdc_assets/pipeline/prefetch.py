@@ -15,7 +15,7 @@ from cdc_assets.errors import CdcError
 from cdc_assets.model.progress import Life
 from cdc_assets.model.steps import ApplyRows, Step
 
-__all__ = ["Ahead"]
+__all__ = ["Prefetch"]
 
 _AT_ONCE = 2
 """Windows that are staged and wait, or are being staged: what they hold in memory and in the stage is bounded."""
@@ -23,7 +23,7 @@ _SIGHT = 64
 """Steps that are looked at for the next windows."""
 
 
-class Ahead:
+class Prefetch:
     """`stage` and `discard` are the lake's; `may` tells whether a window may be staged beside a commit."""
 
     def __init__(

@@ -21,7 +21,18 @@ from cdc_assets.model.steps import ApplyRows, HoldTable, Step
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import Plan
 
-__all__ = ["MARK_SIGNS", "Asked", "Batch", "Due", "batches", "due", "families", "kept", "rest_seconds", "rests"]
+__all__ = [
+    "MARK_SIGNS",
+    "Attempt",
+    "Batch",
+    "Due",
+    "backoff",
+    "backoff_seconds",
+    "batches",
+    "due",
+    "families",
+    "open_attempts",
+]
 
 MARK_SIGNS = 6
 """The length of a mark."""
@@ -41,8 +52,8 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request: when (seconds since 1970), the how manieth for the same marks, and the marks."""
+class Attempt:
+    """A request: when (seconds since 1970), which attempt it is for the same marks, and the marks."""
 
     at: int
     attempt: int
@@ -133,21 +144,21 @@ def _mark(steps: Iterable[Step], salt: str) -> str:
 # --- asking again -----------------------------------------------------------------------------------------------------
 
 
-def rest_seconds(attempt: int, first: int, most: int) -> int:
-    """Return how long a table rests after its how manieth request in vain: doubled each time, at most `most`."""
+def backoff_seconds(attempt: int, first: int, most: int) -> int:
+    """Return how long a table rests after its nth request in vain: doubled each time, at most `most`."""
     return min(most, first << min(attempt - 1, 30))
 
 
-def rests(asked: Iterable[Asked], now: int, first: int, most: int) -> dict[str, int]:
+def backoff(asked: Iterable[Attempt], now: int, first: int, most: int) -> dict[str, int]:
     """Return the marks that rest, with the second (since 1970) at which they may be asked for again."""
-    until = {mark: one.at + rest_seconds(one.attempt, first, most) for one in asked for mark in one.marks}
+    until = {mark: one.at + backoff_seconds(one.attempt, first, most) for one in asked for mark in one.marks}
     return {mark: at for mark, at in until.items() if at > now}
 
 
-def kept(asked: Iterable[Asked], dues: Iterable[Due], again: Iterable[str]) -> tuple[Asked, ...]:
+def open_attempts(asked: Iterable[Attempt], dues: Iterable[Due], again: Iterable[str]) -> tuple[Attempt, ...]:
     """Return what is still to be remembered: marks that are due all the same, but for those asked for `again` now."""
     marks = {one.mark for one in dues} - set(again)
-    left = (Asked(one.at, one.attempt, tuple(mark for mark in one.marks if mark in marks)) for one in asked)
+    left = (Attempt(one.at, one.attempt, tuple(mark for mark in one.marks if mark in marks)) for one in asked)
     return tuple(one for one in left if one.marks)
 
 

@@ -145,7 +145,7 @@ def steady(feed: str, keys: int, windows: list[int], lakes: list[str]) -> dict[s
 @_contender
 def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str) -> Laps:
     """One window after the other into one table, on one Spark; maintenance comes between every hundred."""
-    from cdc_assets.lake.maintenance import Upkeep
+    from cdc_assets.lake.maintenance import LakeMaintenance
     from cdc_assets.operations.maintenance import maintain
 
     source, told = _feed(feed).create(), []
@@ -155,7 +155,7 @@ def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str
         assert work.apply().complete
         for number in range(count):
             if number and number % 100 == 0:
-                keeper = Upkeep(work.lake, source.settings.maintenance)  # type: ignore[arg-type]
+                keeper = LakeMaintenance(work.lake, source.settings.maintenance)  # type: ignore[arg-type]
                 assert maintain(work, keeper, int(time.time() * 1000)).complete
             source.append(changes, keys)
             with lap() as one:
@@ -193,7 +193,7 @@ def planning(feed: dict[str, Any], lake: str) -> dict[str, Any]:
 
     sys.addaudithook(heard)
     with open_pipeline(source.settings, LakeSettings.from_warehouse(lake)) as work, lap() as one:
-        listing, planned = work.look()
+        listing, planned = work.plan()
     return {
         **dataclasses.asdict(one.told),
         "files": len(listing.data_files),

@@ -31,7 +31,7 @@ from cdc_assets.history.history import read_history
 from cdc_assets.model.progress import Gap, Life, State
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.model.window_metrics import Account
+from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import TableOutcome
@@ -229,7 +229,7 @@ def test_checks_can_be_run_by_hand_after_a_reload(caught_up: Seen) -> None:
 
 
 def test_a_window_that_does_not_add_up_fails_until_the_table_is_rebuilt(caught_up: Seen) -> None:
-    wrong: Account = account(rows_after=12)
+    wrong: WindowMetrics = account(rows_after=12)
     failed = arithmetic_result(TABLE, [wrong, account(hi=99)])
     assert not failed.passed
     assert "rebuild the table" in str(failed.description)

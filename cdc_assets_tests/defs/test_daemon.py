@@ -315,7 +315,7 @@ def test_tables_may_have_any_name(case: str, tmp_path: Path) -> None:
     site.publish(last.ts)
     settings = next(one for one in load(site.file).changefeeds if one.name == REDO)
     with open_pipeline(settings, None) as pipeline:
-        versions = [key.version for key in partition_keys(pipeline.look()[1])]
+        versions = [key.version for key in partition_keys(pipeline.plan()[1])]
     middle = versions[len(versions) // 2]
     site.publish(middle)
     site.start()
@@ -343,7 +343,7 @@ def test_one_backfill_of_all_partitions_without_the_sensor_ends_equal(tmp_path: 
     site = Site(config, tmp_path, ROOT / "dagster.yaml", {}, sensors=False)
     settings = next(one for one in load(site.file).changefeeds if one.name == REDO)
     with open_pipeline(settings, None) as pipeline:
-        keys = [format_partition_key(key) for key in partition_keys(pipeline.look()[1])]
+        keys = [format_partition_key(key) for key in partition_keys(pipeline.plan()[1])]
     random.Random(5).shuffle(keys)
     site.start()
     try:

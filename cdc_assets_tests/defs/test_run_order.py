@@ -21,7 +21,7 @@ from cdc_assets.model.progress import Phase
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import Step
 from cdc_assets.operations.opening import open_pipeline
-from cdc_assets.pipeline.outcome import Progressing
+from cdc_assets.pipeline.outcome import TableRun
 from cdc_assets.planning.partitions import parse_partition_key
 from cdc_assets.planning.plan import Plan
 from cdc_assets.settings.config import LakeSettings
@@ -111,7 +111,7 @@ def test_a_partition_that_comes_in_between_the_steps_of_a_run_over_all_tables_ch
     between: list[str] = []
     told = RunEvents.after
 
-    def after(self: RunEvents, step: Step, plan: Plan, table: Progressing) -> None:
+    def after(self: RunEvents, step: Step, plan: Plan, table: TableRun) -> None:
         told(self, step, plan, table)
         if not between:
             between.append(place.key(V2))

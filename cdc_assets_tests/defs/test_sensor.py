@@ -21,7 +21,7 @@ from cdc_assets.defs.sensor import MAX_NEW_KEYS, Cursor, checkpoint_sensor
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import wall_clock_ms
 from cdc_assets.planning.partitions import format_table
-from cdc_assets.planning.run_batches import Asked
+from cdc_assets.planning.run_batches import Attempt
 from cdc_assets.run_coordinator import TABLE_TAG, table_of
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets.sources.storage_sink.source import Changefeed
@@ -232,7 +232,7 @@ def test_a_hold_is_asked_for_once_so_that_somebody_is_told(tmp_path: Path, insta
     watched.tables(1)
     assert len(watched.asked()) == 1
     with watched.source.pipeline(S3Credentials()) as pipeline:
-        pipeline.settle("the run")
+        pipeline.record_status("the run")
     watched.feed.publish(FIRST + 20)
     assert watched.asked(100) == []
     assert "1 table is on hold" in why(watched.tick(100))
@@ -414,7 +414,9 @@ def test_a_cursor_of_another_kind_counts_as_none(text: str) -> None:
 
 
 def test_a_cursor_comes_back_as_it_was() -> None:
-    cursor = Cursor(7, 8, 9, True, "1 table is on hold", (Asked(1, 2, ("abcdef", "ghijkl")), Asked(3, 1, ("mnopqr",))))
+    cursor = Cursor(
+        7, 8, 9, True, "1 table is on hold", (Attempt(1, 2, ("abcdef", "ghijkl")), Attempt(3, 1, ("mnopqr",)))
+    )
     assert Cursor.parse(cursor.format()) == cursor
 
 

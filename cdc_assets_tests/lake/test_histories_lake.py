@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake
-from cdc_assets.lake.maintenance import Upkeep
+from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.operations.maintenance import maintain
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
 from cdc_assets_tests.alterations import Picks
@@ -81,8 +81,10 @@ def tidy(feed: Feed) -> list[str]:
     """Compact and expire all that may go, as if days had passed, and say what went wrong."""
     settings = MaintenanceSettings.model_validate(_EAGER)
     feed.settings = feed.settings.model_copy(update={"maintenance": settings})
-    newest = max((one.made_ms for fact in Upkeep(feed.lake, settings).facts() for one in fact.lineage), default=0)
-    done = maintain(feed.pipeline, Upkeep(feed.lake, settings), newest + 30 * _DAY_MS)
+    newest = max(
+        (one.made_ms for fact in LakeMaintenance(feed.lake, settings).facts() for one in fact.lineage), default=0
+    )
+    done = maintain(feed.pipeline, LakeMaintenance(feed.lake, settings), newest + 30 * _DAY_MS)
     return [f"{table.before.table}: {table.problem}" for table in done.tables if table.problem]
 
 

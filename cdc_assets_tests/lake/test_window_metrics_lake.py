@@ -9,16 +9,16 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.window_metrics import Account, account_of
+from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets_tests.lake.test_tables import ORDERS, SCHEMA, Source
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 
-def applied(source: Source, hi: int, *rows: tuple[object, ...]) -> Account:
+def applied(source: Source, hi: int, *rows: tuple[object, ...]) -> WindowMetrics:
     step, opener = source.window(hi, list(rows))
     staged = source.lake.stage(step, opener)
-    return account_of(step, staged.rows, staged.report, source.lake.commit(step, staged), 0.0, 1.0)
+    return measure_window(step, staged.rows, staged.report, source.lake.commit(step, staged), 0.0, 1.0)
 
 
 def test_loads_updates_deletes_and_empty_windows_add_up(lake: Lake) -> None:

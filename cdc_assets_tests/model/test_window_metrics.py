@@ -21,7 +21,14 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import seconds_between
-from cdc_assets.model.window_metrics import Account, account_of, format_account, lag_between, lag_cells, parse_account
+from cdc_assets.model.window_metrics import (
+    WindowMetrics,
+    format_metrics,
+    lag_between,
+    lag_cells,
+    measure_window,
+    parse_metrics,
+)
 from cdc_assets.model.wording import seconds_text
 from cdc_assets.planning.plan import plan
 from cdc_assets.report.tables import TableStatus
@@ -35,8 +42,8 @@ SECOND = 1000 << 18  # a TSO's second
 moments = st.one_of(st.just(0.0), st.floats(min_value=1, max_value=4e9, allow_nan=False))
 
 
-def account(**given: object) -> Account:
-    plain = Account(str(LIFE), 1, 9, 1, 10, 4, 2, 1, 1, 10, 11, 3, 77, 0.5)
+def account(**given: object) -> WindowMetrics:
+    plain = WindowMetrics(str(LIFE), 1, 9, 1, 10, 4, 2, 1, 1, 10, 11, 3, 77, 0.5)
     return dataclasses.replace(plain, **given)  # type: ignore[arg-type]
 
 
@@ -101,14 +108,14 @@ def test_the_newest_change_is_timed_by_the_file_that_holds_it() -> None:
     files = tuple(DataFile(f"f{n}", "shop/orders", 5, "d", n, 1, modified=100.0 + n) for n in (1, 2))
     step = ApplyRows(LIFE, 0, 200 * SECOND, files, {}, TableSchema(()), 5, ())
     report = Report(newest=(100 * SECOND, "f2"))
-    lag = account_of(step, 1, report, StepResult(), 103.0, 104.0).lag
+    lag = measure_window(step, 1, report, StepResult(), 103.0, 104.0).lag
     assert lag is not None
     assert (lag.written_seconds, lag.checkpoint_seconds, lag.applied_seconds) == (2.0, 1.0, 1.0)
 
 
 def test_rows_without_commit_ts_have_no_lag() -> None:
     step = ApplyRows(LIFE, 0, 9, (), {}, TableSchema(()), 5, ())
-    assert account_of(step, 0, Report(), StepResult(), 1.0, 2.0).lag is None
+    assert measure_window(step, 0, Report(), StepResult(), 1.0, 2.0).lag is None
 
 
 @pytest.mark.parametrize(
@@ -202,13 +209,13 @@ def ledger() -> Iterator[Ledger]:
     opened.close()
 
 
-def record(ledger: Ledger, one: Account) -> None:
+def record(ledger: Ledger, one: WindowMetrics) -> None:
     ledger.record_files("feed", LIFE, [FileStats(f"f{one.hi}", 1, "", 1, 1, one.hi)], "run", 1, one)
 
 
 def test_an_account_is_read_back_as_it_was_written() -> None:
     one = account(lag=lag_between(100 * SECOND, 0.0, 105.0, 110.0))
-    assert parse_account(format_account(one)) == one
+    assert parse_metrics(format_metrics(one)) == one
 
 
 def test_the_newest_account_is_kept_and_every_one_that_does_not_add_up(ledger: Ledger) -> None:

@@ -20,13 +20,13 @@ from pyspark.sql import SparkSession
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.lake import Lake, commit, maintenance
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.maintenance import Upkeep
+from cdc_assets.lake.maintenance import LakeMaintenance
 from cdc_assets.lake.swap import Rebuilds, Ticket
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable, ExchangePartition
-from cdc_assets.operations.maintenance import MOVE_HEADS, Maintained, maintain
+from cdc_assets.operations.maintenance import MOVE_HEADS, TableMaintenance, maintain
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.maintenance import Chores, SnapshotFact, TableFacts, chores, expirable, open_exchanges
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
@@ -135,7 +135,7 @@ def test_each_chore_is_due_from_its_threshold_on_and_not_before(given_: dict[str
 
 def test_a_table_that_was_looked_after_tells_what_each_figure_was_and_is() -> None:
     before = facts(data_files=17, data_bytes=900, delete_files=3, strays=(SnapshotFact(1, 0), SnapshotFact(2, 0)))
-    done = Maintained(before, facts(data_files=1, data_bytes=800), Chores(compact=True))
+    done = TableMaintenance(before, facts(data_files=1, data_bytes=800), Chores(compact=True))
     assert dict(zip(MOVE_HEADS, done.moves, strict=True)) == {
         "files": "17 → 1",
         "bytes": "900 → 800",
@@ -153,7 +153,7 @@ def test_a_table_without_snapshots_has_nothing_due() -> None:
 
 def tended(lake: Lake, days: float = 10, exchanges: Mapping[Life, frozenset[int]] | None = None) -> TableFacts:
     """Do what is due for all tables, and return the facts of `shop.orders` afterwards."""
-    keeper = Upkeep(lake, EAGER)
+    keeper = LakeMaintenance(lake, EAGER)
     for one in keeper.facts(exchanges):
         keeper.carry_out(one, chores(one, EAGER, later_ms(days)), later_ms(days))
     return next(one for one in keeper.facts(exchanges) if one.table == "shop.orders")
@@ -172,7 +172,7 @@ def busy(lake: Lake, windows: int = 5) -> Source:
 def test_many_small_windows_become_one_file_without_deletes_with_the_same_rows_and_progress(lake: Lake) -> None:
     orders = busy(lake)
     rows, applied = orders.rows(), lake.applied()[orders.life]
-    before = Upkeep(lake, EAGER).facts()[0]
+    before = LakeMaintenance(lake, EAGER).facts()[0]
     assert before.small_files > 5
     after = tended(lake)
     assert (after.data_files, after.delete_files, after.deleted_rows) == (1, 0, 0)
@@ -189,7 +189,7 @@ def test_a_second_run_finds_nothing_due_and_commits_nothing(lake: Lake) -> None:
     orders = busy(lake)
     tended(lake)
     place = lake.state.find(orders.life).metadata_location
-    one = next(one for one in Upkeep(lake, EAGER).facts() if one.table == "shop.orders")
+    one = next(one for one in LakeMaintenance(lake, EAGER).facts() if one.table == "shop.orders")
     assert not chores(one, EAGER, later_ms())
     tended(lake)
     assert lake.state.find(orders.life).metadata_location == place
@@ -205,7 +205,7 @@ def test_the_newest_labelled_snapshot_stays_behind_the_compactions(lake: Lake) -
 
 def test_a_thread_that_never_used_spark_may_compact(lake: Lake) -> None:
     busy(lake)
-    keeper = Upkeep(lake, EAGER)
+    keeper = LakeMaintenance(lake, EAGER)
     (one,) = keeper.facts()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(keeper.carry_out, one, Chores(compact=True), later_ms()).result()
@@ -286,7 +286,7 @@ def test_snapshots_that_an_open_exchange_reads_stay_while_it_is_open(lake: Lake)
     tended(lake, exchanges=exchanges)
     lake.run(steps[1])
     assert other.rows() == [(1, "low")]
-    assert len(Upkeep(lake, EAGER).facts()[0].lineage) > tended(lake).snapshots
+    assert len(LakeMaintenance(lake, EAGER).facts()[0].lineage) > tended(lake).snapshots
 
 
 def test_files_that_nothing_refers_to_go_once_they_are_old_and_stages_with_them(lake: Lake) -> None:
@@ -298,7 +298,7 @@ def test_files_that_nothing_refers_to_go_once_they_are_old_and_stages_with_them(
     os.utime(old, (0, 0))
     stage = Path(lake.settings.warehouse) / "_cdc_stage" / "1000-dead"
     stage.mkdir(parents=True)
-    keeper = Upkeep(lake, EAGER)
+    keeper = LakeMaintenance(lake, EAGER)
     (one,) = [one for one in keeper.facts() if one.table == "shop.orders"]
     assert keeper.carry_out(one, Chores(orphans=True), int(time.time() * 1000)) == 1
     assert (old.exists(), young.exists()) == (False, True)
@@ -316,7 +316,7 @@ def test_the_lakes_own_tables_are_looked_after_too(lake: Lake) -> None:
         orders = Source(lake, at=at)
         lake.run(DropTable(orders.life, at + 5))
         lake.purge(orders.life)
-    keeper = Upkeep(lake, EAGER)
+    keeper = LakeMaintenance(lake, EAGER)
     (before,) = [one for one in keeper.facts() if one.table == "_cdc.tombstones"]
     assert before.small_files == 3
     keeper.carry_out(before, chores(before, EAGER, later_ms()), later_ms())
@@ -339,7 +339,7 @@ def test_a_compaction_that_a_window_overtook_is_made_again_on_top_of_it(
     lake, writer = open_lake(), open_lake()
     orders = busy(lake)
     overtake(monkeypatch, maintenance, "_compact", lambda: newer(orders, writer))
-    keeper = Upkeep(lake, EAGER)
+    keeper = LakeMaintenance(lake, EAGER)
     (one,) = keeper.facts()
     keeper.carry_out(one, Chores(compact=True), later_ms())
     assert {(1, "newer"), (500, "newer")} <= set(orders.rows())
@@ -377,7 +377,7 @@ def test_a_compaction_that_is_never_left_alone_stops_with_the_table_right(
 
     monkeypatch.setattr(maintenance, "_compact", overtaken)
     monkeypatch.setattr(maintenance, "_ATTEMPTS", 2)
-    keeper = Upkeep(lake, EAGER)
+    keeper = LakeMaintenance(lake, EAGER)
     with pytest.raises(TableMoved):
         keeper.carry_out(keeper.facts()[0], Chores(compact=True), later_ms())
     assert (1, f"at {moment[0]}") in orders.rows()
@@ -436,7 +436,7 @@ def test_a_lake_that_is_maintained_at_every_checkpoint_stays_equal_to_the_source
         pipeline = pipeline_of(config, checkpoint.bucket, checkpoint.ts, lake, ledger)
         outcome = pipeline.apply("run")
         assert compare(config, checkpoint.expected, lake, outcome) == []
-        keeper = Upkeep(lake, EAGER)
+        keeper = LakeMaintenance(lake, EAGER)
         done = maintain(pipeline, keeper, later_ms())
         assert done.complete
         assert done.tables
@@ -454,7 +454,7 @@ def test_every_exchange_is_open_until_the_partner_has_taken_it() -> None:
     (checkpoint,) = checkpoints(config, 1)
     pipeline = pipeline_of(config, checkpoint.bucket, checkpoint.ts, None, Ledger("sqlite://"))  # type: ignore[arg-type]
     pipeline.lake = type("Nothing", (), {"applied": lambda self: {}, "releases": lambda self: {}})()
-    _, planned = pipeline.look()
+    _, planned = pipeline.plan()
     exchanges = [step for step in planned.steps if isinstance(step, ExchangePartition)]
     assert exchanges
     found = open_exchanges(planned, {})

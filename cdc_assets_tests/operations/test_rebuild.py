@@ -103,7 +103,7 @@ def test_every_complete_table_is_equal_to_the_source_after_a_rebuild(config: Con
     stopped = {table.name for table in before.tables if table.state in ("held", "failed")}
     damage(lake)
     refused = set()
-    for life, held in pipeline.look()[1].history.lives.items():
+    for life, held in pipeline.plan()[1].history.lives.items():
         if held.name is None:
             continue
         try:
@@ -216,7 +216,7 @@ class Feed:
         return Pipeline(settings, _AsOf(settings, self.checkpoint.ts), self.lake, self.ledger)
 
     def files(self) -> list[str]:
-        return sorted(file.path for file in self.pipeline().look()[0].data_files)
+        return sorted(file.path for file in self.pipeline().plan()[0].data_files)
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def test_a_last_file_that_the_ledger_knows_and_that_is_gone_is_refused(feed: Fee
 
 
 def test_a_schema_file_that_the_ledger_knows_and_that_is_gone_is_refused(feed: Feed) -> None:
-    listing, _ = feed.pipeline().look()
+    listing, _ = feed.pipeline().plan()
     path = max(file.path for file in listing.schema_files if file.table.table)
     (feed.directory / path).unlink()
     refused(feed, r"was there once and is gone|no schema file")
@@ -268,7 +268,7 @@ def test_records_in_quarantine_are_refused_until_they_are_replayed(feed: Feed, m
 def test_a_table_that_outlived_the_changefeeds_own_clean_up_is_refused(feed: Feed) -> None:
     pipeline = feed.pipeline()
     options = dataclasses.replace(sink_options(pipeline.settings), file_expiration_days=1)
-    _, planned = pipeline.look()
+    _, planned = pipeline.plan()
     old = dataclasses.replace(planned, checkpoint=planned.checkpoint + ((3 * 86_400_000) << 18))
     told = refusals(
         pipeline.source, _listing(pipeline), old, planned.history.lives, (), (), {}, {}, options.retention_days
@@ -277,7 +277,7 @@ def test_a_table_that_outlived_the_changefeeds_own_clean_up_is_refused(feed: Fee
 
 
 def _listing(pipeline: Pipeline) -> Listing:
-    return pipeline.look()[0]
+    return pipeline.plan()[0]
 
 
 def test_a_crash_at_any_place_is_followed_by_a_rebuild_that_goes_on(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, Step
-from cdc_assets.pipeline.prefetch import Ahead
+from cdc_assets.pipeline.prefetch import Prefetch
 
 
 class Stage:
@@ -18,7 +18,7 @@ class Stage:
     def __init__(self) -> None:
         self.staged: list[Life] = []
         self.discarded: list[Life] = []
-        self.ahead = Ahead(self.stage, self.discarded.append, lambda step: True)
+        self.ahead = Prefetch(self.stage, self.discarded.append, lambda step: True)
 
     def stage(self, step: ApplyRows) -> Life:
         self.staged.append(step.life)

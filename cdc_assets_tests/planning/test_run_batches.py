@@ -15,7 +15,17 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.planning.plan import Plan, plan
-from cdc_assets.planning.run_batches import Asked, Batch, Due, batches, due, families, kept, rest_seconds, rests
+from cdc_assets.planning.run_batches import (
+    Attempt,
+    Batch,
+    Due,
+    backoff,
+    backoff_seconds,
+    batches,
+    due,
+    families,
+    open_attempts,
+)
 from cdc_assets_tests.planning.test_plan import A, B, C, at, create, data_file, schema_file
 
 LIFE, OTHER = Life(A, 10), Life(B, 10)
@@ -83,21 +93,21 @@ def test_a_family_is_due_together() -> None:
 
 
 def test_a_rest_doubles_up_to_its_bound() -> None:
-    assert [rest_seconds(n, 60, 600) for n in range(1, 7)] == [60, 120, 240, 480, 600, 600]
-    assert rest_seconds(10**6, 60, 3600) == 3600
+    assert [backoff_seconds(n, 60, 600) for n in range(1, 7)] == [60, 120, 240, 480, 600, 600]
+    assert backoff_seconds(10**6, 60, 3600) == 3600
 
 
 def test_what_was_asked_for_in_vain_rests_and_then_is_asked_for_again() -> None:
-    asked = [Asked(1000, 2, ("a", "b"))]
-    assert rests(asked, 1119, 60, 600) == {"a": 1120, "b": 1120}
-    assert rests(asked, 1120, 60, 600) == {}
+    asked = [Attempt(1000, 2, ("a", "b"))]
+    assert backoff(asked, 1119, 60, 600) == {"a": 1120, "b": 1120}
+    assert backoff(asked, 1120, 60, 600) == {}
 
 
 def test_a_mark_that_is_not_due_any_more_is_forgotten() -> None:
     one, two = Due((LIFE,), "a", 1, 0), Due((OTHER,), "b", 1, 0)
-    asked = [Asked(5, 1, ("a", "b", "gone"))]
-    assert kept(asked, [one, two], ["b"]) == (Asked(5, 1, ("a",)),)
-    assert kept(asked, [], []) == ()
+    asked = [Attempt(5, 1, ("a", "b", "gone"))]
+    assert open_attempts(asked, [one, two], ["b"]) == (Attempt(5, 1, ("a",)),)
+    assert open_attempts(asked, [], []) == ()
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

@@ -4,4 +4,5 @@ decode       files -> changes: by shape where records are alike, else by parsing
 uniform      records that differ in values only, read by their shape
 messages     batches of messages -> what they speak of, and changes
 records      what one parsed record says
+    options   how a file of Canal-JSON was written
 """

@@ -3,4 +3,5 @@
 decode    files -> changes
 dialect   where records and fields begin and end
 columns   which column is which
+    options   how a file of CSV was written
 """

@@ -4,6 +4,9 @@
     blocks   bytes of a split, whole records at a time      dialect  what the options of CSV mean
     cutting  records -> columns of texts                    rows     texts -> changes
     parquet  Parquet of Dumpling and TiDB Cloud
+    dialect   how Dumpling writes CSV: its options as bytes, what they promise, and the two ways to read them
+    rows      columns of texts, as a file has them -> rows in the lake's types
+    sql       INSERT statements of Dumpling
 
 Every reader yields `Decoded`: all rows are inserts, and all have the dump's TSO as commit-ts. `_cdc_line` counts
 records from the first row of the split; `lines_before` says what to add for the line in the file. A file that cannot be

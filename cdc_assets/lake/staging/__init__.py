@@ -1,1 +1,5 @@
-"""A window's changes on their way: decoded and written as Parquet by tasks, taken in by one commit."""
+"""A window's changes on their way: decoded and written as Parquet by tasks, taken in by one commit.
+
+stage   a window's changes on their way
+tasks   one task's part of a stage
+"""

@@ -3,6 +3,14 @@
     change (old column, new column, zone) ──▶ needs_conversion, narrows   is there anything to do
                                           ──▶ convert                     the new values, or a held table
 
+    change      which types a change leads from and to
+    numbers     integers, decimals and floats
+    texts       texts and bytes
+    dates       dates, datetimes, timestamps and times
+    moments     the years 0000 to 9999 as microseconds, and the texts and numbers that TiDB takes for them
+    members     ENUM and SET
+    documents   JSON
+
 The rules are those by which TiDB converts rows while it carries the DDL out (`tidb:pkg/types/datum.go`, `time.go`,
 `json_binary.go`, `pkg/ddl/column.go`), in strict mode. A value that they refuse was cut or clamped by a source that was
 not in strict mode, or is not what the source held: nothing tells which, so the table is held with the value in the
