@@ -30,6 +30,7 @@ from cdc_assets.history.events import (
 from cdc_assets.history.history import read_history
 from cdc_assets.history.releases import Releases, ways_out
 from cdc_assets.history.strays import Period, Strays
+from cdc_assets.model.by_name import ByName
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
@@ -453,7 +454,7 @@ class _Names:
 
     def __init__(self, applied: Mapping[Life, Applied]) -> None:
         self.of: dict[Life, TableId | None] = {}
-        self._holders: dict[TableId, list[Life]] = {}
+        self._holders: ByName[list[Life]] = ByName()
         for life, state in applied.items():
             self.give(life, state.name)
 
@@ -472,7 +473,7 @@ class _Names:
 def _held_back(steps: Sequence[Step], history: History, applied: Mapping[Life, Applied]) -> list[Step]:
     """Hold what depends on a held table: the other side of an exchange, and whoever wants a name that stays taken."""
     held: dict[Life, HoldTable] = {}
-    stuck: dict[TableId, HoldTable] = {}
+    stuck: ByName[HoldTable] = ByName()
     kept: list[Step] = []
     names = _Names(applied)
     for step in steps:
@@ -489,8 +490,7 @@ def _held_back(steps: Sequence[Step], history: History, applied: Mapping[Life, A
             step = _taken(step, holder)
         if isinstance(step, HoldTable):
             held[step.life] = step
-            name = names.of.get(step.life)
-            if name is not None:
+            if (name := names.of.get(step.life)) is not None:
                 stuck[name] = step
         elif isinstance(step, (CreateTable, RenameTable, RecoverTable)):
             names.give(step.life, wanted)

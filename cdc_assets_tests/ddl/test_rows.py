@@ -394,3 +394,17 @@ def test_a_view_that_is_gone_leaves_its_name_to_a_table(feed: Feed) -> None:
     feed.ddl(5, "", 0)
     feed.rows(5, ("I", 6, {"id": 1, "v": "a"}))
     assert (states(feed.apply(7)), feed.table()) == ({"applied"}, [(1, "a")])
+
+
+def test_who_wants_the_name_of_a_held_table_waits_however_it_is_spelled(tmp_path: Path) -> None:
+    feed = Feed(tmp_path)
+    for name in ("T", "x"):
+        feed.ddl(2, f"CREATE TABLE `{name}` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", 3, table=name)
+    assert states(feed.apply(4)) == {"applied"}
+    feed.ddl(5, "ALTER TABLE `T` FROBNICATE", 5, table="T")
+    feed.ddl(6, "RENAME TABLE `s`.`T` TO `s`.`u`", 14, table="u")
+    feed.ddl(7, "RENAME TABLE `s`.`x` TO `s`.`t`", 14)
+    feed.rows(7, ("I", 8, {"id": 1, "v": "a"}))
+    found = {str(table.life): table for table in feed.apply(9).tables}
+    assert found["s.T@2"].state == "held"
+    assert found["s.x@2"].reason.startswith("waits for s.T@2, which is held")
