@@ -12,6 +12,7 @@ from cdc_assets.errors import RebuildRefused
 from cdc_assets.lake import Lake
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -85,3 +86,25 @@ def test_a_table_that_is_renamed_to_another_changefeeds_name_is_held_and_goes_on
     assert one.apply(FIRST + 50).complete
     assert told(two.apply(FIRST + 50))["theirs"] == ("applied", "")
     assert {str(name) for name in two.lake.names()} == {"s.theirs", "s.more"}
+
+
+def test_tables_that_are_renamed_at_once_wait_for_the_one_whose_new_name_is_another_changefeeds(
+    feeds: tuple[Feed, Feed],
+) -> None:
+    """Else `b` would be called applied, while readers of the name `b` still see the table that was `b` before."""
+    one, two = feeds
+    two.create("s.a")
+    two.rows("s.a", FIRST, [("I", FIRST + 1, 1, "a")])
+    two.create("s.b")
+    two.rows("s.b", FIRST, [("I", FIRST + 1, 1, "b")])
+    two.apply(FIRST + 10)
+    for new, old in (("b", "a"), ("x", "b")):
+        two.ddl(f"s.{new}", FIRST + 20, f"RENAME TABLE `s`.`{old}` TO `s`.`{new}`", 14)
+    one.create("s.x", FIRST + 20)
+    assert one.apply(FIRST + 30).complete
+    outcome = two.apply(FIRST + 30)
+    held = {str(table.life.born_as): table.reason for table in outcome.tables if table.state == "held"}
+    assert "s.x is the changefeed one's" in held["s.b"]
+    assert held["s.a"].startswith("waits for s.b@")
+    assert {"s.a", "s.b"} <= {str(name) for name in two.lake.names()}
+    assert [row["v"] for row in two.lake.read(TableId("s", "b")).to_pylist()] == ["b"]

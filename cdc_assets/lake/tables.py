@@ -11,7 +11,7 @@ state. A step whose label is there already does nothing, so each may be repeated
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -137,6 +137,15 @@ class Lake:
         With `quarantine` records that do not fit are staged for `quarantine`, and the report does not fail for them.
         """
         return stage_window(self.workbench, step, reader, quarantine)
+
+    def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
+        """Return why these tables cannot get these names, for each that is another's. Starts no JVM."""
+        homes = {claim: self.state.home(claim[1]) for claim in claims}
+        if not homes:
+            return {}
+        ours = {held.identifier for held in self.state.tables().values()}
+        theirs = {identifier for identifier, _ in self.state.entries()} - ours
+        return {claim: self.state.foreign(home, claim[0]).message for claim, home in homes.items() if home in theirs}
 
     def warm(self) -> None:
         """Begin to start the JVM, while rows are read; returns at once."""

@@ -5,7 +5,7 @@ What lists, plans or decodes is imported where it is needed: `status` does witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cdc_assets.history.completeness import Completed
     from cdc_assets.history.releases import Releases
     from cdc_assets.lake import LakeState
+    from cdc_assets.model.schema import TableId
     from cdc_assets.model.steps import Step
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
@@ -129,6 +130,10 @@ class EmptyLake:
 
     def releases(self) -> Releases:
         """Nobody decided anything."""
+        return {}
+
+    def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
+        """No name is another's."""
         return {}
 
     def said_complete(self) -> Sequence[Completed]:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cdc_assets.decoding.reports import merge_reports, rejected
@@ -27,6 +28,7 @@ from cdc_assets.history.releases import Release, Releases
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.progress import Life, Phase, State
 from cdc_assets.model.reports import FileStats, StepResult
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -44,6 +46,7 @@ from cdc_assets.pipeline.completeness import Markable, mark, mark_before
 from cdc_assets.pipeline.one_table import staging
 from cdc_assets.pipeline.outcome import Outcome, TableRun, standing
 from cdc_assets.pipeline.prefetch import Prefetch
+from cdc_assets.planning.held_back import wanted_name
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.preflight.conformance import INCOMPLETE, Finding, conformance, conformance_holds, take_sample
 from cdc_assets.preflight.files import broken_files, file_findings, is_lost, unread_files
@@ -78,6 +81,9 @@ class Lake(Markable, Protocol):
 
     def discard(self, staged: Any) -> None:
         """Forget a staged window."""
+
+    def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
+        """Tell which tables cannot get these names because somebody else's stand there, and why."""
 
     def warm(self) -> None:
         """Begin in the background what takes long to start: steps are about to be carried out."""
@@ -205,7 +211,8 @@ class Pipeline:
         stats = self._stats = self.ledger.file_stats(name)
         if warm and any(file.path not in stats for file in listing.data_files):
             self.lake.warm()
-        planned = plan(
+        planned_with = partial(
+            plan,
             listing,
             self.lake.applied(),
             keys=self.settings.keys,
@@ -215,7 +222,6 @@ class Pipeline:
                 *broken_files(self.source, listing),
                 *unread_files(self.source, listing, self.ledger.unread(name)),
             ],
-            holds=conformance_holds,
             policies=self.settings.policies,
             new_collations=self.settings.new_collations is not False,
             releases=self.lake.releases() if releases is None else releases,
@@ -223,6 +229,12 @@ class Pipeline:
             timezone=wire.timezone,
             complete=(*self.settings.initial.complete, *(one.pattern for one in self.lake.said_complete())),
         )
+        planned = planned_with(holds=conformance_holds)
+        claims = {(step.life, to): step.at for step in planned.steps if (to := wanted_name(step)) is not None}
+        refused = self.lake.refused_names(claims)
+        if refused:
+            holds = [HoldTable(claim[0], claims[claim], reason) for claim, reason in refused.items()]
+            planned = planned_with(holds=lambda history: (*conformance_holds(history), *holds))
         return listing, planned
 
     def idle(self) -> bool:

@@ -30,7 +30,6 @@ from cdc_assets.history.events import (
 from cdc_assets.history.history import read_history
 from cdc_assets.history.releases import Releases, ways_out
 from cdc_assets.history.strays import Period, Strays
-from cdc_assets.model.by_name import ByName
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
@@ -48,6 +47,7 @@ from cdc_assets.model.steps import (
     Step,
 )
 from cdc_assets.model.tso import Tso
+from cdc_assets.planning.held_back import held_back
 
 __all__ = ["Plan", "Progress", "plan", "step_order"]
 
@@ -134,7 +134,7 @@ def plan(
             )
             steps.extend(chain.steps())
     steps.sort(key=step_order)
-    return Plan(tuple(_held_back(steps, history, applied)), history, listing.checkpoint, behind, applied)
+    return Plan(tuple(held_back(steps, applied)), history, listing.checkpoint, behind, applied)
 
 
 def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Life, HoldTable]:
@@ -421,18 +421,6 @@ def number_sequence(file: DataFile) -> str:
     return f"{file.directory}|{file.dispatcher}|{width}"
 
 
-def _taken(step: CreateTable, holder: Life) -> Step:
-    if holder == step.life:
-        return step
-    return HoldTable(
-        step.life,
-        step.at,
-        f"{step.name} is the name of {holder} in the lake, and no schema file says that it was dropped or renamed: a "
-        "schema file was removed, or written anew without its DDL. Restore the schema files under "
-        f"{step.name.schema}, or rebuild {step.name}.",
-    )
-
-
 def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
     """How rows of the window lie in a directory: a row is written with the columns that its table has at that moment.
 
@@ -447,54 +435,3 @@ def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
         for column in sorted(own.columns, key=lambda column: present[column.name][0])
     ]
     return replace(own, columns=tuple(columns))
-
-
-class _Names:
-    """Which life is called what while the steps are gone through, and the other way round."""
-
-    def __init__(self, applied: Mapping[Life, Applied]) -> None:
-        self.of: dict[Life, TableId | None] = {}
-        self._holders: ByName[list[Life]] = ByName()
-        for life, state in applied.items():
-            self.give(life, state.name)
-
-    def give(self, life: Life, name: TableId | None) -> None:
-        old = self.of.get(life)
-        if old is not None:
-            self._holders[old].remove(life)
-        if name is not None:
-            self._holders.setdefault(name, []).append(life)
-        self.of[life] = name
-
-    def holder(self, name: TableId) -> Life | None:
-        return next(iter(self._holders.get(name, ())), None)
-
-
-def _held_back(steps: Sequence[Step], history: History, applied: Mapping[Life, Applied]) -> list[Step]:
-    """Hold what depends on a held table: the other side of an exchange, and whoever wants a name that stays taken."""
-    held: dict[Life, HoldTable] = {}
-    stuck: ByName[HoldTable] = ByName()
-    kept: list[Step] = []
-    names = _Names(applied)
-    for step in steps:
-        if step.life in held:
-            continue
-        wanted = step.to if isinstance(step, (RenameTable, RecoverTable)) else None
-        wanted = step.name if isinstance(step, CreateTable) else wanted
-        cause = stuck.get(wanted) if wanted is not None else None
-        if isinstance(step, ExchangePartition):
-            cause = cause or held.get(step.other)
-        if cause is not None and not isinstance(step, HoldTable):
-            step = HoldTable(step.life, step.at, f"waits for {cause.life}, which is held: {cause.reason}", cause.ways)
-        if isinstance(step, CreateTable) and (holder := names.holder(step.name)) is not None:
-            step = _taken(step, holder)
-        if isinstance(step, HoldTable):
-            held[step.life] = step
-            if (name := names.of.get(step.life)) is not None:
-                stuck[name] = step
-        elif isinstance(step, (CreateTable, RenameTable, RecoverTable)):
-            names.give(step.life, wanted)
-        elif isinstance(step, DropTable):
-            names.give(step.life, None)
-        kept.append(step)
-    return kept

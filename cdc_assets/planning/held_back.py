@@ -1,0 +1,106 @@
+"""What depends on a held table is held with it: the other side of an exchange, and whoever wants its name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cdc_assets.model.by_name import ByName
+from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import (
+    CreateTable,
+    DropTable,
+    ExchangePartition,
+    HoldTable,
+    RecoverTable,
+    RenameTable,
+    Step,
+)
+
+__all__ = ["held_back", "wanted_name"]
+
+
+def wanted_name(step: Step) -> TableId | None:
+    """Return the name that a step gives to its table, None for one that gives none."""
+    if isinstance(step, CreateTable):
+        return step.name
+    return step.to if isinstance(step, (RenameTable, RecoverTable)) else None
+
+
+def held_back(steps: Sequence[Step], applied: Mapping[Life, Applied]) -> list[Step]:
+    """Return the steps, those of a table that has to wait for a held one replaced by a hold of its own.
+
+    Renames of one DDL happen at once, so a table may wait for one whose hold comes after it in the order.
+    """
+    stuck: ByName[HoldTable] = ByName()
+    while True:
+        kept, found = _passed(steps, applied, stuck)
+        if len(found) == len(stuck):
+            return kept
+        stuck = found
+
+
+def _passed(
+    steps: Sequence[Step], applied: Mapping[Life, Applied], known: ByName[HoldTable]
+) -> tuple[list[Step], ByName[HoldTable]]:
+    """Go through the steps once; `known` are names that stay taken, and by which hold, as an earlier pass found."""
+    held: dict[Life, HoldTable] = {}
+    stuck = ByName(known)
+    kept: list[Step] = []
+    names = _Names(applied)
+    for step in steps:
+        if step.life in held:
+            continue
+        wanted = wanted_name(step)
+        cause = stuck.get(wanted) if wanted is not None else None
+        if cause is not None and (cause.at > step.at or cause.life == step.life):
+            cause = None
+        if isinstance(step, ExchangePartition):
+            cause = cause or held.get(step.other)
+        if cause is not None and not isinstance(step, HoldTable):
+            step = HoldTable(step.life, step.at, f"waits for {cause.life}, which is held: {cause.reason}", cause.ways)
+        if isinstance(step, CreateTable) and (holder := names.holder(step.name)) is not None:
+            step = _taken(step, holder)
+        if isinstance(step, HoldTable):
+            held[step.life] = step
+            if (name := names.of.get(step.life)) is not None:
+                stuck[name] = step
+        elif isinstance(step, (CreateTable, RenameTable, RecoverTable)):
+            names.give(step.life, wanted)
+        elif isinstance(step, DropTable):
+            names.give(step.life, None)
+        kept.append(step)
+    return kept, stuck
+
+
+def _taken(step: CreateTable, holder: Life) -> Step:
+    if holder == step.life:
+        return step
+    return HoldTable(
+        step.life,
+        step.at,
+        f"{step.name} is the name of {holder} in the lake, and no schema file says that it was dropped or renamed: a "
+        "schema file was removed, or written anew without its DDL. Restore the schema files under "
+        f"{step.name.schema}, or rebuild {step.name}.",
+    )
+
+
+class _Names:
+    """Which life is called what while the steps are gone through, and the other way round."""
+
+    def __init__(self, applied: Mapping[Life, Applied]) -> None:
+        self.of: dict[Life, TableId | None] = {}
+        self._holders: ByName[list[Life]] = ByName()
+        for life, state in applied.items():
+            self.give(life, state.name)
+
+    def give(self, life: Life, name: TableId | None) -> None:
+        old = self.of.get(life)
+        if old is not None:
+            self._holders[old].remove(life)
+        if name is not None:
+            self._holders.setdefault(name, []).append(life)
+        self.of[life] = name
+
+    def holder(self, name: TableId) -> Life | None:
+        return next(iter(self._holders.get(name, ())), None)
