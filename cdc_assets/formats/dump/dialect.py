@@ -25,7 +25,13 @@ from cdc_assets.types.mysql_values import Binary
 
 __all__ = ["DIALECTS", "Dialect", "Field", "dialect", "fields", "plainly", "strange_escapes", "without_escapes"]
 
-DIALECTS: Mapping[str, Binary] = {"default": "raw", "snowflake": "hex", "redshift": "hex", "bigquery": "base64"}
+DIALECTS: Mapping[str, Binary] = {
+    "": "raw",
+    "default": "raw",
+    "snowflake": "hex",
+    "redshift": "hex",
+    "bigquery": "base64",
+}
 """`--csv-output-dialect` -> how bytes are written."""
 
 _STAND_INS = [bytes([code]) for code in (*range(1, 9), 11, 12, *range(14, 32), 127)]
@@ -105,7 +111,7 @@ def dialect(options: DumpOptions) -> Dialect:
 def _ambiguity(how: Dialect, options: DumpOptions) -> str:
     """Say what two different rows would be written alike with."""
     structure, first = how.separator + how.delimiter, (how.delimiter or how.separator)[:1]
-    known = ", ".join(DIALECTS)
+    known = ", ".join(filter(None, DIALECTS))
     rules = (
         (options.output_dialect.lower() not in DIALECTS, f'dialect "{options.output_dialect}"; known are {known}'),
         (not how.separator, "an empty separator"),

@@ -112,7 +112,8 @@ class _Ranges(io.RawIOBase):
 
 def _opened(split: DumpSplit, read_range: ReadRange) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(pa.PythonFile(_Ranges(read_range, split.file.size), "r"))
+        source = pa.PythonFile(_Ranges(read_range, split.file.size), "r")
+        return pq.ParquetFile(source, page_checksum_verification=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise _damaged(split.file.path, error) from None
 
@@ -184,8 +185,7 @@ def _converted(array: pa.Array, column: Column, target: Target) -> Values:
     if column.type == "BIT":
         return _bits(array.cast(pa.binary()), column)
     if kind in ("text", "bytes"):
-        texts = array.cast(pa.binary()) if kind == "bytes" else array
-        return values(texts, column, timezone=target.options.timezone)
+        return values(array.cast(pa.binary()), column, timezone=target.options.timezone)  # nobody checked its UTF-8
     return _moments(array, column, target) if kind == "moment" else _numbers(array, column)
 
 
