@@ -292,6 +292,7 @@ class Pipeline:
         asked = set(steps)
         left = [step for step in planned.steps if step not in asked]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started)
+        self._stats = {}
         self._record_columns(planned, tables)
         self.record(outcome, run)
         return outcome

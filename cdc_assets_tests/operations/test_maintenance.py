@@ -27,6 +27,7 @@ from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable, ExchangePartition
 from cdc_assets.operations.maintenance import MOVE_HEADS, TableMaintenance, maintain
+from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.maintenance import Chores, SnapshotFact, TableFacts, chores, expirable, open_exchanges
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
@@ -453,7 +454,7 @@ def test_every_exchange_is_open_until_the_partner_has_taken_it() -> None:
     config = named("E_partitions/canal-ext")
     (checkpoint,) = checkpoints(config, 1)
     pipeline = pipeline_of(config, checkpoint.bucket, checkpoint.ts, None, Ledger("sqlite://"))  # type: ignore[arg-type]
-    pipeline.lake = type("Nothing", (), {"applied": lambda self: {}, "releases": lambda self: {}})()
+    pipeline.lake = EmptyLake()  # type: ignore[assignment]
     _, planned = pipeline.plan()
     exchanges = [step for step in planned.steps if isinstance(step, ExchangePartition)]
     assert exchanges

@@ -21,6 +21,7 @@ from cdc_assets.formats.dump.rows import Target, columns_by_count, columns_by_na
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
 from cdc_assets.types.mysql_values import Binary
 
 __all__ = ["can_cut", "lines_before", "raw_records", "read"]
@@ -153,7 +154,7 @@ def _columns_of_row(record: bytes, schema: TableSchema, how: Dialect, path: str)
     columns = columns_by_count(len(found), schema)
     if columns is None:
         wanted = f"{len(own)} are expected ({', '.join(column.name for column in own)})"
-        raise _unlike(f"it has {len(found)} field{'s' * (len(found) != 1)} where {wanted}", record, how, path)
+        raise _unlike(f"it has {counted(len(found), 'field')} where {wanted}", record, how, path)
     names = [value.decode("utf-8", "replace") for value, _ in found if value is not None]
     if names == [column.name for column in columns if column is not None]:
         raise MalformedData(

@@ -56,7 +56,7 @@ def _launched(settings: SparkConf) -> Any:
         os.close(writer)
         says.pass_on()  # what a JVM says that does not start is the reason
     Thread(target=says.pass_on, args=(None,), name="cdc-assets-jvm-says", daemon=True).start()
-    atexit.register(says.pass_on)
+    atexit.register(says.finish)
     return gateway
 
 
@@ -83,6 +83,12 @@ class _Says:
                         os.write(2, line)
                 if not said:
                     return
+
+    def finish(self) -> None:
+        """Pass on what is left, and wait for what another thread has read and not passed on yet."""
+        self.pass_on()
+        with self._lock:
+            return
 
 
 class IcebergCatalog:
