@@ -68,7 +68,7 @@ def _exchangeable(
     if not schema.decodes_like(other.after):
         return f"{file.query}: the two tables have other columns, so a DDL of one is not in the changefeed.", None
     try:
-        return "", ddl.partition_predicate(schema.partitioning, (statement.partition,), schema)
+        return "", ddl.exchange_predicate(schema.partitioning, statement.partition, schema)
     except CdcError as error:
         return f"{file.query}: {error.message}", None
 
