@@ -10,6 +10,7 @@ Imports nothing but the standard library.
     dumps            a dump
     ledger_entries   what the ledger remembers, as values
     names            names as TiDB gives and compares them
+    offsets          places in a log: partitions of topics, their ends, ranges of offsets
     progress         how far a table is applied, how it stands, and the identity that it keeps through renames
     quarantine       records that were kept aside because they do not fit
     reports          what reading a window and carrying out a step told

@@ -1,0 +1,49 @@
+"""Places in a log: partitions of topics, their ends, and ranges of offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["Ends", "LogEnds", "OffsetRange", "Partition"]
+
+
+class Partition(NamedTuple):
+    """A partition of a topic; as text `orders[3]`."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.number}]"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """What a partition holds: `low` is its first offset, `high` the one behind its last *read_committed* message.
+
+    An empty partition has `low` == `high`.
+    """
+
+    low: int
+    high: int
+
+
+Ends = Mapping[Partition, LogEnds]
+"""The ends of all partitions, as asked in one round."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """The offsets from `start` to before `stop` of a partition; as text `orders[3] 17..42`."""
+
+    partition: Partition
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __str__(self) -> str:
+        return f"{self.partition} {self.start}..{self.stop}"

@@ -1,0 +1,97 @@
+"""Change messages in topics: what reads a log, whether a broker holds it or an archive.
+
+    topic_options   how the messages were written, and which topics they are in
+
+A log's plug is a folder here with the module `reader`, which has `connect(options, access) -> LogReader`: `options` is
+a TopicOptions, `access` says how the log is reached, in clear text (librdkafka's options, or fsspec's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.offsets import Ends, OffsetRange
+from cdc_assets.sources.topics.topic_options import TopicOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BATCH_BYTES", "LOGS", "LogReader", "connect_log", "message_schema"]
+
+BATCH_BYTES = 16 << 20
+"""About how many bytes of messages a batch holds."""
+
+LOGS: Mapping[str, str] = {"archive": "cdc_assets.sources.topics.archive", "kafka": "cdc_assets.sources.topics.kafka"}
+"""What holds a log -> its folder."""
+
+
+class LogReader(Protocol):
+    """Reads topics in ranges of offsets, wherever a task runs: picklable. Nothing is ever written or committed.
+
+    Errors name topic, partition and offset. Raises StorageUnavailable where the log does not answer (again later),
+    BucketMissing where it may not be read or is not there, InputError for what it should hold and does not.
+    """
+
+    @property
+    def proves_ends(self) -> bool:
+        """Tell whether ends that are asked after a mark was read cover all that was written before that mark.
+
+        A broker's do; an archive is written later, partition by partition, at its own pace.
+        """
+
+    def ends(self, concerns: Callable[[str], bool]) -> Ends:
+        """Return the ends of all partitions of the topics that concern, asked in one round.
+
+        A topic that does not exist is not in it. Partitions of an archive end where its files do.
+        """
+
+    def read(self, wanted: OffsetRange, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a range, in order of their offsets, in batches of `message_schema()`.
+
+        Ends by position: when nothing below `wanted.stop` is left, whether or not the last offset holds a message.
+        Batches hold about `batch_bytes`, or one message that is larger. Raises InputError(gone=True) where the log
+        starts above `wanted.start`.
+        """
+
+    def missing_because(self, topic: str) -> str:
+        """Return why offsets inside a range of a topic may be missing: "compacted", "transactional", or "" for a loss.
+
+        Asked only when some are.
+        """
+
+
+def message_schema() -> pa.Schema:
+    """Return the columns of messages.
+
+    `timestamp` is milliseconds since 1970, `timestamp_type` "create" or "append", both null where the log tells none.
+    `key` and `value` are null where the message has none, which is not the same as no bytes.
+    """
+    import pyarrow as pa
+
+    header = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())])
+    return pa.schema(
+        [
+            pa.field("topic", pa.string(), nullable=False),
+            pa.field("partition", pa.int32(), nullable=False),
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("timestamp", pa.int64()),
+            pa.field("timestamp_type", pa.string()),
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("headers", pa.list_(header)),
+        ]
+    )
+
+
+def connect_log(options: TopicOptions, access: Mapping[str, Any]) -> LogReader:
+    """Open the log that holds a feed's topics: its archive where one is given, else its broker."""
+    kind = "kafka" if options.archive is None else "archive"
+    try:
+        plug = import_module(f"{LOGS[kind]}.reader")
+    except ModuleNotFoundError as error:
+        raise BadSettings(f"topics cannot be read from {kind}: {error.name} is not installed. Install it.") from None
+    reader: LogReader = plug.connect(options, access)
+    return reader

@@ -1,0 +1,56 @@
+"""How the messages of a feed were written, and which topics they are in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from cdc_assets.formats.message_options import MessageOptions
+
+__all__ = ["ArchiveOptions", "TopicOptions", "TopicRule"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRule:
+    """One of the changefeed's `dispatchers`: tables that one of `matcher` fits go to the topic of an expression.
+
+    `topic` is a name, or has `{schema}` and `{table}` in it; "" for the default topic. `partition` is the rule that
+    spreads rows over partitions, "" for TiCDC's default.
+    """
+
+    matcher: tuple[str, ...]
+    topic: str = ""
+    partition: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveOptions:
+    """Where archived topics lie: fsspec's protocol and path of the prefix, and the layout below it."""
+
+    layout: str
+    location: tuple[str, str]
+    uri: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOptions:
+    """What the sink URI `kafka://host:port/topic?…` and the changefeed TOML say, without any secret.
+
+    `brokers` is `host:port,host:port`, `topic` the default topic, `rules` come in the order of the TOML. `topics` are
+    the patterns of the setting of that name: where there are some, they alone say which topics are the feed's.
+    `claim_check_uri` is where the values of large messages lie, `archive` where the topics do, None for a broker.
+    `uri` is the sink URI without parameters and login, for messages.
+    """
+
+    kind: ClassVar[str] = "topics"
+
+    brokers: str
+    topic: str
+    messages: MessageOptions
+    rules: tuple[TopicRule, ...] = ()
+    case_sensitive: bool = False
+    topics: tuple[str, ...] = ()
+    required_acks: int = -1
+    claim_check_uri: str = ""
+    archive: ArchiveOptions | None = None
+    uri: str = field(default="", compare=False)
