@@ -61,8 +61,8 @@ SEAMS = (
     "cdc_assets.lake.swap:Rebuilds._remove_directory",
     "cdc_assets.lake.swap:publish",
     "cdc_assets.lake.swap:_replace",
-    "cdc_assets.lake.state:LakeState.ensure_namespace",
-    "cdc_assets.lake.state:LakeState.settle_names",
+    "cdc_assets.lake.namespaces:ensure_namespace",
+    "cdc_assets.lake.settling:settle_names",
     "pyiceberg.catalog.sql:SqlCatalog.rename_table",
     "pyiceberg.catalog.sql:SqlCatalog.drop_table",
     "cdc_assets.ledger:Ledger.record_files",
@@ -181,7 +181,7 @@ def leftovers(state: LakeState) -> list[str]:
     tables = state.tables()
     found = []
     for life, held in tables.items():
-        place = state.aside(life) if held.name is None else state.home(held.name)
+        place = state.places.aside(life) if held.name is None else state.places.home(held.name)
         if held.identifier != place:
             found.append(f"{life} stands at {'.'.join(held.identifier)}, not at {'.'.join(place)}")
     known = {held.identifier for held in tables.values()}

@@ -19,7 +19,7 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.history.completeness import gap_text
 from cdc_assets.history.events import TableHistory
-from cdc_assets.lake.state import Held
+from cdc_assets.lake.held import Held
 from cdc_assets.ledger import JournalEntry
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import Column, TableSchema

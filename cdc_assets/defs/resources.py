@@ -21,7 +21,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
 if TYPE_CHECKING:
-    from cdc_assets.lake.state import Held
+    from cdc_assets.lake.held import Held
     from cdc_assets.model.steps import Step
 
 __all__ = ["S3Credentials", "Source", "spark_resource"]

@@ -5,7 +5,11 @@ workbench            what steps share: sessions, a table with its label, what a 
 steps                tables made, renamed, dropped, exchanged
 windows              rows staged and committed
 replaying            quarantined records taken in after a fix
-state                names, labels, what the catalog holds (no JVM)
+state                what the catalog holds (no JVM)
+held                 a table as its metadata file has it, its label with it (no JVM)
+decisions            what people decided, as properties of the lake's own namespace (no JVM)
+namespaces           the catalog's namespaces (no JVM)
+settling             tables brought to the names that they should have (no JVM)
 names                which table stands at which name (no JVM)
 label                progress as snapshot properties (no JVM)
 metadata_file        a table's metadata, by its few members (no JVM)

@@ -22,9 +22,9 @@ from pyspark.sql import functions as sql
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.history.releases import WAYS, ways_out
+from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.session import StepSession, quoted
-from cdc_assets.lake.state import Label
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.steps import ChangeTable, ExchangePartition

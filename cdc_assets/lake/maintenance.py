@@ -18,12 +18,12 @@ from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.lake import quarantine
+from cdc_assets.lake.held import IDENTITY, Held, read_model, snapshot_below
 from cdc_assets.lake.label import Label, fallback
 from cdc_assets.lake.names import OWN, Identifier, format_identity
 from cdc_assets.lake.replaying import REPLAY
 from cdc_assets.lake.spark.session import StepSession, races
 from cdc_assets.lake.staging import stage
-from cdc_assets.lake.state import IDENTITY, Held
 from cdc_assets.lake.swap import REBUILD, Rebuilds
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
@@ -107,7 +107,7 @@ class LakeMaintenance:
 
     def _files(self, place: str, data_files: int) -> tuple[list[int], list[int]]:
         """Sizes of the manifests, and of the data files where those may be too many."""
-        metadata = self.lake.state.metadata(place)
+        metadata = read_model(self.lake.state.catalog, place)
         snapshot = metadata.current_snapshot()
         if snapshot is None:
             return [], []
@@ -130,7 +130,7 @@ class LakeMaintenance:
             return
         for version in exchanges.get(held.life, ()):
             with suppress(InputError):
-                yield self.lake.state.snapshot_below(held, version)
+                yield snapshot_below(self.lake.state.file(held.metadata_location), held, version)
         begun = set(quarantine.begun(self.lake.state, held.life)) if self._replays() else set()
         for one in line:
             if one.summary.get(REPLAY) in begun or one.summary.get(REBUILD) in tokens:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from cdc_assets.errors import TableHeld
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 
@@ -21,6 +23,7 @@ __all__ = [
     "OWN",
     "Identifier",
     "Move",
+    "Places",
     "aside_changefeed",
     "aside_name",
     "format_identity",
@@ -89,6 +92,33 @@ def aside_changefeed(changefeed: str, token: str) -> str:
 def aside_name(changefeed: str, life: Life) -> str:
     """Return the name under which a table waits outside its namespace."""
     return _short(f"{_encoded(changefeed)}.{format_identity(life)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the tables of one changefeed stand. `namespace` is its pattern, such as `src_{schema}`."""
+
+    changefeed: str
+    namespace: str = "{schema}"
+
+    def home(self, name: TableId) -> Identifier:
+        """Return where a table of that source name stands."""
+        return self.namespace.format(schema=name.schema), name.table
+
+    def aside(self, life: Life) -> Identifier:
+        """Return where a dropped table is kept."""
+        return DROPPED, aside_name(self.changefeed, life)
+
+    def refuse_reserved(self, name: TableId, life: Life) -> None:
+        """Raise TableHeld for a database that has the name of one of the lake's own namespaces."""
+        namespace = self.home(name)[0]
+        reserved = namespace.startswith(ASIDE) and not self.namespace.startswith(ASIDE)
+        if reserved or namespace in (OWN, DROPPED, MOVING):
+            raise TableHeld(
+                f"{life}: the namespace {namespace} is kept for the lake itself. "
+                "Give the changefeed another namespace pattern (setting namespace), such as src_{schema}.",
+                table=str(life),
+            )
 
 
 # --- who goes where ---------------------------------------------------------------------------------------------------

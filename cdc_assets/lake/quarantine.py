@@ -21,6 +21,7 @@ from pyiceberg.expressions import And, EqualTo
 from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, replay_tasks
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
+from cdc_assets.lake import namespaces
 from cdc_assets.lake.names import OWN, Identifier, format_identity, parse_identity
 from cdc_assets.model.progress import Life
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
@@ -122,7 +123,7 @@ def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyR
         return
     from pyspark.sql import functions as sql
 
-    state.ensure_namespace(OWN)
+    namespaces.ensure_namespace(state.catalog, OWN)
     now = datetime.now(timezone.utc)
 
     def merge(work: StepSession) -> None:

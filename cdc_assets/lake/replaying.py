@@ -62,7 +62,7 @@ def _without_done(bench: Workbench, replay: Replay) -> Replay:
     life = replay.frame.life
     done: set[tuple[str, int]] = set()
     for token, lines in quarantine.begun(bench.state, life).items():
-        if bench.state.has_snapshot(life, REPLAY, token):
+        if bench.state.snapshot_with(life, REPLAY, token) is not None:
             quarantine.close(bench.sessions.side, bench.state, life, lines)
             done.update(lines)
     left = {path: frozenset(n for n in lines if (path, n) not in done) for path, lines in replay.targets.items()}

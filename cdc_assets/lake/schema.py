@@ -26,9 +26,10 @@ from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import Target, delete_where, publish, refuse_moved, refuse_undated, sql_condition
+from cdc_assets.lake.held import CHANGEFEED, GAP, IDENTITY, KEY, NAME
+from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import OWN, Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
-from cdc_assets.lake.state import CHANGEFEED, GAP, IDENTITY, KEY, NAME, Label
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, RenameColumn, RetypeColumn, SchemaChange

@@ -6,11 +6,12 @@ import time
 
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.lake import schema
+from cdc_assets.lake import namespaces, schema, settling
 from cdc_assets.lake.commit import exchange, overwrite, publish, refuse_undated, sql_condition
+from cdc_assets.lake.held import NAME, snapshot_below
+from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import OWN, format_name, location
 from cdc_assets.lake.spark.session import quoted, races
-from cdc_assets.lake.state import NAME, Label
 from cdc_assets.lake.workbench import Work, Workbench
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
@@ -49,7 +50,7 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
             _run_ddl(bench, step, work, work.label.through_ddl(step.at, ddl))
         result = bench.result(work, started)
     if isinstance(step, (RenameTable, DropTable, RecoverTable)):
-        bench.state.settle_names()
+        settling.settle_names(bench.state)
     return result
 
 
@@ -69,10 +70,12 @@ def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
         case RenameTable(life, _, to) | RecoverTable(life, _, to):
             _refuse_taken(bench, to, life)
             publish(work.target, label, properties={NAME: format_name(to)})
-            work.session.statements.append(f"ALTER TABLE {work.target.name} RENAME TO {quoted(*bench.state.home(to))}")
+            work.session.statements.append(
+                f"ALTER TABLE {work.target.name} RENAME TO {quoted(*bench.state.places.home(to))}"
+            )
         case DropTable():
             publish(work.target, label, properties={NAME: ""})
-            aside = quoted(*bench.state.aside(step.life))
+            aside = quoted(*bench.state.places.aside(step.life))
             work.session.statements.append(f"ALTER TABLE {work.target.name} RENAME TO {aside}")
         case ExchangePartition():
             _exchange(bench, step, work, label)
@@ -82,8 +85,8 @@ def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
 
 def _refuse_taken(bench: Workbench, name: TableId, life: Life) -> None:
     """Refuse a name that is not free for a changefeed; a table of its own may hold it until names are settled."""
-    bench.state.refuse_reserved(name, life)
-    home = bench.state.home(name)
+    bench.state.places.refuse_reserved(name, life)
+    home = bench.state.places.home(name)
     if bench.state.exists(home) and all(held.identifier != home for held in bench.state.tables().values()):
         raise bench.state.foreign(home, life)
 
@@ -91,10 +94,10 @@ def _refuse_taken(bench: Workbench, name: TableId, life: Life) -> None:
 def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
     if step.life in bench.state.tables():
         return StepResult(seconds=time.monotonic() - started)
-    bench.state.refuse_reserved(step.name, step.life)
-    home = bench.state.home(step.name)
+    bench.state.places.refuse_reserved(step.name, step.life)
+    home = bench.state.places.home(step.name)
     bench.free(home, step)
-    bench.state.ensure_namespace(home[0])
+    namespaces.ensure_namespace(bench.state.catalog, home[0])
     root = str(bench.settings.local_directory or bench.settings.warehouse)
     place = location(root, bench.changefeed, step.life)
     with bench.sessions.step() as session:
@@ -120,7 +123,7 @@ def purge(bench: Workbench, life: Life) -> StepResult:
         return StepResult()
     if held.name is not None:
         raise BadSettings(f"{life} is {held.name} now and was not dropped, so it is not purged.")
-    bench.state.ensure_namespace(OWN)
+    namespaces.ensure_namespace(bench.state.catalog, OWN)
     with races(str(life)), bench.sessions.step() as session:
         schema.bury(session, held.identifier, bench.changefeed, life, held.label.ddl)
         statements = tuple(session.statements)
@@ -130,7 +133,7 @@ def purge(bench: Workbench, life: Life) -> StepResult:
 def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Label) -> None:
     """Both inputs are read as they were before the DDL, so a crash between the two tables' commits does no harm."""
     other = bench.state.find(step.other)
-    theirs = bench.state.snapshot_below(other, step.at)
+    theirs = snapshot_below(bench.state.file(other.metadata_location), other, step.at)
     name = work.session.name(other.identifier)
     rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)
     split = work.session.spark.read.table(work.target.name) if step.partitioned else rows

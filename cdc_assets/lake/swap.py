@@ -19,12 +19,15 @@ from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError
 from pyspark.sql import functions as sql
 
 from cdc_assets.errors import RebuildRefused, TableMoved
+from cdc_assets.lake import namespaces
 from cdc_assets.lake.commit import Target, columns_of, overwrite, publish, refuse_moved
+from cdc_assets.lake.held import CHANGEFEED, IDENTITY, KEY, NAME, Held
+from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import ASIDE, aside_changefeed, format_identity, format_name, location
+from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
 from cdc_assets.lake.schema import TABLE_PROPERTIES
 from cdc_assets.lake.spark.session import StepSession, quoted, races
 from cdc_assets.lake.staging.tasks import storage
-from cdc_assets.lake.state import CHANGEFEED, IDENTITY, KEY, NAME, Held, Label
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
@@ -88,14 +91,15 @@ class Rebuilds:
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the rebuilds of this changefeed that began and did not end, the oldest first."""
-        told = self._state.own_properties()
-        found = [Ticket(**json.loads(text)) for name, text in told.items() if name.startswith(self._prefix)]
-        mine = (ticket for ticket in found if f"{self._prefix}{ticket.token}" in told)
+        kept = own_properties(self._state.catalog)
+        found = [Ticket(**json.loads(text)) for name, text in kept.items() if name.startswith(self._prefix)]
+        mine = (ticket for ticket in found if f"{self._prefix}{ticket.token}" in kept)
         return tuple(sorted(mine, key=lambda ticket: (ticket.begun, ticket.token)))
 
     def touch(self, ticket: Ticket) -> None:
         """Write a ticket, or show that its run lives."""
-        self._state.tell(f"{self._prefix}{ticket.token}", json.dumps(asdict(replace(ticket, alive=time.time()))))
+        text = json.dumps(asdict(replace(ticket, alive=time.time())))
+        set_own_properties(self._state.catalog, {f"{self._prefix}{ticket.token}": text})
 
     def begin(self, token: str) -> AsideLake:
         """Return the lake in which the rebuild's tables are made."""
@@ -154,10 +158,10 @@ class Rebuilds:
             raise RebuildRefused(
                 f"{life} was dropped at the source and is not in the lake: nothing is there to rebuild."
             )
-        state.refuse_reserved(name, life)
-        home = state.home(name)
+        state.places.refuse_reserved(name, life)
+        home = state.places.home(name)
         self.live.workbench.free(home, CreateTable(life, life.version, name, TableSchema(())))
-        state.ensure_namespace(home[0])
+        namespaces.ensure_namespace(state.catalog, home[0])
         root = str(self.live.settings.local_directory or self.live.settings.warehouse)
         with races(str(life)), self.live.workbench.sessions.step() as session:
             source = session.load(theirs.identifier)
@@ -190,7 +194,7 @@ class Rebuilds:
         for namespace in self._namespaces(token):
             with suppress(NoSuchNamespaceError, NamespaceNotEmptyError):
                 state.catalog.drop_namespace((namespace,))
-        state.tell(f"{self._prefix}{token}", None)
+        remove_own_properties(state.catalog, {f"{self._prefix}{token}"})
         return len(tables)
 
     def end_stale(self, now: float | None = None) -> int:

@@ -20,7 +20,7 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.history.completeness import Completed
 from cdc_assets.history.releases import Release, Releases
-from cdc_assets.lake import quarantine, schema
+from cdc_assets.lake import quarantine, schema, settling
 from cdc_assets.lake.replaying import replay_records
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import LakeState
@@ -71,23 +71,23 @@ class Lake:
 
     def releases(self) -> Releases:
         """Return what people decided about single DDL. Starts no JVM."""
-        return self.state.releases()
+        return self.state.decisions.releases()
 
     def release(self, release: Release) -> None:
         """Keep a decision, in place of an earlier one about the same DDL. Starts no JVM."""
-        self.state.release(release)
+        self.state.decisions.release(release)
 
     def said_complete(self) -> tuple[Completed, ...]:
         """Return which tables people said to have had no rows before. Starts no JVM."""
-        return self.state.said_complete()
+        return self.state.decisions.said_complete()
 
     def say_complete(self, one: Completed) -> None:
         """Keep that tables had no rows before. Starts no JVM."""
-        self.state.say_complete(one)
+        self.state.decisions.say_complete(one)
 
     def unsay_complete(self, pattern: str) -> None:
         """Forget what was said of a pattern. Starts no JVM."""
-        self.state.unsay_complete(pattern)
+        self.state.decisions.unsay_complete(pattern)
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
         """Let tables say in their properties which rows they lack; a table that another writer moves waits for its."""
@@ -99,7 +99,7 @@ class Lake:
 
     def unrelease(self, life: Life, version: Tso) -> None:
         """Forget a decision. Starts no JVM."""
-        self.state.unrelease(life, version)
+        self.state.decisions.unrelease(life, version)
 
     def read(self, name: TableId) -> pa.Table:
         """Return the rows of a table by its source name, read without Spark; raises KeyError when there is none."""
@@ -140,7 +140,7 @@ class Lake:
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
         """Return why these tables cannot get these names, for each that is another's. Starts no JVM."""
-        homes = {claim: self.state.home(claim[1]) for claim in claims}
+        homes = {claim: self.state.places.home(claim[1]) for claim in claims}
         if not homes:
             return {}
         ours = {held.identifier for held in self.state.tables().values()}
@@ -192,7 +192,7 @@ class Lake:
 
     def settle_names(self) -> None:
         """Bring every table to the name that it should have; a table whose name is still taken waits aside."""
-        self.state.settle_names()
+        settling.settle_names(self.state)
 
     def close(self) -> None:
         """Close the catalogs, and stop the Spark session if it was started here."""

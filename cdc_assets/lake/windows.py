@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
+from cdc_assets.lake.held import landing_of, read_model
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.spark.session import races
 from cdc_assets.lake.staging import stage
@@ -33,7 +34,7 @@ def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarant
         return Staged("", 0, Report())
     with races(str(step.life)):
         held = bench.state.find(step.life)
-        landing = bench.state.landing(held) if held.empty else None
+        landing = landing_of(read_model(bench.state.catalog, held.metadata_location)) if held.empty else None
         if landing is not None and not landing.takes(step.schema):
             landing = None
         engine = stage.Engine(lambda: bench.sessions.side().spark, lambda: bench.sessions.local)

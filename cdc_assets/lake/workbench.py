@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 
 from cdc_assets.errors import CdcError, TableHeld, TableMoved
+from cdc_assets.lake import settling
 from cdc_assets.lake.commit import Target, target
+from cdc_assets.lake.held import IDENTITY, Held
+from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import Identifier, format_identity
 from cdc_assets.lake.spark.session import Sessions, StepSession, races
 from cdc_assets.lake.staging import stage
-from cdc_assets.lake.state import IDENTITY, Held, Label, LakeState
+from cdc_assets.lake.state import LakeState
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.steps import CreateTable
@@ -141,7 +144,7 @@ class Workbench:
         """Make sure that nothing is under a new table's name; what waits for another name goes there first."""
         if not self.state.exists(home):
             return
-        self.state.settle_names()
+        settling.settle_names(self.state)
         if not self.state.exists(home):
             return
         owner = next((held for held in self.state.tables().values() if held.identifier == home), None)

@@ -71,13 +71,13 @@ def quarantined_records(lake: LakeSettings, changefeed: str, *, replayed: bool =
 def kept_releases(lake: LakeSettings, changefeed: str) -> tuple[Release, ...]:
     """Return what people decided about single DDL of a changefeed, by time. Reads the lake only, without a JVM."""
     with open_state(lake, changefeed) as state:
-        return tuple(sorted(state.releases().values(), key=lambda one: (one.when, one.version)))
+        return tuple(sorted(state.decisions.releases().values(), key=lambda one: (one.when, one.version)))
 
 
 def kept_complete(lake: LakeSettings, changefeed: str) -> tuple[Completed, ...]:
     """Return which tables people said to have had no rows before, by time. Reads the lake only, without a JVM."""
     with open_state(lake, changefeed) as state:
-        return state.said_complete()
+        return state.decisions.said_complete()
 
 
 def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, int | None]:

@@ -15,9 +15,12 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import write_manifest_list
 
 from cdc_assets.history.history import read_history
+from cdc_assets.lake.held import CHANGEFEED, IDENTITY, KEY, NAME
+from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import format_identity, format_name, location
+from cdc_assets.lake.namespaces import ensure_namespace
 from cdc_assets.lake.schema import TABLE_PROPERTIES, schema_json
-from cdc_assets.lake.state import CHANGEFEED, IDENTITY, KEY, NAME, Label, LakeState
+from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.progress import Life, Phase, Progress, State
 from cdc_assets.model.reports import FileStats
@@ -48,7 +51,7 @@ def know(feed: Feed, warehouse: Path) -> LakeSettings:
             {"c": lake.name, "n": table.name.schema, "t": table.name.table, "m": f"file://{place}"},
         )
     for namespace in {row["n"] for row in rows}:
-        state.ensure_namespace(namespace)
+        ensure_namespace(state.catalog, namespace)
     with sa.create_engine(f"sqlite:///{warehouse}/catalog.db").begin() as connection:
         connection.execute(
             sa.text(

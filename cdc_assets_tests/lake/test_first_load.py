@@ -71,7 +71,9 @@ def data_files(tmp_path: Path) -> list[Path]:
 
 def spark_rows(spark: SparkSession, lake: Lake, name: TableId) -> list[dict[str, Any]]:
     session = lake.workbench.sessions.side()
-    return [row.asDict() for row in session.spark.table(session.name(lake.state.home(name))).orderBy("id").collect()]
+    return [
+        row.asDict() for row in session.spark.table(session.name(lake.state.places.home(name))).orderBy("id").collect()
+    ]
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +119,7 @@ def test_later_changes_columns_and_renames_go_on_from_those_files(spark: SparkSe
 def test_readers_can_skip_those_files_by_their_bounds(lake: Lake) -> None:
     typed(lake)
     session = lake.workbench.sessions.side()
-    name = session.name(lake.state.home(TableId("shop", "typed")))
+    name = session.name(lake.state.places.home(TableId("shop", "typed")))
     bounds = session.spark.sql(f"SELECT readable_metrics.* FROM {name}.files").collect()[0].asDict()
     assert (bounds["id"].lower_bound, bounds["id"].upper_bound, bounds["id"].value_count) == (1, 2, 2)
     assert (str(bounds["amount"].lower_bound), bounds["amount"].null_value_count) == ("-1234567890123.45", 1)

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.defs.resources import Source
-from cdc_assets.lake import Lake, state
+from cdc_assets.lake import Lake, held
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.opening import open_ledger
@@ -186,7 +186,7 @@ def test_many_windows_on_spark_leave_nothing_open_and_nothing_behind(
     early = use(spark)
     _run(pipeline, feed, windows)
     late = use(spark)
-    cached = {"cdc_assets.lake.state._Read", "cdc_assets.lake.state.Held", "cdc_assets.lake.label.Label"}
+    cached = {"cdc_assets.lake.held.Owned", "cdc_assets.lake.held.Held", "cdc_assets.lake.label.Label"}
     cached |= {f"cdc_assets.model.{name}" for name in ("progress.Progress", "progress.Life", "schema.TableId")}
     assert [one for one in grown(early, late, windows) if one.partition(":")[0] not in cached] == []
     assert late.java_heap_bytes - early.java_heap_bytes < 100 << 20
@@ -244,6 +244,6 @@ def test_what_was_read_of_tables_is_forgotten_once_they_have_newer_states(
 ) -> None:
     lake = open_lake()
     lake.applied()
-    monkeypatch.setattr(state, "_cache", dict.fromkeys((f"old-{number}" for number in range(5000)), None))
+    monkeypatch.setattr(held, "_cache", dict.fromkeys((f"old-{number}" for number in range(5000)), None))
     lake.applied()
-    assert len(state._cache) <= 1000
+    assert len(held._cache) <= 1000

@@ -16,10 +16,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.errors import Retryable, StorageUnavailable, TableMoved
-from cdc_assets.lake import Lake, commit, schema, steps
+from cdc_assets.lake import Lake, commit, namespaces, schema, settling, steps
 from cdc_assets.lake import taking_in as taking
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, Phase
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -81,9 +80,9 @@ KINDS = {
     ),
     "exchange of the partition": Kind(ROWS, after=((0, "9"), (2, "8")), later=((0, "9"), (5, "5"))),
     "exchange of the table": Kind(ROWS, loaded=False, after=((1, "7"),), later=((1, "7"), (5, "5"))),
-    "create": Kind(((schema, "create"), (LakeState, "ensure_namespace")), loaded=False, after=(), later=((5, "5"),)),
-    "rename": Kind(((steps, "publish"), (LakeState, "settle_names"))),
-    "drop": Kind(((steps, "publish"), (LakeState, "settle_names"))),
+    "create": Kind(((schema, "create"), (namespaces, "ensure_namespace")), loaded=False, after=(), later=((5, "5"),)),
+    "rename": Kind(((steps, "publish"), (settling, "settle_names"))),
+    "drop": Kind(((steps, "publish"), (settling, "settle_names"))),
 }
 CASES = [pytest.param(name, *seam, id=f"{name} at {seam[1]}") for name, kind in KINDS.items() for seam in kind.seams]
 

@@ -9,7 +9,7 @@ import pytest
 from cdc_assets.errors import StepFailed, TableHeld
 from cdc_assets.lake import Lake, schema
 from cdc_assets.lake.commit import Target
-from cdc_assets.lake.state import Label
+from cdc_assets.lake.label import Label
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, Predicate, RetypeColumn

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.formats import Wire
 from cdc_assets.formats.csv.options import CsvOptions
-from cdc_assets.lake import Lake
+from cdc_assets.lake import Lake, settling
+from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import format_identity, format_name, location, moves, parse_identity, parse_name
 from cdc_assets.lake.staging import stage as staging
-from cdc_assets.lake.state import Label
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import AlikeKeys, StepResult
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -619,7 +619,7 @@ def test_a_rename_that_stopped_half_way_is_finished_by_the_next_settling(
 ) -> None:
     orders = Source(lake)
     with monkeypatch.context() as patch:
-        patch.setattr(lake.state, "settle_names", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(settling, "settle_names", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             lake.run(RenameTable(orders.life, 200, TableId("new", "orders")))
     assert lake.state.find(orders.life).identifier == ("shop", "orders")

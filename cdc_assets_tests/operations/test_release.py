@@ -356,16 +356,16 @@ def test_the_catalog_keeps_releases_for_everybody_without_a_jvm(tmp_path: Path) 
     )
     other = Release(Life(TableId("s", "x.y"), 7), 8, "skip")
     state = LakeState(lake, "default")
-    assert state.releases() == {}
-    state.release(long)
-    state.release(other)
+    assert state.decisions.releases() == {}
+    state.decisions.release(long)
+    state.decisions.release(other)
     again = LakeState(lake, "default")
-    assert again.releases() == {(LIFE, 200): long, (other.life, 8): other}
-    assert LakeState(lake, "another").releases() == {}
-    again.release(replace(long, way="skip", text=""))
-    assert state.releases()[LIFE, 200] == replace(long, way="skip", text="")
-    again.unrelease(LIFE, 200)
-    assert state.releases() == {(other.life, 8): other}
+    assert again.decisions.releases() == {(LIFE, 200): long, (other.life, 8): other}
+    assert LakeState(lake, "another").decisions.releases() == {}
+    again.decisions.release(replace(long, way="skip", text=""))
+    assert state.decisions.releases()[LIFE, 200] == replace(long, way="skip", text="")
+    again.decisions.unrelease(LIFE, 200)
+    assert state.decisions.releases() == {(other.life, 8): other}
     for one in (state, again):
         one.close()
 

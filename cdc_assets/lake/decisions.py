@@ -1,0 +1,61 @@
+"""What people decided, kept where the tables are: properties of the lake's own namespace.
+
+cdc.release.…   what people decided about single DDL (`history.releases`)
+cdc.complete.…  which tables people said to have had no rows before the changefeed (`history.completeness`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc_assets.history.completeness import Completed
+from cdc_assets.history.releases import Release, Releases
+from cdc_assets.lake import release_properties as kept
+from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
+from cdc_assets.model.progress import Life
+from cdc_assets.model.tso import Tso
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+__all__ = ["Decisions"]
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The decisions of one changefeed. `catalog` opens the catalog when it is first asked."""
+
+    catalog: Callable[[], Catalog]
+    changefeed: str
+
+    def releases(self) -> Releases:
+        """Return the releases of this changefeed: one query."""
+        return kept.parse_properties(own_properties(self.catalog()), self.changefeed)
+
+    def release(self, release: Release) -> None:
+        """Keep a release in one update, in place of an earlier one about the same DDL."""
+        catalog = self.catalog()
+        old = kept.property_names(own_properties(catalog), self.changefeed, release.life, release.version)
+        set_own_properties(catalog, kept.format_properties(self.changefeed, release), old)
+
+    def unrelease(self, life: Life, version: Tso) -> None:
+        """Forget a release."""
+        catalog = self.catalog()
+        remove_own_properties(catalog, kept.property_names(own_properties(catalog), self.changefeed, life, version))
+
+    def said_complete(self) -> tuple[Completed, ...]:
+        """Return which tables people said to have had no rows before, by time: one query."""
+        return kept.parse_complete(own_properties(self.catalog()), self.changefeed)
+
+    def say_complete(self, one: Completed) -> None:
+        """Keep in one update that tables had no rows before, in place of what was said of the same pattern."""
+        catalog = self.catalog()
+        old = kept.complete_names(own_properties(catalog), self.changefeed, one.pattern)
+        set_own_properties(catalog, kept.format_complete(self.changefeed, one), old)
+
+    def unsay_complete(self, pattern: str) -> None:
+        """Forget what was said of a pattern."""
+        catalog = self.catalog()
+        remove_own_properties(catalog, kept.complete_names(own_properties(catalog), self.changefeed, pattern))

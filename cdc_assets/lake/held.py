@@ -1,0 +1,224 @@
+"""A changefeed's table as its metadata file has it: read with PyIceberg, without a JVM, and each file once.
+
+Progress has one home: the label of the newest labelled ancestor of main, snapshot properties that a step's own commit
+carries. A table property of the same name counts only where no snapshot has the label any more (maintenance writes it
+before it expires snapshots).
+
+    snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
+    table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)  cdc.key
+               cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from pyiceberg.io import load_file_io
+from pyiceberg.serializers import FromInputFile
+
+from cdc_assets.errors import LakeUnavailable, TableHeld
+from cdc_assets.lake.catalogs.catalog import local_path, read_bytes
+from cdc_assets.lake.label import Label, kept_label
+from cdc_assets.lake.metadata_file import MetadataFile, parse_metadata_file
+from cdc_assets.lake.names import Identifier, parse_identity, parse_name
+from cdc_assets.model.progress import Applied, Gap, Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table.metadata import TableMetadata
+
+    from cdc_assets.lake.staging.tasks import Landing
+
+__all__ = [
+    "CHANGEFEED",
+    "GAP",
+    "IDENTITY",
+    "KEY",
+    "NAME",
+    "Held",
+    "Owned",
+    "landing_of",
+    "read_file",
+    "read_model",
+    "read_owned",
+    "read_standing",
+    "snapshot_below",
+]
+
+CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
+GAP = ("cdc.incomplete", "cdc.incomplete-of")
+"""Properties of an incomplete table only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A table of this changefeed as the catalog has it now. `rows` is its row count, None when it cannot be told.
+
+    `empty` tells that its data files have no rows at all, hidden ones neither: the first rows may be files of its own.
+    `file_bytes` and `data_files` are what its newest snapshot says of its files, None where it says nothing.
+    """
+
+    identifier: Identifier
+    metadata_location: str
+    life: Life
+    name: TableId | None
+    label: Label
+    snapshot_id: int | None
+    rows: int | None
+    empty: bool = False
+    location: str = ""
+    parent_id: int | None = None
+    file_bytes: int | None = None
+    data_files: int | None = None
+    gap: Gap | None = None
+
+    @property
+    def applied(self) -> Applied:
+        """The part that planning needs."""
+        return Applied(self.label.progress, self.label.ddl, self.name, positions=self.label.positions, gap=self.gap)
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A table, and the name of the changefeed that made it."""
+
+    changefeed: str
+    held: Held
+
+
+_cache: dict[str, Owned | None] = {}
+_cache_lock = Lock()
+
+
+def read_standing(catalog: Catalog, standing: Iterable[tuple[Identifier, str]]) -> list[Owned]:
+    """Return the changefeeds' tables among what the catalog names, each with the name that it has now.
+
+    `standing` is everything in the catalog: files that it names no more are forgotten. Raises FileNotFoundError when
+    a commit retired a file after the catalog had named it.
+    """
+    named = list(standing)
+    unread = [place for _, place in named if place not in _cache]
+    if len(unread) > 1 and not any(map(local_path, unread)):
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda place: _interpreted(catalog, place), unread))
+    owned = [read_owned(catalog, place, identifier) for identifier, place in named]
+    _forget_retired({place for _, place in named})
+    return [one for one in owned if one is not None]
+
+
+def read_owned(catalog: Catalog, place: str, identifier: Identifier) -> Owned | None:
+    """Return what a metadata file says of the table of that name, None where it is no changefeed's.
+
+    Raises FileNotFoundError.
+    """
+    owned = _interpreted(catalog, place)
+    if owned is not None and owned.held.identifier != identifier:
+        owned = Owned(owned.changefeed, replace(owned.held, identifier=identifier))
+        with _cache_lock:
+            _cache[place] = owned
+    return owned
+
+
+def _interpreted(catalog: Catalog, place: str) -> Owned | None:
+    with suppress(KeyError):
+        return _cache[place]
+    owned = _interpret(place, read_file(catalog, place))
+    with _cache_lock:
+        _cache[place] = owned
+    return owned
+
+
+def _forget_retired(places: set[str]) -> None:
+    """Keep the cache as small as what catalogs name now, and a thousand more."""
+    with _cache_lock:
+        if len(_cache) > 2 * len(places) + 1000:
+            for place in _cache.keys() - places:
+                del _cache[place]
+
+
+def _interpret(place: str, file: MetadataFile) -> Owned | None:
+    if IDENTITY not in file.properties:
+        return None
+    labels = (Label.parse(snapshot.summary) for snapshot in file.lineage())
+    label = next((label for label in labels if label is not None), None) or kept_label(file)
+    if label is None:
+        return None
+    snapshot = file.snapshot
+    held = Held(
+        identifier=("", ""),
+        metadata_location=place,
+        life=parse_identity(file.properties[IDENTITY]),
+        name=parse_name(file.properties.get(NAME, "")),
+        label=label,
+        snapshot_id=snapshot.snapshot_id if snapshot else None,
+        rows=snapshot.rows if snapshot else 0,
+        empty=snapshot.empty if snapshot else True,
+        location=file.location,
+        parent_id=snapshot.parent_id if snapshot else None,
+        file_bytes=snapshot.number("total-files-size") if snapshot else 0,
+        data_files=snapshot.number("total-data-files") if snapshot else 0,
+        gap=Gap(parse_identity(file.properties[GAP[1]])) if GAP[1] in file.properties else None,
+    )
+    return Owned(file.properties.get(CHANGEFEED, ""), held)
+
+
+# --- one metadata file ------------------------------------------------------------------------------------------------
+
+
+def read_file(catalog: Catalog, place: str) -> MetadataFile:
+    """Return what a metadata file says; raises FileNotFoundError."""
+    data = read_bytes(catalog, place)
+    try:
+        return parse_metadata_file(data)
+    except (ValueError, KeyError, TypeError) as error:
+        raise LakeUnavailable(
+            f"{place}: the catalog names it as a table's metadata, but it is no Iceberg metadata file ({error!r}). "
+            "Restore the file, or take the table out of the catalog."
+        ) from error
+
+
+def read_model(catalog: Catalog, place: str) -> TableMetadata:
+    """Return what a metadata file says as PyIceberg's model: schemas, specs and manifests too."""
+    io = load_file_io(catalog.properties, place)
+    return FromInputFile.table_metadata(io.new_input(place))
+
+
+def snapshot_below(file: MetadataFile, held: Held, version: Tso) -> int:
+    """Return the newest snapshot that has not seen the DDL of that version: the state before it.
+
+    Not by progress: rows through a checkpoint that is the DDL's own TSO come before the DDL.
+    """
+    if held.snapshot_id is not None and held.label.ddl < version:
+        return held.snapshot_id
+    for snapshot in file.lineage(across_rewrites=True):
+        label = Label.parse(snapshot.summary)
+        if label is not None and label.ddl < version:
+            return snapshot.snapshot_id
+    raise TableHeld(
+        f"{held.life}: no snapshot from before version {version} is left, so its rows cannot change places. "
+        "Snapshots of a table must not be expired while an exchange is open; rebuild both tables.",
+        table=str(held.life),
+    )
+
+
+def landing_of(metadata: TableMetadata) -> Landing | None:
+    """Return where data files of a table go, None where they may not be written without Iceberg's own writer."""
+    properties = metadata.properties
+    plain = properties.get("write.format.default", "parquet") == "parquet" and not metadata.spec().fields
+    if not plain or properties.get("write.object-storage.enabled", "false") == "true":
+        return None
+    from cdc_assets.lake.staging.tasks import Landing
+
+    columns = {
+        field.name: (str(field.field_type), field.field_id, getattr(field.field_type, "element_id", None))
+        for field in metadata.schema().fields
+    }
+    directory = properties.get("write.data.path") or f"{metadata.location}/data"
+    return Landing(directory.rstrip("/"), metadata.current_schema_id, columns)

@@ -1,0 +1,61 @@
+"""The catalog's namespaces: made when they are needed. The lake's own one carries properties, read with one query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError
+
+from cdc_assets.errors import LakeUnavailable
+from cdc_assets.lake.catalogs.catalog import answering
+from cdc_assets.lake.names import OWN
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+__all__ = ["ensure_namespace", "own_properties", "remove_own_properties", "set_own_properties"]
+
+
+def ensure_namespace(catalog: Catalog, namespace: str) -> None:
+    """Create a namespace unless it is there; two that do so at once both succeed."""
+    try:
+        with answering():
+            catalog.create_namespace((namespace,))
+    except NamespaceAlreadyExistsError:
+        return
+    except Exception:
+        try:
+            with answering():
+                catalog.load_namespace_properties((namespace,))
+        except NoSuchNamespaceError:
+            pass
+        else:
+            return
+        raise
+
+
+def own_properties(catalog: Catalog) -> Mapping[str, str]:
+    """Return the properties of the namespace OWN; none before it is made."""
+    try:
+        return catalog.load_namespace_properties((OWN,))
+    except NoSuchNamespaceError:
+        return {}
+    except OSError as error:
+        raise LakeUnavailable(f"the lake's catalog did not answer ({error}). Try again.") from error
+
+
+def set_own_properties(catalog: Catalog, updates: Mapping[str, str], removals: Iterable[str] = ()) -> None:
+    """Set properties of the namespace OWN and remove others, in one update."""
+    ensure_namespace(catalog, OWN)
+    with answering():
+        catalog.update_namespace_properties((OWN,), removals=set(removals) - set(updates), updates=dict(updates))
+
+
+def remove_own_properties(catalog: Catalog, names: Iterable[str]) -> None:
+    """Remove properties of the namespace OWN; where it is not made there are none."""
+    removals = set(names)
+    if removals:
+        with answering(), suppress(NoSuchNamespaceError):
+            catalog.update_namespace_properties((OWN,), removals=removals)

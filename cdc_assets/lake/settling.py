@@ -1,0 +1,50 @@
+"""Tables brought to the names that they should have, by renames in the catalog."""
+
+from __future__ import annotations
+
+import time
+
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+
+from cdc_assets.errors import LakeUnavailable, TableMoved
+from cdc_assets.lake import namespaces
+from cdc_assets.lake.catalogs.catalog import answering
+from cdc_assets.lake.names import MOVING, Move, aside_name, moves
+from cdc_assets.lake.state import LakeState
+
+__all__ = ["settle_names"]
+
+
+def settle_names(state: LakeState) -> None:
+    """Bring every table to the name that it should have; one whose name is still taken waits where it is."""
+    silent: LakeUnavailable | None = None
+    for attempt in range(5):
+        due = _moves(state)
+        for namespace in sorted({move.target[0] for move in due}):
+            namespaces.ensure_namespace(state.catalog, namespace)
+        try:
+            with answering():
+                for move in due:
+                    state.catalog.rename_table(move.source, move.target)
+        except (NoSuchTableError, TableAlreadyExistsError, LakeUnavailable) as error:
+            silent = error if isinstance(error, LakeUnavailable) else None
+            time.sleep(0.05 * 2**attempt)  # another run settles too
+            continue
+        return
+    if silent is not None:
+        raise silent
+    raise TableMoved("tables are being renamed by somebody else. Plan again.")
+
+
+def _moves(state: LakeState) -> list[Move]:
+    """Return the renames that are due now, in order."""
+    tables = state.tables()
+    now = {life: held.identifier for life, held in tables.items()}
+    wanted = {
+        life: state.places.aside(life) if held.name is None else state.places.home(held.name)
+        for life, held in tables.items()
+    }
+    if now == wanted:
+        return []
+    waiting = {life: (MOVING, aside_name(state.changefeed, life)) for life in tables}
+    return moves(now, wanted, waiting, [identifier for identifier, _ in state.entries()])
