@@ -14,8 +14,9 @@ PARALLEL ?= -n 2 --dist loadfile
 help: ## this list
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## /{printf "  make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.installed ## make .venv from the lock, fetch Spark's jars, archive the JVM's classes
+setup: $(VENV)/.installed ## make .venv from the lock, fetch jars, archive the JVM's classes
 	@$(BIN)/python -m cdc_assets.jvm.jars >/dev/null
+	@$(BIN)/python -m cdc_assets_tests.kafka_jars >/dev/null
 	@$(BIN)/python -m cdc_assets.jvm.class_data >/dev/null
 	@echo "ready: $(BIN)/cdc-assets"
 

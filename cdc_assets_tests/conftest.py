@@ -1,4 +1,4 @@
-"""One Spark session for all tests, lakes that come and go in it, and Dagster instances."""
+"""One Spark session and one Kafka broker for all tests, lakes that come and go, and Dagster instances."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc_assets.lake import Lake
+    from cdc_assets_tests.kafka_broker import Broker
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,6 +38,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """A Kafka broker that all tests of a process share: each makes topics of its own."""
+    from cdc_assets_tests.kafka_broker import running_broker
+
+    with running_broker() as running:
+        yield running
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ TESTS = sorted(Path(__file__).parent.rglob("*.py"))
 ROOMS = {
     "boto3": ("io/", "settings/", "defs/"),
     "click": ("cli/",),
+    "confluent_kafka": ("sources/topics/kafka/",),
     "dagster": ("defs/", "definitions.py", "run_coordinator.py", "cli/demo.py"),
     "dagster_aws": ("defs/", "definitions.py"),
     "dagster_pyspark": ("defs/", "definitions.py"),

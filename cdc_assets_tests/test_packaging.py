@@ -63,7 +63,8 @@ def third_party() -> set[str]:
 
 
 def test_every_import_is_declared() -> None:
-    optional = {canonicalize_name(Requirement(one).name) for one in project()["optional-dependencies"]["java"]}
+    extras = project()["optional-dependencies"]
+    optional = {canonicalize_name(Requirement(one).name) for one in [*extras["java"], *extras["kafka"]]}
     with_pyspark = {"py4j"}
     assert third_party() - set(declared()) - optional - with_pyspark == set()
 

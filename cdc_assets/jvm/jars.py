@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from urllib.parse import urlsplit
 from cdc_assets.errors import SetupError
 from cdc_assets.jvm.java import prepare_environment, share_dirs, spark_home, writable_share_dir
 
-__all__ = ["JARS", "Jar", "fetch_jars", "main", "spark_jars"]
+__all__ = ["JARS", "Jar", "fetch", "fetch_jars", "jar_paths", "main", "spark_jars"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +54,34 @@ JARS = (
 
 def spark_jars() -> tuple[Path, ...]:
     """Return the paths of JARS, for `spark.jars`. Raises SetupError when they were never fetched."""
-    found = [_find(jar) for jar in JARS]
-    missing = [jar.file_name for jar, path in zip(JARS, found, strict=True) if path is None]
+    return jar_paths(JARS)
+
+
+def fetch_jars() -> tuple[Path, ...]:
+    """Fetch what is missing of JARS and return the paths of all; raises what `fetch` raises."""
+    return fetch(JARS)
+
+
+def jar_paths(jars: Sequence[Jar]) -> tuple[Path, ...]:
+    """Return where jars that were fetched lie. Raises SetupError when one was not."""
+    found = [_find(jar) for jar in jars]
+    missing = [jar.file_name for jar, path in zip(jars, found, strict=True) if path is None]
     if missing:
         raise SetupError(
-            f"Spark's jars are not here: {', '.join(missing)}; looked in "
+            f"jars are not here: {', '.join(missing)}; looked in "
             f"{', '.join(str(place / 'jars') for place in share_dirs())}. "
             f"Run `make setup`, or `{sys.executable} -m cdc_assets.jvm.jars`, once with network."
         )
     return tuple(path for path in found if path is not None)
 
 
-def fetch_jars() -> tuple[Path, ...]:
-    """Fetch what is missing of JARS and return the paths of all; nothing is done when all are there and whole.
+def fetch(jars: Sequence[Jar]) -> tuple[Path, ...]:
+    """Fetch what is missing of some jars and return the paths of all; nothing is done when all are there and whole.
 
     A file gets its name only after its checksum was right, so an interrupted fetch leaves nothing that counts. Raises
     SetupError with what Ivy said, JavaMissing.
     """
-    missing = [jar for jar in JARS if not _is_whole(_find(jar), jar)]
+    missing = [jar for jar in jars if not _is_whole(_find(jar), jar)]
     if missing:
         target = writable_share_dir() / "jars"
         target.mkdir(exist_ok=True)
@@ -82,7 +93,7 @@ def fetch_jars() -> tuple[Path, ...]:
                 if not _is_whole(arrived, jar):
                     raise SetupError(_explain(jar, arrived, target, said))
                 shutil.move(str(arrived), target / jar.file_name)
-    return spark_jars()
+    return jar_paths(jars)
 
 
 def _find(jar: Jar) -> Path | None:
