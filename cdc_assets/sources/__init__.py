@@ -5,21 +5,44 @@
     splits          immutable pieces of input: where, how large, which table
 
 A folder's own module `source` has `parse` (what the user gave -> options), `storage_options` and `connect`.
+
+What was in the tables before the feed began is told by an `InitialSource`: a folder's module `initial` has `connect`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import SplitReader, Wire
+from cdc_assets.formats import Decoded, SplitReader, Wire
+from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.splits import Listing, Place
 from cdc_assets.model.tso import Tso
 
-__all__ = ["SCHEMES", "KnownFiles", "Source", "SourceOptions", "connect", "parse_options", "storage_options"]
+if TYPE_CHECKING:
+    from cdc_assets.io.storage import Opener
+
+__all__ = [
+    "SCHEMES",
+    "DumpReader",
+    "Generators",
+    "InitialSource",
+    "KnownFiles",
+    "Source",
+    "SourceOptions",
+    "connect",
+    "connect_dump",
+    "parse_options",
+    "storage_options",
+]
+
+Generators = Mapping[str, Predicate | str]
+"""Column that a dump leaves out -> its value over the row, or the reason why it is NULL; in table order."""
 
 KnownFiles = Mapping[tuple[str, int, str], bytes]
 """Contents of files by (path, bytes, etag), as an earlier process has read them."""
@@ -74,10 +97,51 @@ class Source(Protocol):
         """
 
 
+class DumpReader(Protocol):
+    """Reads the rows of a dump wherever a task runs: picklable."""
+
+    def read(self, split: DumpSplit, table: DumpTable, at: Tso, generators: Generators) -> Iterator[Decoded]:
+        """Yield the rows of a split, block by block, all as inserts of commit-ts `at`.
+
+        `generators` are those that the `InitialSource` gives for the table. Raises MalformedData for rows that cannot
+        be trusted, also behind rows that were yielded before.
+        """
+
+
+class InitialSource(Protocol):
+    """What was in the tables at one TSO, opened for reading. Nothing is ever written to it."""
+
+    @property
+    def uri(self) -> str:
+        """Its address without parameters and login, for messages."""
+
+    @property
+    def reader(self) -> DumpReader:
+        """Reads the splits, on executors too."""
+
+    def dump(self) -> Dump:
+        """Return its TSO, its tables with their schemas, and what is odd; raises InputError or SetupError."""
+
+    def splits(self, file: DumpFile) -> tuple[DumpSplit, ...]:
+        """Return a file of its tables in pieces for tasks."""
+
+    def generators(self, table: DumpTable) -> Generators:
+        """Return how the columns get their values that are not read. For planning only: brings heavy libraries."""
+
+    def promised(self, table: DumpTable) -> TableSchema:
+        """Return the table's schema as far as its rows keep it: what is not read is NULL in places."""
+
+
 SCHEMES: dict[str, str] = dict.fromkeys(
     ("", "file", "local", "s3", "gcs", "gs", "azure", "azblob", "memory"), "cdc_assets.sources.storage_sink"
 )
 """Scheme of the sink URI -> folder of the source."""
+
+
+def connect_dump(opener: Opener, options: DumpOptions, stated: Tso | None = None) -> InitialSource:
+    """Open a dump's directory; `stated` is the TSO that a person states of it."""
+    source: InitialSource = import_module("cdc_assets.sources.dumpling.initial").connect(opener, options, stated)
+    return source
 
 
 def parse_options(sink_uri: str, changefeed_config: Path | None, tz: str) -> SourceOptions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from cdc_assets.errors import BucketMissing, MalformedDump
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions
 from cdc_assets.model.schema import TableId
+from cdc_assets.sources import connect_dump
 from cdc_assets.sources.dumpling.directory import read_dump
 from cdc_assets.sources.dumpling.splits import splits_of
 from cdc_assets_tests.cases import Case, assert_equal_tables, cases
@@ -266,3 +268,20 @@ def test_a_file_is_cut_where_its_rows_allow_it() -> None:
     assert len(splits_of(file, DumpOptions(escape_backslash=False), 300)) == 1
     assert len(splits_of(replace(file, compression="gzip"), DumpOptions(), 300)) == 1
     assert len(splits_of(replace(file, size=0), DumpOptions(), 300)) == 1
+
+
+# --- as a source ------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_elsewhere_reads_what_the_source_of_a_dump_lists(directory: Path) -> None:
+    source = connect_dump(opener(directory), DumpOptions())
+    dump, reader = source.dump(), pickle.loads(pickle.dumps(source.reader))
+    table = dump.tables[0]
+    decoded = [
+        one
+        for file in table.files
+        for split in source.splits(file)
+        for one in reader.read(split, table, dump.at, source.generators(table))
+    ]
+    assert source.promised(table) == table.schema
+    assert [row for one in decoded for row in one.changes["id"].to_pylist()] == list(range(10))

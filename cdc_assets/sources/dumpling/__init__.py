@@ -1,5 +1,6 @@
 """A dump: the schemas and rows of tables as they were at one TSO, as Dumpling or TiDB Cloud exports them.
 
+initial     a dump's directory, opened for reading
 directory   what lies in the dump's directory: tables, their files, what is odd
 paths       names of files, both ways
 metadata    `metadata`: the TSO, and that the dump is finished

@@ -16,17 +16,15 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import Decoded
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import Predicate
+from cdc_assets.sources import Generators
 from cdc_assets.types.mysql_types import arrow_type
 from cdc_assets.types.mysql_values import NO_SUCH_DATE, ZERO_DATE
 
-__all__ = ["FROM_ZERO_DATE", "Generators", "filled", "generators", "promised"]
+__all__ = ["FROM_ZERO_DATE", "filled", "generators", "promised"]
 
 FROM_ZERO_DATE = "generated from a zero or partial date, which is NULL here: NULL instead of what the source has"
 _VALUE = "_cdc_generated"
 _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "YEAR")
-
-Generators = Mapping[str, Predicate | str]
-"""Column -> its value as an expression over the row, or the reason why it is NULL; in table order."""
 
 
 def generators(schema: TableSchema) -> dict[str, Predicate | str]:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from cdc_assets.formats import Decoded, dump_format
 from cdc_assets.model.dumps import DumpFile, DumpOptions, DumpSplit, DumpTable
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.dumpling.generated import Generators, filled
+from cdc_assets.sources import Generators
+from cdc_assets.sources.dumpling.generated import filled
 
-__all__ = ["SPLIT_BYTES", "read_split", "splits_of"]
+if TYPE_CHECKING:
+    from cdc_assets.io.storage import Opener
+
+__all__ = ["SPLIT_BYTES", "DirectoryReader", "read_split", "splits_of"]
 
 SPLIT_BYTES = 64 << 20
 """About so many bytes of a file are read by one task."""
@@ -43,3 +49,15 @@ def read_split(
     of_file = partial(read_range, split.file.path)
     for decoded in dump_format(split.file.kind).read(split, of_file, table.id, table.schema, options, at):
         yield filled(decoded, table.schema, generators)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryReader:
+    """Reads data files of a dump."""
+
+    opener: Opener
+    options: DumpOptions
+
+    def read(self, split: DumpSplit, table: DumpTable, at: Tso, generators: Generators) -> Iterator[Decoded]:
+        """Yield the rows of a split; raises MalformedData, and what `Opener.read_range` raises."""
+        return read_split(split, self.opener.read_range, table, self.options, at, generators)
