@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc_assets.lake import Lake
+    from cdc_assets_tests.command_line import Commands
     from cdc_assets_tests.kafka_broker import Broker
 
 
@@ -70,6 +71,15 @@ def open_lake(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Lak
 def lake(open_lake: Callable[..., Lake]) -> Lake:
     """A lake in a fresh warehouse."""
     return open_lake()
+
+
+@pytest.fixture
+def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Commands]:
+    """Commands of the command line in this process and on its session."""
+    from cdc_assets_tests.command_line import commands_here
+
+    with commands_here(spark, monkeypatch, capsys) as commands:
+        yield commands
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,23 +11,9 @@ import pytest
 
 from cdc_assets.cli import commands
 from cdc_assets_tests.cases import Case, differences
+from cdc_assets_tests.command_line import run
 
 B = Case("B_ddl_columns").config("csv-ts")
-
-
-def run(*arguments: str, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the installed command in a process of its own, as a user does."""
-    environment = {name: value for name, value in os.environ.items() if name != "CDC_ASSETS_CONFIG"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    return subprocess.run(
-        [sys.executable, "-c", "from cdc_assets.cli import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=directory,
-        timeout=240,
-        check=False,
-    )
 
 
 def feed(bucket: Path | None = None) -> list[str]:

@@ -211,7 +211,7 @@ class Site:
         return "\n".join(entry.get("mdStr") or entry.get("text") or "" for entry in entries)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.soak), "postgres"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """A running webserver and daemon, with the laptop's instance on SQLite, and the documented one on Postgres."""
     config = Case("G_redelivery").config("csv-ts")

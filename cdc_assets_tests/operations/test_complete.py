@@ -23,7 +23,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.report.as_json import outcome_json
 from cdc_assets.report.text import inspection_lines, outcome_lines
 from cdc_assets_tests.cases import Case, Config
-from cdc_assets_tests.cli.test_cli import run
+from cdc_assets_tests.command_line import Commands
 from cdc_assets_tests.cut_feed import cut
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -171,7 +171,7 @@ def test_the_lake_table_says_so_in_its_properties_until_it_ends(
     assert properties(lake, "old") == {}
 
 
-def test_commands_end_with_1_while_a_table_is_incomplete(feed: LittleFeed, tmp_path: Path) -> None:
+def test_commands_end_with_1_while_a_table_is_incomplete(feed: LittleFeed, run: Commands, tmp_path: Path) -> None:
     lake = ["--warehouse", str(tmp_path / "lake")]
     flags = ["--sink-uri", f"file://{feed.bucket}?protocol=csv", "--config", str(feed.toml), "--name", "little", *lake]
     assert run("apply", *flags).returncode == 1
