@@ -4,7 +4,7 @@
     types, io, jvm       type tables and value rules; bytes from any store; Java and jars
     formats, ddl, ledger wire formats, bytes -> changes; DDL texts and schemas; what was read and done
     sources, history     a kind of feed a folder; what every table was called and looked like, when
-    decoding             one window: read, decode, validate, filter, upgrade, dedupe
+    decoding             one window: read, decode, filter, validate, upgrade, reduce
     preflight, planning  is the feed safe to apply? listing + applied state -> ordered steps
     settings             changefeeds.yaml and flags
     lake                 Iceberg: state, staging, one guarded commit

@@ -1,7 +1,7 @@
 """A changefeed of small tables that a test writes itself, file by file, as TiCDC lays it out.
 
-Every table is `id INT` (its key) and `v VARCHAR(40)`; rows are CSV with commit-ts. What TiCDC writes in all its corners
-is in the recorded feeds; here a test says what appears when.
+Every table is `id INT` (its key) and `v VARCHAR(40)`; rows are CSV or Canal-JSON with commit-ts. What TiCDC writes in
+all its corners is in the recorded feeds; here a test says what appears when.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ _W = {"ColumnName": "w", "ColumnType": "INT", "ColumnPrecision": "11"}
 class LittleFeed:
     """A bucket under `directory`; names are `schema.table`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, protocol: str = "csv") -> None:
+        self.protocol = protocol
         self.bucket = directory / "bucket"
         self.bucket.mkdir(parents=True)
         self.toml = directory / "changefeed.toml"
-        self.toml.write_text('[sink]\nprotocol = "csv"\n[sink.csv]\ninclude-commit-ts = true\n')
+        self.toml.write_text("[sink.csv]\ninclude-commit-ts = true\n")
         self._files: dict[tuple[str, Tso], int] = {}
 
     def settings(self, name: str = "little", **more: Any) -> ChangefeedSettings:
-        given: dict[str, Any] = {"name": name, "sink_uri": f"file://{self.bucket}?protocol=csv", **more}
+        uri = f"file://{self.bucket}?protocol={self.protocol}&enable-tidb-extension=true"
+        given: dict[str, Any] = {"name": name, "sink_uri": uri, **more}
         return ChangefeedSettings(changefeed_config=self.toml, **given)
 
     def create(self, name: str, at: Tso = FIRST) -> None:
@@ -59,14 +61,17 @@ class LittleFeed:
         meta.mkdir(parents=True, exist_ok=True)
         (meta / f"schema_{at}_{schema_checksum(document):010d}.json").write_text(json.dumps(document))
 
-    def rows(self, name: str, version: Tso, rows: Iterable[tuple[str, Tso, int, str]]) -> Path:
+    def rows(self, name: str, version: Tso, rows: Iterable[tuple[str, Tso, int | str, str]]) -> Path:
         """Write a file of rows (I, U or D; commit-ts; id; v) into the directory of a version; return it."""
         schema, _, table = name.partition(".")
         number = self._files[name, version] = self._files.get((name, version), 0) + 1
         directory = self.bucket / schema / table / str(version)
         directory.mkdir(parents=True, exist_ok=True)
-        lines = [f'"{op}","{table}","{schema}",{ts},{key},"{text}"\r\n' for op, ts, key, text in rows]
-        path = directory / f"CDC{number:020d}.csv"
+        if self.protocol == "csv":
+            lines = [f'"{op}","{table}","{schema}",{ts},{key},"{text}"\r\n' for op, ts, key, text in rows]
+        else:
+            lines = [_canal_json(schema, table, *row) for row in rows]
+        path = directory / f"CDC{number:020d}.{self.protocol.removeprefix('canal-')}"
         path.write_text("".join(lines), newline="")
         return path
 
@@ -74,3 +79,12 @@ class LittleFeed:
         fresh = self.bucket / "metadata.tmp"
         fresh.write_text(json.dumps({"checkpoint-ts": checkpoint}))
         fresh.replace(self.bucket / "metadata")
+
+
+def _canal_json(schema: str, table: str, op: str, ts: Tso, key: int | str, text: str) -> str:
+    kind = {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}[op]
+    row = {"id": str(key), "v": text}
+    record = {"id": 0, "database": schema, "table": table, "pkNames": ["id"], "isDdl": False, "type": kind}
+    record |= {"es": ts >> 18, "ts": ts >> 18, "sql": "", "sqlType": {"id": 4, "v": 12}}
+    record |= {"mysqlType": {"id": "int", "v": "varchar"}, "old": [row] if op == "U" else None, "data": [row]}
+    return json.dumps(record | {"_tidb": {"commitTs": ts}}) + "\r\n"

@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
 from cdc_assets.decoding import COUNT
-from cdc_assets.decoding.alike_keys import example_of
 from cdc_assets.decoding.kinds import kind_of
-from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, rejects_table, replay_tasks
+from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, replay_tasks
 from cdc_assets.decoding.upgrade import evolve_rows
-from cdc_assets.decoding.window import Window, read_window, reduced
+from cdc_assets.decoding.window import Window, read_window, reduced, rejects_table
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, Op, SplitReader
 from cdc_assets.history.completeness import Completed
@@ -133,8 +132,8 @@ class MemoryLake:
         ]
         if not kind_of(frame.schema).EQUAL_ROWS:
             windows = [reduced(frame, windows)]
-        changes = pa.concat_tables([window.changes for window in windows])
-        table.rows = _apply(table.rows, changes, frame.schema, str(frame.life))
+        for window in windows:
+            table.rows = _apply(table.rows, window.changes, frame.schema, str(frame.life))
         for path, lines in replay.targets.items():
             for line in lines:
                 if (path, line) not in found.bad:
@@ -270,7 +269,7 @@ def _alike(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> AlikeKeys:
     new = {key: raw for key, raw, op in zip(_keys(changes, schema), spelled, ops, strict=True) if op == int(Op.INSERT)}
     there = zip(*(rows.column(name).to_pylist() for name in schema.key), strict=True)
     met = [new[key] for key, raw in zip(_keys(rows, schema), there, strict=True) if new.get(key, raw) != raw]
-    return AlikeKeys(len(met), example_of(min(met)) if met else "")
+    return AlikeKeys.such_as(len(met), min(met)) if met else AlikeKeys()
 
 
 def _merge(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:

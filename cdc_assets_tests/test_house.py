@@ -48,8 +48,8 @@ Dagster loads the run coordinator with its instance, without the definitions: it
 PLUGS = {"formats": ("formats/__init__.py",), "sources": ("sources/__init__.py", "preflight/")}
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
-SHARED_BY_PLUGS = ("arrow_csv", "column_codes", "compression", "images", "json_lines", "members", "message_options",
-                   "messages", "quoted_records", "sifting")  # fmt: skip
+SHARED_BY_PLUGS = ("column_codes", "compression", "delimited", "images", "json_lines", "members", "message_options",
+                   "messages", "sifting")  # fmt: skip
 """Modules of a room of plugs that are no plugs: what several of them have in common."""
 
 NAMED_ELSEWHERE = {

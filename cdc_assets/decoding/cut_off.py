@@ -11,30 +11,21 @@ from below it on, and by a whole record there that the cut one may be the beginn
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pyarrow.compute as pc
 
-from cdc_assets.decoding.deliveries import sequence_of
-from cdc_assets.decoding.filter import may_be_due
-from cdc_assets.decoding.read import Split
+from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.split import Split, may_be_due, sequence_of
 from cdc_assets.formats import COMMIT_TS, LINE, Decoded, SplitReader, raw_records, record_beginning, record_identity
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
-from cdc_assets.model.tso import Tso
 
 __all__ = ["lost_tail"]
 
 
-def lost_tail(split: Split, newest: Tso | None, step: ApplyRows, reader: SplitReader) -> Reject | None:
-    """Return the record that a file was cut off in, where the window may have lost something with it.
-
-    It is no older than the file's last whole record, which `newest` is the commit-ts of.
-    """
-    if split.decoded.tail is None:
-        return None
-    tail = replace(split.decoded.tail, commit_ts=newest)
+def lost_tail(split: Split, tail: Reject, step: ApplyRows, reader: SplitReader) -> Reject | None:
+    """Return the record that a file was cut off in, where the window may have lost something with it."""
     if not may_be_due(tail, split, step) or _is_delivered_again(split, tail, step, reader):
         return None
     return tail
@@ -71,7 +62,7 @@ def _witness(decoded: Decoded, step: ApplyRows) -> int | None:
     changes = decoded.changes
     if not changes.num_rows or step.positions is not None:
         return None
-    if not step.schema.key:
+    if kind_of(step.schema).EQUAL_ROWS:
         changes = changes.filter(pc.less(changes.column(COMMIT_TS), pc.max(changes.column(COMMIT_TS))))
     line: int | None = pc.max(changes.column(LINE)).as_py()
     return line
@@ -85,7 +76,7 @@ def _later(position: int, step: ApplyRows) -> Iterator[DataFile]:
             continue
         if sequence_of(file) == sequence_of(mine):
             later = place > position
-        elif not step.schema.key:
+        elif kind_of(step.schema).EQUAL_ROWS:
             later = False  # two writers may have rows that are alike
         else:
             later = not file.modified or not mine.modified or file.modified >= mine.modified

@@ -9,7 +9,7 @@ lake's row of such a key may be one that the source no longer has, or be missing
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -17,11 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import COUNT, FILE
-from cdc_assets.decoding.reports import rejected
 from cdc_assets.decoding.upgrade import evolve_rows
-from cdc_assets.decoding.window import Window, decode_window, reduced
+from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
 from cdc_assets.formats import LINE, OP, Op, SplitReader
-from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Rekey
 from cdc_assets.model.steps import ApplyRows, ChangeTable
@@ -29,47 +27,16 @@ from cdc_assets.types.collations import is_plain, normal_form
 
 __all__ = [
     "MAX_KEYS",
-    "REJECTS",
     "Found",
     "Replay",
     "carried",
     "find_keys",
     "read_replay",
-    "rejects_table",
     "replay_tasks",
 ]
 
 MAX_KEYS = 100_000
 """With more keys than this a replay merges all that it reads, which is as right and no dearer."""
-
-
-REJECTS = pa.schema(
-    [
-        ("file", pa.string()),
-        ("line", pa.int64()),
-        ("column", pa.string()),
-        ("reason", pa.string()),
-        ("schema", pa.string()),
-        ("table", pa.string()),
-        ("schema_version", pa.int64()),
-        ("commit_ts", pa.int64()),
-        ("raw", pa.binary()),
-    ]
-)
-"""Columns of staged records for the quarantine."""
-
-
-def rejects_table(rejects: Iterable[Reject], step: ApplyRows) -> pa.Table:
-    """Return records of a step's files with the columns of REJECTS."""
-    files = {file.path: file for file in step.files}
-    rows = []
-    for reject in rejects:
-        file = files[reject.path]
-        name = step.schemas[file.root, file.version][0]
-        place = {"file": reject.path, "line": reject.line, "column": reject.column, "reason": reject.reason}
-        origin = {"schema": name.schema, "table": name.table, "schema_version": file.version}
-        rows.append({**place, **origin, "commit_ts": reject.commit_ts, "raw": reject.raw})
-    return pa.Table.from_pylist(rows, schema=REJECTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +161,8 @@ def _difference(window: Window, changes: pa.Table, step: ApplyRows, targets: Map
     """
     others = changes.filter(pc.invert(_targets(changes, step, targets)))
     without = reduced(step, [Window(others)]).changes
+    if not without.num_rows:
+        return window
     negated = pc.negate(without.column(COUNT))
     without = without.set_column(without.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), negated)
     both = pa.concat_tables([window.changes, without])

@@ -14,11 +14,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from cdc_assets.decoding import DELIVERY, FILE
-from cdc_assets.decoding.filter import between
-from cdc_assets.decoding.read import Split
+from cdc_assets.decoding import DELIVERY
+from cdc_assets.decoding.split import Split, between, in_shape, no_changes
 from cdc_assets.errors import TableHeld
-from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,
@@ -33,7 +31,7 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.conversions import convert, narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, type_text, values, widens
 
-__all__ = ["changes_columns_only", "default_array", "empty", "evolve_rows", "upgraded"]
+__all__ = ["changes_columns_only", "default_array", "evolve_rows", "upgraded"]
 
 
 def changes_columns_only(changes: Iterable[SchemaChange], key: Iterable[str]) -> bool:
@@ -110,14 +108,10 @@ def default_array(column: Column, default: object, length: int) -> pa.Array:
 
 def upgraded(step: ApplyRows, split: Split) -> Split:
     """Give the rows the step's schema: those from before a DDL that the table took ahead go through it."""
-    if split.stray is not None:
-        return split
     changes = split.changes
-    if not changes.num_rows:  # the file's columns may be of types that none of the window's become
-        return replace(split, changes=empty(step))
-    if not step.evolutions:
-        return replace(split, changes=_mapped(changes, step.schema))
-    parts = [empty(step)]
+    if split.stray is not None or not changes.num_rows:
+        return split
+    parts = []
     since, before = step.lo, step.evolutions[0].before
     for number, evolution in enumerate(step.evolutions):
         if not all(isinstance(change, SetDefault) for change in evolution.changes):
@@ -125,36 +119,15 @@ def upgraded(step: ApplyRows, split: Split) -> Split:
             since = evolution.at - 1
         before = evolution.after
     rest = between(changes, since, step.hi)
-    parts.append(_mapped(rest, step.schema) if rest.num_rows else empty(step))
+    parts.append(_carried(rest, step.schema, step, len(step.evolutions)))
     return replace(split, changes=pa.concat_tables(parts))
-
-
-def empty(step: ApplyRows) -> pa.Table:
-    """Return no rows with the columns that a step's have."""
-    fields = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
-    fields += [pa.field(column.name, arrow_type(column)) for column in step.schema.stored]
-    fields += [pa.field(FILE, pa.int32()), pa.field(DELIVERY, pa.int32())]
-    return pa.schema(fields).empty_table()
 
 
 def _carried(rows: pa.Table, before: TableSchema, step: ApplyRows, number: int) -> pa.Table:
     """Rows of before the step's DDL of that number, as they read after the last one."""
-    if not rows.num_rows:
-        return empty(step)
-    rows = _mapped(rows, before)
+    if not rows.num_rows:  # their columns may be of types that none of the window's become
+        return no_changes(step.schema, DELIVERY in rows.column_names)
+    rows = in_shape(rows, before)
     for evolution in step.evolutions[number:]:
         rows = evolve_rows(rows, evolution.changes, evolution.after)
-    return _mapped(rows, step.schema)
-
-
-def _mapped(changes: pa.Table, schema: TableSchema) -> pa.Table:
-    """Columns by name in the order of the schema, between those of the river; hidden columns become null."""
-    arrays = {name: changes.column(name) for name in (OP, COMMIT_TS, LINE)}
-    for column in schema.stored:
-        kind = arrow_type(column)
-        if column.name in changes.column_names:
-            array = changes.column(column.name)
-            arrays[column.name] = array if array.type == kind else array.cast(kind)
-        else:
-            arrays[column.name] = pa.chunked_array([pa.nulls(changes.num_rows, kind)])
-    return pa.table(arrays | {name: changes.column(name) for name in (FILE, DELIVERY)})
+    return in_shape(rows, step.schema)

@@ -1,6 +1,6 @@
 """What a schema file promises of its rows, as pandera schemas on the polars backend, run in the decoding pass.
 
-    TableSchema ──schema_of──▶ pandera schema ──check──▶ rows that keep it, rejects for those that do not
+    TableSchema ──rules──▶ pandera schema ──check──▶ rows that keep it, rejects for those that do not
     files of a window ──validated──▶ the same without the records that do not fit
 
 The schema is that of the file's own version: rows of before an ADD NOT NULL lie in an older version's directory and are
@@ -12,7 +12,7 @@ pandera is imported with the first check, because it takes more than a second an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
@@ -22,8 +22,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding.read import Split, concerning
-from cdc_assets.decoding.reports import MAX_REJECTS
+from cdc_assets.decoding.split import MAX_REJECTS, Split, concerning_file
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model.reports import Reject
@@ -34,13 +33,10 @@ if TYPE_CHECKING:
     from pandera.errors import SchemaError
     from pandera.polars import DataFrameSchema
 
-__all__ = ["MAX_CASES", "RULES", "Checked", "Rule", "check", "rules", "schema_of", "validated"]
+__all__ = ["MAX_CASES", "RULES", "Checked", "Rule", "check", "rules", "validated"]
 
 MAX_CASES = 1000
 """Rejects that `check` gives in full unless told otherwise; all are counted."""
-
-_BATCH_FILES, _BATCH_BYTES = 200, 16 << 20
-"""Files that are checked together."""
 
 _ROW = "#row"
 
@@ -168,19 +164,6 @@ def rules(column: Column) -> tuple[Rule, ...]:
 
 
 # --- pandera ----------------------------------------------------------------------------------------------------------
-
-
-def schema_of(schema: TableSchema) -> DataFrameSchema:
-    """Return the pandera schema of full rows: lake types, NOT NULL, ranges, lengths, digits and members.
-
-    Columns may be missing, because selectors hide some and virtual ones are never written. NOT NULL is not asked of
-    dates, where a null may stand for a zero date.
-    """
-    return _pandera_schema(tuple((column.name, _bare(column), not _may_be_null(column)) for column in schema.stored))
-
-
-def _may_be_null(column: Column) -> bool:
-    return column.nullable or column.type in _MADE_NULL
 
 
 def _bare(column: Column) -> Column:
@@ -338,21 +321,12 @@ def _sorted_out(changes: pa.Table, reasons: Mapping[int, tuple[str, str]], path:
 # --- files of a window ------------------------------------------------------------------------------------------------
 
 
-def validated(splits: Iterable[Split], every: bool = False, leaving_too: bool = False) -> Iterator[Split]:
+def validated(splits: Sequence[Split], every: bool = False, leaving_too: bool = False) -> list[Split]:
     """Sort out the records of files that break a promise; `every` asks for all of these and not just the first.
 
     Files are checked together first: a check costs as much for ten rows as for ten thousand.
     """
-    batch: list[Split] = []
-    for split in splits:
-        batch.append(split)
-        if len(batch) == _BATCH_FILES or sum(len(one.data) for one in batch) >= _BATCH_BYTES:
-            yield from _validated(batch, every, leaving_too)
-            batch = []
-    yield from _validated(batch, every, leaving_too)
 
-
-def _validated(batch: list[Split], every: bool, leaving_too: bool) -> Iterator[Split]:
     def stage(split: Split) -> Split:
         limit = None if every else MAX_REJECTS
         path, notes = split.file.path, split.decoded.notes
@@ -360,24 +334,23 @@ def _validated(batch: list[Split], every: bool, leaving_too: bool) -> Iterator[S
         rejects, count = (*split.rejects, *found.rejects), split.reject_count + found.total
         return replace(split, changes=found.changes, rejects=rejects, reject_count=count)
 
-    sound = _sound(batch, leaving_too)
-    for split in batch:
-        yield split if split.position in sound else split.through(stage)
+    sound = _sound(splits, leaving_too)
+    return [split if place in sound else split.through(stage) for place, split in enumerate(splits)]
 
 
-def _sound(batch: Iterable[Split], leaving_too: bool) -> set[int]:
-    """Return the positions of files that need no check of their own: they are sound together, or have no rows."""
+def _sound(splits: Sequence[Split], leaving_too: bool) -> set[int]:
+    """Return the places of files that need no check of their own: they are sound together, or have no rows."""
     sound: set[int] = set()
-    alike: dict[tuple[str, int], list[Split]] = {}
-    for split in batch:
+    alike: dict[tuple[str, int], list[int]] = {}
+    for place, split in enumerate(splits):
         if not split.changes.num_rows:
-            sound.add(split.position)
+            sound.add(place)
         elif split.refused is None and not split.decoded.notes:
             # What decoding noted of one file would loosen the check of the others.
-            alike.setdefault((split.file.root, split.file.version), []).append(split)
-    for splits in alike.values():
-        if len(splits) > 1 and _sound_together(splits, leaving_too):
-            sound.update(split.position for split in splits)
+            alike.setdefault((split.file.root, split.file.version), []).append(place)
+    for places in alike.values():
+        if len(places) > 1 and _sound_together([splits[place] for place in places], leaving_too):
+            sound.update(places)
     return sound
 
 
@@ -386,7 +359,7 @@ def _sound_together(splits: list[Split], leaving_too: bool) -> bool:
     if any(table.schema != tables[0].schema for table in tables):
         return False
     try:
-        with concerning(splits[0].file):
+        with concerning_file(splits[0].file):
             together = pa.concat_tables(tables)
             return not check(together, splits[0].schema, "", notes={}, limit=1, leaving_too=leaving_too).total
     except MalformedData:

@@ -1,5 +1,7 @@
 """One window of one table: files -> decoded, checked, filtered and reduced changes. Runs on Spark executors.
 
+    read ──▶ decode ──▶ number deliveries ──▶ filter ──▶ validate ──▶ upgrade ──▶ reduce
+
 A record that does not fit makes the window fail, or is handed over for the quarantine. A file that cannot be trusted at
 all, and a record that was cut off, fail the window in any case: what else is missing is not known then.
 
@@ -13,7 +15,8 @@ The same functions serve the lake's tasks, which give them a share of the files,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -21,28 +24,46 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding.cut_off import lost_tail
-from cdc_assets.decoding.dedupe import reduce_changes
-from cdc_assets.decoding.deliveries import Deliveries
-from cdc_assets.decoding.dispatchers import writers
-from cdc_assets.decoding.filter import due
-from cdc_assets.decoding.read import Split, read_splits
-from cdc_assets.decoding.reports import MAX_REJECTS, file_stats, merge_reports
-from cdc_assets.decoding.upgrade import empty, upgraded
+from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.split import MAX_REJECTS, Split, due, file_stats, in_shape, no_changes, read_splits
+from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
+from cdc_assets.errors import CdcError, MalformedData, StepFailed
 from cdc_assets.formats import COMMIT_TS, LINE, SplitReader, raw_records
-from cdc_assets.model.reports import FileStats, Reject, Report
+from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso
 
-__all__ = ["Window", "decode_window", "look_beside", "read_window", "reduced"]
+__all__ = [
+    "REJECTS",
+    "Window",
+    "concerning_table",
+    "decode_window",
+    "look_beside",
+    "merge_reports",
+    "read_window",
+    "reduced",
+    "rejected",
+    "rejects_table",
+    "sentence",
+]
+
+_BATCH_FILES, _BATCH_BYTES = 200, 16 << 20
+"""Files that go through the stages together: a check costs as much for ten rows as for ten thousand."""
+
+_NO_ROWS = pa.table({})
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Changes of a step, with what reading them told. `rejects` are all records for the quarantine, with raw bytes."""
+    """Changes of a step, and what reading them showed. `rejects` are all records for the quarantine, with raw bytes."""
 
     changes: pa.Table
     report: Report = field(default_factory=Report)
     rejects: tuple[Reject, ...] = ()
+
+
+# --- the river --------------------------------------------------------------------------------------------------------
 
 
 def read_window(
@@ -65,42 +86,43 @@ def decode_window(
     share: Iterable[int] | None = None,
     quarantine: bool = False,
 ) -> Window:
-    """Do what `read_window` does, but for the reduction: one row per row image, with FILE and DELIVERY."""
-    started = time.monotonic()
-    deliveries = Deliveries(step)
-    splits = read_splits(step, range(len(step.files)) if share is None else share, reader)
-    numbered = (split.through(deliveries.number) for split in splits)
-    filtered = (split.through(partial(due, step)) for split in numbered)
-    # A row of a table without key that was kept aside is not there to leave: what it leaves by is kept aside too.
-    sound = validated(filtered, every=quarantine, leaving_too=quarantine and not step.schema.key)
-    present = (split.through(partial(upgraded, step)) for split in sound)
-    windows = [_window(split, step, reader, quarantine) for split in present]
-    changes = pa.concat_tables([empty(step), *(window.changes for window in windows)])
-    told = Report(joints=tuple(deliveries.joints))
-    return _together(changes, windows, told, time.monotonic() - started)
+    """Do what `read_window` does but for the reduction: one row per row image, with FILE, and DELIVERY where asked."""
+    started, kind = time.monotonic(), kind_of(step.schema)
+    deliveries = kind.deliveries(step) if kind.deliveries is not None else None
+    # A row that only its values tell is not there to leave when it was kept aside: what it leaves by is kept aside too.
+    leaving_too = quarantine and kind.EQUAL_ROWS
+    windows: list[Window] = []
+    for splits in _batches(read_splits(step, range(len(step.files)) if share is None else share, reader)):
+        if deliveries is not None:
+            splits = [split.through(deliveries.number) for split in splits]
+        splits = [split.through(partial(due, step)) for split in splits]
+        if any(split.changes.num_rows for split in splits):
+            splits = validated(splits, every=quarantine, leaving_too=leaving_too)
+        splits = [split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits]
+        windows += [_window(split, step, reader, quarantine) for split in splits]
+    found = [window.changes for window in windows if window.changes.num_rows]
+    changes = pa.concat_tables(found) if found else no_changes(step.schema, deliveries is not None)
+    more = Report(joints=tuple(deliveries.joints)) if deliveries is not None else Report()
+    return _together(changes, windows, more, time.monotonic() - started)
 
 
 def reduced(step: ApplyRows, windows: Sequence[Window]) -> Window:
-    """Reduce what readings of one step found, which may have gone on side by side; what they told adds up.
+    """Reduce what readings of one step found, which may have gone on side by side; what they report adds up.
 
-    Windows of a table without key hold whole sequences of files. Raises TableHeld for changes that such a table cannot
-    take.
+    Windows of a kind that cannot split changes hold all files of the step. Raises TableHeld for changes that the kind
+    cannot take.
     """
     started, longest = time.monotonic(), max(window.report.seconds for window in windows)
-    changes = pa.concat_tables([window.changes for window in windows])
-    found = reduce_changes(changes, step.schema, step.life.born_as, writers(step.files))
-    return _together(
-        found.changes,
-        windows,
-        Report(undecided=found.undecided, alike=found.alike),
-        longest + time.monotonic() - started,
-    )
+    changes, more = pa.concat_tables([window.changes for window in windows]), Report()
+    if changes.num_rows:
+        changes, more = kind_of(step.schema).reduce(changes, step.schema, step.life.born_as, step.files)
+    return _together(changes, windows, more, longest + time.monotonic() - started)
 
 
 def look_beside(step: ApplyRows, known: Mapping[str, FileStats], reader: SplitReader) -> Report:
     """Look for rows of the step in the files that it does not take; its report fails where there are some.
 
-    `known` tells what earlier readings found, those of the same run included.
+    `known` is what earlier readings found, those of the same run included.
     """
     files = [file for file in step.beside if file.may_hold(known.get(file.path), step.lo, step.hi)]
     if not files:
@@ -109,15 +131,33 @@ def look_beside(step: ApplyRows, known: Mapping[str, FileStats], reader: SplitRe
     return replace(found.report, rows=0, newest=None, joints=())
 
 
+def _batches(splits: Iterable[Split]) -> Iterator[list[Split]]:
+    batch, size = list[Split](), 0
+    for split in splits:
+        batch.append(split)
+        size += split.changes.nbytes
+        if len(batch) == _BATCH_FILES or size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    yield batch
+
+
+def _shaped(step: ApplyRows, split: Split) -> Split:
+    if not split.changes.num_rows:  # the file's columns may be of types that none of the window's become
+        return split
+    return replace(split, changes=in_shape(split.changes, step.schema))
+
+
 def _window(split: Split, step: ApplyRows, reader: SplitReader, quarantine: bool) -> Window:
-    """What the stages made of a file, and what is to be told of it."""
+    """What the stages made of a file, and what is to be reported of it."""
     if split.refused is not None:
-        return Window(empty(step), Report(reject_count=1, rejects=(split.refused,)))
-    stats = file_stats(split)
+        return Window(_NO_ROWS, Report(reject_count=1, rejects=(split.refused,)))
+    stats, lost = file_stats(split), None
     if split.foreign:
-        return Window(empty(step), Report(files=(stats,)))
-    lost = lost_tail(split, stats.max_commit_ts, step, reader)
-    kept_aside = _with_raw(split) if quarantine else ()
+        return Window(_NO_ROWS, Report(files=(stats,)))
+    if split.decoded.tail is not None:  # it is no older than the file's last whole record
+        lost = lost_tail(split, replace(split.decoded.tail, commit_ts=stats.max_commit_ts), step, reader)
+    kept_aside = _with_raw(split) if quarantine and split.rejects else ()
     stopping = [reject for reject in (split.stray, lost) if reject is not None]
     first = [reject for reject in (split.stray, *split.rejects[:MAX_REJECTS], lost) if reject is not None]
     last = pc.max(split.changes.column(COMMIT_TS)).as_py()
@@ -130,8 +170,10 @@ def _window(split: Split, step: ApplyRows, reader: SplitReader, quarantine: bool
         quarantined=len(kept_aside),
         newest=None if last is None else (last, split.file.path),
     )
-    changes = split.changes if split.stray is None else empty(step)
-    return Window(changes if step.positions is None else _ordered_by_file(changes, split.position), report, kept_aside)
+    if split.stray is not None or not split.changes.num_rows:
+        return Window(_NO_ROWS, report, kept_aside)
+    changes = split.changes if step.positions is None else _ordered_by_file(split.changes, split.position)
+    return Window(changes, report, kept_aside)
 
 
 def _with_raw(split: Split) -> tuple[Reject, ...]:
@@ -148,7 +190,116 @@ def _ordered_by_file(changes: pa.Table, position: int) -> pa.Table:
     return changes.set_column(changes.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), ordinal)
 
 
-def _together(changes: pa.Table, windows: Sequence[Window], told: Report, seconds: float) -> Window:
-    """What is left of the changes of some windows, whose reports add up with what is `told` of all of them."""
-    report = merge_reports([*(window.report for window in windows), told], seconds)
+def _together(changes: pa.Table, windows: Sequence[Window], more: Report, seconds: float) -> Window:
+    """What is left of the changes of some windows, whose reports add up with what is to be reported of all of them."""
+    report = merge_reports([*(window.report for window in windows), more], seconds)
     return Window(changes, report, tuple(reject for window in windows for reject in window.rejects))
+
+
+@contextmanager
+def concerning_table(step: ApplyRows) -> Iterator[None]:
+    """Let whatever goes wrong with the rows of one table concern that table; what is foreseen nowhere is StepFailed.
+
+    An installation that lacks something concerns all tables.
+    """
+    try:
+        yield
+    except (CdcError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        raise StepFailed(
+            f"{step.life}: its rows from {step.lo} to {step.hi} cannot be prepared ({type(error).__name__}: {error}). "
+            "Nothing of them was written, and other tables go on. Try again; if it fails again, report it with this "
+            "text.",
+            table=str(step.life),
+        ) from error
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
+    """Add reports up; the first rejects in file order are kept."""
+    rejects: list[Reject] = []
+    notes: dict[tuple[str, str], int] = {}
+    files: list[FileStats] = []
+    rows = count = quarantined = undecided = 0
+    joints: list[str] = []
+    newest: tuple[Tso, str] | None = None
+    alike = AlikeKeys()
+    for report in reports:
+        if report.newest is not None and (newest is None or report.newest[0] > newest[0]):
+            newest = report.newest
+        rows += report.rows
+        count += report.reject_count
+        quarantined += report.quarantined
+        undecided += report.undecided
+        alike += report.alike
+        rejects.extend(report.rejects[: MAX_REJECTS - len(rejects)])
+        files.extend(report.files)
+        joints.extend(report.joints)
+        for rule, n in report.notes.items():
+            notes[rule] = notes.get(rule, 0) + n
+    return Report(
+        rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined, newest, tuple(joints), undecided, alike
+    )
+
+
+def sentence(reject: Reject) -> str:
+    """Say where a record does not fit and why, unless the reason already does."""
+    if reject.reason.startswith(reject.path):
+        return reject.reason
+    place = f"{reject.path} line {reject.line}" if reject.line else reject.path
+    column = f', column "{reject.column}"' if reject.column else ""
+    return f"{place}{column}: {reject.reason}"
+
+
+def rejected(step: ApplyRows, report: Report) -> MalformedData:
+    """Return the error of a window that was refused: how many records, and the first of them in full."""
+    first = report.rejects[0] if report.rejects else None
+    more = f" ({report.reject_count:,} such records in this window)" if report.reject_count > 1 else ""
+    text = sentence(first).rstrip(".") if first is not None else "records do not fit"
+    return MalformedData(
+        f"{text}{more}. Nothing of this window was written; the table stays at {step.lo}.",
+        ways=(
+            "Restore the file as TiCDC wrote it, or correct the settings that it is read by.",
+            "Let records that do not fit be kept aside and the rest be applied: setting quarantine, or --quarantine. "
+            "A file that was cut off, or that cannot be trusted at all, stops its table even so.",
+        ),
+        file=first.path if first else None,
+        line=first.line if first else None,
+        column=first.column if first else None,
+        table=str(step.life.born_as),
+        commit_ts=first.commit_ts if first else None,
+    )
+
+
+# --- for the quarantine -----------------------------------------------------------------------------------------------
+
+REJECTS = pa.schema(
+    [
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("column", pa.string()),
+        ("reason", pa.string()),
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("schema_version", pa.int64()),
+        ("commit_ts", pa.int64()),
+        ("raw", pa.binary()),
+    ]
+)
+"""Columns of staged records for the quarantine."""
+
+
+def rejects_table(rejects: Iterable[Reject], step: ApplyRows) -> pa.Table:
+    """Return records of a step's files with the columns of REJECTS."""
+    files = {file.path: file for file in step.files}
+    rows = []
+    for reject in rejects:
+        file = files[reject.path]
+        name = step.schemas[file.root, file.version][0]
+        place = {"file": reject.path, "line": reject.line, "column": reject.column, "reason": reject.reason}
+        origin = {"schema": name.schema, "table": name.table, "schema_version": file.version}
+        rows.append({**place, **origin, "commit_ts": reject.commit_ts, "raw": reject.raw})
+    return pa.Table.from_pylist(rows, schema=REJECTS)

@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_assets.decoding.reports import sentence
+from cdc_assets.decoding.window import sentence
 from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import MalformedData

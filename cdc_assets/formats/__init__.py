@@ -9,8 +9,7 @@ Every decoder returns the same shape, so that nothing after it knows the format.
 
 Plugs stand in the tables below. What several of them have in common:
 
-    arrow_csv         pyarrow's CSV reader with the numbers of the records
-    quoted_records    bytes -> records, where a terminator inside quotes ends none
+    delimited         delimited text: where its records end, and pyarrow's CSV reader with their numbers
     json_lines        files of JSON objects -> records, and records -> Arrow
     sifting           rows that do not fit are left out with their reason
     members           members of ENUM and SET by their numbers

@@ -1,9 +1,13 @@
-"""Rows that do not fit are left out with their reason; rules of the type table are counted: for every row format."""
+"""Rows that do not fit are left out with their reason; rules of the type table are counted: for every row format.
+
+A batch whose values are all as they should be needs none of this.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -34,8 +38,8 @@ class Sifted(NamedTuple):
     """The changes of one batch; `faults` are (line, reason, column, commit-ts)."""
 
     changes: pa.RecordBatch
-    faults: list[tuple[int, str, str, int | None]]
-    notes: Counter[tuple[str, str]]
+    faults: Sequence[tuple[int, str, str, int | None]] = ()
+    notes: Mapping[tuple[str, str], int] = MappingProxyType({})
 
 
 def _reason(fault: Fault, row: int) -> str:
@@ -62,9 +66,9 @@ def settled(
     return found.array
 
 
-def sifted(arrays: Mapping[str, pa.Array], schema: pa.Schema, faults: list[Fault], masks: list[Mask]) -> Sifted:
+def sifted(batch: pa.RecordBatch, faults: list[Fault], masks: list[Mask]) -> Sifted:
     """Leave out the rows with faults; the first fault of a row is its reason."""
-    batch = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+    lines, stamps = batch.column(LINE), batch.column(COMMIT_TS)
     found = []
     if faults:
         wrong = faults[0].mask
@@ -72,7 +76,7 @@ def sifted(arrays: Mapping[str, pa.Array], schema: pa.Schema, faults: list[Fault
             wrong = pc.or_(wrong, fault.mask)
         for row in pc.indices_nonzero(wrong).to_pylist():
             fault = next(one for one in faults if one.mask[row].as_py())
-            line, stamp = arrays[LINE][row].as_py(), arrays[COMMIT_TS][row].as_py()
+            line, stamp = lines[row].as_py(), stamps[row].as_py()
             found.append((line, _reason(fault, row), fault.column.name if fault.column else "", stamp))
         kept = pc.invert(wrong)
         batch = batch.filter(kept)

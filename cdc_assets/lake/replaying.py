@@ -10,7 +10,7 @@ import dataclasses
 
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.replay import Found, Replay
-from cdc_assets.decoding.reports import rejected
+from cdc_assets.decoding.window import rejected
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake import quarantine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.model.tso import Tso
@@ -16,6 +16,12 @@ class AlikeKeys:
 
     count: int = 0
     example: str = ""
+
+    @classmethod
+    def such_as(cls, count: int, values: Iterable[object]) -> AlikeKeys:
+        """Return so many keys, of which one has these values."""
+        shown = (str(value) if isinstance(value, int) else f'"{value}"' for value in values)
+        return cls(count, ", ".join(shown))
 
     def __add__(self, other: AlikeKeys) -> AlikeKeys:
         """Return both together, with the first example."""

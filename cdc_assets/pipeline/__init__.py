@@ -1,7 +1,6 @@
 """The spine: look, plan, run each step. Dagster and the command line both call it.
 
 completeness   incomplete tables say so for themselves, in the lake, and people say that tables are none
-one_table      what goes wrong with the rows of one table concerns that table, whatever it is
 outcome        how a run left each table, told from what it planned, what it did and what the lake says now
 pipeline       the spine
 prefetch       windows that are staged before their turn

@@ -19,8 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cdc_assets.decoding.reports import merge_reports, rejected
-from cdc_assets.decoding.window import look_beside
+from cdc_assets.decoding.window import concerning_table, look_beside, merge_reports, rejected
 from cdc_assets.errors import BadSettings, BucketMissing, CdcError, InputError, LakeUnavailable, Retryable, TableMoved
 from cdc_assets.formats import SplitReader, Wire
 from cdc_assets.history.events import Event
@@ -43,7 +42,6 @@ from cdc_assets.model.steps import (
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets.pipeline.completeness import Markable, mark, mark_before
-from cdc_assets.pipeline.one_table import staging
 from cdc_assets.pipeline.outcome import Outcome, TableRun, standing
 from cdc_assets.pipeline.prefetch import Prefetch
 from cdc_assets.planning.held_back import wanted_name
@@ -176,6 +174,7 @@ class Pipeline:
         self.settings = settings
         self._wire = settings.source_options.wire
         self.source = source
+        self._reader = source.reader
         self._known: KnownFiles = {}
         self.lake = lake
         self.ledger = ledger
@@ -397,9 +396,9 @@ class Pipeline:
 
     def stage(self, step: ApplyRows) -> Any:
         """Decode and check a window; the result is small and picklable, and carries the report."""
-        with staging(step):
-            staged = self.lake.stage(step, self.source.reader, self.settings.quarantine)
-            beside = [look_beside(step, self._stats, self.source.reader)] if step.beside else []
+        with concerning_table(step):
+            staged = self.lake.stage(step, self._reader, self.settings.quarantine)
+            beside = [look_beside(step, self._stats, self._reader)] if step.beside else []
             return replace(staged, report=merge_reports([*beside, staged.report], staged.report.seconds))
 
     def commit(self, step: ApplyRows, staged: Any, run: str) -> StepResult:

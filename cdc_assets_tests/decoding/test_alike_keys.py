@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.decoding import FILE
-from cdc_assets.decoding.dedupe import reduce_changes
+from cdc_assets.decoding.kinds import keyed
 from cdc_assets.defs.checks import conformance_result
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model.reports import AlikeKeys
@@ -105,6 +105,6 @@ def test_of_a_key_of_several_columns_only_texts_may_be_alike() -> None:
             "k": [k for _, k in rows],
         }
     )
-    reduced, _, alike = reduce_changes(changes, TableSchema(columns, ("n", "k")), TableId("s", "t"))
+    reduced, report = keyed.reduce(changes, TableSchema(columns, ("n", "k")), TableId("s", "t"))
     assert reduced.num_rows == 4
-    assert alike == AlikeKeys(1, '1, "A"')
+    assert report.alike == AlikeKeys(1, '1, "A"')

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_assets.decoding.reports import MAX_REJECTS
+from cdc_assets.decoding.split import MAX_REJECTS
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdc_assets.decoding import window
-from cdc_assets.decoding.dedupe import Reduced, reduce_changes
+from cdc_assets.decoding.kinds import keyed
 from cdc_assets.errors import StepFailed
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
@@ -24,12 +24,14 @@ def test_an_error_of_reducing_fails_its_table_only(tmp_path: Path, monkeypatch: 
         feed.rows(name, FIRST, [("I", FIRST + 1, 1, "x")])
     feed.publish(FIRST + 9)
 
-    def reduce(changes: pa.Table, schema: TableSchema, table: TableId, writers: object) -> Reduced:
+    sound = keyed.reduce
+
+    def reduce(changes: pa.Table, schema: TableSchema, table: TableId, files: object) -> tuple[pa.Table, Report]:
         if table.table == "b":
             raise ZeroDivisionError("nobody foresaw it")
-        return reduce_changes(changes, schema, table)
+        return sound(changes, schema, table)
 
-    monkeypatch.setattr(window, "reduce_changes", reduce)
+    monkeypatch.setattr(keyed, "reduce", reduce)
     settings = feed.settings()
     outcome = Pipeline(settings, settings.open_source(), MemoryLake(), Ledger("sqlite://"), fuse=False).apply("test")
     a, b, c = sorted(outcome.tables, key=lambda table: table.name)

@@ -1,4 +1,4 @@
-"""Kinds of tables: how reduced changes are shared, counted and staged. Runs on Spark executors and in tests alike.
+"""Kinds of tables: how changes are reduced, shared, counted and staged. Runs on Spark executors and in tests alike.
 
     keyed       one row per key: the last change of a key counts
     multiset    a table without key: how many equal rows enter or leave
@@ -9,15 +9,29 @@ changes in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
 
 from cdc_assets.decoding.kinds import keyed, multiset
-from cdc_assets.model.schema import TableSchema
+from cdc_assets.decoding.split import Split
+from cdc_assets.model.reports import Report
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.splits import DataFile
+from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["TableKind", "kind_of"]
+__all__ = ["Deliveries", "TableKind", "kind_of"]
+
+
+class Deliveries(Protocol):
+    """Numbers which rows of a step were delivered together; its files have to come in their order."""
+
+    joints: list[str]
+    """Paths of files that may begin within the transaction in which the file before them ended."""
+
+    def number(self, split: Split) -> Split:
+        """Add DELIVERY to the changes of a file."""
 
 
 class TableKind(Protocol):
@@ -36,10 +50,22 @@ class TableKind(Protocol):
     """Columns that a staged change has beside those of every kind, with their types in Spark."""
 
     @property
+    def deliveries(self) -> Callable[[ApplyRows], Deliveries] | None:
+        """Begins to number the deliveries of a step; None where reducing does not ask for them."""
+
+    @property
     def split(self) -> Callable[[pa.Table, TableSchema, int], list[pa.Table]] | None:
         """Cuts reduced changes into that many buckets of what is to be reduced together, the same whoever does.
 
         None where one task has to read a window alone.
+        """
+
+    def reduce(
+        self, changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
+    ) -> tuple[pa.Table, Report]:
+        """Return what is left of a window's changes, which are not none, and what is to be reported of them.
+
+        `files` are those that FILE numbers. Raises TableHeld for changes that the kind cannot take.
         """
 
     def count_directions(self, changes: pa.Table) -> tuple[int, int]:

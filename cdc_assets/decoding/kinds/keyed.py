@@ -1,23 +1,84 @@
-"""Tables with a key: at most one change per key is left of a window, whoever reads it."""
+"""Tables with a key: at most one change per key is left of a window, whoever reads it.
+
+Per key the last commit-ts wins; at equal commit-ts images that enter win over images that leave, and of two copies the
+one in the later file wins. The result can be reduced again together with others, so every task reduces its own files
+first.
+
+Keys may be equal by their collation and not byte for byte: does one change its letters, or are they two rows? A cluster
+with new collations takes such keys for one, so one of them has left when the other enters: an UPDATE that changes a
+key's letters is a delete and an insert. One without them has two rows, of which one would be lost here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding.dedupe import split_by_key
-from cdc_assets.formats import OP
-from cdc_assets.model.schema import TableSchema
+from cdc_assets.decoding import FILE
+from cdc_assets.decoding.buckets import bucket_of
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
+from cdc_assets.model.reports import AlikeKeys, Report
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.splits import DataFile
+from cdc_assets.types.collations import is_plain, normal_form
 
-__all__ = ["EQUAL_ROWS", "LANDS", "NAME", "STAGED", "bounds", "count_directions", "split"]
+__all__ = [
+    "EQUAL_ROWS",
+    "LANDS",
+    "NAME",
+    "STAGED",
+    "bounds",
+    "count_directions",
+    "deliveries",
+    "reduce",
+    "split",
+]
 
 NAME = "keyed"
 EQUAL_ROWS = False
 LANDS = True
 STAGED: Mapping[str, str] = {}
-split = split_by_key
+deliveries = None
+
+
+def reduce(
+    changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
+) -> tuple[pa.Table, Report]:
+    """Keep one row per key: same columns in and out, in no particular order. The report has the keys that are alike.
+
+    Where the equality of a key is not that of its bytes, a row that enters is an INSERT only if nothing but its own
+    key, byte for byte, can have been there before it.
+    """
+    frame, by = _keyed(changes, schema, (OP, COMMIT_TS, FILE, LINE))
+    order = [pl.col(COMMIT_TS), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
+    frame = frame.with_row_index("_cdc_row").sort(order)
+    last, alike = frame.unique(subset=by, keep="last", maintain_order=False), AlikeKeys()
+    by_bytes = list(schema.key) == by
+    if not by_bytes:
+        last, alike = _settle_alike(frame, last, schema.key, by)
+    last = last.sort("_cdc_row")
+    kept = changes if len(last) == changes.num_rows else changes.take(last.get_column("_cdc_row").to_arrow())
+    if not by_bytes:
+        kept = kept.set_column(kept.schema.get_field_index(OP), pa.field(OP, pa.int8()), last.get_column(OP).to_arrow())
+    return kept, Report(alike=alike)
+
+
+def split(changes: pa.Table, schema: TableSchema, buckets: int) -> list[pa.Table]:
+    """Cut changes by a hash of their key, so that all of one key are in the same bucket, whoever splits them.
+
+    Keys that are equal by their collation are so here.
+    """
+    if not changes.num_rows:
+        return [changes] * buckets
+    hashed = bucket_of(*_keyed(changes, schema, ()), buckets)
+    rows = hashed.arg_sort()
+    bounds = hashed.gather(rows).search_sorted(pl.Series(range(buckets + 1), dtype=hashed.dtype), side="left").to_list()
+    places = rows.to_arrow()
+    return [changes.take(places[low:high]) for low, high in pairwise(bounds)]
 
 
 def count_directions(changes: pa.Table) -> tuple[int, int]:
@@ -35,3 +96,67 @@ def bounds(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]
             both = pc.min_max(array).as_py()
             found[name] = (both["min"], both["max"])
     return found
+
+
+def _keyed(changes: pa.Table, schema: TableSchema, besides: tuple[str, ...]) -> tuple[pl.DataFrame, list[str]]:
+    """The key's columns in their collation's normal form, and some others, with the names of the former."""
+    frame = pl.from_arrow(changes.select([*besides, *schema.key]))
+    assert isinstance(frame, pl.DataFrame)
+    by = list(schema.key)
+    for position, name in enumerate(schema.key):
+        collation = schema.column(name).compares_by
+        if collation and not is_plain(collation) and pa.types.is_string(changes.schema.field(name).type):
+            by[position] = f"_cdc_key_{position}"
+            normal = normal_form(changes.column(name).combine_chunks(), collation)
+            frame = frame.with_columns(pl.Series(by[position], normal))
+    return frame, by
+
+
+# --- keys that are equal by their collation only ----------------------------------------------------------------------
+
+
+def _settle_alike(
+    frame: pl.DataFrame, last: pl.DataFrame, key: Sequence[str], by: Sequence[str]
+) -> tuple[pl.DataFrame, AlikeKeys]:
+    """Return the `last` row of each key with its OP settled, and how many keys met a living one that is spelled else.
+
+    `frame` has all rows in order; `by` are the columns of the key in its collation's normal form. The OP of a row that
+    enters becomes INSERT where this very key is new, and UPDATE where it, or one that it replaces, was there before, or
+    where it is counted already.
+    """
+    if len(last) == len(frame):
+        return last, AlikeKeys()
+    fresh = frame.unique(subset=key, keep="first").filter(pl.col(OP) == int(Op.INSERT)).select(key)
+    last = last.join(fresh.with_columns(_cdc_fresh=True), on=key, how="left", nulls_equal=True)
+    spellings = frame.select(list(dict.fromkeys([*key, *by]))).unique()
+    several = spellings.group_by(by).len().filter(pl.col("len") > 1).select(by)
+    others = _other_spellings(frame.join(several, on=by, how="semi", nulls_equal=True, maintain_order="left"), key, by)
+    last = last.join(others, on="_cdc_row", how="left")
+    known = pl.any_horizontal(pl.col("_cdc_fresh").is_null(), "_cdc_left", "_cdc_beside")  # null is no reason
+    entering = pl.when(known).then(int(Op.UPDATE)).otherwise(int(Op.INSERT))
+    ops = pl.when(pl.col(OP) > 0).then(entering).otherwise(pl.col(OP)).cast(pl.Int8)
+    met = last.filter("_cdc_beside")
+    found = AlikeKeys.such_as(len(met), met.select(key).row(0)) if len(met) else AlikeKeys()
+    return last.with_columns(ops.alias(OP)), found
+
+
+def _other_spellings(frame: pl.DataFrame, key: Sequence[str], by: Sequence[str]) -> pl.DataFrame:
+    """Tell by the last row of a key in several spellings whether another one left, and whether another one lives.
+
+    An UPDATE that does not tell the row before it may have replaced the other spelling, which lives no more then.
+    """
+    mine = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).last().over(by)) for name in key)
+    frame = frame.with_columns(
+        mine.alias("_cdc_mine"), (pl.struct(key).is_last_distinct() & (pl.col(OP) > 0)).alias("_cdc_living")
+    )
+    others_live = (~pl.col("_cdc_mine") & pl.col("_cdc_living")).any()
+    replaced = (pl.col("_cdc_mine") & (pl.col(OP) == int(Op.UPDATE))).any()
+    return (
+        frame.group_by(by)
+        .agg(
+            pl.col("_cdc_row").last(),
+            (~pl.col("_cdc_mine") & (pl.col(OP) < 0)).any().alias("_cdc_left"),
+            (others_live & ~replaced).alias("_cdc_beside"),
+        )
+        .select("_cdc_row", "_cdc_left", "_cdc_beside")
+    )

@@ -1,25 +1,56 @@
 """Tables without a key: what remains of a window is how many equal rows enter or leave.
 
-Only all files of a window together tell what was delivered twice, so one task reads them all.
+Input comes at least once, and equal rows may be two rows or one that came twice. So the count of a (commit-ts,
+direction, row) is the maximum over deliveries, not their sum, and what dispatchers have adds up where they share the
+table. Only all files of a window together say that, so one task reads them all.
+
+    Deliveries    which rows were delivered together: a writer that begins anew repeats them in the order of commit-ts
+    reduce        equal rows counted
+    count_once    dispatchers of one table: do they share its rows, or does one deliver again what another did?
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding import COUNT
-from cdc_assets.model.schema import TableSchema
+from cdc_assets.decoding import COUNT, DELIVERY, FILE
+from cdc_assets.decoding.split import Split, sequence_of
+from cdc_assets.errors import TableHeld
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
+from cdc_assets.model.reports import Report
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.splits import DataFile
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso
 
-__all__ = ["EQUAL_ROWS", "LANDS", "NAME", "STAGED", "bounds", "count_directions", "split"]
+__all__ = [
+    "EQUAL_ROWS",
+    "LANDS",
+    "NAME",
+    "STAGED",
+    "bounds",
+    "count_directions",
+    "deliveries",
+    "reduce",
+    "split",
+]
 
 NAME = "multiset"
 EQUAL_ROWS = True
 LANDS = False
 STAGED: Mapping[str, str] = {COUNT: "bigint"}
 split = None
+
+_META = (OP, COMMIT_TS, LINE, FILE, DELIVERY, COUNT)
 
 
 def count_directions(changes: pa.Table) -> tuple[int, int]:
@@ -32,3 +63,172 @@ def count_directions(changes: pa.Table) -> tuple[int, int]:
 def bounds(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]:
     """Return nothing: rows are found by all of their values."""
     return {}
+
+
+# --- deliveries -------------------------------------------------------------------------------------------------------
+
+
+class Deliveries:
+    """Numbers the deliveries of a step, whose files have to come in their order.
+
+    Within one sequence of file numbers a commit-ts that steps back starts a new delivery. Rows that do not fit, and
+    those of other windows, show that too, so all of them are looked at before any is left out. Without commit-ts there
+    is nothing to go by: all rows are of delivery 0 then.
+
+    `joints` are paths of files that begin with the very commit-ts of the window at which the one before them ended.
+    """
+
+    def __init__(self, step: ApplyRows) -> None:
+        self._ordered = step.positions is None
+        self._lo, self._hi = step.lo, step.hi
+        self._last: dict[tuple[object, ...], tuple[Tso, int]] = {}
+        self._count = 0
+        self.joints: list[str] = []
+
+    def number(self, split: Split) -> Split:
+        """Add DELIVERY to the changes of a file."""
+        size = split.changes.num_rows
+        known = self._ordered and size
+        numbers = pa.array(self._numbers(split)) if known else pa.repeat(pa.scalar(0, pa.int32()), size)
+        return replace(split, changes=split.changes.append_column(DELIVERY, numbers))
+
+    def _numbers(self, split: Split) -> npt.NDArray[np.int32]:
+        sequence = sequence_of(split.file)
+        order = np.argsort(split.changes.column(LINE).to_numpy(), kind="stable")
+        ts = split.changes.column(COMMIT_TS).to_numpy()[order]
+        before, current = self._last.get(sequence, (ts[0] + 1, 0))
+        if ts[0] == before and self._lo < before <= self._hi:
+            self.joints.append(split.file.path)
+        back = np.diff(ts, prepend=before) < 0
+        fresh = np.cumsum(back)
+        numbers = np.where(fresh > 0, fresh + self._count, current)
+        self._count += int(fresh[-1])
+        self._last[sequence] = (int(ts[-1]), int(numbers[-1]))
+        placed = np.empty(len(ts), np.int32)
+        placed[order] = numbers
+        return placed
+
+
+deliveries = Deliveries
+
+
+# --- equal rows counted -----------------------------------------------------------------------------------------------
+
+
+def reduce(
+    changes: pa.Table, schema: TableSchema, table: TableId, files: Sequence[DataFile] = ()
+) -> tuple[pa.Table, Report]:
+    """Net the rows that enter and leave: one output row per distinct row, with COUNT added, zero counts left out.
+
+    `files` are those that FILE numbers. The report counts copies that may be rows of two dispatchers, or one row that
+    came twice. Raises TableHeld for changes that do not say which rows leave.
+    """
+    _refuse_unknown_rows(changes, table)
+    names = [name for name in changes.column_names if name not in _META]
+    row = [f"_cdc_value_{place}" for place in range(len(names))]
+    once, undecided = _once(_delivered(changes, names), [COMMIT_TS, "_cdc_sign", *row], files)
+    net = once.group_by(row).agg(
+        (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
+        pl.col("_cdc_row").first(),
+        pl.col(COMMIT_TS).max().alias("_cdc_last"),
+    )
+    net = net.filter(pl.col(COUNT) != 0)
+    kept = changes.take(net.get_column("_cdc_row").to_arrow())
+    last = net.get_column("_cdc_last").to_arrow().cast(pa.int64())
+    kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
+    counts = net.get_column(COUNT).to_arrow().cast(pa.int64())
+    return kept.append_column(pa.field(COUNT, pa.int64()), counts), Report(undecided=undecided)
+
+
+def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:
+    ops = set(changes.column(OP).unique().to_pylist())
+    if not ops & {Op.UPDATE, Op.DELETE_KEY}:
+        return
+    raise TableHeld(
+        f"{table} has no key, and its updates do not tell the row before them, so a changed row cannot be found. "
+        "Set output-old-value = true ([sink.csv]) in the changefeed and start it anew, or name the columns that "
+        f'identify a row in the setting keys ("{table}").',
+        table=str(table),
+    )
+
+
+def _delivered(changes: pa.Table, names: Sequence[str]) -> pl.DataFrame:
+    """Each change of each delivery with its count `n`, and where a row like that stands; `names` make a row."""
+    frame = pl.from_arrow(changes)
+    assert isinstance(frame, pl.DataFrame)
+    frame = frame.with_row_index("_cdc_row")
+    values = [_groupable(frame, name).alias(f"_cdc_value_{place}") for place, name in enumerate(names)]
+    frame = frame.with_columns(pl.col(OP).sign().alias("_cdc_sign"), *values)
+    by = [DELIVERY, COMMIT_TS, "_cdc_sign", *(f"_cdc_value_{place}" for place in range(len(names)))]
+    return frame.group_by(by).agg(pl.len().alias("n"), pl.col("_cdc_row").first(), pl.col(FILE).first())
+
+
+def _groupable(frame: pl.DataFrame, name: str) -> pl.Expr:
+    if isinstance(frame.schema[name], pl.List):
+        return pl.col(name).cast(pl.List(pl.String)).list.join(",", ignore_nulls=False)
+    return pl.col(name)
+
+
+def _once(delivered: pl.DataFrame, change: Sequence[str], files: Sequence[DataFile]) -> tuple[pl.DataFrame, int]:
+    """Each change once with its count `n`, and how many copies are undecided."""
+    names = {name: number for number, name in enumerate(dict.fromkeys(file.dispatcher for file in files))}
+    if len(names) < 2:
+        return delivered.group_by(change).agg(pl.col("n").max(), pl.col("_cdc_row").first()), 0
+    writers = pl.Series("_cdc_writer", [names[file.dispatcher] for file in files])
+    each = delivered.with_columns(writers.gather(delivered.get_column(FILE))).group_by([*change, "_cdc_writer"])
+    each_once = each.agg(pl.col("n").max(), pl.col("_cdc_row").first())
+    once = each_once.group_by(change).agg(pl.col("_cdc_writer"), pl.col("n"), pl.col("_cdc_row").first())
+    counts = np.zeros((len(once), len(names)), np.int64)
+    cells = once.select("_cdc_writer", "n").with_row_index("_cdc_change").explode("_cdc_writer", "n")
+    places = cells.get_column("_cdc_change").to_numpy(), cells.get_column("_cdc_writer").to_numpy()
+    counts[places] = cells.get_column("n")
+    found = count_once(counts, once.get_column(COMMIT_TS).to_numpy())
+    return once.with_columns(pl.Series("n", found.counts)), found.undecided
+
+
+# --- dispatchers ------------------------------------------------------------------------------------------------------
+
+Counts = npt.NDArray[np.int64]
+
+
+class Counted(NamedTuple):
+    """How often each change happened, and how many of its copies were taken for one that others deny or cannot tell."""
+
+    counts: Counts
+    undecided: int
+
+
+def count_once(copies: Counts, commit_ts: Counts) -> Counted:
+    """Return how often each change happened, by the `copies` of it that each dispatcher has: a column for each.
+
+    Dispatchers that are alive at the same time share a table if each has a change of that time that the other lacks;
+    then what both have adds up. Otherwise one began anew where the other had been, and the larger count is right. What
+    a dispatcher lacks at its own last commit-ts may be cut off with it: sharing that nothing else shows is taken for
+    such, and counted as undecided.
+    """
+    size = copies.shape[1]
+    adds_up, surely = np.eye(size, dtype=np.int64), np.eye(size, dtype=bool)
+    for one, other in combinations(range(size), 2):
+        shared, sure = _share(copies[:, one], copies[:, other], commit_ts)
+        adds_up[one, other] = adds_up[other, one] = shared
+        surely[one, other] = surely[other, one] = shared and sure
+    has = copies > 0
+    counts = np.where(has, copies @ adds_up, 0).max(axis=1)
+    doubtful = (has & (has @ ~surely)).any(axis=1)
+    return Counted(counts, int((copies.sum(axis=1) - copies.max(axis=1))[doubtful].sum()))
+
+
+def _share(one: Counts, other: Counts, commit_ts: Counts) -> tuple[bool, bool]:
+    """Tell whether two dispatchers share a table, and whether that is sure."""
+    times = commit_ts[one > 0], commit_ts[other > 0]
+    if not all(map(len, times)):
+        return False, False
+    ends = [int(mine.max()) for mine in times]
+    both = (commit_ts >= max(mine.min() for mine in times)) & (commit_ts <= min(ends))
+    lacks = commit_ts[both & (one < other)], commit_ts[both & (other < one)]
+    if not all(map(len, lacks)):
+        return False, False
+    if ends[0] == ends[1]:
+        return True, True
+    first = ends.index(min(ends))
+    return True, bool(lacks[first].min() < ends[first])

@@ -2,6 +2,6 @@
 
 decode    files -> changes
 dialect   where records and fields begin and end
-columns   which column is which
+columns   column selectors, headers, and what explains a misfit
     options   how a file of CSV was written
 """

@@ -1,60 +1,24 @@
-"""Which columns a CSV row has: TiCDC's own first, then the table's, less those that are never written.
+"""What only some CSV files need to have their columns found: column selectors, a header, a sentence for a misfit.
 
-    op, table, schema, [commit-ts], [is-update], [handle-key], data columns in table order
-
-Nothing in a file says which of them are there, unless it has a header; the options and the schema do, and what the
-first record contradicts is told with the setting that would explain it.
+Which columns a row has is said by the options and the schema (`decode`). Nothing in a file says it unless it has a
+header; what the first record contradicts is told with the setting that would explain it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats.csv.dialect import Dialect
+from cdc_assets.formats.csv.dialect import Dialect, Layout
 from cdc_assets.formats.csv.options import CsvOptions
-from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.wording import counted
 
-__all__ = ["Layout", "explain", "hidden_columns", "layout", "layout_of_header"]
+__all__ = ["explain", "hidden_columns", "layout_of_header"]
 
 _HEADER = "ticdc-meta$"
 _TITLES = {"op": "operation"}
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The columns of a row: TiCDC's own by name, and the table's in the order of the file.
-
-    `absent` are stored columns that neither the file's header nor a column selector explains: virtual ones, as a rule.
-    """
-
-    meta: tuple[str, ...]
-    columns: tuple[Column, ...]
-    absent: tuple[Column, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """The number of fields of a row."""
-        return len(self.meta) + len(self.columns)
-
-    def without(self, name: str) -> Layout:
-        """Return the same without one of TiCDC's own columns."""
-        return Layout(tuple(one for one in self.meta if one != name), self.columns, self.absent)
-
-
-def layout(options: CsvOptions, table: TableId, schema: TableSchema) -> Layout:
-    """Return the columns that the options and the schema promise."""
-    hidden = hidden_columns(options, table, schema)
-    return Layout(_meta(options), tuple(column for column in schema.stored if column.name not in hidden))
-
-
-def _meta(options: CsvOptions) -> tuple[str, ...]:
-    has_flag = options.output_old_value and options.output_is_update
-    optional = {"commit-ts": options.include_commit_ts, "is-update": has_flag, "handle-key": options.output_handle_key}
-    return ("op", "table", "schema", *(name for name, there in optional.items() if there))
 
 
 # --- column selectors -------------------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""TiCDC's CSV: bytes of a data file -> changes. Every option of `[sink.csv]` is read: `csv_dialect`, `csv_columns`.
+"""TiCDC's CSV: bytes of a data file -> changes, whatever the options of `[sink.csv]` are.
+
+    op, table, schema, [commit-ts], [is-update], [handle-key], data columns in table order
 
 pyarrow converts the values while it reads; only when one does not fit is the file read again as bytes, so that
 `mysql_types.values` can tell which. Line numbers are record numbers: a record over several lines counts once, a header
@@ -17,12 +19,11 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
-from cdc_assets.formats.arrow_csv import Rows, Undo, numbered, undone
-from cdc_assets.formats.csv.columns import Layout, explain, hidden_columns, layout, layout_of_header
-from cdc_assets.formats.csv.dialect import Dialect, dialect, fields, leading, read
+from cdc_assets.formats.csv.columns import explain, hidden_columns, layout_of_header
+from cdc_assets.formats.csv.dialect import Dialect, Layout, dialect, fields, leading, read
 from cdc_assets.formats.csv.options import CsvOptions
-from cdc_assets.formats.quoted_records import complete_bytes, records
-from cdc_assets.formats.sifting import NULL_OR_TEXT, Fault, Sifted, settled, sifted
+from cdc_assets.formats.delimited import Rows, Undo, complete_bytes, numbered, records, undone
+from cdc_assets.formats.sifting import NULL_OR_TEXT, Fault, Mask, Sifted, settled, sifted
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.mysql_types import Binary, Values, arrow_type, finish, values, wire_type
@@ -31,7 +32,7 @@ __all__ = [
     "EXTENSION",
     "FILE_EXPANSION",
     "decode",
-    "hidden_columns",
+    "layout",
     "raw_records",
     "record_beginning",
     "record_identity",
@@ -152,6 +153,18 @@ def _opened(data: bytes, path: str, table: TableId, schema: TableSchema, options
     return file
 
 
+def layout(options: CsvOptions, table: TableId, schema: TableSchema) -> Layout:
+    """Return the columns that the options and the schema promise."""
+    hidden = hidden_columns(options, table, schema) if options.column_selectors else frozenset()
+    return Layout(_meta(options), tuple(column for column in schema.stored if column.name not in hidden))
+
+
+def _meta(options: CsvOptions) -> tuple[str, ...]:
+    has_flag = options.output_old_value and options.output_is_update
+    optional = {"commit-ts": options.include_commit_ts, "is-update": has_flag, "handle-key": options.output_handle_key}
+    return ("op", "table", "schema", *(name for name, there in optional.items() if there))
+
+
 def _check_quote(file: _File) -> None:
     head, quote = file.data[file.start : file.start + 40].partition(b"\n")[0].rstrip(b"\r"), file.how.quote
     if not head or (head.startswith(quote) if quote else head[:1] in _OPS):
@@ -240,7 +253,7 @@ def _rows(file: _File) -> list[Rows]:
 
 def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File) -> Sifted:
     faults: list[Fault] = []
-    masks: list[tuple[str, str, pa.BooleanArray]] = []
+    masks: list[Mask] = []
     ops = _ops(batch, numbers, faults, file)
     _check_table(batch, numbers, ops, undo, file)
     stamps = _commit_stamps(batch, faults)
@@ -252,8 +265,12 @@ def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File
         if file.how.null_text is not None:
             texts = _told_from_null(texts, column, file, masks)
         found = _converted(texts, column, file.options)
-        arrays[column.name] = settled(found, texts, column, column.name in file.key, faults, masks)
-    return sifted(arrays, _schema(file), faults, masks)
+        clean = found.bad is None and not found.notes
+        in_key = column.name in file.key
+        arrays[column.name] = found.array if clean else settled(found, texts, column, in_key, faults, masks)
+    shape = _schema(file)
+    batch = pa.RecordBatch.from_arrays([arrays[name] for name in shape.names], schema=shape)
+    return sifted(batch, faults, masks) if faults or masks else Sifted(batch)
 
 
 def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, faults: list[Fault], file: _File) -> pa.Int8Array:
@@ -329,9 +346,7 @@ def _check_flags(batch: pa.RecordBatch, faults: list[Fault], file: _File) -> Non
         faults.append(Fault(wrong, words, None, "is no is-update flag; true or false is expected"))
 
 
-def _told_from_null(
-    texts: pa.Array, column: Column, file: _File, masks: list[tuple[str, str, pa.BooleanArray]]
-) -> pa.Array:
+def _told_from_null(texts: pa.Array, column: Column, file: _File, masks: list[Mask]) -> pa.Array:
     """Without quotes a text may look like the NULL marker: it is the text where NULL cannot be, else a note."""
     kind = wire_type(column)
     if not texts.null_count or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):

@@ -1,4 +1,4 @@
-"""How a CSV file is cut into records and fields: TiCDC's four options as bytes, and two ways to read them.
+"""How a CSV file is cut into records and columns: TiCDC's four options as bytes, and two ways to read them.
 
 TiCDC quotes every string and prints numbers, booleans and NULL bare; a quote inside is doubled, everything else is raw,
 so records may span lines. Without quotes it escapes backslash, CR, LF and each byte of a whole delimiter instead.
@@ -23,15 +23,45 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats.arrow_csv import MOST_BYTES, Plain, Rows, is_sound, one_by_one, read_plain
 from cdc_assets.formats.csv.options import CsvOptions
-from cdc_assets.formats.quoted_records import complete_bytes, records
+from cdc_assets.formats.delimited import (
+    MOST_BYTES,
+    Plain,
+    Rows,
+    complete_bytes,
+    is_sound,
+    one_by_one,
+    read_plain,
+    records,
+)
+from cdc_assets.model.schema import Column
 
-__all__ = ["Dialect", "dialect", "fields", "leading", "read"]
+__all__ = ["Dialect", "Layout", "dialect", "fields", "leading", "read"]
 
 _BLOCK_BYTES = 8 << 20
 _LF, _CR, _BACKSLASH = b"\n\r\\"
 _STAND_INS = [bytes([code]) for code in (*range(1, 9), *range(14, 32), 127)]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a row: TiCDC's own by name, and the table's in the order of the file.
+
+    `absent` are stored columns that neither the file's header nor a column selector explains: virtual ones, as a rule.
+    """
+
+    meta: tuple[str, ...]
+    columns: tuple[Column, ...]
+    absent: tuple[Column, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of fields of a row."""
+        return len(self.meta) + len(self.columns)
+
+    def without(self, name: str) -> Layout:
+        """Return the same without one of TiCDC's own columns."""
+        return Layout(tuple(one for one in self.meta if one != name), self.columns, self.absent)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import ReadRange
-from cdc_assets.formats.quoted_records import Quoting, complete_bytes
+from cdc_assets.formats.delimited import Quoting, complete_bytes
 from cdc_assets.io.compression import decompressed
 from cdc_assets.model.dumps import DumpSplit
 

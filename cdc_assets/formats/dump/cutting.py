@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import Decoded
-from cdc_assets.formats.arrow_csv import Plain, Rows, is_sound, numbered, one_by_one, read_plain, undone
+from cdc_assets.formats.delimited import Plain, Rows, is_sound, numbered, one_by_one, read_plain, records, undone
 from cdc_assets.formats.dump.dialect import Dialect, fields, plainly, strange_escapes
 from cdc_assets.formats.dump.rows import Target, assembled, is_quoted, reading_type, rows_of, shown
-from cdc_assets.formats.quoted_records import records
 from cdc_assets.formats.sifting import NULL_OR_TEXT, Mask
 from cdc_assets.types.mysql_values import Binary
 

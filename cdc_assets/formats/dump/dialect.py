@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats.arrow_csv import Plain
+from cdc_assets.formats.delimited import Plain
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.types.mysql_values import Binary
 

@@ -160,7 +160,7 @@ def _sifted(batch: pa.RecordBatch, line: int, target: Target) -> Sifted:
     kept = (column for column in target.columns if column is not None)
     for array, column in zip(batch.columns, kept, strict=True):
         found[column.name] = taken(_converted(array, column, target), array, column, target, faults, masks)
-    return sifted(found, target.arrow_schema, faults, masks)
+    return sifted(target.batch(found), faults, masks)
 
 
 _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")

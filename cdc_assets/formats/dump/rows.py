@@ -76,6 +76,10 @@ class Target:
         data = [pa.field(one.name, arrow_type(one)) for one in self.schema.columns if one.name in written]
         return pa.schema([pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64()), *data])
 
+    def batch(self, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """Return columns by name in that shape."""
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self.arrow_schema.names], schema=self.arrow_schema)
+
     def error(self, message: str, line: int) -> MalformedData:
         """Return the error of a file that cannot be trusted; `{line}` in the message is the line in the file."""
         number = line + self.offset()
@@ -176,7 +180,7 @@ def rows_of(
         if column is not None:
             converted = _converted(texts, column, target.options, binary)
             found[column.name] = taken(converted, texts, column, target, faults, masks)
-    return sifted(found, target.arrow_schema, faults, masks)
+    return sifted(target.batch(found), faults, masks)
 
 
 def taken(

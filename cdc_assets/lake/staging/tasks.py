@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.kinds import kind_of
-from cdc_assets.decoding.window import Window, reduced
+from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import CdcError, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model.reports import Report
@@ -140,8 +140,6 @@ def gather(place: Place, files: Sequence[str], number: int) -> Part:
 def _write_rejects(place: Place, window: Window, number: int) -> str:
     if not window.rejects:
         return ""
-    from cdc_assets.decoding.replay import rejects_table
-
     name = f"rejects-{number:05d}.parquet"
     _write(place, f"{place.path}/{name}", rejects_table(window.rejects, place.step))
     return name

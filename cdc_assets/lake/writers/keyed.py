@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as sql
 
-from cdc_assets.decoding.alike_keys import example_of
 from cdc_assets.formats import COMMIT_TS, OP, Op
 from cdc_assets.lake.commit import Target, overwrite
 from cdc_assets.lake.spark.session import quoted
@@ -55,7 +54,7 @@ def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSc
         f"SELECT count(*), min(struct({places})) FROM {target.name} t JOIN new_keys s ON {on} "
         f"WHERE {' OR '.join(differ)}"
     ).head()
-    return AlikeKeys(found[0], example_of(found[1])) if found is not None and found[0] else AlikeKeys()
+    return AlikeKeys.such_as(found[0], found[1]) if found is not None and found[0] else AlikeKeys()
 
 
 def _merge(target: Target, changes: DataFrame, schema: TableSchema, ranges: Mapping[str, tuple[int, int]]) -> None:

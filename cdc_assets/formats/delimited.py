@@ -1,16 +1,17 @@
-"""pyarrow's CSV reader with the numbers of the records, for every format that can be brought into a form it reads.
+"""Delimited text: where its records end, and pyarrow's CSV reader with their numbers.
 
-pyarrow knows one delimiter byte, one quote byte or none, quotes that are doubled or nothing, and LF or CRLF. What a
-format has beyond that is rewritten before (`Plain`) and undone in the values afterwards (`Rows.undo`).
+Every dialect is read that can be brought into a form which pyarrow reads. pyarrow knows one delimiter byte, one quote
+byte or none, quotes that are doubled or nothing, and LF or CRLF. What a dialect has beyond that is rewritten before
+(`Plain`) and undone in the values afterwards (`Rows.undo`).
 
-It is given whole records and reads them as one block: between two blocks it would take the CR and LF of a text for one
-end. And it is given `is_sound` bytes, because it takes damaged ones for something else without a word.
+pyarrow is given whole records and reads them as one block: between two blocks it would take the CR and LF of a text for
+one end. And it is given `is_sound` bytes, because it takes damaged ones for something else without a word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,20 @@ import pyarrow.csv as pacsv
 
 from cdc_assets.model.wording import counted
 
-__all__ = ["MOST_BYTES", "Plain", "Rows", "Undo", "is_sound", "numbered", "one_by_one", "read_plain", "undone"]
+__all__ = [
+    "MOST_BYTES",
+    "Plain",
+    "Quoting",
+    "Rows",
+    "Undo",
+    "complete_bytes",
+    "is_sound",
+    "numbered",
+    "one_by_one",
+    "read_plain",
+    "records",
+    "undone",
+]
 
 MOST_BYTES = (1 << 31) - 1
 """What pyarrow reads as one block."""
@@ -29,6 +43,53 @@ _CARELESS_ROWS = 1 << 16
 
 Undo = Sequence[tuple[bytes, bytes]]
 """(stand-in, what it stands for), to be undone in this order in every value that is text."""
+
+
+# --- where records end ------------------------------------------------------------------------------------------------
+
+
+class Quoting(Protocol):
+    """What decides where a record ends; without `quote` every terminator does."""
+
+    @property
+    def quote(self) -> bytes: ...
+
+    @property
+    def terminator(self) -> bytes: ...
+
+
+def complete_bytes(data: bytes, how: Quoting, start: int = 0, end: int | None = None) -> int:
+    """Return where the whole records between two offsets end; what follows there has no terminator before `end`."""
+    end = len(data) if end is None else end
+    odd = _count(data, how.quote, start, end) & 1 if how.quote else 0
+    while (found := data.rfind(how.terminator, start, end)) >= 0:
+        odd ^= data.count(how.quote, found, end) & 1 if how.quote else 0
+        if not odd:
+            return found + len(how.terminator)
+        end = found
+    return start
+
+
+def _count(data: bytes, quote: bytes, start: int, end: int) -> int:
+    """Count a byte that is frequent: comparing all bytes is faster than looking for the next one."""
+    if len(quote) > 1:
+        return data.count(quote, start, end)
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8, max(end - start, 0), start) == quote[0]))
+
+
+def records(data: bytes, how: Quoting, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Yield the records between two offsets, each without its terminator."""
+    end, scan, odd = len(data) if end is None else end, start, 0
+    while (found := data.find(how.terminator, scan, end)) >= 0:
+        if how.quote:
+            odd ^= data.count(how.quote, scan, found) & 1
+        scan = found + len(how.terminator)
+        if not odd:
+            yield data[start:found]
+            start = scan
+
+
+# --- pyarrow's reader -------------------------------------------------------------------------------------------------
 
 
 class Rows(NamedTuple):

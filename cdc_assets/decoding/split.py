@@ -1,0 +1,251 @@
+"""Splits of a step -> the rows in them that belong to its window. What flows through the river is a `Split`.
+
+    read_splits   bytes -> changes, as the split's wire format decodes them
+    due           the rows with lo < commit-ts <= hi, of a name while the table had it
+    in_shape      the same rows with the columns that the step's table has
+    file_stats    what a file holds, whichever of it is due
+
+Rows are filtered before they are validated, so that a row is validated by the windows that take it only. A record's
+images share their commit-ts, so no record is cut in two. Without commit-ts every row of a file is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.decoding import DELIVERY, FILE
+from cdc_assets.errors import CdcError, MalformedData
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, SplitReader, Wire, decode_among
+from cdc_assets.model.reports import FileStats, Reject
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.splits import DataFile
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso
+from cdc_assets.types.mysql_types import arrow_type
+
+__all__ = [
+    "MAX_REJECTS",
+    "Split",
+    "between",
+    "concerning_file",
+    "due",
+    "file_stats",
+    "in_shape",
+    "may_be_due",
+    "no_changes",
+    "read_splits",
+    "sequence_of",
+]
+
+MAX_REJECTS = 20
+"""Rejects that a report carries in full; all are counted."""
+
+_NOTHING = Decoded(pa.table({}))
+
+Interval = tuple[Tso, Tso]
+"""[since, until) in which the table had a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A file of a step, or a block of its records, on its way through the stages.
+
+    `decoded` is what its bytes say and `changes` what the stages left of that. `rejects` are the first of the
+    `reject_count` records of the window that do not fit. `stray` is a row that cannot belong where it lies, and
+    `refused` what is wrong with all of the file: either fails the window in any case, and no row of the file counts.
+    The rows of a `foreign` file are those of another table of its directory.
+    """
+
+    position: int
+    file: DataFile
+    table: TableId
+    schema: TableSchema
+    wire: Wire
+    data: bytes
+    decoded: Decoded
+    changes: pa.Table
+    rejects: tuple[Reject, ...] = ()
+    reject_count: int = 0
+    stray: Reject | None = None
+    refused: Reject | None = None
+    foreign: bool = False
+
+    def through(self, stage: Callable[[Split], Split]) -> Split:
+        """Return what a stage makes of the file; one that is foreign or was refused passes as it is."""
+        if self.refused is not None or self.foreign:
+            return self
+        try:
+            with concerning_file(self.file):
+                return stage(self)
+        except MalformedData as error:
+            return self.refusing(error)
+
+    def refusing(self, error: MalformedData) -> Split:
+        """Return the file as one that cannot be trusted at all."""
+        line, column = int(error.where.get("line", 0)), str(error.where.get("column", ""))
+        return replace(self, refused=Reject(self.file.path, line, error.message, column=column))
+
+
+@contextmanager
+def concerning_file(file: DataFile) -> Iterator[None]:
+    """Let whatever goes wrong with the bytes of a file concern that file: damage has more forms than are foreseen."""
+    try:
+        yield
+    except (CdcError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        raise MalformedData(
+            f"{file.path} cannot be decoded ({type(error).__name__}: {error}). If it is as TiCDC wrote it, report this "
+            "with the file; else restore it.",
+            path=file.path,
+        ) from error
+
+
+def sequence_of(file: DataFile) -> tuple[object, ...]:
+    """Return what files share whose numbers go on: the dates of one directory, not its versions and dispatchers."""
+    return file.root, file.version, file.partition, file.dispatcher, len(file.path.rsplit("/", 1)[-1])
+
+
+# --- read and decode --------------------------------------------------------------------------------------------------
+
+
+def read_splits(step: ApplyRows, positions: Iterable[int], reader: SplitReader) -> Iterator[Split]:
+    """Yield the files at these positions of the step, in that order, block by block, each decoded or refused.
+
+    A file that is refused behind rows that were yielded is yielded once more, as refused. Raises InputError for a file
+    that is gone.
+    """
+    for position in positions:
+        file = step.files[position]
+        table, schema = step.schemas[file.root, file.version]
+        data, wire = reader.read(file.path), reader.wire(file.path)
+        split = Split(position, file, table, schema, wire, data, _NOTHING, _NOTHING.changes)
+        try:
+            with concerning_file(file):
+                for owner, block in _decoded(split, step):
+                    yield _with_block(split, owner, block)
+        except MalformedData as error:
+            yield split.refusing(error)
+
+
+def _decoded(split: Split, step: ApplyRows) -> Iterator[tuple[TableId, Decoded]]:
+    """Yield whose rows a file has, and its changes: a file of a feed is one block."""
+    siblings = step.siblings.get((split.file.root, split.file.version), ())
+    yield decode_among(split.wire, split.data, split.file.path, ((split.table, split.schema), *siblings))
+
+
+def _with_block(split: Split, owner: TableId, block: Decoded) -> Split:
+    if owner != split.table:
+        return replace(split, decoded=block, foreign=True)
+    places = pa.repeat(pa.scalar(split.position, pa.int32()), block.changes.num_rows)
+    return replace(split, decoded=block, changes=block.changes.append_column(FILE, places))
+
+
+# --- filter -----------------------------------------------------------------------------------------------------------
+
+
+def due(step: ApplyRows, split: Split) -> Split:
+    """Leave the rows of the window, and say which of its records decoding found broken and which row is a stray."""
+    intervals = _intervals(step, split)
+    changes = split.changes if step.positions is not None else _in_window(split.changes, step, intervals)
+    rejects = tuple(reject for reject in split.decoded.rejects if _is_due(reject, step, intervals))
+    stray = _stray(split, step)
+    return replace(split, changes=changes, rejects=rejects, reject_count=len(rejects), stray=stray)
+
+
+def may_be_due(tail: Reject, split: Split, step: ApplyRows) -> bool:
+    """Tell whether a window may have lost something with a tail, whose commit-ts is the least that it can be."""
+    ts = tail.commit_ts
+    if ts is None or step.positions is not None:
+        return True
+    return ts <= step.hi and any(ts < until for _, until in _intervals(step, split))
+
+
+def between(changes: pa.Table, lo: Tso, hi: Tso) -> pa.Table:
+    """Return the rows with lo < commit-ts <= hi."""
+    return changes.filter(_inside(changes, lo, hi))
+
+
+def _inside(changes: pa.Table, lo: Tso, hi: Tso) -> pa.ChunkedArray:
+    ts = changes.column(COMMIT_TS)
+    return pc.and_(pc.greater(ts, pa.scalar(lo, pa.int64())), pc.less_equal(ts, pa.scalar(hi, pa.int64())))
+
+
+def _intervals(step: ApplyRows, split: Split) -> list[Interval]:
+    return [(since, until) for name, since, until in step.names if name.folded == split.table.folded]
+
+
+def _in_window(changes: pa.Table, step: ApplyRows, intervals: Iterable[Interval]) -> pa.Table:
+    held = None
+    for since, until in intervals:
+        inside = _inside(changes, max(step.lo, since - 1), min(step.hi, until - 1))
+        held = inside if held is None else pc.or_(held, inside)
+    return changes.slice(0, 0) if held is None else changes.filter(held)
+
+
+def _is_due(reject: Reject, step: ApplyRows, intervals: Iterable[Interval]) -> bool:
+    """A record of unknown commit-ts is due in every window; one of a name's other holder is not this table's."""
+    ts = reject.commit_ts
+    if ts is None or step.positions is not None:
+        return True
+    return step.lo < ts <= step.hi and any(since <= ts < until for since, until in intervals)
+
+
+def _stray(split: Split, step: ApplyRows) -> Reject | None:
+    """The first row that cannot have been written with the columns of its directory."""
+    file, changes = split.file, split.changes
+    for since, until in step.unexplained.get((file.root, file.version), ()):
+        if since > step.hi or not changes.num_rows:
+            continue
+        rows = between(changes, since - 1, min(until - 1, step.hi))
+        if rows.num_rows:
+            at, line = rows.column(COMMIT_TS)[0].as_py(), rows.column(LINE)[0].as_py()
+            reason = (
+                f"the row of commit-ts {at} is filed under version {file.version}, whose columns were not in force "
+                "then: a DDL is not in the changefeed, because an event filter hides it or its schema file was "
+                "removed. Restore that schema file, or rebuild the table."
+            )
+            return Reject(file.path, line, reason, commit_ts=at)
+    return None
+
+
+# --- the shape of what comes out --------------------------------------------------------------------------------------
+
+
+def in_shape(changes: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the columns by name in the order of the schema, between those of the river; hidden columns become null."""
+    arrays = {name: changes.column(name) for name in (OP, COMMIT_TS, LINE)}
+    for column in schema.stored:
+        kind = arrow_type(column)
+        if column.name in changes.column_names:
+            array = changes.column(column.name)
+            arrays[column.name] = array if array.type == kind else array.cast(kind)
+        else:
+            arrays[column.name] = pa.chunked_array([pa.nulls(changes.num_rows, kind)])
+    return pa.table(arrays | {name: changes.column(name) for name in (FILE, DELIVERY) if name in changes.column_names})
+
+
+def no_changes(schema: TableSchema, deliveries: bool) -> pa.Table:
+    """Return no rows with the columns that `in_shape` gives, DELIVERY where rows have it."""
+    fields = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
+    fields += [pa.field(column.name, arrow_type(column)) for column in schema.stored]
+    fields += [pa.field(name, pa.int32()) for name in ((FILE, DELIVERY) if deliveries else (FILE,))]
+    return pa.schema(fields).empty_table()
+
+
+def file_stats(split: Split) -> FileStats:
+    """Return what a file holds, under the size that was read: one that was seen half will not be taken for known."""
+    decoded = split.decoded
+    bounds = pc.min_max(decoded.changes.column(COMMIT_TS)).as_py()
+    seen = [r.commit_ts for r in (*decoded.rejects, decoded.tail) if r is not None and r.commit_ts is not None]
+    lows = [t for t in (bounds["min"], *seen) if t is not None]
+    highs = [t for t in (bounds["max"], *seen) if t is not None]
+    lines = decoded.changes.column(LINE)
+    rows = (pc.count_distinct(lines).as_py() if len(lines) else 0) + len(decoded.rejects)
+    low, high = min(lows) if lows else None, max(highs) if highs else None
+    return FileStats(split.file.path, len(split.data), split.file.etag, rows, low, high, decoded.notes)
