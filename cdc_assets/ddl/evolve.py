@@ -13,38 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from cdc_assets.ddl.alter import (
-    AddColumnSpec,
-    AddIndexSpec,
-    AddPartitionsSpec,
-    AlterDefaultSpec,
-    BoundsSpec,
-    ChangeColumnSpec,
-    CharsetSpec,
-    CoalesceSpec,
-    DropColumnSpec,
-    DropIndexSpec,
-    PartitionBySpec,
-    PartitionRowsSpec,
-    RenameIndexSpec,
-    ReorganizeSpec,
-    Spec,
-    StrangeSpec,
-    TableCommentSpec,
-    specs,
-)
-from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, Default, inline_indexes, named
-from cdc_assets.ddl.defaults import NoDefault, added_default, stored_default
-from cdc_assets.ddl.partitions import partition_predicate, repartition
+from cdc_assets.ddl.afterwards import Pairs, Text, read_text, refuse_computed, schema_after
+from cdc_assets.ddl.alter import PartitionRowsSpec, StrangeSpec
+from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS
+from cdc_assets.ddl.defaults import NoDefault, added_default
+from cdc_assets.ddl.partitions import partition_predicate
 from cdc_assets.ddl.retype import retyped, same_definition
-from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first
-from cdc_assets.ddl.statement import Alter, Exchange, Rename, Statement, Truncate, Unknown, statement
-from cdc_assets.ddl.text import Unreadable
-from cdc_assets.ddl.untold import refuse_swapped, refuse_taken_names, refuse_unknown_columns
+from cdc_assets.ddl.schema import held
+from cdc_assets.ddl.statement import Statement, Truncate, Unknown, statement
+from cdc_assets.ddl.untold import refuse_swapped, refuse_unknown_columns
 from cdc_assets.errors import TableHeld
-from cdc_assets.model.schema import Column, Index, Partitioning, TableSchema
+from cdc_assets.model.schema import Column, Partitioning, TableSchema
 from cdc_assets.model.schema_changes import (
     AddColumn,
     DeleteRows,
@@ -64,30 +45,6 @@ __all__ = ["evolve", "follow"]
 _HIDDEN = "the ADD COLUMN is not in the changefeed: ColumnDefault of the first schema file that has the column"
 _LEFT_OUT = "what the DDL does to old rows is left out"
 _EMPTY = "drop the rows up to here (rebuild)"
-_PARTITION_TYPES = (19, 20, 23, 64, 71, 72)
-_PARTITION_SPECS = (AddPartitionsSpec, BoundsSpec, CoalesceSpec, PartitionBySpec, PartitionRowsSpec, ReorganizeSpec)
-
-
-@dataclass
-class _Text:
-    """What the statement says about columns, keyed by lower-case names; `read` is False where it could not be read."""
-
-    read: bool = True
-    specs: tuple[Spec, ...] = ()
-    added: dict[str, ColumnText] = field(default_factory=dict)
-    dropped: set[str] = field(default_factory=set)
-    renamed: dict[str, str] = field(default_factory=dict)
-    defined: dict[str, ColumnText] = field(default_factory=dict)
-    """Definitions of CHANGE and MODIFY by new name."""
-    defaults: dict[str, Default | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Pairs:
-    """`origin` gives the old column of each column of the file, None for a new one; `dropped` the old ones without."""
-
-    origin: Mapping[str, Column | None]
-    dropped: tuple[Column, ...]
 
 
 def evolve(
@@ -102,9 +59,10 @@ def evolve(
     kind = statement(file)
     if isinstance(kind, Unknown):
         raise held(file, kind.reason)
-    text = _text(before, file, kind)
+    text = read_text(before, file, kind)
     pairs = _pair(before, file, text)
-    after = _after(before, file, text, pairs, database_collation)
+    after = schema_after(before, file, text, pairs, database_collation)
+    refuse_computed(file, after, text, pairs)
     changes: list[SchemaChange] = [DropColumn(column.name) for column in pairs.dropped if not column.virtual]
     changes += _renames(after, pairs)
     changes += _adds(file, after, text, pairs)
@@ -125,17 +83,18 @@ def follow(
     that the old one does not widen to. Nothing is renamed, converted or deleted. `empty` says that no row is left.
     Raises TableHeld when a column of the key would be NULL in old rows.
     """
-    kind, text = statement(file), _Text(read=False)
+    kind, text = statement(file), Text(read=False)
     with suppress(TableHeld):
-        text = _text(before, file, kind)
+        text = read_text(before, file, kind)
     old = {column.name.lower(): column for column in before.columns}
     origin = {column.name.lower(): _unconverted(old.get(column.name.lower()), column) for column in file.columns}
     used = {id(column) for column in origin.values() if column is not None}
-    pairs = _Pairs(origin, tuple(column for column in before.columns if id(column) not in used))
+    pairs = Pairs(origin, tuple(column for column in before.columns if id(column) not in used))
     try:
-        after = _after(before, file, text, pairs, database_collation)
+        after = schema_after(before, file, text, pairs, database_collation)
+        refuse_computed(file, after, text, pairs)
     except TableHeld:
-        after = _after(before, file, _Text(read=False), pairs, database_collation)
+        after = schema_after(before, file, Text(read=False), pairs, database_collation)
     if isinstance(kind, Unknown) and before.partitioning is not None:
         after = replace(after, partitioning=Partitioning(UNKNOWN_PARTITIONS, (kind.reason,)))
     new = [column for column in after.stored if origin[column.name.lower()] is None]
@@ -162,60 +121,10 @@ def _unconverted(old: Column | None, new: Column) -> Column | None:
     return old if old is not None and (old.virtual or widens(old, new)) else None
 
 
-# --- the text ---------------------------------------------------------------------------------------------------------
-
-
-def _text(before: TableSchema, file: SchemaFile, kind: Statement) -> _Text:
-    if not isinstance(kind, Alter | Rename | Exchange):
-        return _Text()
-    try:
-        found = _Text(specs=specs(file.query))
-    except Unreadable:
-        return _Text(read=False)
-    old = {column.name.lower() for column in before.columns}
-    new = {column.name.lower() for column in file.columns}
-    leaving = {spec.name.lower() for spec in found.specs if isinstance(spec, DropColumnSpec)}
-    leaving |= {
-        s.old.lower() for s in found.specs if isinstance(s, ChangeColumnSpec) and s.old.lower() != s.new.lower()
-    }
-    for spec in found.specs:
-        if isinstance(spec, AddColumnSpec):
-            name = spec.text.name.lower()
-            if name not in old or name in leaving:
-                found.added[name] = spec.text
-        elif isinstance(spec, DropColumnSpec) and spec.name.lower() in old:
-            found.dropped.add(spec.name.lower())
-        elif isinstance(spec, ChangeColumnSpec):
-            _changed(found, spec, old)
-        elif isinstance(spec, AlterDefaultSpec):
-            found.defaults[spec.name.lower()] = spec.default
-    _contradictions(file, found, new)
-    refuse_taken_names(before, file, found.specs, old - leaving)
-    return found
-
-
-def _changed(found: _Text, spec: ChangeColumnSpec, old: set[str]) -> None:
-    if spec.old.lower() in old:
-        found.renamed[spec.old.lower()] = spec.new.lower()
-    if spec.text is not None:
-        found.defined[spec.new.lower()] = spec.text
-
-
-def _contradictions(file: SchemaFile, text: _Text, new: set[str]) -> None:
-    come = {*text.added, *text.renamed.values(), *text.defined}
-    missing = sorted(come - new)
-    kept = sorted((text.dropped & new) - come)
-    if missing or kept:
-        what = f"does not list {', '.join(missing)}" if missing else f"still lists {', '.join(kept)}"
-        raise held(
-            file, f"The schema file {what}, which its DDL text contradicts", "restore the file as TiCDC wrote it"
-        )
-
-
 # --- which column is which --------------------------------------------------------------------------------------------
 
 
-def _pair(before: TableSchema, file: SchemaFile, text: _Text) -> _Pairs:
+def _pair(before: TableSchema, file: SchemaFile, text: Text) -> Pairs:
     origin: dict[str, Column | None] = {}
     untouched: set[str] = set()
     for column in before.columns:
@@ -240,12 +149,12 @@ def _pair(before: TableSchema, file: SchemaFile, text: _Text) -> _Pairs:
         result[name] = hidden.get(name)
     refuse_unknown_columns(file, text.specs, result, text.added)
     used = {id(column) for column in result.values() if column is not None}
-    return _Pairs(result, tuple(column for column in before.columns if id(column) not in used))
+    return Pairs(result, tuple(column for column in before.columns if id(column) not in used))
 
 
 def _replaced(
     file: SchemaFile,
-    text: _Text,
+    text: Text,
     origin: Mapping[str, Column | None],
     listed: Mapping[str, Column],
     untouched: set[str],
@@ -267,7 +176,7 @@ def _replaced(
     return found
 
 
-def _hidden(file: SchemaFile, text: _Text, gone: Sequence[Column], extra: Sequence[Column]) -> dict[str, Column]:
+def _hidden(file: SchemaFile, text: Text, gone: Sequence[Column], extra: Sequence[Column]) -> dict[str, Column]:
     """Pair columns that went and came without a text, by id; hold when that leaves a rename possible."""
     by_id = {column.id: column for column in gone if column.id is not None}
     pairs = {column.name.lower(): by_id[column.id] for column in extra if column.id in by_id}
@@ -289,109 +198,10 @@ def _names(columns: Sequence[Column]) -> str:
     return ", ".join(f'"{column.name}"' for column in columns)
 
 
-# --- the schema afterwards --------------------------------------------------------------------------------------------
-
-
-def _after(
-    before: TableSchema, file: SchemaFile, text: _Text, pairs: _Pairs, database_collation: str | None
-) -> TableSchema:
-    collation, convert = before.collation, ""
-    for spec in text.specs:
-        if isinstance(spec, CharsetSpec) and spec.collation:
-            collation = spec.collation
-            convert = spec.collation if spec.convert else convert
-    table_collation = collation or database_collation
-    columns = []
-    for column in file.columns:
-        name = column.name.lower()
-        told = text.defined.get(name) or text.added.get(name)
-        old = pairs.origin[name]
-        found = facts(column, told, table_collation) if told else _carried(column, old, table_collation)
-        if name in text.defaults:
-            found = replace(found, default=stored_default(column, text.defaults[name]))
-        if told and told.generated and old is None and told.generated == "STORED":
-            raise held(
-                file,
-                f'Column "{column.name}" is generated from the others ({told.expression}) and stored: '
-                "old rows would have to be computed as TiDB does",
-                column=column.name,
-            )
-        if old is not None and old.virtual != found.virtual:
-            raise held(file, f'Column "{column.name}" changes between virtual and stored', column=column.name)
-        columns.append(replace(found, collation=convert) if convert and is_text(found) else found)
-    moved = {old.name.lower(): new for new, old in _by_new_name(file, pairs) if old is not None}
-    indexes = primary_first(_indexes(before, text, moved), tuple(columns))
-    parts = repartition(before.partitioning, text.specs, moved)
-    if file.type in _PARTITION_TYPES and not any(isinstance(spec, _PARTITION_SPECS) for spec in text.specs):
-        parts = Partitioning(
-            UNKNOWN_PARTITIONS, (f"the text of the DDL at {file.version} cannot be read: {file.query}",)
-        )
-    comment = next((one.comment for one in reversed(text.specs) if isinstance(one, TableCommentSpec)), before.comment)
-    same_primary = [one for one in before.indexes if one.primary] == [one for one in indexes if one.primary]
-    clustered = before.clustered if same_primary else None
-    schema = TableSchema(tuple(columns), (), indexes, parts, collation, comment, clustered)
-    return replace(schema, key=_key(before, schema, moved))
-
-
-def _by_new_name(file: SchemaFile, pairs: _Pairs) -> list[tuple[str, Column | None]]:
-    return [(column.name, pairs.origin[column.name.lower()]) for column in file.columns]
-
-
-def _carried(column: Column, old: Column | None, table_collation: str | None) -> Column:
-    if old is None:
-        return replace(column, collation=table_collation if is_text(column) else None)
-    collation = old.collation if is_text(old) else table_collation
-    return replace(
-        column,
-        elems=column.elems if column.elems is not None else old.elems,
-        collation=collation if is_text(column) else None,
-        virtual=old.virtual,
-        comment=old.comment,
-        generated=old.generated,
-        zerofill=old.zerofill,
-        default=old.default if _torn(column) and column.type == old.type else column.default,
-    )
-
-
-def _torn(column: Column) -> bool:
-    """Tell whether `ColumnDefault` is one of those that only a text gives right."""
-    return column.default is not None and (column.type == "BIT" or "\ufffd" in str(column.default))
-
-
-def _indexes(before: TableSchema, text: _Text, moved: Mapping[str, str]) -> tuple[Index, ...]:
-    found = list(before.indexes)
-    for spec in text.specs:
-        if isinstance(spec, DropIndexSpec):
-            primary = spec.name.upper() == "PRIMARY"
-            found = [i for i in found if not (i.primary if primary else i.name.lower() == spec.name.lower())]
-        elif isinstance(spec, RenameIndexSpec):
-            found = [replace(i, name=spec.new) if i.name.lower() == spec.old.lower() else i for i in found]
-    kept = [replace(i, columns=tuple(moved[c.lower()] for c in i.columns if c.lower() in moved)) for i in found]
-    kept = [index for index in kept if index.columns]
-    for spec in text.specs:
-        if isinstance(spec, AddIndexSpec):
-            kept = [i for i in kept if not (spec.index.name and i.name.lower() == spec.index.name.lower())]
-            kept.append(spec.index)
-        elif isinstance(spec, AddColumnSpec) and spec.text.name.lower() in text.added:
-            kept += inline_indexes(spec.text)
-        elif isinstance(spec, ChangeColumnSpec) and spec.text is not None:
-            kept += [index for index in inline_indexes(spec.text) if not index.primary]
-    return named(kept)
-
-
-def _key(before: TableSchema, after: TableSchema, moved: Mapping[str, str]) -> tuple[str, ...]:
-    """A key that the setting gave stays, under its new names; otherwise the rule is asked again."""
-    if before.key and before.key != key_of(before, None):
-        renamed = tuple(moved.get(name.lower(), "") for name in before.key)
-        if all(renamed):
-            return renamed
-    return key_of(after, None)
-
-
 # --- the changes ------------------------------------------------------------------------------------------------------
 
 
-def _renames(after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
+def _renames(after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
     found: list[SchemaChange] = []
     for column in after.stored:
         old = pairs.origin[column.name.lower()]
@@ -400,7 +210,7 @@ def _renames(after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
     return found
 
 
-def _adds(file: SchemaFile, after: TableSchema, text: _Text, pairs: _Pairs) -> list[SchemaChange]:
+def _adds(file: SchemaFile, after: TableSchema, text: Text, pairs: Pairs) -> list[SchemaChange]:
     found: list[SchemaChange] = []
     for column in after.stored:
         name = column.name.lower()
@@ -422,7 +232,7 @@ def _adds(file: SchemaFile, after: TableSchema, text: _Text, pairs: _Pairs) -> l
     return found
 
 
-def _retypes(file: SchemaFile, after: TableSchema, pairs: _Pairs, timezone: str) -> list[SchemaChange]:
+def _retypes(file: SchemaFile, after: TableSchema, pairs: Pairs, timezone: str) -> list[SchemaChange]:
     found: list[SchemaChange] = []
     for column in after.stored:
         old = pairs.origin[column.name.lower()]
@@ -437,7 +247,7 @@ def _retypes(file: SchemaFile, after: TableSchema, pairs: _Pairs, timezone: str)
     return found
 
 
-def _moves(before: TableSchema, after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
+def _moves(before: TableSchema, after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
     """Compare the file's order with what Iceberg leaves: old columns in their order, new ones at the end."""
     new_name = {id(old): name for name, old in pairs.origin.items() if old is not None}
     left = [new_name[id(column)] for column in before.stored if id(column) in new_name]
@@ -446,7 +256,7 @@ def _moves(before: TableSchema, after: TableSchema, pairs: _Pairs) -> list[Schem
     return [] if [name.lower() for name in order] == left else [MoveColumns(order)]
 
 
-def _set_defaults(after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
+def _set_defaults(after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
     found: list[SchemaChange] = []
     for column in after.stored:
         old = pairs.origin[column.name.lower()]
@@ -455,7 +265,7 @@ def _set_defaults(after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
     return found
 
 
-def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: _Text) -> list[SchemaChange]:
+def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: Text) -> list[SchemaChange]:
     if isinstance(kind, Truncate):
         return [DeleteRows(None)]
     if file.type in (20, 23) and not any(isinstance(spec, PartitionRowsSpec | StrangeSpec) for spec in text.specs):
@@ -479,7 +289,7 @@ def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: _Text
     return found
 
 
-def _rekeys(before: TableSchema, after: TableSchema, pairs: _Pairs) -> list[SchemaChange]:
+def _rekeys(before: TableSchema, after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
     """A key is another one when its columns are, or when their values compare in another way."""
     origin = [pairs.origin[name.lower()] for name in after.key]
     same = [column.name for column in origin if column is not None] == list(before.key) and None not in origin
