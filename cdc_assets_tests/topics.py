@@ -15,7 +15,7 @@ import functools
 import gzip
 import json
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -29,13 +29,14 @@ from cdc_assets.decoding.window import read_window
 from cdc_assets.formats import MESSAGE_FORMATS, Decoded, UniformReader, Wire
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind
+from cdc_assets.formats.messages import Kind, SchemaEvent
 from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.splits import DataFile, Listing
+from cdc_assets.model.splits import DataFile, Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import plan
+from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, schema_files
 from cdc_assets_tests.cases import Allowed, Case, Config, archives
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -71,6 +72,8 @@ class Topic:
 
     case: Case
     name: str
+    files: tuple[SchemaFile, ...] | None = None
+    """What tells the schemas, in place of the case's schema files."""
 
     def __str__(self) -> str:
         return f"{self.case.name}/{self.name}"
@@ -135,9 +138,33 @@ class Topic:
         """The schema files of the case, with the topic's rows as data files: one for each table and version."""
         return self._listing_and_rows[0]
 
+    @property
+    def ddl(self) -> Iterator[DdlEvent]:
+        """The DDL messages."""
+        for one in self.spoken.to_pylist():
+            if one["kind"] == Kind.DDL.value:
+                table = TableId(one["schema"], one["table"] or "") if one["schema"] else None
+                yield DdlEvent(one["commit_ts"], table, one["query"], one["type"] or 0)
+
+    def by_text(self, older: OlderTables | None = None) -> Topic:
+        """The same topic with nothing of the case: the messages tell all that is known of its schemas."""
+        told: list[SchemaEvent] = []
+        for event in self.format.schemas(self.messages, self.options):
+            if not event.version:  # a bootstrap holds from when it was sent
+                rows = pc.equal(self.spoken.column("kind"), Kind.ROW.value)
+                mine = pc.and_(rows, pc.equal(self.spoken.column("table"), event.table.table))
+                first = pc.min(self.spoken.filter(mine.fill_null(False)).column("commit_ts")).as_py()
+                event = replace(event, version=first or 0)
+            told.append(event)
+        events = list(self.ddl)
+        files = schema_files(events, told, older or OlderTables(), min(event.version for event in events) - 1)
+        return replace(self, files=files)
+
     @functools.cached_property
     def _listing_and_rows(self) -> tuple[Listing, dict[str, pa.RecordBatch]]:
         listing = self._config.settings().open_source().listing()
+        if self.files is not None:
+            listing = replace(listing, schema_files=self.files)
         files: list[DataFile] = []
         rows: dict[str, pa.RecordBatch] = {}
         for table, lines in _by_table(self.spoken).items():

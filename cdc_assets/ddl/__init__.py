@@ -1,6 +1,7 @@
 """DDL texts and schema files -> what they mean. Pure: no I/O, no clock. sqlglot is used here only, for its tokenizer.
 
     SQL text ────▶ created     TableSchema of a new table by its CREATE TABLE alone
+             ────▶ altered     TableSchema before + text -> after, by the text alone
     SchemaFile ──▶ statement   which kind of DDL
                ──▶ create      the same beside its file (text: members, collations, virtual, keys, partitions)
                ──▶ evolve      TableSchema before + file -> after, SchemaChanges in an executable order
@@ -10,7 +11,9 @@
 
 Where there is a schema file its columns are the truth; texts break ties and tell what columns cannot.
 
+    afterwards     what a table is like after a schema file: columns, indexes, partitions, key
     alter          ALTER TABLE (and CREATE/DROP INDEX) as a list of specs, in the order of the text
+    altered        a known schema + the text of a DDL -> the schema afterwards, where no file lists the columns
     clauses        clauses of CREATE and ALTER TABLE: column and index definitions, table options, partitions
     columns        a column's definition as text -> the `Column` that TiCDC's schema file has for it
     defaults       what a column's old rows read after ADD COLUMN
@@ -29,6 +32,7 @@ Where there is a schema file its columns are the truth; texts break ties and tel
 
 from __future__ import annotations
 
+from cdc_assets.ddl.altered import Unfollowed, altered, listed
 from cdc_assets.ddl.defaults import given_defaults
 from cdc_assets.ddl.evolve import evolve, follow
 from cdc_assets.ddl.kinds import kinds
@@ -51,10 +55,11 @@ from cdc_assets.ddl.statement import (
     Unknown,
     View,
     created_name,
+    database_of,
     rename_pairs,
     statement,
 )
-from cdc_assets.ddl.text import Unreadable, statements
+from cdc_assets.ddl.text import Unreadable, first_words, statements
 from cdc_assets.model.schema_changes import Predicate
 
 __all__ = [
@@ -71,19 +76,24 @@ __all__ = [
     "Snapshot",
     "Statement",
     "Truncate",
+    "Unfollowed",
     "Unknown",
     "Unreadable",
     "View",
+    "altered",
     "as_told",
     "create",
     "created",
     "created_name",
+    "database_of",
     "evolve",
     "exchange_predicate",
+    "first_words",
     "follow",
     "given_defaults",
     "key_of",
     "kinds",
+    "listed",
     "partition_predicate",
     "polars_expr",
     "rename_pairs",

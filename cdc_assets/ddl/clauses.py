@@ -58,7 +58,8 @@ class Default:
 class ColumnText:
     """A column's definition. `generated` is "", VIRTUAL or STORED.
 
-    `type` are the words of the type (`DOUBLE PRECISION`), `arguments` the numbers in parentheses after it.
+    `type` are the words of the type (`DOUBLE PRECISION`), `arguments` the numbers in parentheses after it. `place` is
+    the column that AFTER names, "" for FIRST, None where the definition does not say.
     """
 
     name: str
@@ -78,6 +79,7 @@ class ColumnText:
     primary: bool = False
     unique: bool = False
     comment: str = ""
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,10 @@ def _option(at: Cursor, found: ColumnText) -> ColumnText:
         return _FLAGS[at.take().text](found)
     if at.accept("COMMENT"):
         return replace(found, comment=at.string())
+    if at.accept("FIRST"):
+        return replace(found, place="")
+    if at.accept("AFTER"):
+        return replace(found, place=at.column())
     _pass_option(at)
     return found
 
@@ -324,11 +330,23 @@ def table(at: Cursor) -> TableText:
                 indexes.append(found)
         else:
             columns.append(column(piece))
+    _refuse_query(at)
     told = options(at)
     parts = partitioning(at.rest()) if at else None
     inline = [own for text in columns for own in inline_indexes(text)]
     every = named([*inline, *indexes])
     return TableText(tuple(columns), every, told.charset, told.collation, parts, told.comment, clustered)
+
+
+def _refuse_query(at: Cursor) -> None:
+    """Raise Unreadable for CREATE TABLE … SELECT: some of its columns, or all, are told by no definition."""
+    depth = 0
+    for place in range(at.at, len(at.parts)):
+        token = at.parts[place]
+        opened = token.is_word("(") and place + 1 < len(at.parts) and at.parts[place + 1].is_word("SELECT")
+        if depth == 0 and (opened or token.is_word("SELECT") or token.is_word("AS")):
+            raise Unreadable("columns that come of a query are not known")
+        depth += token.is_word("(") - token.is_word(")")
 
 
 def inline_indexes(text: ColumnText) -> list[Index]:

@@ -16,9 +16,10 @@ from cdc_assets.ddl.clauses import ColumnText, Default, charset_of
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import Column
+from cdc_assets.types.conversions.moments import moment_from_text, time_from_text, time_text
 from cdc_assets.types.mysql_types import values
 
-__all__ = ["column_of"]
+__all__ = ["INTEGERS", "column_of", "default_of"]
 
 _SYNONYMS: Mapping[str, str] = {
     "BOOL": "TINYINT",
@@ -65,6 +66,7 @@ _DIGITS: Mapping[str, tuple[int, int]] = {
     "DOUBLE": (22, 22),
 }
 """The display length of a number, signed and unsigned."""
+INTEGERS = frozenset(_DIGITS) - {"FLOAT", "DOUBLE"}
 _CAPACITY: Mapping[str, int] = {
     "TINYTEXT": 255,
     "TEXT": 65535,
@@ -101,8 +103,8 @@ def column_of(text: ColumnText, charset: str, timezone: str | None = None) -> Co
         name = _IN_BINARY.get(name, name)
     sized = _sized(name, text, own)
     nullable = text.nullable and not text.primary
-    column = replace(sized, nullable=nullable, is_pk=text.primary)
-    return replace(column, default=_default(text.default, column, timezone))
+    column = replace(sized, nullable=nullable, is_pk=text.primary, elems=text.elems)
+    return replace(column, default=None if text.default is None else default_of(text.default, column, timezone))
 
 
 def _sized(name: str, text: ColumnText, charset: str) -> Column:
@@ -142,20 +144,56 @@ def _capacious(name: str, size: int | None, text: ColumnText, charset: str) -> C
 # --- defaults ---------------------------------------------------------------------------------------------------------
 
 
-def _default(told: Default | None, column: Column, timezone: str | None) -> object:
-    """Return the default as `ColumnDefault` has it: a text, CURRENT_TIMESTAMP, or None; of an expression None."""
-    if told is None or told.kind in ("null", "expression"):
+def default_of(told: Default, column: Column, timezone: str | None = None) -> object:
+    """Return the default as `ColumnDefault` has it: a text, CURRENT_TIMESTAMP, or None; of an expression None.
+
+    Raises Unreadable for one that is no value of the column's type, or is the number of a member.
+    """
+    if told.kind in ("null", "expression"):
         return None
     if told.kind == "now":
         return "CURRENT_DATE" if column.type == "DATE" else "CURRENT_TIMESTAMP"
     if told.kind in ("bits", "hex"):
         return _from_bytes(told, column)
-    text = told.text
-    if column.type in ("ENUM", "SET") and told.kind == "number":
-        raise Unreadable(f'the default of "{column.name}" is the number of a member')
+    text = _as_kept(told, column)
     if column.type == "TIMESTAMP" and timezone is not None and not text.startswith("0000-00-00"):
         return _in_utc(text, column, timezone)
     return text
+
+
+def _as_kept(told: Default, column: Column) -> str:
+    """TiDB keeps a default as a value of the type prints: `'2020-1-2'` of a DATETIME as `2020-01-02 00:00:00`."""
+    text, digits = told.text, column.scale or 0
+    if column.type in ("ENUM", "SET"):
+        return _members(told, column)
+    try:
+        if column.type == "TIME":
+            return time_text(time_from_text(text, digits), digits)
+        if column.type in ("DATE", "DATETIME", "TIMESTAMP"):
+            moment = moment_from_text(text, digits)
+            if moment is not None:
+                return moment.date_text() if column.type == "DATE" else moment.text(digits)
+    except ValueError:
+        return text  # no such time, or a form that is not read: who needs the value finds out
+    return text
+
+
+def _members(told: Default, column: Column) -> str:
+    """Members are kept as they are spelled in the definition; a number stands for one, or for a SET of them."""
+    elems, text = column.elems or (), told.text
+    if told.kind == "number":
+        number = int(text) if text.isdecimal() else -1
+        least, most = (1, len(elems)) if column.type == "ENUM" else (0, (1 << len(elems)) - 1)
+        if not least <= number <= most:
+            raise Unreadable(f'the default of "{column.name}" is {text}, which is the number of no known member')
+        if column.type == "ENUM":
+            return elems[number - 1]
+        return ",".join(one for place, one in enumerate(elems) if number >> place & 1)
+    if column.type == "ENUM":
+        return text if text in elems else next((one for one in elems if one.lower() == text.lower()), text)
+    chosen = {one.lower() for one in text.split(",")}
+    known = [one for one in elems if one.lower() in chosen]
+    return ",".join(known) if len(known) == len(chosen) else text
 
 
 def _from_bytes(told: Default, column: Column) -> object:

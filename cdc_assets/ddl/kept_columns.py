@@ -38,7 +38,12 @@ def _emptied(changes: Iterable[SchemaChange]) -> tuple[SchemaChange, ...]:
 
 
 def with_facts(file: SchemaFile, facts: TableSchema | None) -> TableSchema:
-    """The file's own columns in its own order, with what the texts told of columns of the same name and type."""
+    """The file's own columns in its own order, with what the texts told of columns of the same name and type.
+
+    Columns that no schema file tells are those of the facts, where there are any.
+    """
+    if (file.by_text or file.whole is not None) and facts is not None:
+        return bare(facts)
     if facts is None:
         return TableSchema(file.columns)
     known = {column.name: column for column in facts.columns}

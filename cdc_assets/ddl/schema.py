@@ -17,10 +17,10 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, Index, TableSchema
 from cdc_assets.model.splits import SchemaFile
 
-__all__ = ["create", "created", "facts", "held", "is_text", "key_of", "primary_first"]
+__all__ = ["DEFAULT_COLLATION", "create", "created", "facts", "held", "is_text", "key_of", "primary_first"]
 
 _TEXT_TYPES = frozenset("CHAR VARCHAR VAR_STRING TINYTEXT TEXT MEDIUMTEXT LONGTEXT ENUM SET".split())
-_DEFAULT_COLLATION = "utf8mb4_bin"
+DEFAULT_COLLATION = "utf8mb4_bin"
 
 
 def held(file: SchemaFile, reason: str, *ways: str, column: str | None = None) -> TableHeld:
@@ -42,13 +42,20 @@ def is_text(column: Column) -> bool:
     return column.type in _TEXT_TYPES
 
 
-def create(file: SchemaFile, like: TableSchema | None, database_collation: str | None) -> TableSchema:
+def create(
+    file: SchemaFile, like: TableSchema | None, database_collation: str | None, timezone: str | None = None
+) -> TableSchema:
     """Return the table's schema: columns of the file, with what only the CREATE TABLE text (or `like`) tells.
 
     Without text (the table existed before the changefeed) only what the file tells: no collations, no unique keys, no
-    partitions, and virtual columns look like others. Raises TableHeld when the text cannot be read or names other
-    columns than the file.
+    partitions, and virtual columns look like others. Where the text is all there is (`SchemaFile.by_text`) it is as
+    `created` has it, in that time zone. Raises TableHeld when the text cannot be read or names other columns than the
+    file.
     """
+    if file.whole is not None:
+        return _keyed(file.whole)
+    if file.by_text:
+        return _by_text(file, like, database_collation, timezone)
     found = statement(file)
     if not isinstance(found, CreateTable):
         return _keyed(TableSchema(_told_by_alter(file, found)))
@@ -63,6 +70,19 @@ def create(file: SchemaFile, like: TableSchema | None, database_collation: str |
         ) from problem
     _compare(file, text)
     return _keyed(_merge(file.columns, text, database_collation))
+
+
+def _by_text(
+    file: SchemaFile, like: TableSchema | None, database_collation: str | None, timezone: str | None
+) -> TableSchema:
+    try:
+        return created(file.query, like=like, database_collation=database_collation, timezone=timezone)
+    except Unreadable as problem:
+        raise held(
+            file,
+            f"The text gives no columns: {problem}",
+            "give the CREATE TABLE as SHOW CREATE TABLE prints it",
+        ) from problem
 
 
 def created(
@@ -179,7 +199,7 @@ def _merge(listed: tuple[Column, ...], text: TableText, database_collation: str 
 
 def _collation_of(text: TableText, database_collation: str | None) -> str:
     own = CHARSET_COLLATIONS.get(text.charset) or (text.charset and f"{text.charset}_bin")
-    return text.collation or own or database_collation or _DEFAULT_COLLATION
+    return text.collation or own or database_collation or DEFAULT_COLLATION
 
 
 def facts(column: Column, text: ColumnText, table_collation: str | None) -> Column:

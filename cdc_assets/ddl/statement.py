@@ -30,6 +30,7 @@ __all__ = [
     "alter_head",
     "create_head",
     "created_name",
+    "database_of",
     "rename_pairs",
     "statement",
 ]
@@ -101,6 +102,8 @@ class Recover:
 class View:
     """A view is created or dropped: no table."""
 
+    dropped: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -159,6 +162,7 @@ _BY_TYPE: dict[int, type] = {
     77: AlterDatabase,
 }
 """TiDB's DDL action types (`tidb:pkg/meta/model/job.go`); 14, 25 and 42 need their text."""
+_DROP_VIEW = 24
 
 
 def statement(file: SchemaFile) -> Statement:
@@ -198,7 +202,7 @@ def _by_type(file: SchemaFile, problem: str) -> Statement:
             f"the DDL of {file.table} at {file.version} cannot be read ({problem}; type {file.type}): "
             f"{file.query or 'no text'}"
         )
-    found: Statement = kind()
+    found: Statement = View(file.type == _DROP_VIEW) if kind is View else kind()
     return found
 
 
@@ -212,7 +216,7 @@ def _read(at: Cursor, file: SchemaFile) -> Statement | None:
     if at.sees("CREATE|DROP", "SEQUENCE") or at.sees("ALTER", "SEQUENCE"):
         return Unknown(f"{file.query}: sequences have no rows")
     if at.accept("DROP", "VIEW") or _is_view(at):
-        return View()
+        return View(at.parts[0].is_word("DROP"))
     if at.accept("TRUNCATE"):
         return Truncate()
     if at.accept("RENAME", "TABLE|TABLES"):
@@ -259,6 +263,23 @@ def create_head(at: Cursor) -> tuple[str, str]:
 def created_name(sql: str) -> tuple[str, str]:
     """Return the database, "" where it is not written, and the name that a CREATE TABLE makes; raises Unreadable."""
     return create_head(Cursor(tokens(sql)))
+
+
+def database_of(sql: str) -> tuple[str, str]:
+    """Return the database that USE or a DDL of a database names, and the collation that it gives it, "" for none.
+
+    Raises Unreadable for any other text.
+    """
+    at = Cursor(tokens(sql))
+    if at.accept("USE"):
+        return at.name(), ""
+    at.expect("CREATE|ALTER|DROP", "DATABASE|SCHEMA")
+    at.accept("IF")
+    at.accept("NOT")
+    at.accept("EXISTS")
+    name = at.name()
+    charset, collation, _ = options(at)
+    return name, collation or CHARSET_COLLATIONS.get(charset, "")
 
 
 def _created(at: Cursor, file: SchemaFile) -> Statement:

@@ -19,7 +19,7 @@ from sqlglot import TokenType
 from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import SqlglotError
 
-__all__ = ["Cursor", "Token", "Unreadable", "quote", "render", "split", "statements", "tokens"]
+__all__ = ["Cursor", "Token", "Unreadable", "first_words", "quote", "render", "split", "statements", "tokens"]
 
 
 class Unreadable(Exception):
@@ -130,6 +130,11 @@ def statements(sql: str) -> tuple[str, ...]:
     if re.sub(r"/\*.*?\*/|(?:--\s|#)[^\n]*", "", sql[start:], flags=re.DOTALL).strip():
         raise Unreadable("its last statement does not end with a semicolon")
     return tuple(one for one in found if one)
+
+
+def first_words(sql: str) -> tuple[str, ...]:
+    """Return the first two tokens of a text in upper case; fewer where it has fewer. Raises Unreadable."""
+    return tuple(token.text.upper() for token in tokens(sql)[:2])
 
 
 def quote(name: str) -> str:

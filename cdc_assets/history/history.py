@@ -64,8 +64,6 @@ def read_history(
 
 _FREES_NAMES = (ddl.DropDatabase, ddl.DropTable)
 """Names become free before others take them."""
-_DROP_VIEW = 24
-"""TiDB's DDL action type: `ddl.View` is of both."""
 
 
 class _Player:
@@ -122,7 +120,7 @@ class _Player:
                     lives.collations[TableId(file.table.schema, "")] = collation
             case ddl.View():
                 self.other_files.append(file)
-                if file.type == _DROP_VIEW:
+                if statement.dropped:
                     self.views.pop(file.table, None)
                 else:
                     self.views[file.table] = file.version
@@ -163,13 +161,16 @@ class _Player:
             return
         decision = self.rules.decide(table.life, file.version, kinds)
         if decision.way in ("skip", "rebuild"):
-            lives.begin(file, release=decision.release)
+            own = replace(file, whole=bare(table.schema)) if file.by_text else file
+            lives.begin(own, release=decision.release)
         else:
             lives.recover(table, old, file, decision)
 
     def _alter(self, file: SchemaFile, statement: ddl.Statement) -> None:
         table = self.lives.holder(file.table)
-        if table is not None:
+        if table is None and file.by_text or table is not None and file.whole is not None:
+            self.other_files.append(file)  # of a table that begins with what tells its columns
+        elif table is not None:
             found = self.lives.evolved(table, file)
             common = (file, table.schema, found.after, table.name)
             if found.reason:
@@ -185,10 +186,11 @@ class _Player:
 
     def _decode_by(self, file: SchemaFile, statement: object) -> None:
         """Rows of a directory are read with its own file's columns, and the facts of the table that had them."""
-        if not file.table.table or isinstance(statement, ddl.View):
+        table = self.lives.holder(file.table)
+        if not file.table.table or isinstance(statement, ddl.View) or (table is None and file.by_text):
             return
         tables = self.decoding.setdefault((file.root, file.version), ByName())
-        table, known = self.lives.holder(file.table), tables.get(file.table)
+        known = tables.get(file.table)
         schema = with_facts(file, table.schema if table is not None else None)
         if known is None:
             for name in [name for name in tables if name not in self.lives.holders]:

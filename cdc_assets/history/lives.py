@@ -70,7 +70,7 @@ class Lives:
         life = Life(file.table, file.version)
         self._make_room(file)
         decision = Decision("skip", release=release) if release else self.rules.decide(life, file.version, kinds)
-        found = self._keyed(born(file, like, self.collation(file), decision, reason), file)
+        found = self._keyed(born(file, like, self.collation(file), decision, reason, self.rules.timezone), file)
         schema = found.after
         event: Event = Created(file, schema, schema, file.table, release=decision.release)
         if found.reason:
@@ -161,6 +161,11 @@ class Lives:
     def hidden(self, table: TableHistory, file: SchemaFile) -> Evolved:
         """What an earlier DDL did to the columns that is not in the changefeed, because an event filter hides it."""
         bare_columns = bare(table.schema).columns
+        if file.by_text:
+            try:
+                file = ddl.listed(file, bare(table.schema), self.collation(file), self.rules.timezone)
+            except TableHeld as error:
+                return Evolved(table.schema, reason=error.message)
         if not file.columns or with_facts(file, table.schema).columns == bare_columns:
             return Evolved(table.schema)
         return self._evolved(table, replace(file, query="", type=0), Rules(self.rules.policies))

@@ -104,9 +104,12 @@ def evolved(
     """
     source, error = bare(before), None
     try:
+        file = ddl.listed(file, source, collation, rules.timezone)
         after, changes = ddl.evolve(source, file, collation, rules.timezone)
     except CdcError as problem:
         error, after, changes = problem, with_facts(file, source), ()
+        if file.by_text:
+            file = replace(file, columns=source.columns, by_text=False)
     decision = rules.decide(table[0], file.version, ddl.kinds(file, changes))
     try:
         if decision.way in ("skip", "rebuild"):
@@ -135,7 +138,12 @@ def _told(change: SchemaChange) -> SchemaChange:
 
 
 def born(
-    file: SchemaFile, like: TableSchema | None, collation: str | None, decision: Decision, reason: str = ""
+    file: SchemaFile,
+    like: TableSchema | None,
+    collation: str | None,
+    decision: Decision,
+    reason: str = "",
+    timezone: str = "UTC",
 ) -> Evolved:
     """Decide a schema file that begins a table. `reason` says why it is held anyway: what it holds is not known."""
     offered: tuple[str, ...] = ("apply", "skip")
@@ -143,9 +151,9 @@ def born(
     if not reason and decision.way == "hold":
         reason, offered = by_policy(file, decision.kind), ("as written",)
     try:
-        schema = ddl.create(file, like, collation)
+        schema = ddl.create(file, like, collation, timezone)
     except CdcError as error:
         schema, reason, more = with_facts(file, None), error.message, ways_of(error)
-    if reason and decision.way in ("skip", "rebuild"):
-        return Evolved(ddl.create(replace(file, query="", type=0), like, collation))
+    if reason and decision.way in ("skip", "rebuild") and schema.columns:
+        return Evolved(schema if file.by_text else ddl.create(replace(file, query="", type=0), like, collation))
     return Evolved(schema, (), reason, ways_out(file.table, file.version, offered, more) if reason else ())

@@ -24,11 +24,16 @@ __all__ = ["Unresolved", "rename", "resolve"]
 
 def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.Rename]]) -> None:
     """Carry out all renames of one version, and hold the tables of those that cannot or shall not be."""
-    moves = ByName({file.table: (_source(lives, file, statement), file) for file, statement in renames})
+    moves = _known(lives, ByName({file.table: (_source(lives, file, statement), file) for file, statement in renames}))
     final = ByName(_given_renames(lives.holders, version, moves, lives.rules.releases))
     left = {to: source for to, (source, _) in moves.items() if to not in final}
+    held = set(lives.holders) - set(final.values())
     try:
-        final.update(resolve(left, set(lives.holders) - set(final.values())))
+        try:
+            final.update(_with_reason(lives, left, resolve(left, held)))
+        except Unresolved:
+            left = {to: source for to, source in left.items() if source in held or not moves[to][1].by_text}
+            final.update(_with_reason(lives, left, resolve(left, held)))
     except Unresolved as problem:
         _hold(lives, {to: moves[to] for to in left}, f"{problem}.", ("apply",))
     for to, source in tuple(final.items()):
@@ -42,6 +47,33 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
     for to, (_, file) in moves.items():
         if to not in final:
             _hold_former(lives, file)
+
+
+def _known(lives: Lives, moves: ByName[tuple[TableId, SchemaFile]]) -> ByName[tuple[TableId, SchemaFile]]:
+    """Leave out tables of which nothing is known: where texts are all there is, they begin with what tells columns."""
+    names, left = {name.folded for name in lives.holders}, dict(moves)
+    found: ByName[tuple[TableId, SchemaFile]] = ByName()
+    while due := [to for to, (source, file) in left.items() if source.folded in names or not file.by_text]:
+        for to in due:
+            found[to] = left.pop(to)
+            names.add(to.folded)
+    return found
+
+
+def _with_reason(
+    lives: Lives, moves: Mapping[TableId, TableId], found: Mapping[TableId, TableId]
+) -> Mapping[TableId, TableId]:
+    """Return what `resolve` found; raise Unresolved for a hop without a reason.
+
+    Only tables that exchange names need one. Else its name is that of a table that nothing is known of and that makes
+    room, as in `RENAME TABLE t TO t_old, t_new TO t`.
+    """
+    direct = ByName(moves)
+    for to, source in found.items():
+        by = direct[to]
+        if by.folded != source.folded and by not in lives.holders and (to == source or to not in found.values()):
+            raise Unresolved(f"{by} is not known under that name; its CREATE TABLE or rows are not in the feed")
+    return found
 
 
 def _source(lives: Lives, file: SchemaFile, statement: ddl.Rename) -> TableId:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cdc_assets.model.schema import Column, TableId
+from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ class SchemaFile:
     """A parsed schema file. `root` is the directory that owns it below the prefix (`shop/orders`, or a table id).
 
     `table.table` is "" for a database-level file; `columns` is empty then. `query` "" with `type` 0 is no DDL.
+
+    Feeds without schema files tell the same in other ways. `by_text` says that no columns came with the DDL: what they
+    are follows from its text and the table before it, and `columns` is what rows since show of them, if anything.
+    `whole` is the schema, told without a DDL, that a table begins with of which nothing is known yet; `approximate` are
+    sentences on what of it may be otherwise in the source.
     """
 
     path: str
@@ -30,6 +35,9 @@ class SchemaFile:
     type: int
     columns: tuple[Column, ...]
     checksum: int | None = None
+    by_text: bool = False
+    whole: TableSchema | None = None
+    approximate: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from cdc_assets_tests.schema_files import ID, A, B, base, created, file
         ("RECOVER TABLE BY JOB 53", 25, ddl.Recover(TableId("s", "t"), by_job=True)),
         ("FLASHBACK TABLE `o` TO `t`", 25, ddl.Recover(TableId("s", "o"))),
         ("CREATE ALGORITHM = UNDEFINED DEFINER = `root`@`%` SQL SECURITY DEFINER VIEW `t` AS SELECT 1", 21, ddl.View()),
-        ("DROP VIEW `s`.`t`", 24, ddl.View()),
+        ("DROP VIEW `s`.`t`", 24, ddl.View(dropped=True)),
         (
             "ALTER TABLE `s`.`t` EXCHANGE PARTITION `p0` WITH TABLE `s`.`x`",
             42,

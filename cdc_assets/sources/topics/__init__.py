@@ -1,5 +1,6 @@
 """Change messages in topics: what reads a log, whether a broker holds it or an archive.
 
+    schemas         DDL texts, older tables and what messages tell of columns -> schema files
     topic_options   how the messages were written, and which topics they are in
 
 A log's plug is a folder here with the module `reader`, which has `connect(options, access) -> LogReader`: `options` is

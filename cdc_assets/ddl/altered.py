@@ -1,0 +1,243 @@
+"""A known schema + the text of a DDL -> the schema afterwards, where no schema file lists its columns.
+
+The text says of each column what schema files say: type, lengths, default, place. Names that a clause changes are those
+of before the statement, names in FIRST and AFTER those of after the clauses before it, as MySQL reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cdc_assets.ddl.afterwards import Pairs, read_text, schema_after
+from cdc_assets.ddl.alter import (
+    AddColumnSpec,
+    AddIndexSpec,
+    AlterDefaultSpec,
+    ChangeColumnSpec,
+    CharsetSpec,
+    DropColumnSpec,
+    DropIndexSpec,
+    Spec,
+    StrangeSpec,
+    specs,
+)
+from cdc_assets.ddl.clauses import ColumnText, charset_of
+from cdc_assets.ddl.columns import INTEGERS, column_of, default_of
+from cdc_assets.ddl.schema import DEFAULT_COLLATION, held, is_text
+from cdc_assets.ddl.statement import Alter, Exchange, Rename, Unknown, statement
+from cdc_assets.ddl.text import Unreadable
+from cdc_assets.errors import TableHeld
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.splits import SchemaFile
+
+__all__ = ["Unfollowed", "altered", "listed"]
+
+
+class Unfollowed(Exception):
+    """What a text makes of a schema cannot be told; the table holds with this reason."""
+
+
+@dataclass
+class _Place:
+    """A column on its way through a statement; `origin` is the one that it was before it, None for a new one."""
+
+    column: Column
+    origin: Column | None
+
+
+@dataclass(frozen=True)
+class _Session:
+    """What a definition depends on besides its own words."""
+
+    charset: str
+    timezone: str | None
+
+
+def altered(
+    before: TableSchema,
+    sql: str,
+    *,
+    action: int = 0,
+    database_collation: str | None = None,
+    timezone: str | None = None,
+) -> TableSchema:
+    """Return the schema that a DDL text leads to from a known one: columns, keys, partitions, collation, comment.
+
+    The columns are those that TiCDC's schema file has for the same statement; columns keep their ids, new ones have
+    none. What changes rows or names only (TRUNCATE, RENAME TABLE, EXCHANGE PARTITION) leaves the schema as it is.
+    `action` is TiDB's number of the action, 0 where it is not known; `timezone` is the zone of the session that a
+    TIMESTAMP's default is printed for, None leaves it as printed. Raises Unfollowed for a text that cannot be read, has
+    a clause that is not known, or speaks of columns that the table does not have.
+    """
+    file = SchemaFile("", "", TableId("", ""), 0, sql, action, ())
+    kind = statement(file)
+    if isinstance(kind, Unknown):
+        raise Unfollowed(kind.reason)
+    if not isinstance(kind, Alter | Rename | Exchange):
+        return before
+    try:
+        found = specs(sql)
+        places = _played(before, found, _session(before, found, database_collation, timezone))
+        columns = tuple(place.column for place in places)
+        told = replace(file, columns=columns)
+        text = read_text(before, told, kind)
+    except (Unreadable, TableHeld) as problem:
+        raise Unfollowed(str(problem)) from problem
+    kept = {id(place.origin) for place in places}
+    origin = {place.column.name.lower(): place.origin for place in places}
+    pairs = Pairs(origin, tuple(column for column in before.columns if id(column) not in kept))
+    return schema_after(before, told, text, pairs, database_collation)
+
+
+def listed(
+    file: SchemaFile, before: TableSchema, database_collation: str | None, timezone: str | None = None
+) -> SchemaFile:
+    """Return a file whose columns its text alone tells with these columns; any other one as it is.
+
+    An integer that rows since then show as it was before has stayed so, whatever the text says. Raises TableHeld for
+    what `altered` cannot follow.
+    """
+    if not file.by_text:
+        return file
+    try:
+        after = altered(before, file.query, action=file.type, database_collation=database_collation, timezone=timezone)
+    except Unfollowed as problem:
+        raise held(file, f"What it makes of the columns cannot be told: {problem}") from problem
+    old, shown = ({column.name.lower(): column for column in some} for some in (before.columns, file.columns))
+    columns = (_as_shown(one, old.get(one.name.lower()), shown.get(one.name.lower())) for one in after.columns)
+    return replace(file, columns=tuple(columns), by_text=False)
+
+
+def _as_shown(told: Column, old: Column | None, shown: Column | None) -> Column:
+    if old is None or shown is None or not {told.type, old.type, shown.type} <= INTEGERS:
+        return told
+    widths = [(column.type, column.unsigned) for column in (told, old, shown)]
+    return old if widths[2] == widths[1] != widths[0] else told
+
+
+def _session(
+    before: TableSchema, found: tuple[Spec, ...], database_collation: str | None, timezone: str | None
+) -> _Session:
+    told = [spec.collation for spec in found if isinstance(spec, CharsetSpec) and spec.collation]
+    collation = told[-1] if told else before.collation or database_collation or DEFAULT_COLLATION
+    return _Session(charset_of(collation), timezone)
+
+
+def _played(before: TableSchema, found: tuple[Spec, ...], session: _Session) -> list[_Place]:
+    places = [_Place(column, column) for column in before.columns]
+    for spec in found:
+        if isinstance(spec, DropColumnSpec):
+            _drop(places, spec)
+    for spec in found:
+        match spec:
+            case AddColumnSpec():
+                _add(places, spec, session)
+            case ChangeColumnSpec():
+                _change(places, spec, session)
+            case AlterDefaultSpec(name, default):
+                place = _of_before(places, name)
+                value = None if default is None else default_of(default, place.column, session.timezone)
+                place.column = replace(place.column, default=value)
+            case CharsetSpec(collation, True):
+                _convert(places, collation)
+            case StrangeSpec(text):
+                raise Unfollowed(f'the clause "{text}" is not known')
+            case _:
+                pass
+    _key(places, found)
+    names = [place.column.name.lower() for place in places]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not names:
+        raise Unfollowed(f"the table has {', '.join(twice)} already" if twice else "no column would be left")
+    return places
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _drop(places: list[_Place], spec: DropColumnSpec) -> None:
+    if spec.if_exists and not any(place.column.name.lower() == spec.name.lower() for place in places):
+        return
+    places.remove(_of_before(places, spec.name))
+
+
+def _add(places: list[_Place], spec: AddColumnSpec, session: _Session) -> None:
+    name = spec.text.name.lower()
+    if spec.if_missing and any(place.column.name.lower() == name for place in places):
+        return
+    _put(places, _Place(column_of(spec.text, session.charset, session.timezone), None), spec.text)
+
+
+def _change(places: list[_Place], spec: ChangeColumnSpec, session: _Session) -> None:
+    place = _of_before(places, spec.old)
+    if spec.text is None:
+        place.column = replace(place.column, name=spec.new)
+        return
+    made = column_of(spec.text, session.charset, session.timezone)
+    in_key = made.is_pk or place.column.is_pk
+    made = replace(made, id=place.column.id, is_pk=in_key, nullable=made.nullable and not in_key)
+    place.column = replace(made, bytewise=place.column.bytewise)
+    if spec.text.place is not None:
+        places.remove(place)
+        _put(places, place, spec.text)
+
+
+def _put(places: list[_Place], place: _Place, text: ColumnText) -> None:
+    """Insert a column where its definition says: FIRST, AFTER another one, else behind all."""
+    at = len(places)
+    if text.place == "":
+        at = 0
+    elif text.place is not None:
+        at = _now(places, text.place) + 1
+    places.insert(at, place)
+
+
+def _of_before(places: list[_Place], name: str) -> _Place:
+    """Return the column that had a name before the statement, or that a clause before added."""
+    wanted = name.lower()
+    for place in places:
+        if place.origin is not None and place.origin.name.lower() == wanted:
+            return place
+    for place in places:
+        if place.origin is None and place.column.name.lower() == wanted:
+            return place
+    raise _missing(places, name)
+
+
+def _now(places: list[_Place], name: str) -> int:
+    """Return where the column of a name is; a clause before may have given it the name."""
+    wanted = name.lower()
+    for at, place in enumerate(places):
+        if place.column.name.lower() == wanted:
+            return at
+    return places.index(_of_before(places, name))
+
+
+def _missing(places: list[_Place], name: str) -> Unfollowed:
+    have = ", ".join(place.column.name for place in places)
+    return Unfollowed(
+        f'it speaks of the column "{name}", and the table is known with {have}: a DDL before it, or the CREATE TABLE '
+        "that was given, is another one"
+    )
+
+
+def _convert(places: list[_Place], collation: str) -> None:
+    if not collation or charset_of(collation) == "binary":
+        raise Unfollowed("CONVERT TO that charset gives columns other types")
+    for place in places:
+        place.column = replace(place.column, collation=collation if is_text(place.column) else None)
+
+
+# --- the primary key --------------------------------------------------------------------------------------------------
+
+
+def _key(places: list[_Place], found: tuple[Spec, ...]) -> None:
+    """The columns of a new primary key are NOT NULL; those of a dropped one stay so."""
+    if any(isinstance(spec, DropIndexSpec) and spec.name.upper() == "PRIMARY" for spec in found):
+        for place in places:
+            place.column = replace(place.column, is_pk=place.origin is None and place.column.is_pk)
+    for spec in found:
+        if isinstance(spec, AddIndexSpec):
+            for place in [places[_now(places, name)] for name in spec.index.columns]:
+                if spec.index.primary:
+                    place.column = replace(place.column, is_pk=True, nullable=False)

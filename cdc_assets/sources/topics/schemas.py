@@ -1,0 +1,199 @@
+"""The schemas of a topic's tables: DDL texts, what is known of older tables, what messages tell -> schema files. Pure.
+
+DDL comes as text without columns; what the columns are follows from the text and the table before it (`ddl.altered`),
+as history plays the files. A table that is older than the topic begins with its CREATE TABLE from the setting
+`schemas`, else with what messages tell of its columns. Until then its DDL means nothing to anybody.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cdc_assets import ddl
+from cdc_assets.ddl import Unreadable
+from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.formats.messages import SchemaEvent
+from cdc_assets.model.by_name import ByName
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.tso import Tso
+
+__all__ = ["DdlEvent", "OlderTables", "read_older_tables", "schema_files"]
+
+_PASSED_OVER = (
+    *("SET", "DROP TABLE", "DROP VIEW", "LOCK", "UNLOCK"),
+    *("CREATE VIEW", "CREATE OR", "CREATE ALGORITHM", "CREATE DEFINER", "CREATE SQL", "CREATE SEQUENCE"),
+)
+"""First words of what mysqldump and Dumpling write around CREATE TABLE, and of what has no rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class DdlEvent:
+    """A DDL as a message tells it. `table` is the name in the message, "" as its table for a DDL of the database.
+
+    Simple names no database but in the text: then `table` is None. `action` is TiDB's number of the action, 0 where the
+    protocol tells none.
+    """
+
+    version: Tso
+    table: TableId | None
+    query: str
+    action: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OlderTables:
+    """Tables that are older than the topic, as they were before its first message, and their databases' collations."""
+
+    tables: Mapping[TableId, TableSchema] = field(default_factory=dict)
+    collations: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_older_tables(text: str, where: str, timezone: str | None = None) -> OlderTables:
+    """Return the tables of a file of CREATE TABLE statements, as SHOW CREATE TABLE, mysqldump or Dumpling print them.
+
+    A table's database is in its name or in a USE or CREATE DATABASE before it; CREATE DATABASE tells the collation that
+    its tables inherit. `where` names the file in errors; `timezone` is the zone of TIMESTAMP defaults. Raises
+    BadSettings for anything else, and for a table that is told twice.
+    """
+    tables: ByName[TableSchema] = ByName()
+    collations: ByName[str] = ByName()
+    database = ""
+    for statement in _statements(text, where):
+        try:
+            words = " ".join(ddl.first_words(statement))
+            if words.startswith(_PASSED_OVER) or not words:
+                continue
+            if words.startswith(("USE ", "CREATE DATABASE", "CREATE SCHEMA")):
+                database, told = ddl.database_of(statement)
+                if told:
+                    collations[TableId(database, "")] = told
+                continue
+            schema, name = ddl.created_name(statement)
+            table = TableId(schema or database, name)
+            if not table.schema:
+                raise BadSettings(
+                    f"{where}: the table {name} has no database. Write it as `database`.`{name}`, or USE before it."
+                )
+            if table in tables:
+                raise BadSettings(f"{where}: {table} is created twice. Keep the one from before the topic's first DDL.")
+            collation = collations.get(TableId(table.schema, ""))
+            tables[table] = ddl.created(statement, database_collation=collation, timezone=timezone, shown=True)
+        except Unreadable as problem:
+            raise BadSettings(
+                f"{where}: {_short(statement)} gives no schema: {problem}. Give CREATE TABLE statements as SHOW CREATE "
+                "TABLE prints them, a semicolon after each."
+            ) from None
+    return OlderTables(dict(tables), {name.schema: collation for name, collation in collations.items()})
+
+
+def _statements(text: str, where: str) -> tuple[str, ...]:
+    try:
+        return ddl.statements(text.lstrip("\ufeff"))
+    except Unreadable as problem:
+        raise BadSettings(f"{where}: {problem}. Give CREATE TABLE statements, a semicolon after each.") from None
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 80 else f"{line[:79]}…"
+
+
+def schema_files(
+    events: Iterable[DdlEvent], shown: Iterable[SchemaEvent], older: OlderTables, since: Tso
+) -> tuple[SchemaFile, ...]:
+    """Return what the topic tells of schemas in the shape in which history reads them, by version.
+
+    A DDL comes in every partition, and again after a restart: it counts once. Tables of `older` begin at `since`, which
+    is below every version and stays what it is, unless the topic creates them. Of `shown` an event counts from its
+    version on where that is a DDL of its table, else from just below it, for rows at it are read by it; it has to have
+    one. Raises MalformedData for a DDL of which nothing tells the table.
+    """
+    read = [_by_text(one) for one in events]
+    found = {(one.version, one.table.folded, one.query): one for one in read}
+    first = _first_statements(found.values())
+    files = [_database(name, collation, since) for name, collation in older.collations.items()]
+    files += [
+        _whole(table, since, schema)
+        for table, schema in older.tables.items()
+        if not isinstance(first.get(table), ddl.CreateTable)
+    ]
+    shown = sorted((one for one in shown if one.version), key=lambda one: one.version)
+    after = {(file.version, file.table.folded): ddl.statement(file) for file in found.values()}
+    for one in shown:
+        by = after.get((one.version, one.table.folded))
+        if not isinstance(by, ddl.DropTable):
+            files.append(_whole(one.table, one.version - (by is None), one.schema, one.approximate))
+    return tuple(sorted([*files, *_with_shown(found.values(), shown)], key=lambda one: one.version))
+
+
+def _with_shown(files: Iterable[SchemaFile], shown: Sequence[SchemaEvent]) -> Iterator[SchemaFile]:
+    """Give each DDL the columns that its table shows next, before another table may have the name."""
+    versions: ByName[list[Tso]] = ByName()
+    events: ByName[list[SchemaEvent]] = ByName()
+    for event in shown:
+        versions.setdefault(event.table, []).append(event.version)
+        events.setdefault(event.table, []).append(event)
+    later: ByName[Tso] = ByName()
+    for file in sorted(files, key=lambda one: one.version, reverse=True):
+        known = versions.get(file.table, [])
+        at = bisect_left(known, file.version)
+        if at < len(known) and known[at] < later.get(file.table, known[at] + 1):
+            file = replace(file, columns=events[file.table][at].schema.columns)
+        if not isinstance(ddl.statement(file), ddl.Alter):
+            later[file.table] = file.version
+        yield file
+
+
+def _first_statements(files: Iterable[SchemaFile]) -> ByName[ddl.Statement]:
+    """The first DDL that speaks of each name: as the table's own, or as the one that a rename takes it from."""
+    first: ByName[ddl.Statement] = ByName()
+    for file in sorted(files, key=lambda one: one.version):
+        found = ddl.statement(file)
+        if isinstance(found, ddl.Rename):
+            first.setdefault(TableId(found.old.schema or file.table.schema, found.old.table), found)
+        first.setdefault(file.table, found)
+    return first
+
+
+def _by_text(event: DdlEvent) -> SchemaFile:
+    table = event.table
+    try:
+        table = table or TableId(ddl.database_of(event.query)[0], "")
+    except Unreadable as problem:
+        raise MalformedData(
+            f"the DDL of version {event.version} names no table, and its text no database ({problem}): {event.query}",
+            commit_ts=event.version,
+        ) from None
+    return SchemaFile(
+        path=f"DDL of {table} at {event.version}",
+        root=str(table),
+        table=table,
+        version=event.version,
+        query=event.query,
+        type=event.action,
+        columns=(),
+        by_text=True,
+    )
+
+
+def _whole(table: TableId, version: Tso, schema: TableSchema, approximate: tuple[str, ...] = ()) -> SchemaFile:
+    return SchemaFile(
+        path=f"schema of {table} at {version}",
+        root=str(table),
+        table=table,
+        version=version,
+        query="",
+        type=0,
+        columns=schema.columns,
+        whole=schema,
+        approximate=approximate,
+    )
+
+
+def _database(name: str, collation: str, version: Tso) -> SchemaFile:
+    quoted = name.replace("`", "``")
+    query = f"ALTER DATABASE `{quoted}` COLLATE {collation}"
+    return SchemaFile(f"database {name}", name, TableId(name, ""), version, query, 26, (), by_text=True)
