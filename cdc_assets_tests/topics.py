@@ -40,7 +40,7 @@ from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, schema_file
 from cdc_assets_tests.cases import Allowed, Case, Config, archives
 from cdc_assets_tests.memory_lake import MemoryLake
 
-__all__ = ["Topic", "messages_of", "rows_of", "topics"]
+__all__ = ["Topic", "messages_of", "recorded_messages", "rows_of", "topics"]
 
 _HERE = Path(__file__).resolve().parent
 _DIRECTORIES = (_HERE / "corpus" / "topics", _HERE.parents[1] / "shared" / "topics")
@@ -209,6 +209,11 @@ class Topic:
                 else:
                     lake.run(step)
         return lake
+
+
+def recorded_messages(topic: Topic) -> list[dict[str, Any]]:
+    """Return the messages as they were recorded, with their bytes as `key` and `value`."""
+    return [{**one, "key": _bytes(one["key_b64"]), "value": _bytes(one["value_b64"])} for one in topic.lines]
 
 
 def topics(*names: str) -> tuple[Topic, ...]:

@@ -1,0 +1,348 @@
+"""Topics on a broker: the ends of the log in one round, and ranges of offsets as batches of messages.
+
+    connect(options, access) -> KafkaLog
+
+Partitions are assigned, never subscribed to; offsets come from the caller and go back to nobody.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from cdc_assets.errors import BucketMissing, CdcError, InputError, StorageUnavailable
+from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
+from cdc_assets.sources.topics import BATCH_BYTES, message_schema
+from cdc_assets.sources.topics.kafka.connection import OURS, with_ours
+from cdc_assets.sources.topics.kafka.refusals import LASTING, bad_option, refusal
+from cdc_assets.sources.topics.topic_options import TopicOptions
+
+__all__ = ["ANSWER_SECONDS", "PATIENCE_SECONDS", "KafkaLog", "connect"]
+
+_T = TypeVar("_T")
+
+ANSWER_SECONDS = 8.0
+"""How long a question to the broker may take, the connection included."""
+
+PATIENCE_SECONDS = 30.0
+"""How long a range may bring nothing before it is given up."""
+
+_AT_ONCE = 4096
+_TRANSACTIONS = "__transaction_state"
+_PASSED_OVER = frozenset(
+    {
+        KafkaError.GROUP_AUTHORIZATION_FAILED,  # the group is never joined
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+"""Codes that a consumer tells and goes on by itself: a range waits for its patience."""
+
+_ENDS: tuple[OffsetSpec, OffsetSpec] = (
+    OffsetSpec.earliest(),  # type: ignore[no-untyped-call]  # most of confluent_kafka has types
+    OffsetSpec.latest(),  # type: ignore[no-untyped-call]
+)
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+
+
+def connect(options: TopicOptions, access: Mapping[str, Any]) -> KafkaLog:
+    """Return what reads a feed's broker; nothing is asked of it yet. Raises BadSettings."""
+    return KafkaLog(options.uri, options.topic, tuple(with_ours(options.brokers, access).items()))
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLog:
+    """A broker. `given` are librdkafka's options, with whatever secrets are in them."""
+
+    uri: str
+    default_topic: str
+    given: tuple[tuple[str, Any], ...] = field(repr=False)
+    patience_seconds: float = PATIENCE_SECONDS
+
+    @property
+    def proves_ends(self) -> bool:
+        """True: a broker's end, asked after a mark was read, covers all that was acknowledged before it."""
+        return True
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as librdkafka takes them."""
+        return dict(self.given)
+
+    def ends(self, concerns: Callable[[str], bool]) -> Ends:
+        """Return first offset and read_committed end of every partition: metadata, then one request a leader and end.
+
+        Raises StorageUnavailable, BucketMissing where no topic concerns, BadSettings.
+        """
+        listed = self._ask(lambda client, seconds: client.list_topics(timeout=seconds)).topics
+        wanted = [
+            TopicPartition(name, number)
+            for name, topic in listed.items()
+            if concerns(name)
+            for number in topic.partitions
+        ]
+        if not wanted:
+            raise BucketMissing(
+                f"{self.uri}: none of the {len(listed)} topics that the broker shows is the changefeed's; expected "
+                f"{self.default_topic}. Look at the topic in the sink URI and at `topics`, and give the login the "
+                "right DESCRIBE on the changefeed's topics: others are not shown."
+            )
+        low, high = self._ask(lambda client, seconds: _offsets(client, wanted, seconds))
+        found = {name: LogEnds(low[name], max(high[name], low[name])) for name in low if name in high}
+        return dict(sorted(found.items()))
+
+    def missing_because(self, topic: str) -> str:
+        """Return why offsets may be missing: a broker takes them away by compaction, and hides them by transactions.
+
+        Where nobody on the broker has ever used a transaction, there is no topic that keeps them.
+        """
+
+        def ask(client: AdminClient, seconds: float) -> str:
+            resource = ConfigResource(ResourceType.TOPIC, topic)
+            told: Future[Any] = client.describe_configs([resource], request_timeout=seconds)[resource]
+            policy = told.result(seconds + 1).get("cleanup.policy")
+            if policy is not None and "compact" in str(policy.value):
+                return "compacted"
+            return "transactional" if _TRANSACTIONS in client.list_topics(timeout=seconds).topics else ""
+
+        return self._ask(ask)
+
+    # --- ranges -------------------------------------------------------------------------------------------------------
+
+    def read(self, wanted: OffsetRange, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a range, as `LogReader.read` says.
+
+        Raises StorageUnavailable where nothing comes for `patience_seconds`.
+        """
+        if not len(wanted):
+            return
+        with _consumer(self.given) as (consumer, problems):
+            consumer.assign([TopicPartition(*wanted.partition, wanted.start)])
+            held: list[pa.RecordBatch] = []
+            size = 0
+            for came in self._pieces(consumer, wanted, problems):
+                held.append(came)
+                size += held[-1].nbytes
+                if size >= batch_bytes:
+                    yield _joined(held)
+                    held, size = [], 0
+            if held:
+                yield _joined(held)
+
+    def _pieces(self, consumer: Consumer, wanted: OffsetRange, problems: list[Any]) -> Iterator[pa.RecordBatch]:
+        """Yield messages as they come, until nothing below the range's stop is left."""
+        position, until = wanted.start, time.monotonic() + self.patience_seconds
+        while position < wanted.stop:
+            reached, piece = self._piece(consumer, wanted, position)
+            if piece is not None:
+                yield piece
+            if reached > position:
+                position, until = reached, time.monotonic() + self.patience_seconds
+                problems.clear()
+            elif time.monotonic() > until or any(one.code() in LASTING | _GONE for one in problems):
+                raise self._stuck(wanted, position, problems)
+
+    def _piece(self, consumer: Consumer, wanted: OffsetRange, position: int) -> tuple[int, pa.RecordBatch | None]:
+        """Return through where the log is known to be read, and the messages that came."""
+        with _uncollected():
+            came = consumer.consume(min(_AT_ONCE, wanted.stop - position), timeout=0.1)
+            reached = position
+            if any(map(Message.error, came)):
+                reached = max(self._end_of(one, wanted, position) for one in came if one.error() is not None)
+                came = [one for one in came if one.error() is None]
+            if came:
+                reached = max(reached, int(came[-1].offset() or 0) + 1)
+                if reached > wanted.stop:
+                    came = [one for one in came if int(one.offset() or 0) < wanted.stop]
+            piece = _batch(wanted.partition, came) if came else None
+            del came
+            return reached, piece
+
+    def _end_of(self, told: Message, wanted: OffsetRange, position: int) -> int:
+        """Return through where the log is known to be read, by what came in place of a message."""
+        error = told.error()
+        assert error is not None
+        if error.code() == KafkaError._PARTITION_EOF:
+            return int(told.offset() or 0)
+        if error.code() in _PASSED_OVER:
+            return position
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise self._out_of_range(wanted, position)
+        raise self._stuck(wanted, position, [error])
+
+    def _out_of_range(self, wanted: OffsetRange, position: int) -> CdcError:
+        ends = self.ends(lambda topic: topic == wanted.partition.topic).get(wanted.partition)
+        place = {"topic": wanted.partition.topic, "partition": wanted.partition.number, "offset": position}
+        if ends is not None and ends.low > position:
+            return InputError(
+                f"{wanted.partition} starts at offset {ends.low} by now; {position} to {ends.low - 1} expired before "
+                "they were read. Keep messages longer (retention.ms), and import anew the tables that they are of.",
+                gone=True,
+                **place,
+            )
+        end = "nowhere" if ends is None else f"at offset {ends.high}"
+        return InputError(
+            f"{wanted.partition} ends {end}, below {position}, which it had: the topic was created anew or cut off. "
+            "Import its tables anew.",
+            gone=True,
+            **place,
+        )
+
+    def _stuck(self, wanted: OffsetRange, position: int, problems: list[Any]) -> CdcError:
+        place = {"topic": wanted.partition.topic, "partition": wanted.partition.number, "offset": position}
+        if any(one.code() in _GONE for one in problems):
+            return InputError(
+                f"{wanted.partition} is not on the broker of {self.uri} any more; expected its offset {position}. "
+                "Where the topic was deleted, import its tables anew.",
+                gone=True,
+                **place,
+            )
+        where = f"{wanted.partition} offset {position}"
+        if problems:
+            return refusal(problems, self.uri, self.options, where)
+        return StorageUnavailable(
+            f"{self.uri}, {where}: nothing came for {self.patience_seconds:g} s, and the log was to go on to "
+            f"{wanted.stop}. Look at the partition's leader and replicas; the next run reads on from there.",
+            **place,
+        )
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def _ask(self, question: Callable[[AdminClient, float], _T]) -> _T:
+        """Ask the broker, again while it may be a passing failure; wrong logins and certificates are told at once."""
+        client, problems = _admin(self.given, os.getpid())
+        problems.clear()
+        until = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return question(client, max(0.1, min(1.5, until - time.monotonic())))
+            except KafkaException as error:
+                client.poll(0)  # brings the reasons
+                problems.append(error.args[0])
+            except TimeoutError:
+                client.poll(0)
+            if time.monotonic() > until or any(one.code() in LASTING for one in problems):
+                _admin.cache_clear()
+                raise refusal(problems, self.uri, self.options)
+            time.sleep(0.02)
+
+
+def _offsets(
+    client: AdminClient, wanted: list[TopicPartition], seconds: float
+) -> tuple[dict[Partition, int], dict[Partition, int]]:
+    """Return the first offsets and the ends of partitions. What was deleted since it was listed is left out."""
+    both = [
+        client.list_offsets(
+            dict.fromkeys(wanted, spec), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=seconds
+        )
+        for spec in _ENDS
+    ]
+    low, high = (_told(asked, seconds) for asked in both)
+    return low, high
+
+
+def _told(asked: Mapping[TopicPartition, Future[Any]], seconds: float) -> dict[Partition, int]:
+    found = {}
+    for one, told in asked.items():
+        try:
+            found[Partition(str(one.topic), int(one.partition))] = int(told.result(seconds + 1).offset)
+        except KafkaException as error:
+            if error.args[0].code() not in _GONE:
+                raise
+    return found
+
+
+@lru_cache(maxsize=8)
+def _admin(given: tuple[tuple[str, Any], ...], process: int) -> tuple[AdminClient, list[Any]]:
+    """Return the client of a process that asks, and where its problems come in; it stays connected between looks."""
+    problems: list[Any] = []
+    options = {name: value for name, value in given if name not in OURS}
+    return _made(AdminClient, options, problems), problems
+
+
+@contextmanager
+def _consumer(given: tuple[tuple[str, Any], ...]) -> Iterator[tuple[Consumer, list[Any]]]:
+    problems: list[Any] = []
+    consumer = _made(Consumer, dict(given), problems)
+    try:
+        yield consumer, problems
+    finally:
+        consumer.close()
+
+
+def _made(kind: Callable[[dict[str, Any]], _T], options: dict[str, Any], problems: list[Any]) -> _T:
+    """Return a client that writes no log of its own and adds what goes wrong to `problems`."""
+    try:
+        return kind({"log_level": 0, **options, "error_cb": problems.append})
+    except (KafkaException, TypeError, ValueError) as error:
+        raise bad_option(error.args[0] if error.args else error, options) from None
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the collector of cycles away: thousands of messages that come at once have none, and it halves the rate."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+_TIMES = {TIMESTAMP_NOT_AVAILABLE: None, TIMESTAMP_CREATE_TIME: "create", TIMESTAMP_LOG_APPEND_TIME: "append"}
+_SCHEMA = message_schema()
+
+
+def _batch(partition: Partition, messages: list[Message]) -> pa.RecordBatch:
+    # Unbound methods: as many calls as there are messages and columns are what reading costs most.
+    count = len(messages)
+    kinds, times = zip(*map(Message.timestamp, messages), strict=True)
+    headers = _SCHEMA.field("headers").type
+    columns = [
+        pa.repeat(partition.topic, count),
+        pa.repeat(pa.scalar(partition.number, pa.int32()), count),
+        pa.array(list(map(Message.offset, messages)), pa.int64()),
+        pa.array(times, pa.int64(), mask=np.equal(kinds, TIMESTAMP_NOT_AVAILABLE)),
+        pa.array(list(map(_TIMES.__getitem__, kinds)), pa.string()),
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
+        pa.array(list(map(Message.headers, messages)), headers)
+        if any(map(Message.headers, messages))
+        else pa.nulls(count, headers),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches, _SCHEMA).combine_chunks().to_batches()[0]
