@@ -199,7 +199,7 @@ def _indexes(before: TableSchema, text: Text, moved: Mapping[str, str]) -> tuple
         elif isinstance(spec, RenameIndexSpec):
             found = [replace(i, name=spec.new) if i.name.lower() == spec.old.lower() else i for i in found]
     kept = [replace(i, columns=tuple(moved[c.lower()] for c in i.columns if c.lower() in moved)) for i in found]
-    kept = [index for index in kept if index.columns]
+    kept = [index for index, was in zip(kept, found, strict=True) if index.columns or not was.columns]
     for spec in text.specs:
         if isinstance(spec, AddIndexSpec):
             kept = [i for i in kept if not (spec.index.name and i.name.lower() == spec.index.name.lower())]

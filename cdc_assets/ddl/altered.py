@@ -24,7 +24,7 @@ from cdc_assets.ddl.alter import (
 from cdc_assets.ddl.clauses import ColumnText, charset_of
 from cdc_assets.ddl.columns import INTEGERS, column_of, default_of
 from cdc_assets.ddl.schema import DEFAULT_COLLATION, held, is_text
-from cdc_assets.ddl.statement import Alter, Exchange, Rename, Unknown, statement
+from cdc_assets.ddl.statement import Alter, Exchange, Rename, Snapshot, Unknown, statement
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -71,8 +71,8 @@ def altered(
     """
     file = SchemaFile("", "", TableId("", ""), 0, sql, action, ())
     kind = statement(file)
-    if isinstance(kind, Unknown):
-        raise Unfollowed(kind.reason)
+    if isinstance(kind, Unknown | Snapshot):
+        raise Unfollowed("it cannot be read" if sql.strip() else "there is no text")
     if not isinstance(kind, Alter | Rename | Exchange):
         return before
     try:
@@ -99,6 +99,9 @@ def listed(
     """
     if not file.by_text:
         return file
+    kind = statement(file)
+    if isinstance(kind, Unknown):
+        raise held(file, kind.reason)
     try:
         after = altered(before, file.query, action=file.type, database_collation=database_collation, timezone=timezone)
     except Unfollowed as problem:

@@ -166,6 +166,8 @@ def _as_kept(told: Default, column: Column) -> str:
     text, digits = told.text, column.scale or 0
     if column.type in ("ENUM", "SET"):
         return _members(told, column)
+    if told.kind == "number" and column.type in INTEGERS and text.lstrip("-").isdecimal():
+        return str(int(text))
     try:
         if column.type == "TIME":
             return time_text(time_from_text(text, digits), digits)

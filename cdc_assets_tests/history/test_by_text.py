@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
 
 from cdc_assets.ddl import Snapshot, statement
 from cdc_assets.history.events import Created, Held, History
@@ -14,7 +16,12 @@ from cdc_assets.history.releases import Release
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.sources.storage_sink.schema_file import parse_schema_file
 from cdc_assets_tests.cases import Case, cases
+from cdc_assets_tests.histories import Picks, history
+from cdc_assets_tests.pipeline.test_histories import CHECKS, STEPS
+from cdc_assets_tests.source import Ddl
+from cdc_assets_tests.writer import Style, Writer
 
 REFUSED = ("cols.conv", "b2i")
 """A MODIFY that the recorder's SQL engine refused: the files go on with the old type, the text has the new one."""
@@ -58,6 +65,19 @@ def test_texts_lead_to_the_schemas_that_ticdc_wrote(case: Case) -> None:
     for config in case.configs:
         files = config.settings().open_source().listing().schema_files
         assert states(read_history(without_columns(files))) == states(read_history(files)), str(config)
+
+
+@settings(CHECKS, max_examples=60, derandomize=True, database=None)
+@given(steps=STEPS, style=st.builds(Style, new=st.booleans()))
+def test_the_texts_of_generated_histories_lead_to_their_schemas(steps: list[tuple[str, bytes]], style: Style) -> None:
+    source = history(steps, old_values=False, hops=style.new)
+    note(source.script)
+    writer = Writer(style, Picks(b""))
+    for event in source.log:
+        if isinstance(event, Ddl):
+            writer.write(event)
+    files = [parse_schema_file(path, data) for path, data in writer.files.items() if "/schema_" in path]
+    assert states(read_history(without_columns(files))) == states(read_history(files))
 
 
 # --- what is not known ------------------------------------------------------------------------------------------------
