@@ -18,6 +18,7 @@ Imports nothing but the standard library.
     schema_changes   what one DDL changes
     splits           what lies under a changefeed's prefix
     steps            what is done to tables
+    table_filter     TiDB's table filter: patterns of names in a changefeed's configuration
     tso              timestamps of TiDB's oracle
     window_metrics   what a committed window did to its table, and how long its newest change was under way
     wording          how numbers read in a sentence

@@ -13,6 +13,7 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats.csv.dialect import Dialect, Layout
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.table_filter import decided
 from cdc_assets.model.wording import counted
 
 __all__ = ["explain", "hidden_columns", "layout_of_header"]
@@ -32,45 +33,9 @@ def hidden_columns(options: CsvOptions, table: TableId, schema: TableSchema) -> 
     quoted names and /regular expressions/, whatever the case.
     """
     for matcher, patterns in options.column_selectors:
-        if _decided(matcher, (table.schema, table.table)):
-            return frozenset(c.name for c in schema.stored if not _decided(patterns, (c.name,)))
+        if decided(matcher, (table.schema, table.table)):
+            return frozenset(c.name for c in schema.stored if not decided(patterns, (c.name,)))
     return frozenset()
-
-
-def _decided(patterns: Sequence[str], names: tuple[str, ...]) -> bool:
-    for pattern in reversed(patterns):
-        text = pattern.strip()
-        wanted = _name_patterns(text.removeprefix("!"))
-        if len(wanted) == len(names) and all(one.fullmatch(name) for one, name in zip(wanted, names, strict=True)):
-            return not text.startswith("!")
-    return False
-
-
-_NAME_PART = re.compile(
-    r"""
-    (?P<any>\*) | (?P<one>\?) | (?P<dot>\.) | \[(?P<not>!?)(?P<set>[^]]+)\] | \\(?P<escaped>.)
-    | /(?P<regex>(?:[^\\/]|\\.)+)/ | "(?P<double>(?:[^"]|"")*)" | `(?P<back>(?:[^`]|``)*)` | (?P<plain>.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
-
-def _name_patterns(text: str) -> list[re.Pattern[str]]:
-    parts = [""]
-    for part in _NAME_PART.finditer(text):
-        kind, found = str(part.lastgroup), part[0]
-        if kind == "dot":
-            parts.append("")
-        elif kind == "set":
-            parts[-1] += f"[{'^' if part['not'] else ''}{re.escape(part['set']).replace(chr(92) + '-', '-')}]"
-        elif kind in ("any", "one"):
-            parts[-1] += {"any": ".*", "one": "."}[kind]
-        elif kind == "regex":
-            parts[-1] += f"(?:.*(?:{part['regex']}).*)"
-        else:
-            quoted = {"double": '"', "back": "`"}.get(kind, "")
-            parts[-1] += re.escape(part[kind].replace(quoted * 2, quoted) if quoted else part[kind] or found)
-    return [re.compile(part, re.IGNORECASE | re.DOTALL) for part in parts]
 
 
 # --- header -----------------------------------------------------------------------------------------------------------

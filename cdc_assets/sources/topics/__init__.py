@@ -2,6 +2,7 @@
 
     schemas         DDL texts, older tables and what messages tell of columns -> schema files
     topic_options   how the messages were written, and which topics they are in
+    routing         which topic a table's messages go to, and which topics are a feed's
     kafka           the log of a broker
 
 A log's plug is a folder here with the module `reader`, which has `connect(options, access) -> LogReader`: `options` is

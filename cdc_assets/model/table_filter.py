@@ -1,0 +1,60 @@
+"""TiDB's table filter: patterns of names in a changefeed's configuration (`tidb:pkg/util/table-filter`).
+
+A pattern has a part for each name: `db.table`, or the name of a column alone. In it are `*`, `?`, `[a-z]`, `[!a-z]`,
+names quoted by `"` or backquotes, `\\` before a character that means itself, and /regular expressions/; `!` before a
+pattern takes back what it matches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+__all__ = ["NAME_PART", "decided", "split_pattern"]
+
+NAME_PART = re.compile(
+    r"""
+    (?P<any>\*) | (?P<one>\?) | (?P<dot>\.) | \[(?P<not>!?)(?P<set>[^]]+)\] | \\(?P<escaped>.)
+    | /(?P<regex>(?:[^\\/]|\\.)+)/ | "(?P<double>(?:[^"]|"")*)" | `(?P<back>(?:[^`]|``)*)` | (?P<plain>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""What a pattern is made of."""
+
+
+def decided(patterns: Sequence[str], names: tuple[str, ...], case_sensitive: bool = False) -> bool:
+    """Tell what the last pattern that matches says of names: True, or False where it has `!`; no pattern is False."""
+    for pattern in reversed(patterns):
+        text = pattern.strip()
+        wanted = _expressions(text.removeprefix("!"), case_sensitive)
+        if len(wanted) == len(names) and all(one.fullmatch(name) for one, name in zip(wanted, names, strict=True)):
+            return not text.startswith("!")
+    return False
+
+
+def split_pattern(text: str) -> list[list[re.Match[str]]]:
+    """Return what the parts of a pattern are made of, as matches of NAME_PART."""
+    parts: list[list[re.Match[str]]] = [[]]
+    for piece in NAME_PART.finditer(text):
+        if piece.lastgroup == "dot":
+            parts.append([])
+        else:
+            parts[-1].append(piece)
+    return parts
+
+
+def _expressions(text: str, case_sensitive: bool) -> list[re.Pattern[str]]:
+    flags = re.DOTALL if case_sensitive else re.DOTALL | re.IGNORECASE
+    return [re.compile("".join(map(_expression, part)), flags) for part in split_pattern(text)]
+
+
+def _expression(piece: re.Match[str]) -> str:
+    kind = str(piece.lastgroup)
+    if kind == "set":
+        return f"[{'^' if piece['not'] else ''}{re.escape(piece['set']).replace(chr(92) + '-', '-')}]"
+    if kind in ("any", "one"):
+        return {"any": ".*", "one": "."}[kind]
+    if kind == "regex":
+        return f"(?:.*(?:{piece['regex']}).*)"
+    quoted = {"double": '"', "back": "`"}.get(kind, "")
+    return re.escape(piece[kind].replace(quoted * 2, quoted) if quoted else piece[kind])

@@ -1,0 +1,120 @@
+"""Which topic a table's messages go to, and which topics are a feed's.
+
+TiCDC's rules (`cdc/sink/dmlsink/mq/dispatcher`): the first of the `dispatchers` whose matcher fits the table decides,
+what none fits goes to the default topic. A rule's topic is a name or an expression with `{schema}` and `{table}`, for
+which the names stand with `_` for each character that Kafka forbids; the result is cut at 249 characters.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.table_filter import decided, split_pattern
+from cdc_assets.sources.topics.topic_options import TopicOptions, TopicRule
+
+__all__ = ["Routing"]
+
+_EXPRESSION = re.compile(r"[A-Za-z0-9._-]*(\{schema\})?([A-Za-z0-9._-]*\{table\})?[A-Za-z0-9._-]*")
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
+_MOST_LETTERS = 249
+_NAMES = {".": "_", "..": "__"}
+"""Names that Kafka does not take -> what TiCDC makes of them."""
+
+_KAFKAS_OWN = frozenset(
+    ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
+)
+
+
+class Routing:
+    """The dispatchers of a changefeed. Raises BadSettings for a topic that TiCDC does not take."""
+
+    def __init__(self, options: TopicOptions) -> None:
+        self.options = options
+        for rule in options.rules:
+            _check_patterns(rule)
+            if not _EXPRESSION.fullmatch(rule.topic):
+                raise BadSettings(
+                    f'the topic "{rule.topic}" of a dispatcher is no name and no expression like '
+                    "prefix_{schema}_{table}; TiCDC takes letters, digits, '.', '_' and '-' with {schema} before "
+                    "{table}. Give the changefeed TOML exactly as TiCDC has it."
+                )
+
+    def topic_of(self, table: TableId) -> str:
+        """Return the topic of a table's rows, and of DDL on a table that had this name before."""
+        if table.table:
+            for rule in self.options.rules:
+                if decided(rule.matcher, (table.schema, table.table), self.options.case_sensitive):
+                    return _substituted(rule.topic, table) or self.options.topic
+        return self.options.topic
+
+    def concerns(self, topic: str) -> bool:
+        """Tell whether a topic may be one of the feed's: the default one, or one that a rule can give.
+
+        The patterns of the setting `topics`, where there are some, decide alone.
+        """
+        if self.options.topics:
+            return any(fnmatchcase(topic, pattern) for pattern in self.options.topics)
+        if topic == self.options.topic:
+            return True
+        if topic in _KAFKAS_OWN:
+            return False
+        if len(topic) >= _MOST_LETTERS:  # what was cut off could have been anything
+            return any(topic.startswith(rule.topic.partition("{")[0]) for rule in self.options.rules if rule.topic)
+        names = [topic, *(given for given, made in _NAMES.items() if made == topic)]
+        return any(one.fullmatch(name) for one in self._expected for name in names)
+
+    @cached_property
+    def _expected(self) -> tuple[re.Pattern[str], ...]:
+        """What topics look like that the rules give: of a matcher `shop.*` with {schema} only those with `shop`."""
+        found = set()
+        for rule in self.options.rules:
+            found |= {pattern for pattern in _topics_of(rule, self.options.case_sensitive) if rule.topic}
+        return tuple(re.compile(pattern) for pattern in sorted(found))
+
+
+def _check_patterns(rule: TopicRule) -> None:
+    for pattern in rule.matcher:
+        try:
+            decided((pattern,), ("a", "a"))
+        except re.error as error:
+            raise BadSettings(
+                f'the matcher "{pattern}" of a dispatcher is no pattern ({error}); expected one like "shop.*" or '
+                '"/^shop_[0-9]+$/.*". Give the changefeed TOML exactly as TiCDC has it.'
+            ) from None
+
+
+def _substituted(expression: str, table: TableId) -> str:
+    schema, name = (_FORBIDDEN.sub("_", part) for part in (table.schema, table.table))
+    topic = expression.replace("{schema}", schema).replace("{table}", name)[:_MOST_LETTERS]
+    return _NAMES.get(topic, topic)
+
+
+def _topics_of(rule: TopicRule, case_sensitive: bool) -> set[str]:
+    found = set()
+    for pattern in rule.matcher:
+        text = pattern.strip()
+        parts = split_pattern(text)
+        if text.startswith("!") or len(parts) != 2:
+            continue
+        schema, table = ("".join(map(_letters, part)) for part in parts)
+        if not case_sensitive:
+            schema, table = f"(?i:{schema})", f"(?i:{table})"
+        text = re.escape(rule.topic).replace(r"\{schema\}", schema).replace(r"\{table\}", table)
+        found.add(text)
+    return found
+
+
+def _letters(piece: re.Match[str]) -> str:
+    """Return the letters of a topic that a piece of a name's pattern can become."""
+    kind = str(piece.lastgroup)
+    if kind in ("any", "regex"):
+        return "[A-Za-z0-9._-]*"
+    if kind in ("one", "set"):
+        return "[A-Za-z0-9._-]"
+    quoted = {"double": '"', "back": "`"}.get(kind, "")
+    text = piece[kind].replace(quoted * 2, quoted) if quoted else piece[kind]
+    return re.escape(_FORBIDDEN.sub("_", text))

@@ -1,0 +1,135 @@
+"""Tables go to the topics that TiCDC sends them to, and every topic that a rule can give is known as the feed's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import Kind
+from cdc_assets.model.schema import TableId
+from cdc_assets.sources.topics.routing import Routing
+from cdc_assets.sources.topics.topic_options import TopicOptions, TopicRule
+from cdc_assets_tests.topics import Topic, topics
+
+RECORDED = topics("canal-json", "craft", "open-protocol", "simple")
+
+
+def routing(*rules: TopicRule, topic: str = "cdc", **more: Any) -> Routing:
+    return Routing(
+        TopicOptions(brokers="b", topic=topic, messages=MessageOptions(protocol="craft"), rules=rules, **more)
+    )
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=str)
+def test_rows_of_recorded_topics_lie_where_their_tables_go(recorded: Topic) -> None:
+    rule = recorded.recorded.get("topic_rule", "")
+    rules = (TopicRule(("*.*",), rule),) if rule else ()
+    found = routing(*rules, topic=recorded.recorded.get("default_topic", "gogen"))
+    lies = [recorded.lines[line]["topic"] for line in recorded.spoken.column("message").to_pylist()]
+    rows = [one for one in zip(recorded.spoken.to_pylist(), lies, strict=True) if one[0]["kind"] == Kind.ROW.value]
+    assert rows
+    assert [found.topic_of(TableId(said["schema"], said["table"])) for said, _ in rows] == [topic for _, topic in rows]
+    assert all(found.concerns(topic) for topic in lies)
+
+
+def test_recorded_topics_of_an_expression_are_those_of_the_tables_that_lived() -> None:
+    """Avro's topics, which are named `{schema}_{table}`; tables without a key are in none."""
+    named = [topic for topic in topics("avro") if topic.recorded.get("topic_rule")]
+    assert named
+    for recorded in named:
+        found = routing(TopicRule(("*.*",), recorded.recorded["topic_rule"]), topic=recorded.recorded["default_topic"])
+        files = recorded.case.configs[0].settings().open_source().listing().schema_files
+        lived = {found.topic_of(file.table) for file in files}
+        there = {line["topic"] for line in recorded.lines}
+        assert there <= lived | {recorded.recorded["default_topic"]}
+        assert all(found.concerns(topic) for topic in lived)
+
+
+@pytest.mark.parametrize(
+    ("expression", "table", "topic"),
+    [
+        ("{schema}{table}", TableId("数据库", "表格"), "_____"),
+        ("{schema}_{table}", TableId("数据库", "表格"), "______"),
+        ("{schema}_{table}", TableId("my db", "a{b}c"), "my_db_a_b_c"),
+        ("x.{schema}-{table}.y", TableId("A", "b.c"), "x.A-b.c.y"),
+        ("{schema}", TableId(".", "t"), "_"),
+        ("{schema}", TableId("..", "t"), "__"),
+        ("only-one", TableId("a", "b"), "only-one"),
+        ("{table}", TableId("a", "b"), "b"),
+        ("", TableId("a", "b"), "cdc"),
+        ("p" * 245 + "{schema}", TableId("abcdef", "t"), "p" * 245 + "abcd"),
+    ],
+)
+def test_names_stand_in_expressions_as_ticdc_writes_them(expression: str, table: TableId, topic: str) -> None:
+    found = routing(TopicRule(("*.*",), expression))
+    assert found.topic_of(table) == topic
+    assert found.concerns(topic)
+
+
+def test_the_first_rule_that_fits_decides_and_what_none_fits_goes_to_the_default_topic() -> None:
+    found = routing(
+        TopicRule(("shop.*", "!shop.log*"), "orders"),
+        TopicRule(("shop.log_[ab]", "`odd.name`.t"), "logs"),
+        TopicRule(("/^arch_\\d+$/.?",), "archive_{schema}"),
+    )
+    tables = [("shop", "a"), ("SHOP", "A"), ("shop", "log_a"), ("shop", "log_c"), ("odd.name", "t"), ("arch_7", "x")]
+    tables += [("arch_7", "xy"), ("shopping", "a"), ("shop", "")]
+    told = [found.topic_of(TableId(*table)) for table in tables]
+    assert told == ["orders", "orders", "logs", "cdc", "logs", "archive_arch_7", "cdc", "cdc", "cdc"]
+
+
+def test_case_counts_where_the_changefeed_says_so() -> None:
+    found = routing(TopicRule(("Shop.*",), "orders"), case_sensitive=True)
+    assert [found.topic_of(TableId(schema, "t")) for schema in ("Shop", "shop")] == ["orders", "cdc"]
+
+
+@pytest.mark.parametrize("topic", ["a b", "{schema", "{table}_{schema}", "ü", "{schema}_{schema}_{table}"])
+def test_topics_that_ticdc_refuses_are_refused(topic: str) -> None:
+    with pytest.raises(BadSettings, match="of a dispatcher is no name and no expression"):
+        routing(TopicRule(("*.*",), topic))
+
+
+def test_a_matcher_that_is_no_pattern_is_refused() -> None:
+    with pytest.raises(BadSettings, match="is no pattern"):
+        routing(TopicRule(("/(/.*",), "a"))
+
+
+def test_topics_of_others_are_not_the_feeds() -> None:
+    found = routing(TopicRule(("shop.*", "!shop.x"), "{schema}_{table}"), TopicRule(("*.audit",), "audit"))
+    known = {name: found.concerns(name) for name in ("cdc", "shop_a", "SHOP_A", "audit")}
+    foreign = {name: found.concerns(name) for name in ("other_a", "ashop_a", "audit2", "__consumer_offsets", "cdc2")}
+    assert (set(known.values()), set(foreign.values())) == ({True}, {False})
+
+
+def test_kafkas_own_topics_are_nobodys() -> None:
+    assert not routing(TopicRule(("*.*",), "{schema}_{table}")).concerns("__transaction_state")
+
+
+def test_patterns_of_the_settings_decide_alone() -> None:
+    found = routing(TopicRule(("*.*",), "{schema}"), topics=("shop.*", "cdc-[12]"))
+    assert [found.concerns(name) for name in ("shop.a", "cdc-2", "cdc", "other")] == [True, True, False, False]
+
+
+NAMES = st.text("aZ09_.- {}é表\\*", min_size=1, max_size=8) | st.text(min_size=1, max_size=64)
+PIECES = st.sampled_from(["{schema}", "{table}", "_", ".", "a-", "x" * 120])
+MATCHERS = st.sampled_from(["*.*", "?*.*", "[a-z]*.*", "/a/.*", "a*.*", "!a*.*", "Z.*", "`é`.*", "\\\\.*", "é?.[!b]*"])
+
+
+@given(
+    st.lists(PIECES, max_size=4).map("".join), st.lists(MATCHERS, min_size=1, max_size=3), NAMES, NAMES, st.booleans()
+)
+def test_the_topic_of_every_table_concerns(
+    expression: str, matchers: list[str], schema: str, table: str, sensitive: bool
+) -> None:
+    try:
+        found = routing(TopicRule(tuple(matchers), expression), case_sensitive=sensitive)
+    except BadSettings:
+        return
+    topic = found.topic_of(TableId(schema, table))
+    assert found.concerns(topic)
+    assert 0 < len(topic) <= 249
