@@ -17,6 +17,7 @@ help: ## this list
 setup: $(VENV)/.installed ## make .venv from the lock, fetch jars, archive the JVM's classes
 	@$(BIN)/python -m cdc_assets.jvm.jars >/dev/null
 	@$(BIN)/python -m cdc_assets_tests.kafka_jars >/dev/null
+	@$(BIN)/python -m cdc_assets_tests.mariadb >/dev/null
 	@$(BIN)/python -m cdc_assets.jvm.class_data >/dev/null
 	@echo "ready: $(BIN)/cdc-assets"
 

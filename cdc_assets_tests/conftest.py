@@ -1,4 +1,4 @@
-"""One Spark session and one Kafka broker for all tests, lakes that come and go, and Dagster instances."""
+"""One Spark session, one Kafka broker and one MariaDB for all tests, lakes that come and go, and Dagster instances."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cdc_assets.lake import Lake
     from cdc_assets_tests.command_line import Commands
     from cdc_assets_tests.kafka_broker import Broker
+    from cdc_assets_tests.mariadb import Server
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,6 +48,15 @@ def broker() -> Iterator[Broker]:
     from cdc_assets_tests.kafka_broker import running_broker
 
     with running_broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[Server]:
+    """A MariaDB server that all tests of a process share: each makes databases of its own."""
+    from cdc_assets_tests.mariadb import running_server
+
+    with running_server() as running:
         yield running
 
 

@@ -33,6 +33,9 @@ class DumpFile:
     """A data file by its path below the dump's URI. `number` is its chunk number as the name has it, "" for none.
 
     `kind` is sql, csv or parquet; `compression` gzip, snappy, zstd or "", of the whole file. Sizes are bytes.
+
+    Rows that a server gives have a name and a size by estimate too. `query` is the one for them; it has values of keys
+    in it, so it is shown nowhere.
     """
 
     path: str
@@ -42,6 +45,7 @@ class DumpFile:
     number: str
     size: int
     etag: str = ""
+    query: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ What was in the tables before the feed began is told by an `InitialSource`: a fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -37,6 +37,7 @@ __all__ = [
     "SourceOptions",
     "connect",
     "connect_dump",
+    "connect_server",
     "parse_options",
     "storage_options",
 ]
@@ -141,6 +142,17 @@ SCHEMES: dict[str, str] = dict.fromkeys(
 def connect_dump(opener: Opener, options: DumpOptions, stated: Tso | None = None) -> InitialSource:
     """Open a dump's directory; `stated` is the TSO that a person states of it."""
     source: InitialSource = import_module("cdc_assets.sources.dumpling.initial").connect(opener, options, stated)
+    return source
+
+
+def connect_server(uri: str, password: str, at: Tso, patterns: Sequence[str] = ()) -> InitialSource:
+    """Open a server of the MySQL protocol to read the tables with these names (`shop.*`), () for all, at a TSO.
+
+    Raises BadSettings for a URI that is none of a server.
+    """
+    source: InitialSource = import_module("cdc_assets.sources.mysql_protocol.initial").connect(
+        uri, password, at, patterns
+    )
     return source
 
 

@@ -16,6 +16,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,6 +32,7 @@ __all__ = [
     "Binary",
     "Reading",
     "Values",
+    "bit_numbers",
     "either",
     "finish_bit",
     "finish_float",
@@ -183,6 +185,23 @@ def finish_bit(array: pa.Array, how: Reading) -> Values:
     bad = _some(_true(pc.greater(array, limit)))
     array = array if bad is None else _without(array, bad)
     return Values(array.cast(how.lake), bad)
+
+
+def bit_numbers(array: pa.Array) -> Values:
+    """Return the numbers (uint64) that big-endian bytes stand for; more than eight bytes, or none, are bad."""
+    sizes = pc.binary_length(array)
+    bad = pc.fill_null(pc.or_(pc.greater(sizes, 8), pc.equal(sizes, 0)), False)
+    known = pc.fill_null(pc.if_else(bad, pa.scalar(b"", array.type), array), b"")
+    ends = np.cumsum(pc.binary_length(known).to_numpy(zero_copy_only=False), dtype=np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
+    data = np.frombuffer(b"".join(known.to_pylist()), np.uint8)
+    numbers = np.zeros(len(array), np.uint64)
+    for place in range(8):
+        at = ends - 1 - place
+        there = at >= starts
+        numbers[there] |= data[at[there]].astype(np.uint64) << np.uint64(8 * place)
+    missing = pc.or_(pc.is_null(array), bad)
+    return Values(pc.if_else(missing, pa.scalar(None, pa.uint64()), pa.array(numbers)), bad if bad.true_count else None)
 
 
 # --- text and bytes ---------------------------------------------------------------------------------------------------

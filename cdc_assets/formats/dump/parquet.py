@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, ReadRange
-from cdc_assets.formats.dump.rows import Target, assembled, bit_numbers, columns_by_name, taken
+from cdc_assets.formats.dump.rows import Target, assembled, columns_by_name, taken
 from cdc_assets.formats.sifting import Fault, Mask, Sifted, sifted
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import Values, arrow_type, finish, type_text, values, wire_type
-from cdc_assets.types.mysql_values import ZERO_DATE
+from cdc_assets.types.mysql_values import ZERO_DATE, bit_numbers
 
 __all__ = ["NULL_OR_ZERO_DATE", "can_cut", "lines_before", "raw_records", "read"]
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,13 +22,12 @@ from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import Values, arrow_type, finish, values, wire_type
-from cdc_assets.types.mysql_values import Binary
+from cdc_assets.types.mysql_values import Binary, bit_numbers
 
 __all__ = [
     "SIX_DIGITS",
     "Target",
     "assembled",
-    "bit_numbers",
     "columns_by_count",
     "columns_by_name",
     "cut_off",
@@ -223,23 +221,6 @@ def _any(masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray | None:
     for mask in masks:
         found = mask if found is None else pc.or_(found, mask)
     return found
-
-
-def bit_numbers(array: pa.Array) -> Values:
-    """Return the numbers (uint64) that big-endian bytes stand for; more than eight bytes, or none, are bad."""
-    sizes = pc.binary_length(array)
-    bad = pc.fill_null(pc.or_(pc.greater(sizes, 8), pc.equal(sizes, 0)), False)
-    known = pc.fill_null(pc.if_else(bad, pa.scalar(b"", array.type), array), b"")
-    ends = np.cumsum(pc.binary_length(known).to_numpy(zero_copy_only=False), dtype=np.int64)
-    starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
-    data = np.frombuffer(b"".join(known.to_pylist()), np.uint8)
-    numbers = np.zeros(len(array), np.uint64)
-    for place in range(8):
-        at = ends - 1 - place
-        there = at >= starts
-        numbers[there] |= data[at[there]].astype(np.uint64) << np.uint64(8 * place)
-    missing = pc.or_(pc.is_null(array), bad)
-    return Values(pc.if_else(missing, pa.scalar(None, pa.uint64()), pa.array(numbers)), bad if bad.true_count else None)
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,69 @@
+"""A server, opened for reading what was in its tables at a TSO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from cdc_assets.model.dumps import Dump, DumpFile, DumpSplit, DumpTable
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.tso import Tso
+from cdc_assets.sources import Generators
+from cdc_assets.sources.mysql_protocol.address import parse_address
+from cdc_assets.sources.mysql_protocol.rows import ServerReader
+from cdc_assets.sources.mysql_protocol.session import session
+from cdc_assets.sources.mysql_protocol.tables import read_tables
+
+__all__ = ["Server", "connect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server and the TSO to read at; `patterns` (`shop.*`) are the tables to read, () for all."""
+
+    reader: ServerReader
+    at: Tso
+    patterns: tuple[str, ...] = ()
+
+    @property
+    def uri(self) -> str:
+        """The server's address without login, for messages."""
+        return self.reader.address.uri
+
+    def dump(self) -> Dump:
+        """Return the tables of the server, asked for once in a process: at a TSO they do not change.
+
+        Raises StorageUnavailable, BadSettings, MalformedDump where no table is wanted, and BucketMissing where the
+        server has garbage-collected what was there.
+        """
+        return _tables(self)
+
+    def splits(self, file: DumpFile) -> tuple[DumpSplit, ...]:
+        """Return a range as it is."""
+        return (DumpSplit(file, 0, file.size),)
+
+    def generators(self, table: DumpTable) -> Generators:
+        """Return nothing: stored generated columns are read."""
+        return {}
+
+    def promised(self, table: DumpTable) -> TableSchema:
+        """Return the table's schema: all of it is read."""
+        return table.schema
+
+    def wants(self, table: TableId) -> bool:
+        """Tell whether a table is to be read."""
+        name = str(table).lower()
+        return not self.patterns or any(fnmatchcase(name, pattern.lower()) for pattern in self.patterns)
+
+
+@lru_cache(maxsize=8)
+def _tables(server: Server) -> Dump:
+    with session(server.reader.address, server.at) as opened:
+        return read_tables(opened, server.at, server.wants)
+
+
+def connect(uri: str, password: str, at: Tso, patterns: Sequence[str]) -> Server:
+    """Open a server; connects to nothing yet. Raises BadSettings for a URI that is none of a server."""
+    return Server(ServerReader(parse_address(uri, password)), at, tuple(patterns))

@@ -1,0 +1,131 @@
+"""The rows of a range, as changes: a query's answers, block by block.
+
+A connection that breaks is opened again, and the rows that were yielded are passed over: at a TSO, or in a quiet table,
+and in the order of the key they come again as they came.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.errors import StorageUnavailable
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.formats.sifting import Fault, Mask, settled, sifted
+from cdc_assets.model.dumps import DumpSplit, DumpTable
+from cdc_assets.model.reports import Reject
+from cdc_assets.model.schema import Column
+from cdc_assets.model.tso import Tso
+from cdc_assets.sources import Generators
+from cdc_assets.sources.mysql_protocol.address import Address
+from cdc_assets.sources.mysql_protocol.ranges import ORDERED
+from cdc_assets.sources.mysql_protocol.session import Row, session
+from cdc_assets.types.mysql_types import Values, arrow_schema, finish, values
+from cdc_assets.types.mysql_values import bit_numbers, either
+
+__all__ = ["ROUNDED", "ServerReader"]
+
+BLOCK_BYTES = 8 << 20
+_BLOCK_ROWS = 50_000
+_FETCHED = 500
+_PAUSES_SECONDS = (0.5, 2.0, 8.0)
+ROUNDED = "FLOAT that the server printed with fewer digits than it has"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReader:
+    """Reads rows of a server's tables."""
+
+    address: Address
+
+    def read(self, split: DumpSplit, table: DumpTable, at: Tso, generators: Generators) -> Iterator[Decoded]:
+        """Yield the rows of a range. Stored generated columns are read like others, so there is nothing to generate.
+
+        Raises StorageUnavailable where the server does not answer in several attempts, and what `session` raises.
+        """
+        first = 1
+        for rows in self._blocks(split.file.query, at):
+            yield _decoded(rows, first, split, table, at)
+            first += len(rows)
+
+    def _blocks(self, sql: str, at: Tso) -> Iterator[list[Row]]:
+        again = iter(_PAUSES_SECONDS if ORDERED in sql else ())
+        done = 0
+        while True:
+            try:
+                for block in _stream(self.address, at, sql, done):
+                    done += len(block)
+                    yield block
+                return
+            except StorageUnavailable:
+                pause = next(again, None)
+                if pause is None:
+                    raise
+                time.sleep(pause)
+
+
+def _stream(address: Address, at: Tso, sql: str, skipped: int) -> Iterator[list[Row]]:
+    """Yield the rows behind the first ones in blocks of a bounded size."""
+    with session(address, at) as opened:
+        block: list[Row] = []
+        size = 0
+        for rows in opened.stream(sql, _FETCHED):
+            fresh = rows[skipped:]
+            skipped -= len(rows) - len(fresh)
+            block += fresh
+            size += sum(len(value) for row in fresh for value in row if value is not None)
+            if size >= BLOCK_BYTES or len(block) >= _BLOCK_ROWS:
+                yield block
+                block, size = [], 0
+        if block:
+            yield block
+
+
+# --- rows -> changes --------------------------------------------------------------------------------------------------
+
+
+def _decoded(rows: Sequence[Row], first: int, split: DumpSplit, table: DumpTable, at: Tso) -> Decoded:
+    schema, size = table.schema, len(rows)
+    key = {*schema.key, *(column.name for column in schema.columns if column.is_pk)}
+    faults: list[Fault] = []
+    masks: list[Mask] = []
+    found = {
+        OP: pa.repeat(pa.scalar(int(Op.INSERT), pa.int8()), size),
+        COMMIT_TS: pa.repeat(pa.scalar(at, pa.int64()), size),
+        LINE: pa.array(range(first, first + size), pa.int64()),
+    }
+    own = [pa.field(name, array.type) for name, array in found.items()]
+    for place, column in enumerate(schema.stored):
+        texts = pa.array([row[place] for row in rows], pa.binary())
+        found[column.name] = settled(_values(texts, column), texts, column, column.name in key, faults, masks)
+    shape = pa.schema([*own, *arrow_schema(schema)])
+    part = sifted(pa.RecordBatch.from_arrays(list(found.values()), schema=shape), faults, masks)
+    rejects = tuple(
+        Reject(split.file.path, line, reason, _raw(rows[line - first]), name, at)
+        for line, reason, name, _ in sorted(part.faults)
+    )
+    return Decoded(pa.Table.from_batches([part.changes]), rejects, None, dict(part.notes))
+
+
+def _values(texts: pa.BinaryArray, column: Column) -> Values:
+    if column.type == "BIT":
+        numbers = bit_numbers(texts)
+        done = finish(numbers.array, column)
+        return Values(done.array, either(numbers.bad, done.bad))
+    read = values(texts, column)
+    if column.type != "FLOAT" or column.scale is not None:
+        return read
+    # What a FLOAT holds is a DOUBLE too, so digits that are missing show.
+    exact = values(texts, Column(column.name, "DOUBLE")).array
+    rounded = pc.not_equal(exact, read.array.cast(pa.float64())).fill_null(False)
+    return Values(read.array, read.bad, {ROUNDED: rounded} if rounded.true_count else {})
+
+
+def _raw(row: Row) -> bytes:
+    """Return a row as a person can read it, with escapes for bytes that are no text."""
+    return json.dumps([None if value is None else value.decode("utf-8", "backslashreplace") for value in row]).encode()

@@ -1,0 +1,100 @@
+"""Databases, tables and their schemas, as a server shows them at a TSO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from cdc_assets.ddl import Unreadable, created
+from cdc_assets.errors import BadSettings, InputError, MalformedData, MalformedDump
+from cdc_assets.model.dumps import Dump, DumpTable
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+from cdc_assets.sources.mysql_protocol.ranges import Size, cut
+from cdc_assets.sources.mysql_protocol.session import Session, identifier
+
+__all__ = ["read_tables"]
+
+_SYSTEM = frozenset(("information_schema", "performance_schema", "mysql", "sys", "inspection_schema", "metrics_schema"))
+_NO_ROWS = ("VIEW", "SYSTEM VIEW", "SEQUENCE")
+_QUIET = (
+    "which has no TSO to read at: what is read are the tables as they are now. Let nothing write into them from the "
+    "TSO on until they are read"
+)
+
+
+def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool]) -> Dump:
+    """Return the tables of a server that are wanted, each with a file for every range of its key.
+
+    Raises MalformedDump where there is none, BadSettings where the user may not see the one database of the address.
+    """
+    tables: list[DumpTable] = []
+    problems: dict[TableId, str] = {}
+    left_out: list[TableId] = []
+    sizes: dict[str, dict[str, Size]] = {}
+    for table, kind in _listed(session):
+        if not wanted(table):
+            continue
+        if kind in _NO_ROWS:
+            left_out.append(table)
+            continue
+        if table.schema not in sizes:
+            sizes[table.schema] = _sizes(session, table.schema)
+        found = _table(session, table, sizes[table.schema].get(table.table, Size()))
+        if isinstance(found, DumpTable):
+            tables.append(found)
+        else:
+            problems[table] = found
+    if not tables and not problems:
+        raise MalformedDump(
+            f"{session.address.uri} shows no table that is wanted. Check initial.source: its uri, its tables, and that "
+            "the user may read them.",
+            file=session.address.uri,
+        )
+    warnings = () if session.is_tidb else (f"{session.address.uri} is {session.version}, {_QUIET}.",)
+    return Dump(session.address.uri, at, tuple(tables), problems, warnings, {}, tuple(left_out))
+
+
+def _listed(session: Session) -> Iterator[tuple[TableId, str]]:
+    """Yield tables with their kinds, in the order of their names."""
+    # SHOW heeds the snapshot, which information_schema did not in every TiDB.
+    names = [_text(row[0]) for row in session.query("SHOW DATABASES")]
+    asked = session.address.database
+    databases = [name for name in names if name.lower() not in _SYSTEM]
+    if asked:
+        databases = [name for name in databases if name.lower() == asked.lower()]
+    if asked and not databases:
+        raise BadSettings(f"{session.address.uri}: the user may see no database of that name. Correct the URI.")
+    for database in sorted(databases):
+        rows = session.query(f"SHOW FULL TABLES FROM {identifier(database)}")
+        for name, kind in sorted((_text(row[0]), _text(row[1])) for row in rows):
+            yield TableId(database, name), kind.upper()
+
+
+def _table(session: Session, table: TableId, size: Size) -> DumpTable | str:
+    """Return a table, or the sentence that says why it cannot be taken."""
+    name = f"{identifier(table.schema)}.{identifier(table.table)}"
+    try:
+        query = _text(session.query(f"SHOW CREATE TABLE {name}")[0][1])
+        schema = created(query, timezone="UTC", shown=True)
+        found = DumpTable(table, schema, (), f"SHOW CREATE TABLE {name}", query)
+        return replace(found, files=cut(session, found, size))
+    except (Unreadable, MalformedData, UnicodeDecodeError) as problem:
+        return f"its CREATE TABLE cannot be read ({problem}). Take a dump of it, or leave it out"
+    except InputError as problem:
+        if isinstance(problem, MalformedDump):
+            raise
+        return str(problem)
+
+
+def _sizes(session: Session, database: str) -> dict[str, Size]:
+    """Return about how large the tables of a database are, by the server's statistics; nothing where it has none."""
+    try:
+        rows = session.query(f"SHOW TABLE STATUS FROM {identifier(database)}")
+    except InputError:
+        return {}
+    return {_text(row[0]): Size(int(row[4] or 0), int(row[6] or 0)) for row in rows}
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8")
