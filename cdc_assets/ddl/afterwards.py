@@ -79,19 +79,25 @@ def read_text(before: TableSchema, file: SchemaFile, kind: Statement) -> Text:
     leaving |= {
         s.old.lower() for s in found.specs if isinstance(s, ChangeColumnSpec) and s.old.lower() != s.new.lower()
     }
+    taken: set[str] = set()
     for spec in found.specs:
         if isinstance(spec, AddColumnSpec):
             name = spec.text.name.lower()
             if name not in old or name in leaving:
                 found.added[name] = spec.text
+            else:
+                taken.add(name)
         elif isinstance(spec, DropColumnSpec) and spec.name.lower() in old:
             found.dropped.add(spec.name.lower())
         elif isinstance(spec, ChangeColumnSpec):
             _changed(found, spec, old)
+            if spec.new.lower() != spec.old.lower():
+                taken |= {spec.new.lower()} & (old - leaving)
         elif isinstance(spec, AlterDefaultSpec):
             found.defaults[spec.name.lower()] = spec.default
     _contradictions(file, found, new)
-    refuse_taken_names(before, file, found.specs, old - leaving)
+    if taken:
+        refuse_taken_names(before, file, taken)
     return found
 
 
@@ -137,7 +143,9 @@ def schema_after(
         columns.append(replace(found, collation=convert) if convert and is_text(found) else found)
     moved = {old.name.lower(): new for new, old in _by_new_name(file, pairs) if old is not None}
     indexes = primary_first(_indexes(before, text, moved), tuple(columns))
-    parts = repartition(before.partitioning, text.specs, moved)
+    parts = before.partitioning
+    if parts is not None or any(isinstance(spec, PartitionBySpec) for spec in text.specs):
+        parts = repartition(parts, text.specs, moved)
     if file.type in _PARTITION_TYPES and not any(isinstance(spec, _PARTITION_SPECS) for spec in text.specs):
         parts = Partitioning(
             UNKNOWN_PARTITIONS, (f"the text of the DDL at {file.version} cannot be read: {file.query}",)

@@ -137,8 +137,11 @@ def _pair(before: TableSchema, file: SchemaFile, text: Text) -> Pairs:
     listed = {column.name.lower(): column for column in file.columns}
     extra = [c for name, c in listed.items() if name not in origin and name not in text.added and not c.hidden]
     gone = [c for name, c in origin.items() if name not in listed and c is not None and not c.hidden]
-    told = untouched & set(listed) - set(text.defined)
-    refuse_swapped(file, gone, {name: (old, listed[name]) for name in told if (old := origin[name]) is not None})
+    undefined = untouched & set(listed) - set(text.defined)
+    same = {name: (old, listed[name]) for name in undefined if (old := origin[name]) is not None}
+    changed = {name: (old, new) for name, (old, new) in same.items() if old.type != new.type}
+    if changed:
+        refuse_swapped(file, gone, changed)
     replaced = _replaced(file, text, origin, listed, untouched)
     for name in replaced:
         gone.append(origin[name])  # type: ignore[arg-type]
@@ -147,7 +150,8 @@ def _pair(before: TableSchema, file: SchemaFile, text: Text) -> Pairs:
     result = {name: hidden.get(name, origin.get(name)) for name in listed}
     for name in (*replaced, *text.added):
         result[name] = hidden.get(name)
-    refuse_unknown_columns(file, text.specs, result, text.added)
+    if text.defined or text.defaults:
+        refuse_unknown_columns(file, {*text.defined, *text.defaults} - set(text.added), result)
     used = {id(column) for column in result.values() if column is not None}
     return Pairs(result, tuple(column for column in before.columns if id(column) not in used))
 
@@ -236,7 +240,7 @@ def _retypes(file: SchemaFile, after: TableSchema, pairs: Pairs, timezone: str) 
     found: list[SchemaChange] = []
     for column in after.stored:
         old = pairs.origin[column.name.lower()]
-        if old is None:
+        if old is None or old == column:
             continue
         try:
             changed = retyped(replace(old, name=column.name), column, timezone)

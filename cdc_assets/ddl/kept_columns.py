@@ -22,7 +22,7 @@ from cdc_assets.model.schema_changes import (
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.types.mysql_types import arrow_type
 
-__all__ = ["bare", "with_facts"]
+__all__ = ["bare", "emptied", "with_kept"]
 
 
 def bare(schema: TableSchema) -> TableSchema:
@@ -30,33 +30,14 @@ def bare(schema: TableSchema) -> TableSchema:
     return replace(schema, columns=tuple(column for column in schema.columns if not column.kept))
 
 
-def _emptied(changes: Iterable[SchemaChange]) -> tuple[SchemaChange, ...]:
+def emptied(changes: Iterable[SchemaChange]) -> tuple[SchemaChange, ...]:
     """Let all rows go, where the order of changes has its place for that."""
     changes = tuple(changes)
     rekeys = tuple(change for change in changes if isinstance(change, Rekey))
     return (*(change for change in changes if not isinstance(change, (Rekey, DeleteRows))), DeleteRows(None), *rekeys)
 
 
-def with_facts(file: SchemaFile, facts: TableSchema | None) -> TableSchema:
-    """The file's own columns in its own order, with what the texts told of columns of the same name and type.
-
-    Columns that no schema file tells are those of the facts, where there are any.
-    """
-    if (file.by_text or file.whole is not None) and facts is not None:
-        return bare(facts)
-    if facts is None:
-        return TableSchema(file.columns)
-    known = {column.name: column for column in facts.columns}
-    columns = tuple(
-        replace(c, elems=c.elems or k.elems, collation=k.collation, virtual=k.virtual)
-        if (k := known.get(c.name)) is not None and k.type == c.type
-        else c
-        for c in file.columns
-    )
-    return replace(facts, columns=columns)
-
-
-def _with_kept(
+def with_kept(
     before: TableSchema,
     after: TableSchema,
     changes: Sequence[SchemaChange],

@@ -11,13 +11,24 @@ from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, specs
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableText, charset_of, table
 from cdc_assets.ddl.columns import column_of
 from cdc_assets.ddl.defaults import stored_default
+from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.statement import Alter, CreateTable, Rename, Statement, create_head, statement
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, Index, TableSchema
 from cdc_assets.model.splits import SchemaFile
 
-__all__ = ["DEFAULT_COLLATION", "create", "created", "facts", "held", "is_text", "key_of", "primary_first"]
+__all__ = [
+    "DEFAULT_COLLATION",
+    "create",
+    "created",
+    "facts",
+    "held",
+    "is_text",
+    "key_of",
+    "primary_first",
+    "with_facts",
+]
 
 _TEXT_TYPES = frozenset("CHAR VARCHAR VAR_STRING TINYTEXT TEXT MEDIUMTEXT LONGTEXT ENUM SET".split())
 DEFAULT_COLLATION = "utf8mb4_bin"
@@ -35,6 +46,25 @@ def held(file: SchemaFile, reason: str, *ways: str, column: str | None = None) -
         column=column,
         ways=ways or None,
     )
+
+
+def with_facts(file: SchemaFile, facts: TableSchema | None) -> TableSchema:
+    """Return the file's columns in its order, with what texts say of columns of the same name and type.
+
+    Columns that stand in no schema file are those of the facts, where there are any.
+    """
+    if (file.by_text or file.whole is not None) and facts is not None:
+        return bare(facts)
+    if facts is None:
+        return TableSchema(file.columns)
+    known = {column.name: column for column in facts.columns}
+    columns = tuple(
+        replace(c, elems=c.elems or k.elems, collation=k.collation, virtual=k.virtual)
+        if (k := known.get(c.name)) is not None and k.type == c.type
+        else c
+        for c in file.columns
+    )
+    return replace(facts, columns=columns)
 
 
 def is_text(column: Column) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from cdc_assets.ddl.alter import AddColumnSpec, AlterDefaultSpec, ChangeColumnSpec, Spec
 from cdc_assets.ddl.schema import held
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.splits import SchemaFile
@@ -12,27 +11,19 @@ from cdc_assets.model.splits import SchemaFile
 __all__ = ["refuse_swapped", "refuse_taken_names", "refuse_unknown_columns"]
 
 
-def refuse_taken_names(before: TableSchema, file: SchemaFile, told: Sequence[Spec], staying: set[str]) -> None:
-    """Raise TableHeld for a text that gives a column the name of one that stays, unless it is only played again."""
-    if _same_columns(before, file):
-        return
-    come = {spec.text.name.lower() for spec in told if isinstance(spec, AddColumnSpec)}
-    come |= {s.new.lower() for s in told if isinstance(s, ChangeColumnSpec) and s.new.lower() != s.old.lower()}
-    if come & staying and " EXISTS " not in file.query.upper():
+def refuse_taken_names(before: TableSchema, file: SchemaFile, taken: Iterable[str]) -> None:
+    """Raise TableHeld for a text that gives columns the names of others that stay, unless it is only played again."""
+    if not _same_columns(before, file) and " EXISTS " not in file.query.upper():
         raise held(
             file,
-            f"The table has {', '.join(sorted(come & staying))} already, so a DDL before this one is not in the "
+            f"The table has {', '.join(sorted(taken))} already, so a DDL before this one is not in the "
             "changefeed and what became of the old values is not known",
         )
 
 
-def refuse_unknown_columns(
-    file: SchemaFile, told: Sequence[Spec], origin: Mapping[str, Column | None], added: Collection[str]
-) -> None:
+def refuse_unknown_columns(file: SchemaFile, changed: Iterable[str], origin: Mapping[str, Column | None]) -> None:
     """Raise TableHeld for a text that changes a column which came without one: what it was like then is not known."""
-    changed = {spec.new.lower() for spec in told if isinstance(spec, ChangeColumnSpec) and spec.text is not None}
-    changed |= {spec.name.lower() for spec in told if isinstance(spec, AlterDefaultSpec)}
-    unknown = sorted(name for name in changed - set(added) if name in origin and origin[name] is None)
+    unknown = sorted(name for name in changed if name in origin and origin[name] is None)
     if unknown:
         raise held(
             file,
@@ -47,9 +38,9 @@ def _same_columns(before: TableSchema, file: SchemaFile) -> bool:
     return mine == theirs
 
 
-def refuse_swapped(file: SchemaFile, gone: Sequence[Column], same: Mapping[str, tuple[Column, Column]]) -> None:
+def refuse_swapped(file: SchemaFile, gone: Sequence[Column], retyped: Mapping[str, tuple[Column, Column]]) -> None:
     """Raise TableHeld for columns that have each other's types without a text: they may have changed names instead."""
-    changed = {name: (a, b) for name, (a, b) in same.items() if a.type != b.type and None in (a.id, b.id)}
+    changed = {name: (a, b) for name, (a, b) in retyped.items() if None in (a.id, b.id)}
     left = {column.type for column in gone}
     for name, (_, new) in sorted(changed.items()):
         if new.type in left | {old.type for other, (old, _) in changed.items() if other != name}:

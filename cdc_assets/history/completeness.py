@@ -38,6 +38,8 @@ class Completed:
 def with_gaps(history: History, complete: Iterable[str] = ()) -> History:
     """Return the history with the gaps of every life; `complete` are the patterns of tables that have none."""
     said = tuple(complete)
+    if all(_brings_all(table.events[0]) or is_complete(life, said) for life, table in history.lives.items()):
+        return history
     now: dict[Life, Gap | None] = {}
     gaps: dict[Life, list[tuple[Tso, Gap | None]]] = {life: [] for life in history.lives}
     stopped: set[Life] = set()
@@ -57,7 +59,8 @@ def with_gaps(history: History, complete: Iterable[str] = ()) -> History:
             if isinstance(event, Held):
                 stopped.add(life)
             gaps[life].append((version, now[life]))
-    lives = {life: replace(table, gaps=tuple(gaps[life])) for life, table in history.lives.items()}
+    lacking = {life: tuple(told) for life, told in gaps.items() if any(gap is not None for _, gap in told)}
+    lives = {life: replace(table, gaps=lacking.get(life, ())) for life, table in history.lives.items()}
     return replace(history, lives=lives)
 
 

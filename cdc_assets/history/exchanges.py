@@ -50,7 +50,7 @@ def exchange(
 
 def _decision(lives: Lives, file: SchemaFile, tables: Sequence[TableHistory]) -> Decision:
     """One release decides both tables of an exchange."""
-    decisions = [lives.rules.decide(table.life, file.version, ddl.kinds(file)) for table in tables]
+    decisions = [lives.rules.decide(table.life, file.version, lives.rules.kinds(file)) for table in tables]
     return next((d for d in decisions if d.release is not None), decisions[0] if decisions else Decision())
 
 

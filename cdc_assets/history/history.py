@@ -16,7 +16,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from cdc_assets import ddl
-from cdc_assets.ddl.kept_columns import bare, with_facts
+from cdc_assets.ddl.kept_columns import bare
+from cdc_assets.ddl.schema import with_facts
 from cdc_assets.history.completeness import with_gaps
 from cdc_assets.history.events import FOREVER, Changed, Held, History
 from cdc_assets.history.exchanges import exchange
@@ -112,7 +113,7 @@ class _Player:
             case ddl.DropDatabase():
                 self.other_files.append(file)
                 for name in [n for n in lives.holders if n.folded.schema == file.table.folded.schema]:
-                    lives.drop(name, file, ddl.kinds(file))
+                    lives.drop(name, file, self.rules.kinds(file))
                 lives.gone.forget(file.table)
             case ddl.CreateDatabase(collation=collation) | ddl.AlterDatabase(collation=collation):
                 self.other_files.append(file)
@@ -125,7 +126,7 @@ class _Player:
                 else:
                     self.views[file.table] = file.version
             case ddl.DropTable():
-                lives.drop(file.table, file, ddl.kinds(file))
+                lives.drop(file.table, file, self.rules.kinds(file))
             case ddl.CreateTable(like=like):
                 self._create(file, like)
             case ddl.Recover():
@@ -145,10 +146,10 @@ class _Player:
         model = None
         if like is not None:
             model = self.lives.holder(like if like.schema else TableId(file.table.schema, like.table))
-        self.lives.begin(file, ddl.kinds(file), like=None if model is None else bare(model.schema))
+        self.lives.begin(file, self.rules.kinds(file), like=None if model is None else bare(model.schema))
 
     def _recover(self, file: SchemaFile, statement: ddl.Recover) -> None:
-        lives, kinds = self.lives, ddl.kinds(file)
+        lives, kinds = self.lives, self.rules.kinds(file)
         old = statement.old if statement.old.schema else TableId(file.table.schema, statement.old.table)
         if file.table in lives.holders:
             lives.drop(file.table, file)

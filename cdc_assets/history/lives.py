@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cdc_assets import ddl
-from cdc_assets.ddl.kept_columns import bare, with_facts
+from cdc_assets.ddl.kept_columns import bare
+from cdc_assets.ddl.schema import with_facts
 from cdc_assets.errors import TableHeld
 from cdc_assets.history.events import Changed, Created, Dropped, Event, Held, Kept, Recovered, Renamed, TableHistory
 from cdc_assets.history.policies import Decision, Evolved, Rules, born, by_policy, evolved, ways_of
@@ -80,14 +81,14 @@ class Lives:
         self.tables[life] = TableHistory(life, (event,), ()).called(file.table, since)
         self.holders[file.table] = life
 
-    def drop(self, name: TableId, file: SchemaFile, kinds: Sequence[str] = ()) -> None:
+    def drop(self, name: TableId, file: SchemaFile, kinds: Sequence[str] | None = None) -> None:
         """Let a table go; without `kinds` because another takes its name, which no policy prevents."""
         self.unclear.pop(name, None)
         self._left[name] = file.version
         table = self.holder(name)
         if table is None:
             return
-        decision = self.rules.decide(table.life, file.version, kinds) if kinds else Decision()
+        decision = self.rules.decide(table.life, file.version, kinds) if kinds is not None else Decision()
         if decision.way in ("hold", "rebuild"):
             reason = by_policy(file, decision.kind) if decision.kind else f"{file.query}: no rows come after it."
             self.add(table.life, Held(*unchanged(table, file), reason, ways_out(name, file.version, AS_WRITTEN)))

@@ -8,11 +8,12 @@ schema before + file ──▶ kinds ──▶ Rules.decide ──▶ apply     
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_assets import ddl
-from cdc_assets.ddl.kept_columns import _emptied, _with_kept, bare, with_facts
+from cdc_assets.ddl.kept_columns import bare, emptied, with_kept
+from cdc_assets.ddl.schema import with_facts
 from cdc_assets.errors import CdcError
 from cdc_assets.history.releases import Release, Releases, ways_out
 from cdc_assets.model.progress import Life
@@ -56,6 +57,10 @@ class Rules:
     def release(self, life: Life | None, version: Tso) -> Release | None:
         """Return what a person decided about a DDL."""
         return self.releases.get((life, version)) if life is not None else None
+
+    def kinds(self, file: SchemaFile, changes: Iterable[SchemaChange] = ()) -> tuple[str, ...]:
+        """Return the kinds of DDL that a schema file is (see `ddl.kinds`), where there are policies to ask; else ()."""
+        return ddl.kinds(file, changes) if self.policies else ()
 
     def decide(self, life: Life, version: Tso, kinds: Sequence[str]) -> Decision:
         """Return the decision about a DDL of these kinds: the strictest of their policies, hold before skip."""
@@ -102,25 +107,27 @@ def evolved(
 
     `key` is the one that the settings give.
     """
-    source, error = bare(before), None
+    kept, error = any(column.kept for column in before.columns), None
+    source = bare(before) if kept else before
     try:
-        file = ddl.listed(file, source, collation, rules.timezone)
+        if file.by_text:
+            file = ddl.listed(file, source, collation, rules.timezone)
         after, changes = ddl.evolve(source, file, collation, rules.timezone)
     except CdcError as problem:
         error, after, changes = problem, with_facts(file, source), ()
         if file.by_text:
             file = replace(file, columns=source.columns, by_text=False)
-    decision = rules.decide(table[0], file.version, ddl.kinds(file, changes))
+    decision = rules.decide(table[0], file.version, rules.kinds(file, changes))
     try:
         if decision.way in ("skip", "rebuild"):
             after, changes = ddl.follow(source, file, collation, empty=decision.way == "rebuild")
             error = None
         if decision.way == "rebuild":
-            changes = _emptied(changes)
+            changes = emptied(changes)
         if decision.told:
             changes = tuple(_told(change) for change in changes)
-        if error is None:
-            after, changes = _with_kept(before, after, changes, file, decision.keep, key)
+        if error is None and (kept or decision.keep):
+            after, changes = with_kept(before, after, changes, file, decision.keep, key)
     except CdcError as problem:
         error = problem
     if error is None and decision.way != "hold":

@@ -98,7 +98,7 @@ def _hold(
                 ways = ways_out(source, file.version, offered, (whole,))
                 lives.add(table.life, Held(*unchanged(table, file), why, ways))
         elif to not in lives.holders:
-            lives.begin(file, ddl.kinds(file), reason=why)
+            lives.begin(file, lives.rules.kinds(file), reason=why)
 
 
 def _hold_former(lives: Lives, file: SchemaFile) -> None:

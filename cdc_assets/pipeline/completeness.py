@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cdc_assets.history.completeness import Completed
 from cdc_assets.model.progress import Applied, Gap, Life
-from cdc_assets.model.steps import ExchangePartition, Step
+from cdc_assets.model.steps import ExchangePartition
 from cdc_assets.planning.plan import Plan
 
 __all__ = ["Markable", "mark", "mark_before"]
@@ -41,8 +41,8 @@ def mark(lake: Markable, planned: Plan) -> None:
         lake.mark_incomplete(due)
 
 
-def mark_before(lake: Markable, planned: Plan, step: Step) -> None:
+def mark_before(lake: Markable, planned: Plan, step: ExchangePartition) -> None:
     """Mark a table that gets rows of an incomplete one before it has them: nobody is to trust it meanwhile."""
     gap = planned.history.lives[step.life].gap_at(step.at)
-    if isinstance(step, ExchangePartition) and gap is not None:
+    if gap is not None:
         lake.mark_incomplete({step.life: gap})

@@ -34,6 +34,7 @@ from cdc_assets.model.steps import (
     ChangeTable,
     CreateTable,
     DropTable,
+    ExchangePartition,
     HoldTable,
     RecoverTable,
     RenameTable,
@@ -44,7 +45,7 @@ from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets.pipeline.completeness import Markable, mark, mark_before
 from cdc_assets.pipeline.outcome import Outcome, TableRun, standing
 from cdc_assets.pipeline.prefetch import Prefetch
-from cdc_assets.planning.held_back import wanted_name
+from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.preflight.conformance import INCOMPLETE, Finding, conformance, conformance_holds, take_sample
 from cdc_assets.preflight.files import broken_files, file_findings, is_lost, unread_files
@@ -229,7 +230,7 @@ class Pipeline:
             complete=(*self.settings.initial.complete, *(one.pattern for one in self.lake.said_complete())),
         )
         planned = planned_with(holds=conformance_holds)
-        claims = {(step.life, to): step.at for step in planned.steps if (to := wanted_name(step)) is not None}
+        claims = {(step.life, wanted_name(step)): step.at for step in planned.steps if isinstance(step, Naming)}
         refused = self.lake.refused_names(claims)
         if refused:
             holds = [HoldTable(claim[0], claims[claim], reason) for claim, reason in refused.items()]
@@ -340,13 +341,16 @@ class Pipeline:
             if renaming is not None and step.at != renaming:
                 self.lake.settle_names()
                 renaming = None
-            table = tables.setdefault(step.life, TableRun.begin(step.life, planned))
+            table = tables.get(step.life)
+            if table is None:
+                table = tables[step.life] = TableRun.begin(step.life, planned)
             if table.stopped_at is not None:
                 self._ahead.drop(step)
                 continue
             if self._watch is not None:
                 self._watch(step, number, len(steps))
-            self._ahead.begin(steps, number, lambda life: life in tables and tables[life].stopped_at is not None)
+            if number + 1 < len(steps):
+                self._ahead.begin(steps, number, lambda life: life in tables and tables[life].stopped_at is not None)
             try:
                 self.run_step(step, planned, table, run)
             except (InputError, Retryable, BucketMissing) as error:
@@ -388,7 +392,8 @@ class Pipeline:
             table.accounts.append(self.accounts[step.life][-1])
             table.changes += getattr(staged, "rows", 0)
         else:
-            mark_before(self.lake, planned, step)
+            if isinstance(step, ExchangePartition):
+                mark_before(self.lake, planned, step)
             result = self.lake.run(step)
             if not (isinstance(step, ChangeTable) and step.early):
                 self._journal(step, planned, result, run)

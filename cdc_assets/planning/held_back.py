@@ -17,14 +17,15 @@ from cdc_assets.model.steps import (
     Step,
 )
 
-__all__ = ["held_back", "wanted_name"]
+__all__ = ["Naming", "held_back", "wanted_name"]
+
+Naming = CreateTable | RenameTable | RecoverTable
+"""Steps that give a name to their table."""
 
 
-def wanted_name(step: Step) -> TableId | None:
-    """Return the name that a step gives to its table, None for one that gives none."""
-    if isinstance(step, CreateTable):
-        return step.name
-    return step.to if isinstance(step, (RenameTable, RecoverTable)) else None
+def wanted_name(step: Naming) -> TableId:
+    """Return the name that a step gives to its table."""
+    return step.name if isinstance(step, CreateTable) else step.to
 
 
 def held_back(steps: Sequence[Step], applied: Mapping[Life, Applied]) -> list[Step]:
@@ -51,7 +52,7 @@ def _passed(
     for step in steps:
         if step.life in held:
             continue
-        wanted = wanted_name(step)
+        wanted = wanted_name(step) if isinstance(step, Naming) else None
         cause = stuck.get(wanted) if wanted is not None else None
         if cause is not None and (cause.at > step.at or cause.life == step.life):
             cause = None

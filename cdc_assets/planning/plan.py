@@ -134,7 +134,9 @@ def plan(
             )
             steps.extend(chain.steps())
     steps.sort(key=step_order)
-    return Plan(tuple(held_back(steps, applied)), history, listing.checkpoint, behind, applied)
+    if any(isinstance(step, (HoldTable, CreateTable)) for step in steps):
+        steps = held_back(steps, applied)
+    return Plan(tuple(steps), history, listing.checkpoint, behind, applied)
 
 
 def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Life, HoldTable]:
