@@ -23,7 +23,7 @@ from cdc_assets.history.completeness import Completed
 from cdc_assets.history.releases import WAYS, Release, Releases, ways_out
 from cdc_assets.model.progress import Applied, Gap, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
-from cdc_assets.model.reports import AlikeKeys, StepResult
+from cdc_assets.model.reports import AlikeKeys, Staged, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.steps import (
@@ -63,6 +63,7 @@ class MemoryLake:
         self.kept: dict[tuple[str, int], QuarantinedRow] = {}
         self.decided: dict[tuple[Life, Tso], Release] = {}
         self.completed: dict[str, Completed] = {}
+        self.staged: dict[str, Window] = {}
 
     def applied(self) -> Mapping[Life, Applied]:
         return {
@@ -102,11 +103,14 @@ class MemoryLake:
                 raise TypeError(step)
         return StepResult()
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Window:
-        return read_window(step, reader, quarantine=quarantine)
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
+        window = read_window(step, reader, quarantine=quarantine)
+        place = f"{step.life} {step.lo} {step.hi}"
+        self.staged[place] = window
+        return Staged(place, window.changes.num_rows, window.report)
 
-    def quarantine(self, step: ApplyRows, staged: Window, run: str) -> None:
-        for row in rejects_table(staged.rejects, step).to_pylist():
+    def quarantine(self, step: ApplyRows, staged: Staged, run: str) -> None:
+        for row in rejects_table(self.staged[staged.path].rejects, step).to_pylist():
             kept = QuarantinedRow(
                 step.life,
                 TableId(row["schema"], row["table"]),
@@ -162,8 +166,8 @@ class MemoryLake:
         for life in gaps.keys() & self.tables.keys():
             self.tables[life].gap = gaps[life]
 
-    def discard(self, staged: Window) -> None:
-        pass
+    def discard(self, staged: Staged) -> None:
+        self.staged.pop(staged.path, None)
 
     def settle_names(self) -> None:
         pass
@@ -174,16 +178,20 @@ class MemoryLake:
     def warm(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
     def can_prefetch(self, step: ApplyRows) -> bool:
         return True
 
-    def commit(self, step: ApplyRows, staged: Window) -> StepResult:
+    def commit(self, step: ApplyRows, staged: Staged) -> StepResult:
+        changes = self.staged.pop(staged.path).changes
         table = self.tables[step.life]
         lo = table.progress.tso - (table.progress.phase is Phase.DDL)
         if step.positions is None and lo != step.lo:
             raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")
-        alike = _alike(table.rows, staged.changes, step.schema)
-        rows = _apply(table.rows, staged.changes, step.schema, str(step.life))
+        alike = _alike(table.rows, changes, step.schema)
+        rows = _apply(table.rows, changes, step.schema, str(step.life))
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
         if step.positions is not None:
             table.positions = step.positions

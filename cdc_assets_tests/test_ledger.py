@@ -71,10 +71,10 @@ def test_a_ledger_without_memory_is_not_idle() -> None:
 def test_a_new_checkpoint_and_a_held_table_are_not_idle(ledger: Ledger) -> None:
     one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
     outcome = one.apply()
-    one.record(replace(outcome, plan=replace(outcome.plan, checkpoint=outcome.checkpoint - 1)), "")
+    one.journal.states(replace(outcome, plan=replace(outcome.plan, checkpoint=outcome.checkpoint - 1)), "")
     assert not one.idle()
     held = tuple(replace(table, state=State.HELD) for table in outcome.tables)
-    one.record(replace(outcome, tables=held), "")
+    one.journal.states(replace(outcome, tables=held), "")
     assert not one.idle()
 
 
@@ -94,7 +94,7 @@ def test_what_stopped_a_table_is_told_until_the_table_moves(ledger: Ledger) -> N
     one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
     outcome = one.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
     failed = tuple(replace(table, state=State.FAILED, reason="no room") for table in outcome.tables)
-    one.record(replace(outcome, tables=failed), "broken")
+    one.journal.states(replace(outcome, tables=failed), "broken")
     one.record_status("plan")
     waiting = [state for state in ledger.states()["default"] if state.through < outcome.checkpoint]
     assert waiting

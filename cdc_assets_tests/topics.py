@@ -25,7 +25,6 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding.window import read_window
 from cdc_assets.formats import MESSAGE_FORMATS, Decoded, UniformReader, Wire
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.message_options import MessageOptions
@@ -203,9 +202,9 @@ class Topic:
         with patch("cdc_assets.formats.decode", self.decode):
             for step in plan(listing, {}).steps:
                 if isinstance(step, ApplyRows):
-                    window = read_window(step, reader)
-                    assert window.report.reject_count == 0, window.report.rejects
-                    lake.commit(step, window)
+                    staged = lake.stage(step, reader)
+                    assert staged.report.reject_count == 0, staged.report.rejects
+                    lake.commit(step, staged)
                 else:
                     lake.run(step)
         return lake

@@ -128,7 +128,7 @@ def inspect(as_json: bool, debug: bool, **given: Any) -> int:
 @common_options
 def plan(as_json: bool, debug: bool, **given: Any) -> int:
     """Show what `apply` would do: each DDL with its text, cost and way back. Reads only."""
-    from cdc_assets.operations.opening import begun, open_pipeline
+    from cdc_assets.operations.opening import begun, open_planner
     from cdc_assets.operations.status import row_counts
     from cdc_assets.report.plan_text import describe_plan
     from cdc_assets.report.tables import incomplete_tables
@@ -137,8 +137,8 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
     target = target_of(given)
     code = DONE
     for settings in target.changefeeds:
-        with open_pipeline(settings, begun(target.lake), None) as pipeline:
-            listing, planned = pipeline.plan()
+        with open_planner(settings, begun(target.lake)) as planner:
+            listing, planned = planner.plan()
         lake = begun(target.lake)
         steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
         lacking = incomplete_tables(planned.history)

@@ -6,7 +6,7 @@ What lists, plans or decodes is imported where it is needed: `status` does witho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,19 @@ if TYPE_CHECKING:
     from cdc_assets.model.schema import TableId
     from cdc_assets.model.steps import Step
     from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.pipeline.planner import Planner
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
-__all__ = ["EmptyLake", "begun", "ledger_url", "open_ledger", "open_pipeline", "open_state", "read_ledger"]
+__all__ = [
+    "EmptyLake",
+    "begun",
+    "ledger_url",
+    "open_ledger",
+    "open_pipeline",
+    "open_planner",
+    "open_state",
+    "read_ledger",
+]
 
 
 @contextmanager
@@ -93,29 +103,35 @@ def ledger_url(lake: LakeSettings) -> str:
 @contextmanager
 def open_pipeline(
     settings: ChangefeedSettings,
-    lake: LakeSettings | None,
+    lake: LakeSettings,
     watch: Callable[[Step, int, int], None] | None = None,
     spark: Callable[[], SparkSession] | None = None,
     fuse: bool = True,
 ) -> Iterator[Pipeline]:
-    """Open a changefeed and a lake. Spark starts when the first step needs it, and is stopped if it was started here.
-
-    Without a lake everything is planned as into an empty one.
-    """
+    """Open a changefeed and a lake. Spark starts with the first step that needs it; if started here it is stopped."""
+    from cdc_assets.lake import Lake
     from cdc_assets.pipeline.pipeline import Pipeline
 
     source = settings.open_source()
-    if lake is None:
-        yield Pipeline(settings, source, EmptyLake(), Ledger("sqlite://"), watch, fuse)  # type: ignore[arg-type]
-        return
-    from cdc_assets.lake import Lake
-
     with open_ledger(lake) as ledger:
         opened = Lake(lake, settings.name, spark, settings.namespace)
         try:
             yield Pipeline(settings, source, opened, ledger, watch, fuse)
         finally:
             opened.close()
+
+
+@contextmanager
+def open_planner(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterator[Planner]:
+    """Open a changefeed to plan it; without a lake everything is planned as into an empty one."""
+    from cdc_assets.pipeline.planner import Planner
+
+    if lake is not None:
+        with open_pipeline(settings, lake) as pipeline:
+            yield pipeline
+        return
+    with closing(Ledger("sqlite://")) as ledger:
+        yield Planner(settings, settings.open_source(), EmptyLake(), ledger)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """The spine: look, plan, run each step. Dagster and the command line both call it.
 
 completeness   incomplete tables say so for themselves, in the lake, and people say that tables are none
+journal        what a run writes down in the ledger
 outcome        how a run left each table, told from what it planned, what it did and what the lake says now
 pipeline       the spine
+planner        what is to be done
 prefetch       windows that are staged before their turn
 """

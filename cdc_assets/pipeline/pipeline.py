@@ -11,28 +11,22 @@ plans from there.
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.decoding.window import concerning_table, look_beside, merge_reports, rejected
-from cdc_assets.errors import BadSettings, BucketMissing, CdcError, InputError, LakeUnavailable, Retryable, TableMoved
-from cdc_assets.formats import SplitReader, Wire
-from cdc_assets.history.events import Event
-from cdc_assets.history.releases import Release, Releases
-from cdc_assets.ledger import Ledger, TableState
-from cdc_assets.model.progress import Life, Phase, State
-from cdc_assets.model.reports import FileStats, StepResult
-from cdc_assets.model.schema import TableId
+from cdc_assets.errors import BucketMissing, CdcError, InputError, LakeUnavailable, Retryable, TableMoved
+from cdc_assets.formats import SplitReader
+from cdc_assets.history.releases import Release
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import Staged, StepResult
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
-    CreateTable,
     DropTable,
     ExchangePartition,
     HoldTable,
@@ -43,55 +37,49 @@ from cdc_assets.model.steps import (
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets.pipeline.completeness import Markable, mark, mark_before
+from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome, TableRun, standing
+from cdc_assets.pipeline.planner import KnownLake, Planner
 from cdc_assets.pipeline.prefetch import Prefetch
-from cdc_assets.planning.held_back import Naming, wanted_name
-from cdc_assets.planning.plan import Plan, plan
-from cdc_assets.preflight.conformance import INCOMPLETE, Finding, conformance, conformance_holds, take_sample
-from cdc_assets.preflight.files import broken_files, file_findings, is_lost, unread_files
+from cdc_assets.planning.plan import Plan
+from cdc_assets.preflight.conformance import INCOMPLETE, Finding
+from cdc_assets.preflight.files import is_lost
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources import KnownFiles, Source
-from cdc_assets.types.fidelity import column_fidelity
+from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
     from cdc_assets.decoding.replay import Found, Replay
     from cdc_assets.model.quarantine import QuarantinedRow
 
-__all__ = ["Lake", "Pipeline", "gone_file", "log_steps", "refuse_unordered"]
+__all__ = ["Lake", "Pipeline", "gone_file", "log_steps"]
 
 REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it gives that table up."""
 
 
-class Lake(Markable, Protocol):
+class Lake(KnownLake, Markable, Protocol):
     """What a place for tables must be able to do. Every run or commit is atomic and carries its progress."""
 
     def run(self, step: Step) -> StepResult:
         """Carry out a DDL step; repeated, it changes nothing."""
 
-    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Any:
-        """Decode and reduce a window without touching the table; the result has a `report`.
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
+        """Decode and reduce a window without touching the table.
 
         With `quarantine` the report does not fail for records that do not fit: they wait to be kept.
         """
 
-    def commit(self, step: ApplyRows, staged: Any) -> StepResult:
+    def commit(self, step: ApplyRows, staged: Staged) -> StepResult:
         """Write a staged window with its progress."""
 
-    def discard(self, staged: Any) -> None:
+    def discard(self, staged: Staged) -> None:
         """Forget a staged window."""
-
-    def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
-        """Tell which tables cannot get these names because somebody else's stand there, and why."""
 
     def warm(self) -> None:
         """Begin in the background what takes long to start: steps are about to be carried out."""
 
     def can_prefetch(self, step: ApplyRows) -> bool:
         """Tell whether a window may be staged in another thread while a step of another table is carried out."""
-
-    def releases(self) -> Releases:
-        """What people decided about single DDL."""
 
     def release(self, release: Release) -> None:
         """Keep a decision, in place of an earlier one about the same DDL."""
@@ -102,7 +90,7 @@ class Lake(Markable, Protocol):
     def settle_names(self) -> None:
         """Bring every table to the name that it should have."""
 
-    def quarantine(self, step: ApplyRows, staged: Any, run: str) -> None:
+    def quarantine(self, step: ApplyRows, staged: Staged, run: str) -> None:
         """Keep the records of a staged window that do not fit; repeated, it changes nothing."""
 
     def quarantined(self) -> Sequence[QuarantinedRow]:
@@ -114,24 +102,13 @@ class Lake(Markable, Protocol):
     def replay(self, replay: Replay, reader: SplitReader) -> Found:
         """Merge the changes of quarantined records' keys and close the records that fit now."""
 
+    def close(self) -> None:
+        """Give back what was opened."""
+
 
 def gone_file(error: CdcError | None) -> str:
     """Return the path of the file that was listed and is gone, "" for any other error and for none."""
     return str(error.where["file"]) if error is not None and error.where.get("gone") else ""
-
-
-def refuse_unordered(wire: Wire, *, accepted: bool) -> None:
-    """Refuse rows without commit-ts, with which the promises cannot be kept, unless the user accepts that.
-
-    Raises BadSettings.
-    """
-    if wire.has_commit_ts or accepted:
-        return
-    raise BadSettings(
-        "the rows of this changefeed carry no commit-ts: their order is that of the files, and rows that come "
-        f"twice cannot be recognised. Start the changefeed anew with {wire.commit_ts_option} (and give the same here), "
-        "or accept that with --accept-unordered (setting accept_unordered)."
-    )
 
 
 def log_steps(say: Callable[[str], object]) -> Callable[[Step, int, int], None]:
@@ -143,24 +120,10 @@ def log_steps(say: Callable[[str], object]) -> Callable[[Step, int, int], None]:
     return watch
 
 
-@contextmanager
-def _collecting_later() -> Iterator[None]:
-    """Let Python look for cycles afterwards: of 100,000 files it went through what is kept again and again."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+class Pipeline(Planner):
+    """One changefeed into one lake. `watch` is called with each step before it runs, `after` once it is done."""
 
-
-class Pipeline:
-    """One changefeed into one lake. `watch` is told each step before it runs.
-
-    `fuse` lets a new table take its later columns from the start; without it each version of a table is its own step.
-    """
+    lake: Lake
 
     def __init__(
         self,
@@ -171,98 +134,15 @@ class Pipeline:
         watch: Callable[[Step, int, int], None] | None = None,
         fuse: bool = True,
     ) -> None:
-        self.fuse = fuse
-        self.settings = settings
-        self._wire = settings.source_options.wire
-        self.source = source
+        super().__init__(settings, source, lake, ledger, fuse)
         self._reader = source.reader
-        self._known: KnownFiles = {}
-        self.lake = lake
-        self.ledger = ledger
-        self.published = 0.0  # when the `metadata` that is worked by was written
-        self.accounts: dict[
-            Life, list[WindowMetrics]
-        ] = {}  # of windows that the newest run committed and nobody told yet
-        self._stats: dict[str, FileStats] = {}  # of files that earlier windows read, those of this run included
+        self.journal = Journal(ledger, settings.name)
+        self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the newest run's windows, until somebody takes them
+        self.after: Callable[[Step, Plan, TableRun], None] | None = None
         self._watch = watch
         self._ahead = Prefetch(
             self.stage, lambda staged: self.lake.discard(staged), lambda step: self.lake.can_prefetch(step)
         )
-        self.after: Callable[[Step, Plan, TableRun], None] | None = None  # told each step once it is done
-
-    # --- looking ---
-
-    @_collecting_later()
-    def plan(
-        self, listing: Listing | None = None, releases: Releases | None = None, warm: bool = False
-    ) -> tuple[Listing, Plan]:
-        """Read the checkpoint, list, read progress, plan. Nothing is changed. `releases` stand in for the lake's.
-
-        With `warm` the lake may begin to start what steps need while it is planned, where a file is new.
-        """
-        refuse_unordered(self._wire, accepted=self.settings.accept_unordered)
-        wire, name = self._wire, self.settings.name
-        if listing is None:
-            self._known = self._known or self.ledger.schema_files(name)
-            listing = self.source.listing(self._known)
-            self.published = listing.published
-            self.ledger.record_schema_files(name, listing.fresh)
-            self._known = {**self._known, **listing.fresh}
-        stats = self._stats = self.ledger.file_stats(name)
-        if warm and any(file.path not in stats for file in listing.data_files):
-            self.lake.warm()
-        planned_with = partial(
-            plan,
-            listing,
-            self.lake.applied(),
-            keys=self.settings.keys,
-            stats=stats,
-            commit_ts=wire.has_commit_ts,
-            broken=[
-                *broken_files(self.source, listing),
-                *unread_files(self.source, listing, self.ledger.unread(name)),
-            ],
-            policies=self.settings.policies,
-            new_collations=self.settings.new_collations is not False,
-            releases=self.lake.releases() if releases is None else releases,
-            fuse=self.fuse,
-            timezone=wire.timezone,
-            complete=(*self.settings.initial.complete, *(one.pattern for one in self.lake.said_complete())),
-        )
-        planned = planned_with(holds=conformance_holds)
-        claims = {(step.life, wanted_name(step)): step.at for step in planned.steps if isinstance(step, Naming)}
-        refused = self.lake.refused_names(claims)
-        if refused:
-            holds = [HoldTable(claim[0], claims[claim], reason) for claim, reason in refused.items()]
-            planned = planned_with(holds=lambda history: (*conformance_holds(history), *holds))
-        return listing, planned
-
-    def idle(self) -> bool:
-        """Tell, for one small read, whether the last run left every table at the checkpoint that is there now.
-
-        A table that is held or failed keeps this False, and so does a ledger without memory. Raises MetadataMissing.
-        """
-        checkpoint = self.source.fence()
-        states = self.ledger.states().get(self.settings.name, ())
-        return bool(states) and all(s.checkpoint == checkpoint <= s.through and not s.state.stopped for s in states)
-
-    def findings(self, listing: Listing, planned: Plan, sampled: bool = True) -> tuple[Finding, ...]:
-        """Check the changefeed itself. Data is read only of tables whose first rows are to be applied."""
-        begun = {life for life, state in planned.applied.items() if state.progress.phase is Phase.ROWS}
-        new = {s.life: s for s in planned.steps if sampled and isinstance(s, ApplyRows) and s.life not in begun}
-        sample = take_sample(self.source, [step.files for step in new.values()])
-        # Without commit-ts plan() has refused already unless that was accepted.
-        found = conformance(
-            listing,
-            planned.history,
-            self.settings.source_options,
-            sample,
-            collations_told=self.settings.new_collations is not None,
-        )
-        files = file_findings(self.source, listing, self.ledger.files(self.settings.name), planned.applied)
-        return (*(finding for finding in found if finding.rule != "missing-files"), *files)  # these know more of them
-
-    # --- doing ---
 
     def apply(self, run: str = "", select: Callable[[Plan], Iterable[Step]] | None = None) -> Outcome:
         """Bring every table (or the selected steps) to the checkpoint and say how that went.
@@ -273,9 +153,9 @@ class Pipeline:
         started = time.monotonic()
         self.accounts.clear()
         tables: dict[Life, TableRun] = {}
-        listing, planned = self.plan(warm=True)
+        listing, planned = self.plan(on_news=self.lake.warm)
         findings = self.findings(listing, planned)
-        self._complete_journal(planned, run)
+        self.journal.complete(planned, run)
         for attempt in range(REPLANS + 1):
             steps = tuple(select(planned) if select else planned.steps)
             moved = self._advance(steps, planned, tables, run)
@@ -293,8 +173,8 @@ class Pipeline:
         left = [step for step in planned.steps if step not in asked]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started)
         self._stats = {}
-        self._record_columns(planned, tables)
-        self.record(outcome, run)
+        self.journal.columns(planned, tables)
+        self.journal.states(outcome, run)
         return outcome
 
     def status(self) -> Outcome:
@@ -306,10 +186,10 @@ class Pipeline:
     def record_status(self, run: str, looked: tuple[Listing, Plan] | None = None) -> Outcome:
         """Look again, unless somebody just `looked`, and write down how every table stands; nothing is applied."""
         outcome = self.status() if looked is None else self._outcome(looked[1], looked[0], {}, looked[1].steps, (), 0.0)
-        self.record(outcome, run)
+        self.journal.states(outcome, run)
         return outcome
 
-    def refuse(self, step: ApplyRows, staged: Any, run: str) -> Outcome:
+    def refuse(self, step: ApplyRows, staged: Staged, run: str) -> Outcome:
         """Forget a staged window whose records do not fit, and write down that its table is held by them."""
         self.lake.discard(staged)
         listing, planned = self.plan()
@@ -318,7 +198,7 @@ class Pipeline:
         table.stop(step, rejected(step, staged.report))
         findings = self.findings(listing, planned, sampled=False)
         outcome = self._outcome(planned, listing, {step.life: table}, planned.steps, findings, 0.0)
-        self.record(outcome, run)
+        self.journal.states(outcome, run)
         return outcome
 
     def _advance(self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, TableRun], run: str) -> list[Life]:
@@ -390,23 +270,23 @@ class Pipeline:
             table.undecided += staged.report.undecided
             table.alike += staged.report.alike + result.alike
             table.accounts.append(self.accounts[step.life][-1])
-            table.changes += getattr(staged, "rows", 0)
+            table.changes += staged.rows
         else:
             if isinstance(step, ExchangePartition):
                 mark_before(self.lake, planned, step)
             result = self.lake.run(step)
             if not (isinstance(step, ChangeTable) and step.early):
-                self._journal(step, planned, result, run)
+                self.journal.step(step, planned, result, run)
         table.add(step, result)
 
-    def stage(self, step: ApplyRows) -> Any:
+    def stage(self, step: ApplyRows) -> Staged:
         """Decode and check a window; the result is small and picklable, and carries the report."""
         with concerning_table(step):
             staged = self.lake.stage(step, self._reader, self.settings.quarantine)
             beside = [look_beside(step, self._stats, self._reader)] if step.beside else []
             return replace(staged, report=merge_reports([*beside, staged.report], staged.report.seconds))
 
-    def commit(self, step: ApplyRows, staged: Any, run: str) -> StepResult:
+    def commit(self, step: ApplyRows, staged: Staged, run: str) -> StepResult:
         """Write a window whose report is clean; raises MalformedData, with nothing written, when it is not.
 
         What goes to quarantine is written first: a crash in between is repaired by doing both again.
@@ -420,13 +300,11 @@ class Pipeline:
             return StepResult(report=staged.report)
         self.lake.quarantine(step, staged, run)
         result = self.lake.commit(step, staged)
-        report, changes = staged.report, getattr(staged, "rows", 0)
-        account = measure_window(step, changes, report, result, self.published, time.time())
+        report = staged.report
+        account = measure_window(step, staged.rows, report, result, self.published, time.time())
         self.accounts.setdefault(step.life, []).append(account)
         self.ledger.record_files(self.settings.name, step.life, report.files, run, result.snapshot_after, account)
         return result
-
-    # --- log_steps ---
 
     def _outcome(
         self,
@@ -447,43 +325,3 @@ class Pipeline:
             for life in planned.behind
         ]
         return Outcome(planned, outcomes, listing.problems, tuple(warnings), seconds, findings)
-
-    def _journal(self, step: Step, planned: Plan, result: StepResult, run: str) -> None:
-        versions = {step.at, *(step.takes if isinstance(step, CreateTable) else ())}
-        for event in planned.history.lives[step.life].events:
-            if event.at in versions and not event.neutral:
-                self._journal_event(step.life, event, result, run)
-
-    def _complete_journal(self, planned: Plan, run: str) -> None:
-        """Write down what a run did that ended between a commit and its row; what it ran is not known any more."""
-        known = self.ledger.journaled(self.settings.name)
-        for life, state in planned.applied.items():
-            for event in planned.history.lives[life].events if life in planned.history.lives else ():
-                if event.at <= state.ddl and not event.neutral and (str(life), event.at) not in known:
-                    self._journal_event(life, event, StepResult(), run)
-
-    def _journal_event(self, life: Life, event: Event, result: StepResult, run: str) -> None:
-        name = event.name or event.file.table
-        self.ledger.record_ddl(
-            self.settings.name, life, event.at, name, event.journal_action, event.file.query, result, run
-        )
-
-    def _record_columns(self, planned: Plan, tables: Iterable[Life]) -> None:
-        told = {life: planned.history.lives[life] for life in tables}
-        rows = {life: column_fidelity(table.schema, table.changes) for life, table in told.items()}
-        self.ledger.record_columns(self.settings.name, rows)
-
-    def record(self, outcome: Outcome, run: str) -> None:
-        """Write the tables' states down for `status`. What stopped a table stays its state until the table moves."""
-        known = {state.life: state for state in self.ledger.states().get(self.settings.name, ())}
-        states = []
-        for t in outcome.tables:
-            told = TableState(
-                str(t.life), t.name, t.version, t.through, outcome.checkpoint, t.state, t.reason, t.ways, run
-            )
-            before = known.get(told.life)
-            waits = t.state is State.APPLIED and t.through < outcome.checkpoint and not t.steps
-            if waits and before is not None and before.through == t.through and before.state.stopped:
-                told = replace(told, state=before.state, reason=before.reason, ways=before.ways, run=before.run)
-            states.append(told)
-        self.ledger.record_states(self.settings.name, states)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
 
 from cdc_assets.errors import CdcError
 from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import Staged
 from cdc_assets.model.steps import ApplyRows, Step
 
 __all__ = ["Prefetch"]
@@ -27,12 +27,12 @@ class Prefetch:
     """`stage` and `discard` are the lake's; `may` tells whether a window may be staged beside a commit."""
 
     def __init__(
-        self, stage: Callable[[ApplyRows], Any], discard: Callable[[Any], None], may: Callable[[ApplyRows], bool]
+        self, stage: Callable[[ApplyRows], Staged], discard: Callable[[Staged], None], may: Callable[[ApplyRows], bool]
     ) -> None:
         self._stage = stage
         self._discard = discard
         self._may = may
-        self._begun: dict[Step, Future[Any]] = {}
+        self._begun: dict[Step, Future[Staged]] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(self, steps: Sequence[Step], number: int, stopped: Callable[[Life], bool]) -> None:
@@ -53,7 +53,7 @@ class Prefetch:
             if len(self._begun) >= _AT_ONCE:
                 return
 
-    def take(self, step: ApplyRows) -> Any:
+    def take(self, step: ApplyRows) -> Staged:
         """Return a window as staged, now if it was not begun; raises what staging it raised."""
         begun = self._begun.pop(step, None)
         return self._stage(step) if begun is None else begun.result()

@@ -24,7 +24,7 @@ from cdc_assets.defs.instance import stop_group
 from cdc_assets.defs.names import lake_key
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.schema import TableId
-from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.operations.opening import open_planner
 from cdc_assets.operations.status import lake_status
 from cdc_assets.planning.partitions import format_partition_key, partition_keys
 from cdc_assets.report.tables import TableStatus
@@ -314,8 +314,8 @@ def test_tables_may_have_any_name(case: str, tmp_path: Path) -> None:
     site = Site(config, tmp_path, ROOT / "dagster.yaml", {})
     site.publish(last.ts)
     settings = next(one for one in load(site.file).changefeeds if one.name == REDO)
-    with open_pipeline(settings, None) as pipeline:
-        versions = [key.version for key in partition_keys(pipeline.plan()[1])]
+    with open_planner(settings, None) as planner:
+        versions = [key.version for key in partition_keys(planner.plan()[1])]
     middle = versions[len(versions) // 2]
     site.publish(middle)
     site.start()
@@ -342,8 +342,8 @@ def test_one_backfill_of_all_partitions_without_the_sensor_ends_equal(tmp_path: 
     config = Case("C_ddl_tables").config("csv-ts")
     site = Site(config, tmp_path, ROOT / "dagster.yaml", {}, sensors=False)
     settings = next(one for one in load(site.file).changefeeds if one.name == REDO)
-    with open_pipeline(settings, None) as pipeline:
-        keys = [format_partition_key(key) for key in partition_keys(pipeline.plan()[1])]
+    with open_planner(settings, None) as planner:
+        keys = [format_partition_key(key) for key in partition_keys(planner.plan()[1])]
     random.Random(5).shuffle(keys)
     site.start()
     try:

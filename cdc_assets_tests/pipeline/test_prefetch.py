@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import Report, Staged
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.pipeline.prefetch import Prefetch
@@ -16,13 +17,13 @@ class Stage:
     """A lake's stage that notes what it is asked for."""
 
     def __init__(self) -> None:
-        self.staged: list[Life] = []
-        self.discarded: list[Life] = []
-        self.ahead = Prefetch(self.stage, self.discarded.append, lambda step: True)
+        self.staged: list[str] = []
+        self.discarded: list[str] = []
+        self.ahead = Prefetch(self.stage, lambda staged: self.discarded.append(staged.path), lambda step: True)
 
-    def stage(self, step: ApplyRows) -> Life:
-        self.staged.append(step.life)
-        return step.life
+    def stage(self, step: ApplyRows) -> Staged:
+        self.staged.append(str(step.life))
+        return Staged(str(step.life), 0, Report())
 
     def run(self, steps: Sequence[Step], taken: int) -> None:
         """Take the first windows of a run as the pipeline does, and end the run there."""
@@ -30,7 +31,7 @@ class Stage:
             for number, step in enumerate(steps[:taken]):
                 self.ahead.begin(steps, number, lambda life: False)
                 assert isinstance(step, ApplyRows)
-                assert self.ahead.take(step) == step.life
+                assert self.ahead.take(step).path == str(step.life)
         finally:
             self.ahead.close()
 
@@ -47,6 +48,6 @@ def test_what_was_begun_is_taken_or_discarded_in_every_run(taken: int) -> None:
         stage.staged.clear()
         stage.discarded.clear()
         stage.run(steps, taken)
-        lives = [step.life for step in steps]
+        lives = [str(step.life) for step in steps]
         assert len(stage.staged) == len(set(stage.staged))
         assert sorted([*lives[:taken], *stage.discarded]) == sorted(stage.staged)

@@ -1,0 +1,70 @@
+"""What a run writes down in the ledger: each DDL once, the columns' fidelity, how every table stands.
+
+It speeds up and explains; what is applied is told by the lake alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from cdc_assets.history.events import Event
+from cdc_assets.ledger import Ledger, TableState
+from cdc_assets.model.progress import Life, State
+from cdc_assets.model.reports import StepResult
+from cdc_assets.model.steps import CreateTable, Step
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.planning.plan import Plan
+from cdc_assets.types.fidelity import column_fidelity
+
+__all__ = ["Journal"]
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The ledger's pages of one changefeed."""
+
+    ledger: Ledger
+    changefeed: str
+
+    def step(self, step: Step, planned: Plan, result: StepResult, run: str) -> None:
+        """Write down the DDL that a step carried out; a table that took its later columns at once has several."""
+        versions = {step.at, *(step.takes if isinstance(step, CreateTable) else ())}
+        for event in planned.history.lives[step.life].events:
+            if event.at in versions and not event.neutral:
+                self._event(step.life, event, result, run)
+
+    def complete(self, planned: Plan, run: str) -> None:
+        """Write down what a run did that ended between a commit and its row; what it ran is not known any more."""
+        known = self.ledger.journaled(self.changefeed)
+        for life, state in planned.applied.items():
+            for event in planned.history.lives[life].events if life in planned.history.lives else ():
+                if event.at <= state.ddl and not event.neutral and (str(life), event.at) not in known:
+                    self._event(life, event, StepResult(), run)
+
+    def _event(self, life: Life, event: Event, result: StepResult, run: str) -> None:
+        name = event.name or event.file.table
+        self.ledger.record_ddl(
+            self.changefeed, life, event.at, name, event.journal_action, event.file.query, result, run
+        )
+
+    def columns(self, planned: Plan, tables: Iterable[Life]) -> None:
+        """Write down how faithfully each column of these tables is kept."""
+        lives = {life: planned.history.lives[life] for life in tables}
+        rows = {life: column_fidelity(table.schema, table.changes) for life, table in lives.items()}
+        self.ledger.record_columns(self.changefeed, rows)
+
+    def states(self, outcome: Outcome, run: str) -> None:
+        """Write down how every table stands. What stopped a table stays its state until the table moves."""
+        known = {state.life: state for state in self.ledger.states().get(self.changefeed, ())}
+        states = []
+        for t in outcome.tables:
+            now = TableState(
+                str(t.life), t.name, t.version, t.through, outcome.checkpoint, t.state, t.reason, t.ways, run
+            )
+            before = known.get(now.life)
+            waits = t.state is State.APPLIED and t.through < outcome.checkpoint and not t.steps
+            if waits and before is not None and before.through == t.through and before.state.stopped:
+                now = replace(now, state=before.state, reason=before.reason, ways=before.ways, run=before.run)
+            states.append(now)
+        self.ledger.record_states(self.changefeed, states)

@@ -1,0 +1,171 @@
+"""What is to be done: the feed's checkpoint and listing, the lake's progress -> a plan. Nothing is changed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.formats import Wire
+from cdc_assets.history.completeness import Completed
+from cdc_assets.history.releases import Releases
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Applied, Life, Phase
+from cdc_assets.model.reports import FileStats
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import Listing
+from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.planning.held_back import Naming, wanted_name
+from cdc_assets.planning.plan import Plan, plan
+from cdc_assets.preflight.conformance import Finding, conformance, conformance_holds, take_sample
+from cdc_assets.preflight.files import broken_files, file_findings, unread_files
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources import KnownFiles, Source
+
+__all__ = ["KnownLake", "Planner", "refuse_unordered"]
+
+
+class KnownLake(Protocol):
+    """What planning asks of a lake: how far its tables are, and what people decided."""
+
+    def applied(self) -> Mapping[Life, Applied]:
+        """Progress of every table of this changefeed, dropped ones included."""
+
+    def releases(self) -> Releases:
+        """What people decided about single DDL."""
+
+    def said_complete(self) -> Sequence[Completed]:
+        """Which tables people said to have had no rows before the feed began."""
+
+    def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
+        """Tell which tables cannot get these names because somebody else's stand there, and why."""
+
+
+def refuse_unordered(wire: Wire, *, accepted: bool) -> None:
+    """Refuse rows without commit-ts, with which the promises cannot be kept, unless the user accepts that.
+
+    Raises BadSettings.
+    """
+    if wire.has_commit_ts or accepted:
+        return
+    raise BadSettings(
+        "the rows of this changefeed carry no commit-ts: their order is that of the files, and rows that come "
+        f"twice cannot be recognised. Start the changefeed anew with {wire.commit_ts_option} (and give the same here), "
+        "or accept that with --accept-unordered (setting accept_unordered)."
+    )
+
+
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Let Python look for cycles afterwards: of 100,000 files it went through what is kept again and again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class Planner:
+    """Plans one changefeed into one lake.
+
+    `fuse` lets a new table take its later columns from the start; without it each version of a table is its own step.
+    """
+
+    def __init__(
+        self, settings: ChangefeedSettings, source: Source, lake: KnownLake, ledger: Ledger, fuse: bool = True
+    ) -> None:
+        self.fuse = fuse
+        self.settings = settings
+        self.source = source
+        self.lake = lake
+        self.ledger = ledger
+        self.published = 0.0  # when the `metadata` that is worked by was written
+        self._known: KnownFiles = {}
+        self._stats: dict[str, FileStats] = {}  # of files that earlier windows read, those of this run included
+
+    @_collecting_later()
+    def plan(
+        self,
+        listing: Listing | None = None,
+        releases: Releases | None = None,
+        on_news: Callable[[], object] = lambda: None,
+    ) -> tuple[Listing, Plan]:
+        """Read the checkpoint, list, read progress, plan. Nothing is changed. `releases` stand in for the lake's.
+
+        `on_news` is called before the planning where a file is new. Raises BadSettings for rows without commit-ts that
+        nobody accepted, and MetadataMissing.
+        """
+        refuse_unordered(self.settings.source_options.wire, accepted=self.settings.accept_unordered)
+        listing = self._listed() if listing is None else listing
+        self._stats = self.ledger.file_stats(self.settings.name)
+        if any(file.path not in self._stats for file in listing.data_files):
+            on_news()
+        planned_with = self._planned_with(listing, releases)
+        planned = planned_with(holds=conformance_holds)
+        claims = {(step.life, wanted_name(step)): step.at for step in planned.steps if isinstance(step, Naming)}
+        refused = self.lake.refused_names(claims)
+        if refused:
+            holds = [HoldTable(claim[0], claims[claim], reason) for claim, reason in refused.items()]
+            planned = planned_with(holds=lambda history: (*conformance_holds(history), *holds))
+        return listing, planned
+
+    def _listed(self) -> Listing:
+        """List the feed, and keep schema files that nobody had read yet."""
+        name = self.settings.name
+        self._known = self._known or self.ledger.schema_files(name)
+        listing = self.source.listing(self._known)
+        self.published = listing.published
+        self.ledger.record_schema_files(name, listing.fresh)
+        self._known = {**self._known, **listing.fresh}
+        return listing
+
+    def _planned_with(self, listing: Listing, releases: Releases | None) -> Callable[..., Plan]:
+        """Return `plan` with all that it takes but the holds."""
+        settings, wire = self.settings, self.settings.source_options.wire
+        unread = unread_files(self.source, listing, self.ledger.unread(settings.name))
+        return partial(
+            plan,
+            listing,
+            self.lake.applied(),
+            keys=settings.keys,
+            stats=self._stats,
+            commit_ts=wire.has_commit_ts,
+            broken=[*broken_files(self.source, listing), *unread],
+            policies=settings.policies,
+            new_collations=settings.new_collations is not False,
+            releases=self.lake.releases() if releases is None else releases,
+            fuse=self.fuse,
+            timezone=wire.timezone,
+            complete=(*settings.initial.complete, *(one.pattern for one in self.lake.said_complete())),
+        )
+
+    def idle(self) -> bool:
+        """Tell, for one small read, whether the last run left every table at the checkpoint that is there now.
+
+        A table that is held or failed keeps this False, and so does a ledger without memory. Raises MetadataMissing.
+        """
+        checkpoint = self.source.fence()
+        states = self.ledger.states().get(self.settings.name, ())
+        return bool(states) and all(s.checkpoint == checkpoint <= s.through and not s.state.stopped for s in states)
+
+    def findings(self, listing: Listing, planned: Plan, sampled: bool = True) -> tuple[Finding, ...]:
+        """Check the changefeed itself. Data is read only of tables whose first rows are to be applied."""
+        begun = {life for life, state in planned.applied.items() if state.progress.phase is Phase.ROWS}
+        new = {s.life: s for s in planned.steps if sampled and isinstance(s, ApplyRows) and s.life not in begun}
+        sample = take_sample(self.source, [step.files for step in new.values()])
+        # Without commit-ts plan() has refused already unless that was accepted.
+        found = conformance(
+            listing,
+            planned.history,
+            self.settings.source_options,
+            sample,
+            collations_told=self.settings.new_collations is not None,
+        )
+        files = file_findings(self.source, listing, self.ledger.files(self.settings.name), planned.applied)
+        return (*(finding for finding in found if finding.rule != "missing-files"), *files)  # these know more of them
