@@ -195,20 +195,11 @@ def _standing(
     planned: Plan, table: TableRun, applied: Applied | None, left: Step | None, quarantined: int
 ) -> TableOutcome:
     history = planned.history.lives[table.life]
-    version = max(event.at for event in history.events)
-    through, state, reason = planned.checkpoint, State.APPLIED, ""
-    ways: tuple[str, ...] = ()
+    hold = table.hold or (left if isinstance(left, HoldTable) else None)
+    state, reason, ways = _why(table, hold, dropped=history.name is None and left is None)
+    version, through = max(event.at for event in history.events), planned.checkpoint
     if table.life in planned.behind and applied is not None:
         through = applied.progress.tso
-    if history.name is None and left is None:
-        state = State.DROPPED
-    hold = table.hold or (left if isinstance(left, HoldTable) else None)
-    if hold is not None:
-        state, reason, ways = State.HELD, hold.reason, hold.ways
-    elif table.error is not None:
-        state = State.HELD if isinstance(table.error, (TableHeld, MalformedData)) else State.FAILED
-        reason = table.error.message
-        ways = tuple(table.error.where.get("ways", ()))
     if table.stopped_at is not None or left is not None:
         through = applied.progress.tso - (applied.progress.phase is Phase.DDL) if applied is not None else 0
         version = applied.ddl if applied is not None else table.life.version
@@ -230,5 +221,15 @@ def _standing(
         quarantined,
         tuple(table.accounts),
         table.stopped_at if hold is None else hold.at,
-        history.gap_at(version) if state != "dropped" else None,
+        history.gap_at(version) if state is not State.DROPPED else None,
     )
+
+
+def _why(table: TableRun, hold: HoldTable | None, *, dropped: bool) -> tuple[State, str, tuple[str, ...]]:
+    """A table's state with the reason and the ways out: a hold, the error that stopped it, or neither."""
+    if hold is not None:
+        return State.HELD, hold.reason, hold.ways
+    if table.error is not None:
+        state = State.HELD if isinstance(table.error, (TableHeld, MalformedData)) else State.FAILED
+        return state, table.error.message, tuple(table.error.where.get("ways", ()))
+    return State.DROPPED if dropped else State.APPLIED, "", ()

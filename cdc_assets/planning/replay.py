@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from cdc_assets.decoding.replay import Replay
 from cdc_assets.errors import InputError, TableHeld
+from cdc_assets.history.events import TableHistory
 from cdc_assets.history.releases import Releases
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.quarantine import QuarantinedRow
@@ -16,7 +17,7 @@ from cdc_assets.model.schema_changes import Rekey
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable
 from cdc_assets.model.tso import Tso
-from cdc_assets.planning.plan import number_sequence, plan
+from cdc_assets.planning.plan import Plan, number_sequence, plan
 
 __all__ = ["plan_replay"]
 
@@ -59,19 +60,37 @@ def plan_replay(
     table = planned.history.lives.get(life)
     if table is None or table.name is None:
         raise TableHeld(f"{life} is dropped, so its quarantined records have no table to go to.", table=str(life))
-    steps = tuple(_taken(step, applied) for step in planned.of(life) if isinstance(step, (ApplyRows, ChangeTable)))
-    for step in planned.of(life):
-        if isinstance(step, (HoldTable, ExchangePartition)):
-            raise _not_carried(life, step.at)
-    _refuse_changes(life, steps, table.schema)
-    targets: dict[str, frozenset[int]] = {}
-    for row in rows:
-        targets[row.file] = targets.get(row.file, frozenset()) | {row.line}
-    now = {file.path: (file.size, file.etag) for file in listing.data_files}
-    whole = any(path not in before or now[path] != (before[path].size, before[path].etag) for path in targets)
+    steps = _carried(planned, table, applied)
+    targets = _targets(rows)
+    whole = _changed_since(targets, before, listing)
     positions = applied.positions if not commit_ts else None
     frame = ApplyRows(life, lo, through, (), {}, table.schema, applied.ddl, (), positions)
     return Replay(frame, steps, targets, whole)
+
+
+def _carried(planned: Plan, table: TableHistory, applied: Applied) -> tuple[ApplyRows | ChangeTable, ...]:
+    """The table's steps since, over which rows are carried one by one; raises TableHeld for one that takes all."""
+    life = table.life
+    for step in planned.of(life):
+        if isinstance(step, (HoldTable, ExchangePartition)):
+            raise _not_carried(life, step.at)
+    steps = tuple(_taken(step, applied) for step in planned.of(life) if isinstance(step, (ApplyRows, ChangeTable)))
+    _refuse_changes(life, steps, table.schema)
+    return steps
+
+
+def _targets(rows: Iterable[QuarantinedRow]) -> dict[str, frozenset[int]]:
+    """The records' lines by file."""
+    targets: dict[str, frozenset[int]] = {}
+    for row in rows:
+        targets[row.file] = targets.get(row.file, frozenset()) | {row.line}
+    return targets
+
+
+def _changed_since(paths: Iterable[str], before: Mapping[str, FileStats], listing: Listing) -> bool:
+    """Tell whether one of the files is not as it was when it was read."""
+    now = {file.path: (file.size, file.etag) for file in listing.data_files}
+    return any(path not in before or now[path] != (before[path].size, before[path].etag) for path in paths)
 
 
 def _refuse_gone(life: Life, files: set[str], before: Mapping[str, FileStats], lo: Tso, listing: Listing) -> None:
