@@ -6,6 +6,7 @@ maintenance   do what is due for the lake's files
 named         which table a person means
 opening       settings -> open parts
 rebuild       tables built anew from the whole recorded history, aside, and swapped in one commit each
+rebuildable   why a table cannot be rebuilt from the files that are there
 release       decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`
 replay        quarantined records taken in after a fix
 status        how the tables of a lake stand

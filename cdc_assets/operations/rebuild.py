@@ -24,30 +24,29 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
-from cdc_assets.history.completeness import gap_text
-from cdc_assets.ledger import FileEntry, Ledger
+from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Applied, Life, State
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
-from cdc_assets.model.steps import ApplyRows, HoldTable, Step
-from cdc_assets.model.tso import Tso, seconds_between
+from cdc_assets.model.steps import ApplyRows, Step
+from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.named import is_called
 from cdc_assets.operations.opening import EmptyLake
+from cdc_assets.operations.rebuildable import Seen, refusals
 from cdc_assets.pipeline.completeness import mark
 from cdc_assets.pipeline.pipeline import Lake, Pipeline, gone_file, log_steps
+from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
-from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
     from cdc_assets.lake.swap import Ticket
     from cdc_assets.pipeline.outcome import Outcome
 
-__all__ = ["Rebuilder", "Rebuilt", "missing_files", "rebuild", "refusals"]
+__all__ = ["Rebuilder", "Rebuilt", "rebuild"]
 
 _SWAPS = 6
 """How often a table that a writer keeps moving is brought forward, before the rebuild gives up."""
@@ -90,99 +89,6 @@ class Rebuilt:
     name: TableId | None
     through: Tso
     result: StepResult
-
-
-# --- what stands in the way -------------------------------------------------------------------------------------------
-
-
-def refusals(
-    source: Source,
-    listing: Listing,
-    planned: Plan,
-    lives: Iterable[Life],
-    entries: Iterable[FileEntry],
-    schema_files: Iterable[str],
-    applied: Mapping[Life, Applied],
-    quarantined: Mapping[Life, int],
-    expiration_days: int = 0,
-) -> tuple[str, ...]:
-    """Return one sentence for each reason why these tables cannot be rebuilt from what lies in the bucket.
-
-    `planned` starts from an empty lake. `entries` and `schema_files` are the files that the ledger has seen, `applied`
-    what the live tables hold, `expiration_days` the changefeed's file-expiration-days (0: files stay).
-    """
-    wanted = tuple(lives)
-    found: list[str] = []
-    for life in wanted:
-        gap = planned.history.lives[life].gap
-        days = seconds_between(life.version, planned.checkpoint) // 86_400
-        if gap is not None:
-            found.append(f"{life} cannot be built from the files alone. {gap_text(gap, life)}")
-        elif expiration_days and days >= expiration_days:
-            found.append(
-                f"{life} is {days:.0f} days old, and the changefeed removes its files after "
-                f"{expiration_days} (file-expiration-days); expected all files since its CREATE."
-            )
-        if life in planned.behind or (life in applied and applied[life].progress.tso > planned.checkpoint):
-            found.append(
-                f"{life} is applied through {applied[life].progress.tso}, above the checkpoint {planned.checkpoint}: "
-                "the bucket is an older copy. Rebuild from the one that the table was applied from."
-            )
-        seen = {event.at for event in planned.history.lives[life].events}
-        if life in applied and applied[life].ddl > life.version and applied[life].ddl not in seen:
-            found.append(
-                f"{life} has the schema of version {applied[life].ddl}, of which no schema file is left. Restore it."
-            )
-        if quarantined.get(life):
-            found.append(
-                f"{counted(quarantined[life], f'record of {life} is', f'records of {life} are')} in quarantine. Replay "
-                "what is there (cdc-assets quarantine --replay), or correct what keeps them from fitting; a "
-                "rebuild applies every record or none."
-            )
-        found += [f"{step.reason}" for step in planned.of(life) if isinstance(step, HoldTable)]
-    return (*found, *missing_files(source, listing, planned, wanted, entries, schema_files))
-
-
-def missing_files(
-    source: Source,
-    listing: Listing,
-    planned: Plan,
-    lives: Iterable[Life],
-    entries: Iterable[FileEntry],
-    schema_files: Iterable[str],
-) -> Iterator[str]:
-    """Yield one sentence for each gap in the numbers of these tables' files, and for each file that is gone.
-
-    Numbers of a directory begin at 1; where they do not, something cleaned up.
-    """
-    wanted = {str(life) for life in lives}
-    names = {name for life in lives for name, _, _ in planned.history.lives[life].names}
-    folded = {name.folded for name in names}
-    roots = {
-        root for (root, _), told in planned.history.decoding.items() if any(name.folded in folded for name, _ in told)
-    }
-    roots |= {f"{name.schema}/{name.table}" for name in names}
-    first: dict[tuple[str, str], int] = {}
-    for file in listing.data_files:
-        if file.root in roots:
-            place = file.directory, file.dispatcher
-            first[place] = min(first.get(place, file.number), file.number)
-    gaps = missing_numbers(listing)
-    for (directory, dispatcher), number in sorted(first.items()):
-        lost = [*([range(1, number)] if number > 1 else []), *gaps.get((directory, dispatcher), ())]
-        if lost:
-            told = ", ".join(str(one[0]) if len(one) == 1 else f"{one[0]} to {one[-1]}" for one in lost[:5])
-            of = f" of dispatcher {dispatcher}" if dispatcher else ""
-            yield f"{directory}: the files with the numbers {told}{of} are not there. Restore them."
-    there = {file.path for file in listing.data_files} | set(listing.problems)
-    for entry in entries:
-        if entry.life in wanted and entry.rows and entry.path not in there:
-            yield f"{entry.path} was there once and is gone. Restore it."
-    there = {file.path for file in listing.schema_files} | set(listing.problems)
-    for path in schema_files:
-        named = source.place(path)
-        if path not in there and named is not None and named.root in roots:
-            yield f"the schema file {path} was there once and is gone. Restore it."
 
 
 # --- which tables -----------------------------------------------------------------------------------------------------
@@ -262,6 +168,18 @@ def rebuild(
     something stands in the way; TableMoved when a writer kept moving a table (those swapped before stay swapped);
     BadSettings for a table that nobody knows.
     """
+    work, planned = _begun(pipeline, rebuilder, tables, run)
+    say(f"rebuilding {counted(len(work.targets), 'table')} aside, as {work.ticket.token}")
+    with _ended(rebuilder, work.ticket), _beating(rebuilder, work.ticket):
+        _run(work, say)
+        pipeline.lake.settle_names()
+    mark(pipeline.lake, planned)
+    pipeline.record_status(run)
+    return tuple(work.done)
+
+
+def _begun(pipeline: Pipeline, rebuilder: Rebuilder, tables: Sequence[str], run: str) -> tuple[_Rebuild, Plan]:
+    """Say what is rebuilt, unless something stands in the way, and write a ticket for it."""
     listing, _ = pipeline.plan()
     applied = pipeline.lake.applied()
     planned = _from_nothing(pipeline, listing)
@@ -273,12 +191,14 @@ def rebuild(
     rebuilder.end_stale()
     family = families(planned.history)
     around = frozenset(one for life in needed for one in family[life])
-    work = _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around)
-    say(f"rebuilding {counted(len(targets), 'table')} aside, as {ticket.token}")
+    return _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around), planned
+
+
+@contextmanager
+def _ended(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
+    """End a rebuild with its work or its refusal. What else stops it leaves the ticket: the next run goes on."""
     try:
-        with _beating(rebuilder, ticket):
-            _run(work, say)
-            pipeline.lake.settle_names()
+        yield
     except RebuildRefused:
         rebuilder.end(ticket.token)
         raise
@@ -292,34 +212,23 @@ def rebuild(
             f"another run of the same rebuild ended it and removed its tables ({error}). Nothing is left to do here."
         ) from error
     rebuilder.end(ticket.token)
-    mark(pipeline.lake, planned)
-    pipeline.record_status(run)
-    return tuple(work.done)
 
 
 def _from_nothing(pipeline: Pipeline, listing: Listing) -> Plan:
     """The plan of an empty lake, with the decisions that people made."""
     releases, said = pipeline.lake.releases(), pipeline.lake.said_complete()
     with closing(Ledger("sqlite://")) as ledger:
-        empty = Pipeline(pipeline.settings, pipeline.source, EmptyLake(said), ledger)  # type: ignore[arg-type]
-        return empty.plan(listing, releases)[1]
+        return Planner(pipeline.settings, pipeline.source, EmptyLake(said), ledger).plan(listing, releases)[1]
 
 
 def _refuse(
     pipeline: Pipeline, listing: Listing, planned: Plan, lives: Sequence[Life], applied: Mapping[Life, Applied]
 ) -> None:
     name, ledger = pipeline.settings.name, pipeline.ledger
-    found = refusals(
-        pipeline.source,
-        listing,
-        planned,
-        lives,
-        ledger.files(name),
-        sorted({path for path, _, _ in ledger.schema_files(name)}),
-        applied,
-        pipeline.lake.quarantined_counts(),
-        pipeline.settings.source_options.retention_days,
-    )
+    schema_files = sorted({path for path, _, _ in ledger.schema_files(name)})
+    seen = Seen(ledger.files(name), schema_files, applied, pipeline.lake.quarantined_counts())
+    days = pipeline.settings.source_options.retention_days
+    found = refusals(pipeline.source, listing, planned, lives, seen, days)
     if found:
         told = "\n".join(f"- {one}" for one in dict.fromkeys(found))
         raise RebuildRefused(
@@ -417,8 +326,7 @@ def _run(work: _Rebuild, say: Callable[[str], object]) -> None:
             time.sleep(0.1 * 2**attempt)
     finally:
         notes.close()
-        if hasattr(lake, "close"):
-            lake.close()
+        lake.close()
 
 
 def _refuse_stopped(work: _Rebuild, outcome: Outcome) -> None:

@@ -1,0 +1,115 @@
+"""Why a table cannot be rebuilt from the files that are there: one sentence for each reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cdc_assets.history.completeness import gap_text
+from cdc_assets.ledger import FileEntry
+from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.splits import Listing
+from cdc_assets.model.steps import HoldTable
+from cdc_assets.model.tso import seconds_between
+from cdc_assets.model.wording import counted
+from cdc_assets.planning.plan import Plan
+from cdc_assets.preflight.files import missing_numbers
+from cdc_assets.sources import Source
+
+__all__ = ["Seen", "missing_files", "refusals"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What earlier runs saw and did: files that the ledger knows, what the live tables hold, records in quarantine."""
+
+    entries: Collection[FileEntry] = ()
+    schema_files: Collection[str] = ()
+    applied: Mapping[Life, Applied] = field(default_factory=dict)
+    quarantined: Mapping[Life, int] = field(default_factory=dict)
+
+
+def refusals(
+    source: Source, listing: Listing, planned: Plan, lives: Iterable[Life], seen: Seen, retention_days: int = 0
+) -> tuple[str, ...]:
+    """Return one sentence for each reason why these tables cannot be rebuilt from what lies in the bucket.
+
+    `planned` starts from an empty lake. `retention_days` is after how many days the feed removes its files (0: never).
+    """
+    wanted = tuple(lives)
+    found = [sentence for life in wanted for sentence in _refusals_of(life, planned, seen, retention_days)]
+    return (*found, *missing_files(source, listing, planned, wanted, seen.entries, seen.schema_files))
+
+
+def _refusals_of(life: Life, planned: Plan, seen: Seen, retention_days: int) -> Iterator[str]:
+    table, applied = planned.history.lives[life], seen.applied.get(life)
+    days = seconds_between(life.version, planned.checkpoint) // 86_400
+    if table.gap is not None:
+        yield f"{life} cannot be built from the files alone. {gap_text(table.gap, life)}"
+    elif retention_days and days >= retention_days:
+        yield (
+            f"{life} is {days:.0f} days old, and the changefeed removes its files after {retention_days} "
+            "(file-expiration-days); expected all files since its CREATE."
+        )
+    if applied is not None and (life in planned.behind or applied.progress.tso > planned.checkpoint):
+        yield (
+            f"{life} is applied through {applied.progress.tso}, above the checkpoint {planned.checkpoint}: the bucket "
+            "is an older copy. Rebuild from the one that the table was applied from."
+        )
+    if applied is not None and applied.ddl > life.version and applied.ddl not in {event.at for event in table.events}:
+        yield f"{life} has the schema of version {applied.ddl}, of which no schema file is left. Restore it."
+    if count := seen.quarantined.get(life):
+        yield (
+            f"{counted(count, f'record of {life} is', f'records of {life} are')} in quarantine. Replay what is there "
+            "(cdc-assets quarantine --replay), or correct what keeps them from fitting; a rebuild applies every record "
+            "or none."
+        )
+    yield from (step.reason for step in planned.of(life) if isinstance(step, HoldTable))
+
+
+def missing_files(
+    source: Source,
+    listing: Listing,
+    planned: Plan,
+    lives: Collection[Life],
+    entries: Iterable[FileEntry],
+    schema_files: Iterable[str],
+) -> Iterator[str]:
+    """Yield one sentence for each gap in the numbers of these tables' files, and for each file that is gone."""
+    roots = _roots(planned, lives)
+    yield from _lost_numbers(listing, roots)
+    wanted = {str(life) for life in lives}
+    there = {file.path for file in listing.data_files} | set(listing.problems)
+    for entry in entries:
+        if entry.life in wanted and entry.rows and entry.path not in there:
+            yield f"{entry.path} was there once and is gone. Restore it."
+    there = {file.path for file in listing.schema_files} | set(listing.problems)
+    for path in schema_files:
+        named = source.place(path)
+        if path not in there and named is not None and named.root in roots:
+            yield f"the schema file {path} was there once and is gone. Restore it."
+
+
+def _roots(planned: Plan, lives: Iterable[Life]) -> set[str]:
+    """The roots of every name that these tables had."""
+    names = {name for life in lives for name, _, _ in planned.history.lives[life].names}
+    folded = {name.folded for name in names}
+    decoding = planned.history.decoding.items()
+    roots = {root for (root, _), tables in decoding if any(name.folded in folded for name, _ in tables)}
+    return roots | {f"{name.schema}/{name.table}" for name in names}
+
+
+def _lost_numbers(listing: Listing, roots: set[str]) -> Iterator[str]:
+    """Numbers of a directory begin at 1; where they do not, something cleaned up."""
+    first: dict[tuple[str, str], int] = {}
+    for file in listing.data_files:
+        if file.root in roots:
+            place = file.directory, file.dispatcher
+            first[place] = min(first.get(place, file.number), file.number)
+    gaps = missing_numbers(listing)
+    for (directory, dispatcher), number in sorted(first.items()):
+        lost = [*([range(1, number)] if number > 1 else []), *gaps.get((directory, dispatcher), ())]
+        if lost:
+            numbers = ", ".join(str(one[0]) if len(one) == 1 else f"{one[0]} to {one[-1]}" for one in lost[:5])
+            of = f" of dispatcher {dispatcher}" if dispatcher else ""
+            yield f"{directory}: the files with the numbers {numbers}{of} are not there. Restore them."
