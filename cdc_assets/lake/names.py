@@ -26,6 +26,7 @@ __all__ = [
     "Places",
     "aside_changefeed",
     "aside_name",
+    "encoded",
     "format_identity",
     "format_name",
     "location",
@@ -44,13 +45,14 @@ ASIDE = "_cdc_rebuild_"
 """What the namespaces of tables begin with that a rebuild makes; its token and the database's namespace follow."""
 
 
-def _encoded(text: str) -> str:
+def encoded(text: str) -> str:
+    """Write any text into one word without dots."""
     return quote(text, safe="").replace(".", "%2E")
 
 
 def format_name(name: TableId | None) -> str:
     """Write a table's name into one word; "" for none."""
-    return "" if name is None else f"{_encoded(name.schema)}.{_encoded(name.table)}"
+    return "" if name is None else f"{encoded(name.schema)}.{encoded(name.table)}"
 
 
 def parse_name(text: str) -> TableId | None:
@@ -80,7 +82,7 @@ def _short(text: str) -> str:
 
 def location(warehouse: str, changefeed: str, life: Life | None) -> str:
     """Return a table's own directory, which no name can make leave the warehouse; without a life that of all tables."""
-    place = f"{warehouse.rstrip('/')}/{_encoded(changefeed)}"
+    place = f"{warehouse.rstrip('/')}/{encoded(changefeed)}"
     return place if life is None else f"{place}/{_short(format_identity(life))}"
 
 
@@ -91,7 +93,7 @@ def aside_changefeed(changefeed: str, token: str) -> str:
 
 def aside_name(changefeed: str, life: Life) -> str:
     """Return the name under which a table waits outside its namespace."""
-    return _short(f"{_encoded(changefeed)}.{format_identity(life)}")
+    return _short(f"{encoded(changefeed)}.{format_identity(life)}")
 
 
 @dataclass(frozen=True, slots=True)

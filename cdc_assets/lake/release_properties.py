@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
-from urllib.parse import quote
 
 from cdc_assets.history.completeness import Completed
 from cdc_assets.history.releases import Release
+from cdc_assets.lake.names import encoded, format_name
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -86,14 +86,14 @@ def _joined(properties: Mapping[str, str], prefix: str, changefeed: str) -> Iter
     pieces: dict[str, dict[int, str]] = {}
     for name, piece in properties.items():
         key, _, number = name.rpartition("#")
-        if key.startswith(prefix + _encoded(changefeed) + "."):
+        if key.startswith(prefix + encoded(changefeed) + "."):
             pieces.setdefault(key, {})[int(number)] = piece
     found = (json.loads("".join(parts[n] for n in sorted(parts))) for parts in pieces.values())
     return (said for said in found if said["changefeed"] == changefeed)
 
 
 def _complete_key(changefeed: str, pattern: str) -> str:
-    return f"{_COMPLETE}{_encoded(changefeed)}.{sha256(pattern.encode()).hexdigest()[:32]}"
+    return f"{_COMPLETE}{encoded(changefeed)}.{sha256(pattern.encode()).hexdigest()[:32]}"
 
 
 def _release(said: Mapping[str, object]) -> Release:
@@ -102,12 +102,8 @@ def _release(said: Mapping[str, object]) -> Release:
     return Release(life, int(str(said["version"])), **told)
 
 
-def _encoded(text: str) -> str:
-    return quote(text, safe="").replace(".", "%2E")
-
-
 def _key(changefeed: str, life: Life, version: Tso) -> str:
-    name = f"{_encoded(life.born_as.schema)}.{_encoded(life.born_as.table)}"
+    name = format_name(life.born_as)
     if len(name) > 120:
         name = f"{name[:80]}~{sha256(name.encode()).hexdigest()[:32]}"
-    return f"{_PREFIX}{_encoded(changefeed)}.{name}@{life.version}.{version}"
+    return f"{_PREFIX}{encoded(changefeed)}.{name}@{life.version}.{version}"

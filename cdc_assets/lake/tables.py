@@ -109,10 +109,6 @@ class Lake:
         """Return the source names of the tables that are there."""
         return {held.name for held in self.state.tables().values() if held.name is not None}
 
-    def row_count(self, name: TableId) -> int | None:
-        """Return how many rows a table has, from its metadata; None when that does not tell."""
-        return self.state.named(name).rows
-
     # --- steps ---
 
     def run(self, step: Step) -> StepResult:

@@ -189,7 +189,7 @@ def test_a_first_load_by_several_tasks_has_each_key_once(lake: Lake, tmp_path: P
     orders.apply(400, first, [("U", 190, key, "b") for key in range(10)], [("D", 300, 3, "b"), ("U", 185, 4, "old")])
     assert orders.rows() == sorted([(key, "b" if key < 10 else "a") for key in range(20) if key != 3], key=repr)
     assert len(data_files(tmp_path)) == 2
-    assert lake.row_count(ORDERS) == 19
+    assert lake.state.named(ORDERS).rows == 19
 
 
 def test_the_commit_ts_of_a_first_load_is_that_of_the_last_change(lake: Lake, tmp_path: Path) -> None:

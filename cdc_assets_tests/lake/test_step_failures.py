@@ -124,13 +124,13 @@ def test_a_table_whose_rows_were_all_deleted_takes_rows_again(lake: Lake) -> Non
     orders = Source(lake)
     orders.apply(200, [("I", 110, 1, "a"), ("I", 111, 2, "b")])
     orders.apply(300, [("D", 210, 1, "a"), ("D", 211, 2, "b")])
-    assert lake.row_count(ORDERS) == 0
+    assert lake.state.named(ORDERS).rows == 0
     orders.apply(400, [("I", 310, 2, "c"), ("I", 311, 3, "d")])
     assert orders.rows() == [(2, "c"), (3, "d")]
     orders.change(450, SCHEMA, DeleteRows(compared(">=", 0, "id")))
     orders.apply(500, [("I", 460, 2, "e")])
     assert orders.rows() == [(2, "e")]
-    assert lake.row_count(ORDERS) == 1
+    assert lake.state.named(ORDERS).rows == 1
 
 
 def test_a_ddl_that_deletes_some_rows_and_adds_a_column_leaves_a_snapshot_with_that_column(lake: Lake) -> None:
@@ -140,7 +140,7 @@ def test_a_ddl_that_deletes_some_rows_and_adds_a_column_leaves_a_snapshot_with_t
     wide = TableSchema((ID, NOTE, more), ("id",))
     orders.change(210, wide, AddColumn(more, "5"), DeleteRows(compared("<", 2, "id")))
     assert orders.rows() == [(2, "8", 5)]
-    assert lake.row_count(ORDERS) == 1
+    assert lake.state.named(ORDERS).rows == 1
     other.change(215, wide, AddColumn(more))
     lake.run(ExchangePartition(other.life, orders.life, 220, compared("<", 9, "id"), True, wide))
     assert other.rows() == [(2, "8", 5)]

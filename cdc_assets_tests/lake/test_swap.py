@@ -101,7 +101,7 @@ def test_a_rebuild_that_is_stopped_around_the_swap_is_completed_by_the_next_one(
     assert checkpoint.expected is not None
     lake, ledger = damaged(tmp_path, spark, config, checkpoint)
     done: tuple[Rebuilt, ...] = ()
-    killed, rows = set[str](), {name: lake.row_count(name) for name in lake.names()}
+    killed, rows = set[str](), {name: lake.state.named(name).rows for name in lake.names()}
     whole = {table.id: len(table.rows) for table in expected_tables(checkpoint.expected).values()}
 
     def due(number: int, name: str) -> bool:
@@ -119,7 +119,7 @@ def test_a_rebuild_that_is_stopped_around_the_swap_is_completed_by_the_next_one(
         except Killed:
             killed.add(trap.killed)
         for name in lake.names():
-            assert lake.row_count(name) in (rows[name], whole[name]), "a reader saw half a table"
+            assert lake.state.named(name).rows in (rows[name], whole[name]), "a reader saw half a table"
     assert len(killed) > 10, killed
     assert compare(config, checkpoint.expected, lake, pipeline_of(config, checkpoint, lake, ledger).apply("x")) == []
     assert leftovers(lake.state) == []

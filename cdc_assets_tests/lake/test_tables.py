@@ -132,7 +132,7 @@ def test_rows_are_inserted_updated_and_deleted_and_the_table_says_through_which_
     assert orders.rows() == [(1, "A"), (3, None), (4, 'q"')]
     assert lake.applied()[orders.life].progress == Progress(300, Phase.ROWS)
     assert (result.inserted, result.updated, result.deleted) == (1, 1, 1)
-    assert lake.row_count(ORDERS) == 3
+    assert lake.state.named(ORDERS).rows == 3
 
 
 def test_each_row_carries_the_commit_ts_of_its_last_change(lake: Lake) -> None:
@@ -516,7 +516,7 @@ def test_a_table_without_key_holds_equal_rows_as_often_as_the_source(lake: Lake)
     )
     assert [row[:2] for row in bag.rows()] == [(1, "x"), (2, "y"), (2, "y"), (None, None)]
     bag.apply(400, [("D", 310, 2, "y", None)])
-    assert lake.row_count(ORDERS) == 3
+    assert lake.state.named(ORDERS).rows == 3
 
 
 def test_a_delete_that_finds_no_equal_row_holds_the_table(lake: Lake) -> None:

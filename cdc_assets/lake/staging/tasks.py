@@ -30,9 +30,8 @@ from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import iceberg_type
 
-__all__ = ["Landing", "Part", "Place", "Ranges", "Read", "gather", "on_executors", "part_reader", "scatter", "storage"]
+__all__ = ["Landing", "Part", "Place", "Ranges", "gather", "on_executors", "part_reader", "scatter", "storage"]
 
-Read = Callable[[str], bytes]
 Ranges = Mapping[str, tuple[int, int]]
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
