@@ -46,7 +46,12 @@ model errors < types jvm io < formats ddl ledger < sources history < decoding < 
 Dagster loads the run coordinator with its instance, without the definitions: it comes before them.
 """
 
-PLUGS = {"formats": ("formats/__init__.py",), "sources": ("sources/__init__.py", "preflight/")}
+PLUGS = {
+    "formats": ("formats/__init__.py",),
+    "sources": ("sources/__init__.py", "preflight/"),
+    "decoding/kinds": ("lake/writers/",),
+    "lake/writers": ("decoding/kinds/",),
+}
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
 SHARED_BY_PLUGS = ("column_codes", "compression", "delimited", "images", "json_lines", "members", "message_options",
@@ -197,7 +202,8 @@ def test_a_plug_is_named_in_its_folder_and_in_the_table_of_plugs_only(room: str)
         texts = {
             node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
         }
-        imported = {name.split(".")[2] for name in imports(tree) if name.startswith(f"cdc_assets.{room}.")}
+        door = f"cdc_assets.{room.replace('/', '.')}."
+        imported = {name.removeprefix(door).split(".")[0] for name in imports(tree) if name.startswith(door)}
         if (texts & names) or (imported & plugs(room)):
             told.add(inside)
     assert told <= set(NAMED_ELSEWHERE)

@@ -16,14 +16,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.decoding import COUNT, FILE
+from cdc_assets.decoding import FILE
+from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
 from cdc_assets.formats import LINE, OP, Op, SplitReader
-from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Rekey
 from cdc_assets.model.steps import ApplyRows, ChangeTable
-from cdc_assets.types.collations import is_plain, normal_form
 
 __all__ = [
     "MAX_KEYS",
@@ -84,7 +83,7 @@ def find_keys(replay: Replay, reader: SplitReader) -> Found:
         changes = window.changes.filter(_targets(window.changes, step, replay.targets))
         paths = [step.files[position].path for position in changes.column(FILE).to_pylist()]
         seen.update(zip(paths, changes.column(LINE).to_pylist(), strict=True))
-        if replay.frame.schema.key:
+        if not kind_of(replay.frame.schema).EQUAL_ROWS:
             keys.append(_to_present(changes, replay, place).select(list(replay.frame.schema.key)))
     lost = any((path, line) not in seen | bad for path, lines in replay.targets.items() for line in lines)
     if replay.whole or lost or not keys or sum(table.num_rows for table in keys) > MAX_KEYS:
@@ -106,14 +105,19 @@ def read_replay(replay: Replay, reader: SplitReader, task: tuple[int, Sequence[i
     step = replay.steps[place]
     assert isinstance(step, ApplyRows)
     found = decode_window(step, reader, share, quarantine=True)
-    window = reduced(step, [replace(found, rejects=())])
-    if not replay.frame.schema.key:
-        return _difference(window, found.changes, step, replay.targets)
-    changes = _to_present(window.changes, replay, place)
+    window, kind = reduced(step, [replace(found, rejects=())]), kind_of(replay.frame.schema)
+
+    def others() -> pa.Table:
+        left = found.changes.filter(pc.invert(_targets(found.changes, step, replay.targets)))
+        return reduced(step, [Window(left)]).changes
+
+    changes = _to_present(kind.replayed(window.changes, others, step.schema), replay, place)
     offset = sum(len(earlier.files) for earlier_place, earlier in replay.windows if earlier_place < place)
     files = pc.add(changes.column(FILE), pa.scalar(offset, pa.int32()))
     changes = changes.set_column(changes.schema.get_field_index(FILE), pa.field(FILE, pa.int32()), files)
-    return replace(window, changes=_of_keys(changes, replay.keys, replay.frame.schema))
+    if replay.keys is not None:
+        changes = kind.of_keys(changes, replay.keys, replay.frame.schema)
+    return replace(window, changes=changes)
 
 
 def _refuse_failed(step: ApplyRows, window: Window) -> None:
@@ -130,53 +134,6 @@ def _targets(changes: pa.Table, step: ApplyRows, targets: Mapping[str, Collectio
             here = pc.equal(changes.column(FILE), pa.scalar(position, pa.int32()))
             mask = pc.or_(mask, pc.and_(here, pc.is_in(changes.column(LINE), lines)))
     return mask
-
-
-def _of_keys(changes: pa.Table, keys: pa.Table | None, schema: TableSchema) -> pa.Table:
-    if keys is None:
-        return changes
-    names = list(schema.key)
-    rows = _normal(changes, schema).with_row_index("_cdc_row")
-    kept = rows.join(_normal(keys, schema), on=names, how="semi", nulls_equal=True)
-    return changes.take(kept.get_column("_cdc_row").to_arrow())
-
-
-def _normal(rows: pa.Table, schema: TableSchema) -> pl.DataFrame:
-    """The key columns, with equal texts of a collation made one."""
-    arrays = []
-    for name in schema.key:
-        array, collation = rows.column(name), schema.column(name).compares_by
-        if collation and not is_plain(collation) and pa.types.is_string(array.type):
-            array = normal_form(array.combine_chunks(), collation)
-        arrays.append(array)
-    frame = pl.from_arrow(pa.table(arrays, names=list(schema.key)))
-    assert isinstance(frame, pl.DataFrame)
-    return frame
-
-
-def _difference(window: Window, changes: pa.Table, step: ApplyRows, targets: Mapping[str, Collection[int]]) -> Window:
-    """What the records add to the net of all others: rows of a table without key are counted, not identified.
-
-    `window` is the net of all `changes`.
-    """
-    others = changes.filter(pc.invert(_targets(changes, step, targets)))
-    without = reduced(step, [Window(others)]).changes
-    if not without.num_rows:
-        return window
-    negated = pc.negate(without.column(COUNT))
-    without = without.set_column(without.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), negated)
-    both = pa.concat_tables([window.changes, without])
-    values = [column.name for column in step.schema.stored]
-    frame = pl.from_arrow(both.select([*values, COUNT]))
-    assert isinstance(frame, pl.DataFrame)
-    lists = [name for name in values if isinstance(frame.schema[name], pl.List)]
-    by = frame.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(",")) if lists else frame
-    summed = by.with_row_index("_cdc_row").group_by(values).agg(pl.col(COUNT).sum(), pl.col("_cdc_row").first())
-    summed = summed.filter(pl.col(COUNT) != 0)
-    kept = both.take(summed.get_column("_cdc_row").to_arrow())
-    counts = summed.get_column(COUNT).to_arrow().cast(pa.int64())
-    kept = kept.set_column(kept.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), counts)
-    return replace(window, changes=kept)
 
 
 def _to_present(changes: pa.Table, replay: Replay, place: int) -> pa.Table:

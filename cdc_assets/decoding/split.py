@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import DELIVERY, FILE
 from cdc_assets.errors import CdcError, MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, SplitReader, Wire, decode_among
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, SplitReader, Wire, decode_among, shape_of
 from cdc_assets.model.reports import FileStats, Reject
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
@@ -232,10 +232,8 @@ def in_shape(changes: pa.Table, schema: TableSchema) -> pa.Table:
 
 def no_changes(schema: TableSchema, deliveries: bool) -> pa.Table:
     """Return no rows with the columns that `in_shape` gives, DELIVERY where rows have it."""
-    fields = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
-    fields += [pa.field(column.name, arrow_type(column)) for column in schema.stored]
-    fields += [pa.field(name, pa.int32()) for name in ((FILE, DELIVERY) if deliveries else (FILE,))]
-    return pa.schema(fields).empty_table()
+    own = [pa.field(name, pa.int32()) for name in ((FILE, DELIVERY) if deliveries else (FILE,))]
+    return pa.schema([*shape_of(schema.stored), *own]).empty_table()
 
 
 def file_stats(split: Split) -> FileStats:

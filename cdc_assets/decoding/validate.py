@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_CASES", "RULES", "Checked", "Rule", "check", "rules", "validated"]
 
 MAX_CASES = 1000
-"""Rejects that `check` gives in full unless told otherwise; all are counted."""
+"""Rejects that `check` gives in full by default; all are counted."""
 
 _ROW = "#row"
 
@@ -243,7 +243,7 @@ def check(
     entering = frame.filter(pl.col(OP) > 0) if leaving and not leaving_too else frame
     noted = None if notes is None else {name for name, _ in notes}
     full = tuple((place, _bare(column), _refuses_null(column, schema, noted)) for place, column in places)
-    keys = tuple((place, column, refuses) for place, column, refuses in full if column.name in _key(schema))
+    keys = tuple((place, column, refuses) for place, column, refuses in full if column.name in schema.exact)
     found = [(error, entering) for error in _broken(entering, _pandera_schema(full))]
     if leaving and keys:
         found += [(error, frame) for error in _nulls_only(_broken(frame, _pandera_schema(keys)))]
@@ -263,12 +263,8 @@ def _frame(changes: pa.Table, places: list[tuple[str, Column]]) -> pl.DataFrame:
     return frame.with_row_index(_ROW)
 
 
-def _key(schema: TableSchema) -> set[str]:
-    return {*schema.key, *(column.name for column in schema.columns if column.is_pk)}
-
-
 def _refuses_null(column: Column, schema: TableSchema, noted: set[str] | None) -> bool:
-    if column.name in _key(schema):
+    if column.name in schema.exact:
         return not column.nullable or column.is_pk
     return not column.nullable and (column.type not in _MADE_NULL or (noted is not None and column.name not in noted))
 

@@ -23,7 +23,7 @@ Plugs stand in the tables below. What several of them have in common:
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.reports import Reject
-from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ __all__ = [
     "raw_records",
     "record_beginning",
     "record_identity",
+    "shape_of",
     "wire_class",
 ]
 
@@ -219,6 +220,16 @@ def wire_class(name: str) -> type[Wire]:
         )
     found: type[Wire] = import_module(f"{FORMATS[name]}.options").OPTIONS
     return found
+
+
+def shape_of(columns: Iterable[Column]) -> pa.Schema:
+    """Return the Arrow schema of changes that have these columns of a table."""
+    import pyarrow as pa  # the options of formats are read where no row is
+
+    from cdc_assets.types.mysql_types import arrow_type
+
+    own = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
+    return pa.schema([*own, *(pa.field(column.name, arrow_type(column)) for column in columns)])
 
 
 def _plug(wire: Wire) -> Any:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.members import named
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.reports import Reject
@@ -27,7 +27,6 @@ from cdc_assets.types.mysql_types import (
     LOSSY,
     Binary,
     Values,
-    arrow_schema,
     arrow_type,
     finish,
     misfit,
@@ -35,7 +34,7 @@ from cdc_assets.types.mysql_types import (
     wire_type,
 )
 
-__all__ = ["NOT_WRITTEN", "Cells", "Faults", "Images", "changes_of", "key_of"]
+__all__ = ["NOT_WRITTEN", "Cells", "Faults", "Images", "changes_of"]
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -98,17 +97,12 @@ class Faults:
         return tuple(self.found[line] for line in sorted(self.found))
 
 
-def key_of(schema: TableSchema) -> set[str]:
-    """Return the columns whose values must be told exactly in every image."""
-    return {*schema.key, *(column.name for column in schema.columns if column.is_pk)}
-
-
 def changes_of(
     images: Images, cells: Callable[[Column], Cells], schema: TableSchema, options: MessageOptions, faults: Faults
 ) -> Decoded:
     """Return the changes of a table: by line, the image before an update first. `cells` is asked for stored columns."""
     notes: Counter[tuple[str, str]] = Counter()
-    ops, key = images.ops.copy(), key_of(schema)
+    ops, key = images.ops.copy(), schema.exact
     held = {column.name: cells(column) for column in schema.stored}
     visible = [column for column in schema.stored if not _hidden(held[column.name], images, options)]
     if not any(column.name in key for column in visible) and key or not visible:
@@ -118,12 +112,8 @@ def changes_of(
     for column in visible:
         whole = _completed(held[column.name], column, column.name in key, images, ops, options, faults)
         arrays.append(_converted(whole, column, column.name in key, images, options, faults, notes))
-    kinds = arrow_schema(schema)
-    meta = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
-    shape = pa.schema(meta + [kinds.field(column.name) for column in visible])
-    changes = pa.Table.from_arrays(
-        [pa.array(ops), pa.array(images.commit_ts), pa.array(images.lines), *arrays], schema=shape
-    )
+    own = [pa.array(ops), pa.array(images.commit_ts), pa.array(images.lines)]
+    changes = pa.Table.from_arrays([*own, *arrays], schema=shape_of(visible))
     order = np.lexsort((images.ops > 0, images.lines))
     if faults.found:
         order = order[~np.isin(images.lines[order], list(faults.found))]

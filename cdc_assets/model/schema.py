@@ -147,6 +147,11 @@ class TableSchema:
         """The columns of the lake table: all but virtual generated ones."""
         return tuple(column for column in self.columns if not column.virtual)
 
+    @property
+    def exact(self) -> frozenset[str]:
+        """The columns whose values are never changed by a rule that loses something: key and primary key."""
+        return frozenset((*self.key, *(column.name for column in self.columns if column.is_pk)))
+
     def decodes_like(self, other: TableSchema) -> bool:
         """Tell whether a row of one can be decoded as a row of the other: same columns, in whatever order."""
         mine, theirs = (

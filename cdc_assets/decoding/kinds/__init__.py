@@ -41,7 +41,7 @@ class TableKind(Protocol):
     """The name of the module, by which its writer is found."""
 
     EQUAL_ROWS: bool
-    """Rows may be equal: a row that leaves is found by its values, and what comes twice must be told by count."""
+    """Rows may be equal: a row that leaves is found by its values, and what comes twice is known by its count only."""
 
     LANDS: bool
     """The rows that enter an empty table are data files of it, as they are."""
@@ -67,6 +67,15 @@ class TableKind(Protocol):
 
         `files` are those that FILE numbers. Raises TableHeld for changes that the kind cannot take.
         """
+
+    def replayed(self, net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
+        """Return what a table takes in of records that fit now, of a window's reduced changes.
+
+        `net` is all of the window with the records in it, `others` gives it without them.
+        """
+
+    def of_keys(self, changes: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
+        """Return those of the changes that may be of rows with these `keys`: the columns of the schema's key."""
 
     def count_directions(self, changes: pa.Table) -> tuple[int, int]:
         """Return how many rows of reduced changes enter and how many leave."""

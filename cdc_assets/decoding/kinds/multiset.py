@@ -11,7 +11,7 @@ table. Only all files of a window together say that, so one task reads them all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
@@ -40,7 +40,9 @@ __all__ = [
     "bounds",
     "count_directions",
     "deliveries",
+    "of_keys",
     "reduce",
+    "replayed",
     "split",
 ]
 
@@ -63,6 +65,29 @@ def count_directions(changes: pa.Table) -> tuple[int, int]:
 def bounds(changes: pa.Table, schema: TableSchema) -> dict[str, tuple[int, int]]:
     """Return nothing: rows are found by all of their values."""
     return {}
+
+
+def replayed(net: pa.Table, others: Callable[[], pa.Table], schema: TableSchema) -> pa.Table:
+    """Return what the records add to the net of all others: rows are counted, not identified."""
+    without = others()
+    if not without.num_rows:
+        return net
+    negated = pc.negate(without.column(COUNT))
+    without = without.set_column(without.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), negated)
+    both = pa.concat_tables([net, without])
+    frame = pl.from_arrow(both.select([*(column.name for column in schema.stored), COUNT]))
+    assert isinstance(frame, pl.DataFrame)
+    by = [_groupable(frame, column.name).alias(f"_cdc_value_{n}") for n, column in enumerate(schema.stored)]
+    summed = frame.with_row_index("_cdc_row").group_by(by).agg(pl.col(COUNT).sum(), pl.col("_cdc_row").first())
+    summed = summed.filter(pl.col(COUNT) != 0)
+    kept = both.take(summed.get_column("_cdc_row").to_arrow())
+    counts = summed.get_column(COUNT).to_arrow().cast(pa.int64())
+    return kept.set_column(kept.schema.get_field_index(COUNT), pa.field(COUNT, pa.int64()), counts)
+
+
+def of_keys(changes: pa.Table, keys: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return all of the changes: nothing identifies a row."""
+    return changes
 
 
 # --- deliveries -------------------------------------------------------------------------------------------------------

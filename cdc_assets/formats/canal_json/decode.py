@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, json_lines
+from cdc_assets.formats import LINE, Decoded, Op, json_lines, shape_of
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.canal_json.records import Rejects, Rows, find_tail, read_records
 from cdc_assets.formats.canal_json.uniform import KINDS, MEMBERS
 from cdc_assets.formats.members import members, named
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.types.mysql_types import LOSSY, arrow_schema, misfit, values
+from cdc_assets.types.mysql_types import LOSSY, misfit, values
 
 __all__ = [
     "EXTENSION",
@@ -64,8 +64,8 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     batches = [_images(batch, rows, table, schema, rejects) for batch, rows in records]
     _check_extension(batches, options, rejects)
     hidden = _hidden(batches, schema, options)
-    if hidden & _key(schema) or len(hidden) == len(schema.stored):
-        name = min(hidden & _key(schema) or hidden)
+    if hidden & schema.exact or len(hidden) == len(schema.stored):
+        name = min(hidden & schema.exact or hidden)
         raise MalformedData(
             f'{path}: no record has the column "{name}", which every record must have. '
             "The schema file of its version and the file do not belong together, or a column selector hides the key.",
@@ -75,7 +75,7 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     visible = [column for column in schema.stored if column.name not in hidden]
     notes: dict[tuple[str, str], int] = {(name, NOT_WRITTEN): 1 for name in sorted(hidden)}
     tables = [_changes(batch, visible, schema, options, rejects, notes) for batch in batches]
-    changes = pa.concat_tables([_empty(visible, schema), *tables])
+    changes = pa.concat_tables([shape_of(visible).empty_table(), *tables])
     lines = changes.column(LINE).to_numpy()
     if (np.diff(lines) < 0).any():  # records that a parser had to read stand among others
         changes = changes.take(pa.array(np.argsort(lines, kind="stable")))
@@ -255,7 +255,7 @@ def _changes(
         types = batch.types.get(column.name)
         if types is not None:
             types = types.take(pa.array(record_of)) if len(before) else types
-        result = _converted(texts, column, types, options, column.name in _key(schema))
+        result = _converted(texts, column, types, options, column.name in schema.exact)
         for mask, reason in result.faults:
             for row in _rows(mask):
                 record = record_of[row]
@@ -266,7 +266,7 @@ def _changes(
         arrays.append(result.array)
     ops = np.concatenate([ops, np.full(len(batch.updates), Op.DELETE, dtype=np.int8)])
     meta = [pa.array(ops), batch.commit_ts.take(pa.array(record_of)), pa.array(batch.lines[record_of])]
-    changes = pa.Table.from_arrays([*meta, *arrays], schema=_empty(visible, schema).schema)
+    changes = pa.Table.from_arrays([*meta, *arrays], schema=shape_of(visible))
     return _in_order(changes, batch, record_of, rejects)
 
 
@@ -277,16 +277,6 @@ def _in_order(changes: pa.Table, batch: _Batch, record_of: Rows, rejects: Reject
     if rejects.found:
         order = order[~np.isin(batch.lines[record_of[order]], list(rejects.found))]
     return changes.take(pa.array(order))
-
-
-def _empty(visible: list[Column], schema: TableSchema) -> pa.Table:
-    kinds = arrow_schema(schema)
-    meta = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
-    return pa.schema(meta + [kinds.field(column.name) for column in visible]).empty_table()
-
-
-def _key(schema: TableSchema) -> set[str]:
-    return {*schema.key, *(column.name for column in schema.columns if column.is_pk)}
 
 
 def _ops(batch: _Batch) -> npt.NDArray[np.int8]:
@@ -311,7 +301,7 @@ def _whole(
     deletes = pc.equal(batch.kinds, "DELETE")
     lacking = pc.is_null(texts)
     rest = lacking
-    keyed = column.name in _key(schema)
+    keyed = column.name in schema.exact
     if options.delete_only_output_handle_key_columns and not keyed:
         ops[_rows(pc.and_(lacking, deletes))] = Op.DELETE_KEY
         rest = pc.and_not(lacking, deletes)

@@ -1,7 +1,7 @@
 """What only some CSV files need to have their columns found: column selectors, a header, a sentence for a misfit.
 
 Which columns a row has is said by the options and the schema (`decode`). Nothing in a file says it unless it has a
-header; what the first record contradicts is told with the setting that would explain it.
+header; a first record that contradicts them is met with a sentence that names the setting which would explain it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, shape_of
 from cdc_assets.formats.csv.columns import explain, hidden_columns, layout_of_header
 from cdc_assets.formats.csv.dialect import Dialect, Layout, dialect, fields, leading, read
 from cdc_assets.formats.csv.options import CsvOptions
@@ -26,7 +26,7 @@ from cdc_assets.formats.delimited import Rows, Undo, complete_bytes, numbered, r
 from cdc_assets.formats.sifting import NULL_OR_TEXT, Fault, Mask, Sifted, settled, sifted
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets.types.mysql_types import Binary, Values, arrow_type, finish, values, wire_type
+from cdc_assets.types.mysql_types import Binary, Values, finish, values, wire_type
 
 __all__ = [
     "EXTENSION",
@@ -65,10 +65,6 @@ class _File:
     first: int
     start: int
     end: int
-
-    @property
-    def key(self) -> frozenset[str]:
-        return frozenset(self.schema.key) | {column.name for column in self.schema.columns if column.is_pk}
 
     def error(self, message: str, line: int) -> MalformedData:
         return MalformedData(message, path=self.path, line=line, table=str(self.table))
@@ -184,16 +180,16 @@ def _check_quote(file: _File) -> None:
 
 def _check_terminator(file: _File) -> None:
     """Refuse a file whose records end otherwise: CR LF are only in quoted values, and LF is the end of CRLF too."""
-    told = file.how.terminator
+    expected = file.how.terminator
     rest = file.data[file.end :]
-    if told == b"\n" and file.data[file.start : file.end].endswith(b"\r\n"):
+    if expected == b"\n" and file.data[file.start : file.end].endswith(b"\r\n"):
         found = "CRLF"
-    elif told != b"\n" and next(records(rest, replace(file.how, terminator=b"\n")), None) is not None:
+    elif expected != b"\n" and next(records(rest, replace(file.how, terminator=b"\n")), None) is not None:
         found = "LF"
     else:
         return
     raise file.error(
-        f"{file.path} ends its records with {found}, and terminator {told.decode()!r} was expected. "
+        f"{file.path} ends its records with {found}, and terminator {expected.decode()!r} was expected. "
         "Set terminator in the changefeed TOML as the changefeed has it; TiCDC's default is CRLF.",
         file.first,
     )
@@ -244,10 +240,10 @@ def _rows(file: _File) -> list[Rows]:
     stamp = {"commit-ts": pa.int64()} if "commit-ts" in file.columns.meta else {}
     blocks = read(file.data, file.start, file.end, file.how, names, {**words, **stamp, **kinds})
     if not any(len(rows.lines) for rows in blocks):
-        first, told = _first(file), blocks[0].broken[0][1]
+        first, reason = _first(file), blocks[0].broken[0][1]
         uneven = len(first) != file.columns.size
         message = explain(first, file.how, file.columns, file.options, file.path)
-        raise file.error(message if uneven else f"{file.path} line {file.first}: {told}", file.first)
+        raise file.error(message if uneven else f"{file.path} line {file.first}: {reason}", file.first)
     return blocks
 
 
@@ -263,10 +259,10 @@ def _part(batch: pa.RecordBatch, numbers: pa.Int64Array, undo: Undo, file: _File
     for place, column in enumerate(file.columns.columns):
         texts = undone(batch.column(f"#{place}"), undo)
         if file.how.null_text is not None:
-            texts = _told_from_null(texts, column, file, masks)
+            texts = _apart_from_null(texts, column, file, masks)
         found = _converted(texts, column, file.options)
         clean = found.bad is None and not found.notes
-        in_key = column.name in file.key
+        in_key = column.name in file.schema.exact
         arrays[column.name] = found.array if clean else settled(found, texts, column, in_key, faults, masks)
     shape = _schema(file)
     batch = pa.RecordBatch.from_arrays([arrays[name] for name in shape.names], schema=shape)
@@ -346,12 +342,12 @@ def _check_flags(batch: pa.RecordBatch, faults: list[Fault], file: _File) -> Non
         faults.append(Fault(wrong, words, None, "is no is-update flag; true or false is expected"))
 
 
-def _told_from_null(texts: pa.Array, column: Column, file: _File, masks: list[Mask]) -> pa.Array:
+def _apart_from_null(texts: pa.Array, column: Column, file: _File, masks: list[Mask]) -> pa.Array:
     """Without quotes a text may look like the NULL marker: it is the text where NULL cannot be, else a note."""
     kind = wire_type(column)
     if not texts.null_count or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return texts
-    if not column.nullable or column.name in file.key:
+    if not column.nullable or column.name in file.schema.exact:
         return texts.fill_null(pa.scalar(file.how.null_text, pa.binary()).cast(texts.type))
     masks.append((column.name, NULL_OR_TEXT, texts.is_null()))
     return texts
@@ -369,9 +365,7 @@ def _converted(texts: pa.Array, column: Column, options: CsvOptions) -> Values:
 
 def _schema(file: _File) -> pa.Schema:
     written = {column.name for column in file.columns.columns}
-    data = [pa.field(one.name, arrow_type(one)) for one in file.schema.columns if one.name in written]
-    own = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
-    return pa.schema([*own, *data])
+    return shape_of(column for column in file.schema.columns if column.name in written)
 
 
 def _rejects(faults: list[tuple[int, str, str, int | None]], file: _File) -> tuple[Reject, ...]:

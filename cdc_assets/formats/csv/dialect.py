@@ -213,7 +213,7 @@ def read(
     for begin, stop in _blocks(data, start, end, how):
         rows = _read_block(memoryview(data)[begin:stop], how, names, types)
         lines = pc.add(rows.lines, pa.scalar(total, pa.int64()))
-        found.append(rows._replace(lines=lines, broken=[(number + total, told) for number, told in rows.broken]))
+        found.append(rows._replace(lines=lines, broken=[(number + total, reason) for number, reason in rows.broken]))
         total += len(rows.lines) + len(rows.broken)
     return found
 

@@ -80,7 +80,7 @@ def decoded(lot: Lot, cutting: Cutting) -> tuple[Decoded, int]:
     rows = _rows(lot, cutting)
     parts = []
     for batch, numbers in numbered(rows):
-        arrays, masks = _told_from_null([undone(array, rows.undo) for array in batch.columns], cutting)
+        arrays, masks = _apart_from_null([undone(array, rows.undo) for array in batch.columns], cutting)
         parts.append(rows_of(arrays, lot.lines(numbers), target, cutting.binary, masks))
     broken = [(lot.line(number), reason) for number, reason in rows.broken]
     return assembled(parts, broken, lot.numbered_raws(), target), len(rows.lines) + len(rows.broken)
@@ -183,7 +183,7 @@ def _check_each(lot: Lot, rows: Rows, cutting: Cutting) -> None:
                 raise cutting.error(reason, record, lot.line(number))
 
 
-def _told_from_null(arrays: list[pa.Array], cutting: Cutting) -> tuple[list[pa.Array], list[Mask]]:
+def _apart_from_null(arrays: list[pa.Array], cutting: Cutting) -> tuple[list[pa.Array], list[Mask]]:
     """Without delimiters a text may look like the NULL marker: it is the text where NULL cannot be, else a note."""
     null = cutting.how.null_text
     masks: list[Mask] = []
@@ -192,7 +192,7 @@ def _told_from_null(arrays: list[pa.Array], cutting: Cutting) -> tuple[list[pa.A
         if null is None or column is None or not is_quoted(column) or not texts.null_count:
             continue
         if pa.types.is_string(texts.type) or pa.types.is_binary(texts.type):
-            if not column.nullable or column.name in cutting.target.key:
+            if not column.nullable or column.name in cutting.target.schema.exact:
                 arrays[place] = texts.fill_null(pa.scalar(null, pa.binary()).cast(texts.type))
             else:
                 masks.append((column.name, NULL_OR_TEXT, texts.is_null()))

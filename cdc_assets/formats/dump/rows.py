@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, shape_of
 from cdc_assets.formats.sifting import Fault, Mask, Sifted, settled, sifted
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
-from cdc_assets.types.mysql_types import Values, arrow_type, finish, values, wire_type
+from cdc_assets.types.mysql_types import Values, finish, values, wire_type
 from cdc_assets.types.mysql_values import Binary, bit_numbers
 
 __all__ = [
@@ -63,16 +63,10 @@ class Target:
     offset: Callable[[], int]
 
     @cached_property
-    def key(self) -> frozenset[str]:
-        """The columns of which no value is changed."""
-        return frozenset(self.schema.key) | {column.name for column in self.schema.columns if column.is_pk}
-
-    @cached_property
     def arrow_schema(self) -> pa.Schema:
         """The shape of what is decoded."""
         written = {column.name for column in self.columns if column is not None}
-        data = [pa.field(one.name, arrow_type(one)) for one in self.schema.columns if one.name in written]
-        return pa.schema([pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64()), *data])
+        return shape_of(column for column in self.schema.columns if column.name in written)
 
     def batch(self, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """Return columns by name in that shape."""
@@ -185,7 +179,7 @@ def taken(
     found: Values, texts: pa.Array, column: Column, target: Target, faults: list[Fault], masks: list[Mask]
 ) -> pa.Array:
     """Return the values of a column and add what is wrong with them, digits that a dump has lost among it."""
-    in_key = column.name in target.key
+    in_key = column.name in target.schema.exact
     rounded = _rounded(found.array) if column.type == "FLOAT" else None
     if rounded is not None and rounded.true_count:
         if in_key:
