@@ -27,6 +27,7 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.types.families import BINARY, CHARACTER
 from cdc_assets.types.mysql_types import arrow_schema, misfit, type_text
 
 if TYPE_CHECKING:
@@ -145,9 +146,8 @@ RULES: Mapping[str, Callable[[Column], list[Rule]]] = {
     "FLOAT": _not_negative,
     "DOUBLE": _not_negative,
     "DECIMAL": _decimal,
-    **dict.fromkeys(("CHAR", "VARCHAR", "VAR_STRING"), _characters),
-    **dict.fromkeys(("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"), _characters),
-    **dict.fromkeys(("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"), _bytes),
+    **dict.fromkeys(CHARACTER, _characters),
+    **dict.fromkeys(BINARY, _bytes),
     "ENUM": _enum,
     "SET": _set,
     **dict.fromkeys(("DATE", "DATETIME", "TIMESTAMP", "TIME", "JSON", "VECTOR", "NULL"), _nothing),

@@ -9,18 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc_assets.model.schema import Column, Index, TableSchema
+from cdc_assets.types import families
 
 __all__ = ["BINARY", "HANDLE_KEY", "UNSIGNED", "Typed", "fits", "guess", "infer", "type_name"]
 
 BINARY, HANDLE_KEY, GENERATED, PRIMARY, UNIQUE, MULTIPLE, NULLABLE, UNSIGNED = (1 << place for place in range(8))
 
-_INTEGER = frozenset(("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT"))
-_TEXT = frozenset(
-    (
-        *("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"),
-        *("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"),
-    )
-)
+_ALIKE = (frozenset(families.INTEGER), frozenset((*families.CHARACTER, *families.BINARY)))
 _NAMES: Mapping[int, tuple[str, str]] = {
     1: ("TINYINT", ""),
     2: ("SMALLINT", ""),
@@ -62,7 +57,7 @@ def type_name(code: int, flags: int) -> str | None:
 def fits(code: int, column: Column) -> bool:
     """Tell whether values sent as this type are values of the column: integers of any width, texts of any length."""
     name = _NAMES.get(code, ("",))[0]
-    return any({name, column.type} <= alike for alike in (_INTEGER, _TEXT)) or name == column.type or name == "NULL"
+    return any({name, column.type} <= alike for alike in _ALIKE) or name == column.type or name == "NULL"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from cdc_assets.errors import MalformedData
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types import mysql_values as read
+from cdc_assets.types.families import BINARY, CHARACTER
 from cdc_assets.types.mysql_values import (
     AMBIGUOUS_TIME,
     BAD_UTF8,
@@ -222,7 +223,7 @@ def default_text(column: Column) -> str | bytes | None:
     if isinstance(default, float):
         return str(int(default)) if default.is_integer() and abs(default) < 1 << 53 else repr(default)
     text = str(default)
-    if column.type != "BIT" and column.type not in _BINARY:
+    if column.type != "BIT" and column.type not in BINARY:
         return text
     if "\ufffd" in text:
         raise MalformedData(
@@ -317,8 +318,6 @@ _BINARY_RULE = TypeRule(
     fidelity=_told(Grade.LOSSLESS, "exact bytes"),
     zero=lambda column: _padded(b"", column),
 )
-_CHARACTER = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
-_BINARY = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
 
 TYPES: Mapping[str, TypeRule] = {
     "TINYINT": _INT,
@@ -361,8 +360,8 @@ TYPES: Mapping[str, TypeRule] = {
         fidelity=_told(Grade.TEXT, "as MySQL prints it: ±838:59:59 fits no SQL time"),
         zero=_midnight,
     ),
-    **dict.fromkeys(_CHARACTER, _CHARACTER_RULE),
-    **dict.fromkeys(_BINARY, _BINARY_RULE),
+    **dict.fromkeys(CHARACTER, _CHARACTER_RULE),
+    **dict.fromkeys(BINARY, _BINARY_RULE),
     "ENUM": _text(_NAMES, lambda column: column.elems[0] if column.elems else ""),
     "SET": _text(_NAMES),
     "JSON": _text(_told(Grade.TEXT, "TiDB's text; the JSON value null is the text null"), lambda _: "null"),

@@ -13,7 +13,7 @@ import pytest
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column
 from cdc_assets.types.conversions import convert, narrows, needs_conversion
-from cdc_assets.types.conversions.change import BINARY, CHARACTER, INTEGER
+from cdc_assets.types.families import BINARY, CHARACTER, INTEGER
 from cdc_assets.types.mysql_types import TYPES, arrow_type
 
 

@@ -27,6 +27,7 @@ from cdc_assets.formats.canal_json.records import Rejects, Rows, find_tail, read
 from cdc_assets.formats.canal_json.uniform import KINDS, MEMBERS
 from cdc_assets.formats.members import members, named
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.types.families import CHARACTER
 from cdc_assets.types.mysql_types import LOSSY, misfit, values
 
 __all__ = [
@@ -46,8 +47,6 @@ FILE_EXPANSION = 4
 """Bytes in a file for one in memory: each record repeats names and types."""
 REPLACED = "U+FFFD, which Canal-JSON also writes for invalid UTF-8"
 NOT_WRITTEN = "in the schema file but not in the rows: a virtual generated column, or one that a selector hides"
-
-_CHARACTER = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
 
 
 def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: CanalJsonOptions) -> Decoded:
@@ -368,7 +367,7 @@ def _converted(
         faults.extend(
             (notes.pop(rule), f'"{{}}" is in a key, where no value is changed: {rule}'.format) for rule in lossy
         )
-    if column.type in _CHARACTER:
+    if column.type in CHARACTER:
         replaced = pc.match_substring(done.array, "\ufffd")
         if replaced.true_count:
             notes[REPLACED] = replaced

@@ -26,6 +26,7 @@ from cdc_assets.formats.sifting import Fault, Mask, Sifted, sifted
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
+from cdc_assets.types.families import BINARY, FLOATING, INTEGER
 from cdc_assets.types.mysql_types import Values, arrow_type, finish, type_text, values, wire_type
 from cdc_assets.types.mysql_values import ZERO_DATE, bit_numbers
 
@@ -163,17 +164,16 @@ def _sifted(batch: pa.RecordBatch, line: int, target: Target) -> Sifted:
     return sifted(target.batch(found), faults, masks)
 
 
-_INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
-_BYTES = ("BIT", "BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
+_BYTES = ("BIT", *BINARY)
 
 _KINDS: Mapping[str, tuple[Callable[[pa.DataType], bool], Callable[[Column], bool]]] = {
     "text": (lambda kind: kind in (pa.string(), pa.large_string()), lambda column: column.type not in _BYTES),
     "bytes": (lambda kind: kind in (pa.binary(), pa.large_binary()), lambda column: True),
     "moment": (pa.types.is_timestamp, lambda column: column.type in ("DATETIME", "TIMESTAMP")),
     "date": (pa.types.is_date32, lambda column: column.type == "DATE"),
-    "integer": (pa.types.is_integer, lambda column: column.type in (*_INTEGERS, "YEAR", "DECIMAL")),
-    "decimal": (pa.types.is_decimal, lambda column: column.type in (*_INTEGERS, "DECIMAL")),
-    "float": (pa.types.is_floating, lambda column: column.type in ("FLOAT", "DOUBLE")),
+    "integer": (pa.types.is_integer, lambda column: column.type in (*INTEGER, "YEAR", "DECIMAL")),
+    "decimal": (pa.types.is_decimal, lambda column: column.type in (*INTEGER, "DECIMAL")),
+    "float": (pa.types.is_floating, lambda column: column.type in FLOATING),
 }
 """Kind of a column in the file -> its Arrow types, and the columns of a table that it may be."""
 

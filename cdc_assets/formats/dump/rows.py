@@ -21,6 +21,7 @@ from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
+from cdc_assets.types.families import BINARY, FLOATING, INTEGER
 from cdc_assets.types.mysql_types import Values, finish, values, wire_type
 from cdc_assets.types.mysql_values import Binary, bit_numbers
 
@@ -39,8 +40,8 @@ __all__ = [
     "taken",
 ]
 
-_BYTES = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB", "BIT")
-_BARE = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
+_BYTES = (*BINARY, "BIT")
+_BARE = (*INTEGER, *FLOATING, "DECIMAL")
 SIX_DIGITS = "FLOAT of which a dump has six digits, as it is 1e15 or more, or less than 1e-15"
 _MANY = 100
 """So many rows of which not one fits are no accident."""

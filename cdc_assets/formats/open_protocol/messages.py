@@ -35,6 +35,7 @@ from cdc_assets.formats.messages import (
     said_of_rows,
 )
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.types.families import FLOATING, INTEGER
 
 __all__ = ["classify", "decode", "schemas"]
 
@@ -276,9 +277,9 @@ def _cell_type(column: Column) -> pa.DataType:
 
 
 _VALUES = {
-    **dict.fromkeys(("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "YEAR"), pa.int64()),
+    **dict.fromkeys((*INTEGER, "YEAR"), pa.int64()),
     **dict.fromkeys(("BIT", "ENUM", "SET"), pa.uint64()),
-    **dict.fromkeys(("FLOAT", "DOUBLE"), pa.float64()),
+    **dict.fromkeys(FLOATING, pa.float64()),
 }
 
 

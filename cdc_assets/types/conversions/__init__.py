@@ -29,14 +29,14 @@ import pyarrow.compute as pc
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column
 from cdc_assets.types.conversions import dates, members, numbers, texts
-from cdc_assets.types.conversions.change import BINARY, CHARACTER, DATED, INTEGER, MEMBERS, Change
+from cdc_assets.types.conversions.change import Change
+from cdc_assets.types.families import BINARY, CHARACTER, DATED, FLOATING, INTEGER, MEMBERS
 from cdc_assets.types.mysql_types import arrow_type, type_text
 
 __all__ = ["convert", "loses_dates", "narrows", "needs_conversion", "zone_matters"]
 
 Notes = Mapping[str, int]
 
-_FLOAT = ("FLOAT", "DOUBLE")
 _BYTE_TEXTS = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
 
 
@@ -53,7 +53,7 @@ def needs_conversion(old: Column, new: Column) -> bool:
         return new.type == "BINARY" and (old.type != "BINARY" or (old.precision or 1) != (new.precision or 1))
     if old.type in MEMBERS and new.type in CHARACTER:
         return new.type == "CHAR"
-    if old.type in _FLOAT and new.type in _FLOAT:
+    if old.type in FLOATING and new.type in FLOATING:
         return (old.type, new.type) == ("DOUBLE", "FLOAT") or (new.scale is not None and new.scale != old.scale)
     return old.type != new.type or _same_type_differs(old, new)
 
@@ -103,7 +103,7 @@ def narrows(old: Column, new: Column) -> bool:
         return new.precision is not None
     if old.type == new.type == "DECIMAL":
         return _whole_digits(new) < _whole_digits(old) or _loses_sign(old, new)
-    if old.type in _FLOAT and new.type in _FLOAT:
+    if old.type in FLOATING and new.type in FLOATING:
         return _loses_sign(old, new) or (new.scale is not None and _whole_digits(new) < _whole_digits(old))
     if old.type == new.type == "BIT":
         return (new.precision or 1) < (old.precision or 1)
@@ -117,7 +117,7 @@ def _loses_sign(old: Column, new: Column) -> bool:
 
 
 def _whole_digits(column: Column) -> int:
-    if column.type in _FLOAT and column.scale is None:
+    if column.type in FLOATING and column.scale is None:
         return 1000  # any number
     return (column.precision if column.precision is not None else 10) - (column.scale or 0)
 
@@ -226,7 +226,7 @@ _TARGETS: Mapping[str, Callable[[Any, Change], Any]] = {
     **dict.fromkeys(INTEGER, numbers.into_integer),
     **dict.fromkeys(CHARACTER, texts.into_text),
     **dict.fromkeys(BINARY, texts.into_binary),
-    **dict.fromkeys(_FLOAT, numbers.into_float),
+    **dict.fromkeys(FLOATING, numbers.into_float),
     "YEAR": numbers.into_year,
     "BIT": numbers.into_bit,
     "DECIMAL": numbers.into_decimal,
@@ -241,8 +241,8 @@ _TARGETS: Mapping[str, Callable[[Any, Change], Any]] = {
 
 _REFUSED: Mapping[str, tuple[str, ...]] = {
     "BIT": (*DATED, "TIME", "YEAR", *CHARACTER, *BINARY, "JSON"),
-    **dict.fromkeys(MEMBERS, (*DATED, "TIME", "YEAR", "DECIMAL", *_FLOAT, "JSON", "BIT")),
-    **dict.fromkeys(DATED, (*MEMBERS, "BIT", "DECIMAL", *_FLOAT)),
+    **dict.fromkeys(MEMBERS, (*DATED, "TIME", "YEAR", "DECIMAL", *FLOATING, "JSON", "BIT")),
+    **dict.fromkeys(DATED, (*MEMBERS, "BIT", "DECIMAL", *FLOATING)),
     "TIME": (*MEMBERS, "BIT"),
 }
 """By new type, the old types that TiDB does not change into it (`tidb:pkg/types/field_type.go`)."""

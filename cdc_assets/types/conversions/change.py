@@ -1,4 +1,4 @@
-"""A column's change of type, and the families of types that its rules speak of."""
+"""A column's change of type."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from typing import NamedTuple
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column
 
-__all__ = ["BINARY", "CHARACTER", "DATED", "INTEGER", "MEMBERS", "Change", "members_of"]
-
-INTEGER = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
-CHARACTER = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
-BINARY = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
-MEMBERS = ("ENUM", "SET")
-DATED = ("DATE", "DATETIME", "TIMESTAMP")
+__all__ = ["Change", "members_of"]
 
 
 class Change(NamedTuple):

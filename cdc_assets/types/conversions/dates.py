@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from cdc_assets.errors import TableHeld
-from cdc_assets.types.conversions.change import BINARY, CHARACTER, DATED, INTEGER, Change
+from cdc_assets.types.conversions.change import Change
 from cdc_assets.types.conversions.documents import read_json
 from cdc_assets.types.conversions.moments import (
     Moment,
@@ -20,6 +20,7 @@ from cdc_assets.types.conversions.moments import (
     time_text,
 )
 from cdc_assets.types.conversions.texts import text_of
+from cdc_assets.types.families import BINARY, CHARACTER, DATED, INTEGER
 
 __all__ = ["into_date", "into_datetime", "into_time", "into_timestamp"]
 

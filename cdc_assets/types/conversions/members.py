@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from cdc_assets.model.schema import Column
 from cdc_assets.types.collations import normal_form
-from cdc_assets.types.conversions.change import BINARY, CHARACTER, MEMBERS, Change, members_of
+from cdc_assets.types.conversions.change import Change, members_of
 from cdc_assets.types.conversions.texts import text_of
+from cdc_assets.types.families import BINARY, CHARACTER, MEMBERS
 
 __all__ = ["into_enum", "into_set"]
 

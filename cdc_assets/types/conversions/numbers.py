@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.model.schema import Column
-from cdc_assets.types.conversions.change import BINARY, CHARACTER, DATED, INTEGER, Change, members_of
+from cdc_assets.types.conversions.change import Change, members_of
 from cdc_assets.types.conversions.documents import read_json
 from cdc_assets.types.conversions.moments import moment_of, round_half_up, time_micros, time_number
 from cdc_assets.types.conversions.texts import text_of
+from cdc_assets.types.families import BINARY, CHARACTER, DATED, INTEGER
 from cdc_assets.types.mysql_types import arrow_type
 
 __all__ = ["bounds", "into_bit", "into_decimal", "into_float", "into_integer", "into_year"]

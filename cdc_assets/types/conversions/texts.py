@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_assets.types.conversions.change import BINARY, CHARACTER, DATED, MEMBERS, Change
+from cdc_assets.types.conversions.change import Change
 from cdc_assets.types.conversions.documents import float_text, json_text, read_json
 from cdc_assets.types.conversions.moments import moment_of, time_micros, time_text
+from cdc_assets.types.families import BINARY, CHARACTER, DATED, MEMBERS
 
 __all__ = ["into_binary", "into_json", "into_text", "shown", "text_of"]
 
