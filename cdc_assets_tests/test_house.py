@@ -23,6 +23,7 @@ ROOMS = {
     "dagster": ("defs/", "definitions.py", "run_coordinator.py", "cli/demo.py"),
     "dagster_aws": ("defs/", "definitions.py"),
     "dagster_pyspark": ("defs/", "definitions.py"),
+    "fastavro": ("formats/avro/",),
     "fsspec": ("io/",),
     "pandera": ("decoding/",),
     "py4j": ("lake/spark/",),

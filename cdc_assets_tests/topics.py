@@ -16,7 +16,7 @@ import gzip
 import json
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import MESSAGE_FORMATS, Decoded, UniformReader, Wire
+from cdc_assets.formats import COMMIT_TS, LINE, MESSAGE_FORMATS, Decoded, UniformReader, Wire
+from cdc_assets.formats.avro.wire import sanitized
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent
@@ -73,6 +74,8 @@ class Topic:
     name: str
     files: tuple[SchemaFile, ...] | None = None
     """What tells the schemas, in place of the case's schema files."""
+    of_rows: dict[str, list[Tso]] = field(default_factory=dict, compare=False)
+    """The positions of the rows of each data file of `listing`."""
 
     def __str__(self) -> str:
         return f"{self.case.name}/{self.name}"
@@ -98,7 +101,25 @@ class Topic:
             only_output_updated_columns=compatible,
             encoding_format="avro" if self.name == "simple-avro" else "json",
             timezone=self.recorded["timezone"],
+            registry=tuple(sorted(self._registry.items())),
         )
+
+    @property
+    def _registry(self) -> Mapping[str, str]:
+        held = self._members.get(f"mq-{self.name}/registry.json")
+        return {} if held is None else dict(json.loads(held)["schemas_by_id"])
+
+    @functools.cached_property
+    def positions(self) -> list[Tso]:
+        """Where each line of `spoken` stands: at its commit-ts, or behind its table's and all DDL where it has none."""
+        found: list[Tso] = []
+        newest: dict[object, Tso] = {}
+        for line in self.spoken.to_pylist():
+            table = "ddl" if line["kind"] == Kind.DDL.value else (line["schema"], line["table"])
+            last = max(newest.get(table, 0), newest.get("ddl", 0))
+            found.append(last + 1 if line["commit_ts"] is None else line["commit_ts"])
+            newest[table] = max(found[-1], newest.get(table, 0))
+        return found
 
     @property
     def format(self) -> Any:
@@ -166,15 +187,18 @@ class Topic:
             listing = replace(listing, schema_files=self.files)
         files: list[DataFile] = []
         rows: dict[str, pa.RecordBatch] = {}
-        for table, lines in _by_table(self.spoken).items():
+        named = {(sanitized(one.table.schema), sanitized(one.table.table)): one.table for one in listing.schema_files}
+        for told, lines in _by_table(self.spoken).items():
+            table = named.get((told.schema, told.table), told) if self.options.protocol == "avro" else told
             versions = [(file.version, file.root) for file in listing.schema_files if file.table == table]
             of_version: dict[tuple[Tso, str], list[int]] = {}
             for line in lines:
-                ts = self.spoken.column("commit_ts")[line].as_py()
+                ts = self.positions[line]
                 of_version.setdefault(max(one for one in versions if one[0] < ts), []).append(line)
             for (version, root), some in of_version.items():
                 path = f"{root}/{version}/topic"
                 rows[path] = rows_of(self.messages, self.spoken.take(pa.array(some)))
+                self.of_rows[path] = [self.positions[line] for line in some]
                 files.append(DataFile(path, root, version, f"{root}/{version}", 1, 1))
         return replace(listing, data_files=tuple(files), index_files=()), rows
 
@@ -192,7 +216,12 @@ class Topic:
     def decode(self, wire: Wire, data: bytes, path: str, table: TableId, schema: TableSchema) -> Decoded:
         """Decode a data file of `listing`, in place of `formats.decode`."""
         found: Decoded = self.format.decode(self.rows[path], path, table, schema, self.options)
-        return found
+        if not found.changes.column(COMMIT_TS).null_count:
+            return found
+        lines = found.changes.column(LINE).to_pylist()
+        ts = pa.array([self.of_rows[path][line - 1] for line in lines], pa.int64())
+        place = found.changes.schema.get_field_index(COMMIT_TS)
+        return replace(found, changes=found.changes.set_column(place, COMMIT_TS, ts))
 
     def replay(self, through: Tso | None = None) -> MemoryLake:
         """Apply the case's DDL and the topic's rows; fails for a row event that does not fit."""

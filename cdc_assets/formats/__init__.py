@@ -194,6 +194,7 @@ DUMP_FORMATS: Mapping[str, str] = {
 """Kind of a dump's data file -> module that is a DumpFormat."""
 
 MESSAGE_FORMATS: Mapping[str, str] = {
+    "avro": "cdc_assets.formats.avro.messages",
     "canal-json": "cdc_assets.formats.canal_json.messages",
     "craft": "cdc_assets.formats.craft.messages",
     "open-protocol": "cdc_assets.formats.open_protocol.messages",

@@ -47,7 +47,8 @@ class Cells(NamedTuple):
 
     `absent` marks images without the column, None for none. `binary` says how binary types stand in a text, `zones` in
     which zone each TIMESTAMP is printed (None: that of the options). `faults` are masks of values that cannot be read,
-    with the reason; `notes` masks of values that a rule of the protocol changed.
+    with the reason; `notes` masks of values that a rule of the protocol changed. `named` says that ENUM and SET are the
+    names of members, not their numbers.
     """
 
     array: pa.Array
@@ -56,6 +57,7 @@ class Cells(NamedTuple):
     zones: pa.Array | None = None
     faults: tuple[tuple[Mask, str], ...] = ()
     notes: Mapping[str, Mask] = MappingProxyType({})
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,7 @@ def _values(cells: Cells, column: Column, options: MessageOptions) -> Values:
         if column.type in ("ENUM", "SET"):
             return _names(array, column)
         return _numbers(array, column)
-    if column.type in ("ENUM", "SET"):
+    if column.type in ("ENUM", "SET") and not cells.named:
         return _names(array, column)
     if cells.zones is None or column.type != "TIMESTAMP":
         return values(array, column, timezone=options.timezone, binary=cells.binary)

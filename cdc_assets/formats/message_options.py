@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["MessageOptions"]
 
@@ -11,7 +11,8 @@ __all__ = ["MessageOptions"]
 class MessageOptions:
     """TiCDC's options of its message protocols, by TiCDC's names and with its defaults.
 
-    `timezone` is the `--tz` of its server.
+    `timezone` is the `--tz` of its server. `registry` are the schemas of a schema registry that messages name: an id,
+    which is a number (Confluent) or a UUID (Glue), and the schema's text.
     """
 
     protocol: str
@@ -23,3 +24,4 @@ class MessageOptions:
     claim_check_raw_value: bool = False
     encoding_format: str = "json"
     timezone: str = "UTC"
+    registry: tuple[tuple[str, str], ...] = field(default=(), repr=False)

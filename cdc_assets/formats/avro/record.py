@@ -1,0 +1,106 @@
+"""A record's schema -> the schema of a table, as far as it tells.
+
+Each type has `connect.parameters` with `tidb_type`; nullable columns are unions, in either order. Defaults are no
+values of their types and are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cdc_assets.formats.avro.wire import Registered
+from cdc_assets.model.schema import Column, Index, TableSchema
+
+__all__ = ["BEFORE", "COMMIT_TS_FIELD", "EXTENSION", "OP_FIELD", "columns_of", "table_schema"]
+
+OP_FIELD, COMMIT_TS_FIELD, BEFORE = "_tidb_op", "_tidb_commit_ts", "_ticdc_before"
+EXTENSION = frozenset(
+    (
+        *(OP_FIELD, COMMIT_TS_FIELD, "_tidb_commit_physical_time", BEFORE),
+        *("_tidb_row_level_checksum", "_tidb_corrupted", "_tidb_checksum_version"),
+    )
+)
+"""Fields that are no columns."""
+
+_PLAIN: Mapping[str, tuple[str, int | None]] = {
+    "TEXT": ("LONGTEXT", 4294967295),
+    "BLOB": ("LONGBLOB", 4294967295),
+    "DATE": ("DATE", None),
+    "JSON": ("JSON", None),
+    "FLOAT": ("FLOAT", 12),
+    "DOUBLE": ("DOUBLE", 22),
+    "TiDBVECTORFloat32": ("VECTOR", None),
+}
+_DOUBTS = {
+    "LONGTEXT": "which text type it is, and its length",
+    "LONGBLOB": "which binary type it is, and its length",
+    "INT": "which integer of 4 bytes or less it is",
+}
+
+
+def columns_of(record: Registered) -> tuple[str, ...]:
+    """Return the fields that are columns."""
+    return tuple(str(field["name"]) for field in record.fields if field["name"] not in EXTENSION)
+
+
+def table_schema(value: Registered, key: Registered | None) -> tuple[TableSchema, tuple[str, ...]]:
+    """Return what a row's schema and its key's tell of the table, and what is doubtful; raises ValueError."""
+    names = columns_of(key) if key is not None else ()
+    columns, doubts = [], []
+    for field in value.fields:
+        if field["name"] in EXTENSION:
+            continue
+        column, doubt = _column(str(field["name"]), field["type"], field["name"] in names)
+        columns.append(column)
+        doubts += [f'"{column.name}": {doubt}'] if doubt else []
+    index = (Index("", names, unique=True),) if names else ()
+    said = "names with other characters than letters, digits and underscores, defaults, collations, virtual columns, "
+    said += "partitions, and unique keys besides the handle key"
+    return TableSchema(tuple(columns), names, index), (*doubts, said)
+
+
+def _column(name: str, told: Any, in_key: bool) -> tuple[Column, str]:
+    kinds = told if isinstance(told, list) else [told]
+    nullable = "null" in kinds
+    (kind,) = [one for one in kinds if one != "null"]
+    parameters = kind.get("connect.parameters") or {} if isinstance(kind, dict) else {}
+    type_, unsigned = re.subn(r" UNSIGNED$", "", str(parameters.get("tidb_type") or ""))
+    base = kind.get("type") if isinstance(kind, dict) else kind
+    shape = _shape(type_, str(base), kind if isinstance(kind, dict) else {}, parameters)
+    column = Column(name, nullable=nullable and not in_key, unsigned=bool(unsigned), **shape)
+    if type_ in ("DATETIME", "TIMESTAMP", "TIME"):
+        return column, f"the fraction digits of {type_}, taken for 6"
+    if type_ == "DECIMAL" and base == "string":
+        return column, "the digits of DECIMAL, taken for 65 with 30 after the point"
+    return column, _DOUBTS.get(column.type, "")
+
+
+def _shape(kind: str, base: str, told: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    if kind in _PLAIN:
+        name, precision = _PLAIN[kind]
+        return {"type": name, "precision": precision}
+    if kind in ("INT", "BIGINT"):
+        return {"type": kind}
+    if kind == "YEAR":
+        return {"type": kind, "precision": 4}
+    if kind in ("DATETIME", "TIMESTAMP", "TIME"):
+        return {"type": kind, "scale": 6}
+    if kind == "DECIMAL":
+        exact = base == "bytes"
+        return {
+            "type": kind,
+            "precision": int(told["precision"]) if exact else 65,
+            "scale": int(told.get("scale", 0)) if exact else 30,
+        }
+    if kind == "BIT":
+        return {"type": kind, "precision": int(parameters["length"])}
+    if kind in ("ENUM", "SET"):
+        return {"type": kind, "elems": _members(str(parameters.get("allowed", "")))}
+    raise ValueError(f"the tidb_type {kind or 'that is missing'} is not known")
+
+
+def _members(allowed: str) -> tuple[str, ...]:
+    """Members are joined by commas; a comma in one is written `\\,`."""
+    return tuple(re.sub(r"\\,", ",", one) for one in re.findall(r"(?:^|,)((?:[^,\\]|\\.)*)", allowed))

@@ -1,0 +1,193 @@
+"""Avro messages that no recording has: images before, other framings, damage, types as the registry tells them."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_assets.formats import COMMIT_TS, OP, Op
+from cdc_assets.formats.avro.messages import classify, decode, schemas
+from cdc_assets.formats.avro.wire import sanitized
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import Kind
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets_tests.topics import messages_of, rows_of
+
+TABLE = TableId("my db", "1.t")
+SCHEMA = TableSchema(
+    (
+        Column("id", "BIGINT", True, nullable=False, is_pk=True),
+        Column("d-1", "DECIMAL", False, 38, 2),
+        Column("e", "SET", elems=("a", "b,c")),
+    ),
+    ("id",),
+)
+
+
+def typed(kind: str, tidb: str, **more: Any) -> dict[str, Any]:
+    parameters = {"tidb_type": tidb} | {name: more.pop(name) for name in ("length", "allowed") if name in more}
+    return {"type": kind, "connect.parameters": parameters, **more}
+
+
+ID: dict[str, Any] = {"name": "id", "type": typed("long", "BIGINT UNSIGNED")}
+FIELDS: list[dict[str, Any]] = [
+    ID,
+    {"name": "d_1", "type": ["null", typed("bytes", "DECIMAL", logicalType="decimal", precision=38, scale=2)]},
+    {"name": "e", "type": [typed("string", "SET", allowed="a,b\\,c"), "null"], "default": "a"},
+]
+EXTENSION: list[dict[str, Any]] = [{"name": "_tidb_op", "type": "string"}, {"name": "_tidb_commit_ts", "type": "long"}]
+
+
+def record(fields: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "record", "name": "_1_t", "namespace": "default.my_db", "fields": fields}
+
+
+BEFORE: dict[str, Any] = {
+    "name": "_ticdc_before",
+    "type": ["null", {**record(FIELDS), "name": "_1_t_before"}],
+    "default": None,
+}
+BY_ID = {
+    "1": record([ID]),
+    "2": record([*FIELDS, *EXTENSION]),
+    "3": record([*FIELDS, BEFORE, *EXTENSION]),
+    "00000000-0000-0000-0000-0000000000ff": record([*FIELDS, *EXTENSION]),
+    "5": record(FIELDS),
+}
+OPTIONS = MessageOptions(protocol="avro", registry=tuple((name, json.dumps(one)) for name, one in BY_ID.items()))
+
+
+def encoded(schema_id: str, row: dict[str, Any], head: bytes | None = None) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(BY_ID[schema_id], named_schemas={}), row)
+    return (b"\0" + int(schema_id).to_bytes(4, "big") if head is None else head) + out.getvalue()
+
+
+def row(number: int, e: str | None = "a", **more: Any) -> dict[str, Any]:
+    return {"id": number, "d_1": None, "e": e, "_tidb_op": "c", "_tidb_commit_ts": 7, **more}
+
+
+KEY = encoded("1", {"id": -1})
+
+
+def decoded(*messages: tuple[bytes | None, bytes | None]) -> Any:
+    batch = messages_of(messages)
+    return decode(rows_of(batch, classify(batch, OPTIONS)), "p", TABLE, SCHEMA, OPTIONS)
+
+
+def test_a_row_is_an_insert_and_a_tombstone_a_delete_by_its_key() -> None:
+    changes = decoded((KEY, encoded("2", row(-1, "b,c"))), (KEY, None)).changes
+    assert changes.column(OP).to_pylist() == [Op.INSERT, Op.DELETE_KEY]
+    assert changes.column(COMMIT_TS).to_pylist() == [7, None]
+    assert [str(one) for one in changes.column("id").to_pylist()] == [str(2**64 - 1)] * 2
+    assert changes.column("e").to_pylist() == ["b,c", None]
+
+
+def test_images_before_make_updates_and_deletes_whole() -> None:
+    old = {"id": 1, "d_1": None, "e": "a"}
+    update = encoded("3", {**row(2, None), "_ticdc_before": old, "_tidb_op": "u"})
+    delete = encoded("3", {**row(2, None), "_ticdc_before": None, "_tidb_op": "d"})
+    changes = decoded((KEY, update), (KEY, delete)).changes
+    assert changes.column(OP).to_pylist() == [Op.DELETE, Op.INSERT, Op.DELETE]
+    assert changes.column("e").to_pylist() == ["a", None, None]
+
+
+def test_a_delete_marker_has_its_commit_ts() -> None:
+    changes = decoded((KEY, b"\3" + (9).to_bytes(8, "big"))).changes
+    assert (changes.column(OP).to_pylist(), changes.column(COMMIT_TS).to_pylist()) == ([Op.DELETE_KEY], [9])
+
+
+def test_without_the_extension_rows_have_no_commit_ts() -> None:
+    changes = decoded((KEY, encoded("5", {"id": 1, "d_1": None, "e": None}))).changes
+    assert (changes.column(OP).to_pylist(), changes.column(COMMIT_TS).to_pylist()) == ([Op.INSERT], [None])
+
+
+def test_glue_frames_with_a_uuid() -> None:
+    head = b"\3\0" + bytes(15) + b"\xff"
+    changes = decoded((KEY, encoded("00000000-0000-0000-0000-0000000000ff", row(1), head))).changes
+    assert changes.num_rows == 1
+
+
+def test_markers_are_ddl_and_marks() -> None:
+    ddl = b'\1{"query":"DROP TABLE t","type":4,"schema":"s","table":"t","commitTs":5}'
+    mark = bytes.fromhex("02067504bb6dd400ac")
+    spoken = classify(messages_of([(None, ddl), (None, mark)]), OPTIONS).to_pylist()
+    assert [(one["kind"], one["commit_ts"], one["query"]) for one in spoken] == [
+        ("ddl", 5, "DROP TABLE t"),
+        ("resolved", 465283339550720172, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        ((None, None), "no key"),
+        ((None, b"\1{"), "JSONDecodeError"),
+        ((None, b"\1{}"), "schema"),
+        ((KEY, b""), "no framing"),
+        ((KEY, b"\0\0\0\0\x09\2"), "no schema 9"),
+        ((KEY, encoded("2", row(1))[:-1]), "no record of schema 2"),
+        ((KEY, encoded("2", row(1)) + b"x"), "1 bytes more"),
+        ((KEY, encoded("2", row(1, _tidb_commit_ts=-5))), "no TSO"),
+        ((b"\0\0\0\0\x09\2", None), "no schema 9"),
+    ],
+)
+def test_what_is_no_message_is_bad_with_the_reason(message: tuple[bytes | None, bytes | None], says: str) -> None:
+    (line,) = classify(messages_of([message]), OPTIONS).to_pylist()
+    assert line["kind"] == Kind.BAD.value
+    assert says in line["reason"]
+    assert (line["table"] == "_1_t") == (message[0] == KEY)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_break_the_reader(data: bytes) -> None:
+    for message in ((KEY, b"\0\0\0\0\2" + data), (data, None), (KEY, data), (None, data), (b"\0\0\0\0\1" + data, None)):
+        batch = messages_of([message])
+        spoken = classify(batch, OPTIONS)
+        assert spoken.num_rows == 1
+        found = decode(rows_of(batch, spoken), "p", TABLE, SCHEMA, OPTIONS)
+        assert found.changes.num_rows + len(found.rejects) >= rows_of(batch, spoken).num_rows
+        schemas(batch, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (encoded("2", row(1, _tidb_op="x")), '_tidb_op is "x"'),
+        (encoded("2", row(1)), 'column "e"'),
+    ],
+)
+def test_a_row_that_does_not_fit_is_rejected_with_its_bytes(value: bytes, says: str) -> None:
+    batch = messages_of([(KEY, value)])
+    less = TableSchema(SCHEMA.columns[:2], ("id",))
+    found = decode(rows_of(batch, classify(batch, OPTIONS)), "p", TABLE, less, OPTIONS)
+    assert says in found.rejects[0].reason
+    assert found.rejects[0].raw == value
+
+
+def test_a_row_of_another_table_is_rejected() -> None:
+    batch = messages_of([(KEY, encoded("2", row(1)))])
+    found = decode(rows_of(batch, classify(batch, OPTIONS)), "p", TableId("my db", "u"), SCHEMA, OPTIONS)
+    assert "it is a row of my_db._1_t, not of my db.u" in found.rejects[0].reason
+
+
+def test_registered_schemas_tell_columns_and_key_and_what_is_doubtful() -> None:
+    (event,) = schemas(messages_of([(KEY, encoded("2", row(1))), (KEY, None)]), OPTIONS)
+    assert (event.table, event.version, event.schema.key) == (TableId("my_db", "_1_t"), 7, ("id",))
+    assert event.schema.columns == (
+        Column("id", "BIGINT", True, nullable=False),
+        Column("d_1", "DECIMAL", False, 38, 2),
+        Column("e", "SET", elems=("a", "b,c")),
+    )
+    assert any("collations" in one for one in event.approximate)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("a-b", "a_b"), ("123", "_123"), ("表格", "__"), ("my db", "my_db")])
+def test_names_are_sanitized_as_ticdc_does(name: str, expected: str) -> None:
+    assert sanitized(name) == expected
