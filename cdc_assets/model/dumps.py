@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Dump", "DumpFile", "DumpOptions", "DumpSplit", "DumpTable"]
+__all__ = ["Dump", "DumpFile", "DumpOptions", "DumpSplit", "DumpTable", "Glance"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,17 @@ class DumpSplit:
     file: DumpFile
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What the first rows of a table tell: about how many there are in all, None where nothing tells.
+
+    `problem` says why rows cannot be read, or do not fit; "" for none.
+    """
+
+    rows: int | None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

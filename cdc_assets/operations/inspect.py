@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.tso import tso_time
+from cdc_assets.report.dumps import DumpInspection, describe_dump
 from cdc_assets.report.tables import Inspection, describe_tables
 
 if TYPE_CHECKING:
     from cdc_assets.history.events import History
     from cdc_assets.preflight.conformance import Finding
     from cdc_assets.settings.config import ChangefeedSettings
+    from cdc_assets.sources import InitialSource
 
-__all__ = ["conformance_report", "inspect_changefeed"]
+__all__ = ["conformance_report", "inspect_changefeed", "inspect_initial"]
+
+_WORKERS = 8
+"""Tables of which the first rows are read at once."""
 
 
 def inspect_changefeed(settings: ChangefeedSettings) -> Inspection:
@@ -30,6 +37,20 @@ def inspect_changefeed(settings: ChangefeedSettings) -> Inspection:
         listing.problems,
         findings,
     )
+
+
+def inspect_initial(initial: Sequence[InitialSource]) -> tuple[DumpInspection, ...]:
+    """Describe what was in the tables before a changefeed; reads schemas, and the first rows of every table.
+
+    Raises what `InitialSource.dump` raises.
+    """
+    found = []
+    for source in initial:
+        dump = source.dump()
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            glances = dict(zip((table.id for table in dump.tables), pool.map(source.glance, dump.tables), strict=True))
+        found.append(describe_dump(dump, glances))
+    return tuple(found)
 
 
 def conformance_report(settings: ChangefeedSettings) -> tuple[Finding, ...]:

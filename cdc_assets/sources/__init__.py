@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Decoded, SplitReader, Wire
-from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable
+from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable, Glance
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.splits import Listing, Place
@@ -128,6 +128,9 @@ class InitialSource(Protocol):
 
     def generators(self, table: DumpTable) -> Generators:
         """Return how the columns get their values that are not read. For planning only: brings heavy libraries."""
+
+    def glance(self, table: DumpTable) -> Glance:
+        """Return what the first rows of a table tell; reads a few megabytes at most."""
 
     def promised(self, table: DumpTable) -> TableSchema:
         """Return the table's schema as far as its rows keep it: what is not read is NULL in places."""

@@ -189,6 +189,21 @@ def test_a_table_without_key_and_an_empty_one_are_read_whole(mariadb: Server) ->
     assert all_rows(source, none) == []
 
 
+def test_a_glance_tells_about_how_many_rows_there_are(mariadb: Server) -> None:
+    mariadb.run(
+        "CREATE DATABASE glanced", "USE glanced", "CREATE TABLE glanced.t (k DATE PRIMARY KEY)",
+        "SET sql_mode = ''", "INSERT INTO glanced.t SELECT '2024-01-01' + INTERVAL seq DAY FROM seq_1_to_500",
+        "INSERT INTO glanced.t VALUES ('0000-00-00')", "ANALYZE TABLE glanced.t", "CREATE TABLE glanced.u (a INT)",
+    )  # fmt: skip
+    source = source_of(mariadb, "glanced.*")
+    torn, empty = source.dump().tables
+    assert source.glance(torn).rows == 501
+    assert "is in a key, where no value is changed" in source.glance(torn).problem
+    assert source.glance(empty).rows == 0
+    (split,) = source.splits(torn.files[0])
+    assert source.reader.records(split, [1, 3]) == {1: b'["0000-00-00"]', 3: b'["2024-01-03"]'}  # type: ignore[attr-defined]
+
+
 def test_borders_stand_in_no_name_that_is_shown(mariadb: Server) -> None:
     mariadb.run(
         "CREATE DATABASE shown", "USE shown", "CREATE TABLE shown.t (k VARCHAR(20) PRIMARY KEY)",

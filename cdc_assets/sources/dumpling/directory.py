@@ -91,7 +91,7 @@ def read_dump(opener: Opener, stated: Tso | None = None, timezone: str | None = 
             "Check the URI.",
             file=opener.uri,
         )
-    if tables and not any(table.files for table in tables):
+    if tables and not names.files and not names.strange:
         problems.update((table.id, _NO_ROWS) for table in tables)
         tables = []
     return Dump(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cdc_assets.errors import CdcError
 from cdc_assets.io.storage import Opener
-from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable
+from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable, Glance
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Generators
 from cdc_assets.sources.dumpling.directory import read_dump
 from cdc_assets.sources.dumpling.generated import generators, promised
-from cdc_assets.sources.dumpling.splits import DirectoryReader, splits_of
+from cdc_assets.sources.dumpling.splits import DirectoryReader, read_split, splits_of
 
 __all__ = ["Directory", "connect"]
+
+_GLANCE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,31 @@ class Directory:
     def generators(self, table: DumpTable) -> Generators:
         """Return how stored generated columns get their values, which Dumpling leaves out."""
         return generators(table.schema)
+
+    def glance(self, table: DumpTable) -> Glance:
+        """Read the beginning of the first file; rows are counted by the bytes that this took."""
+        if not table.files:
+            return Glance(0)
+        split, fetched, rows, reject = self.splits(table.files[0])[0], [0], 0, None
+
+        def counted(path: str, start: int, end: int) -> bytes:
+            data = self.reader.opener.read_range(path, start, end)
+            fetched[0] += len(data)
+            return data
+
+        options, columns = self.reader.options, self.generators(table)
+        try:
+            for block in read_split(split, counted, table, options, self.stated or 0, columns):
+                rows += block.changes.num_rows + len(block.rejects)
+                reject = reject or next(iter(block.rejects), None)
+                if fetched[0] >= _GLANCE_BYTES:
+                    break
+        except CdcError as error:
+            return Glance(None, error.message)
+        if not rows:
+            return Glance(None, f"{split.file.path} has no row, and Dumpling writes no file without rows.")
+        whole = round(rows * table.size / max(1, min(fetched[0], split.end - split.start)))
+        return Glance(whole, f"{reject.path} line {reject.line}: {reject.reason}." if reject else "")
 
     def promised(self, table: DumpTable) -> TableSchema:
         """Return the table's schema, whose generated columns may be NULL."""

@@ -7,25 +7,30 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from cdc_assets.model.dumps import Dump, DumpFile, DumpSplit, DumpTable
+from cdc_assets.errors import CdcError
+from cdc_assets.model.dumps import Dump, DumpFile, DumpSplit, DumpTable, Glance
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Generators
 from cdc_assets.sources.mysql_protocol.address import parse_address
 from cdc_assets.sources.mysql_protocol.rows import ServerReader
 from cdc_assets.sources.mysql_protocol.session import session
-from cdc_assets.sources.mysql_protocol.tables import read_tables
+from cdc_assets.sources.mysql_protocol.tables import read_tables, sizes
 
 __all__ = ["Server", "connect"]
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server and the TSO to read at; `patterns` (`shop.*`) are the tables to read, () for all."""
+    """A server that is read at a TSO; `patterns` (`shop.*`) are the tables to read, () for all."""
 
     reader: ServerReader
-    at: Tso
     patterns: tuple[str, ...] = ()
+
+    @property
+    def at(self) -> Tso:
+        """The TSO to read at."""
+        return self.reader.at
 
     @property
     def uri(self) -> str:
@@ -48,6 +53,20 @@ class Server:
         """Return nothing: stored generated columns are read."""
         return {}
 
+    def glance(self, table: DumpTable) -> Glance:
+        """Return the rows by the server's statistics, and what its first rows have that does not fit."""
+        try:
+            block = next(self.reader.read(self.splits(table.files[0])[0], table, self.at, {}), None)
+            with session(self.reader.address, self.at) as opened:
+                size = sizes(opened, table.id.schema).get(table.id.table)
+        except CdcError as error:
+            return Glance(None, error.message)
+        first = next(iter(block.rejects), None) if block is not None else None
+        return Glance(
+            0 if block is None else size.rows if size is not None else None,
+            f"{first.path} row {first.line}: {first.reason}." if first else "",
+        )
+
     def promised(self, table: DumpTable) -> TableSchema:
         """Return the table's schema: all of it is read."""
         return table.schema
@@ -66,4 +85,4 @@ def _tables(server: Server) -> Dump:
 
 def connect(uri: str, password: str, at: Tso, patterns: Sequence[str]) -> Server:
     """Open a server; connects to nothing yet. Raises BadSettings for a URI that is none of a server."""
-    return Server(ServerReader(parse_address(uri, password)), at, tuple(patterns))
+    return Server(ServerReader(parse_address(uri, password), at), tuple(patterns))

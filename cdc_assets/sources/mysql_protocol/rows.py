@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,9 +40,10 @@ ROUNDED = "FLOAT that the server printed with fewer digits than it has"
 
 @dataclass(frozen=True, slots=True)
 class ServerReader:
-    """Reads rows of a server's tables."""
+    """Reads rows of a server's tables as they were at a TSO."""
 
     address: Address
+    at: Tso
 
     def read(self, split: DumpSplit, table: DumpTable, at: Tso, generators: Generators) -> Iterator[Decoded]:
         """Yield the rows of a range. Stored generated columns are read like others, so there is nothing to generate.
@@ -49,16 +51,26 @@ class ServerReader:
         Raises StorageUnavailable where the server does not answer in several attempts, and what `session` raises.
         """
         first = 1
-        for rows in self._blocks(split.file.query, at):
+        for rows in self._blocks(split.file.query):
             yield _decoded(rows, first, split, table, at)
             first += len(rows)
 
-    def _blocks(self, sql: str, at: Tso) -> Iterator[list[Row]]:
+    def lines_before(self, split: DumpSplit) -> int:
+        """Return 0: rows are counted from the first of their range."""
+        return 0
+
+    def records(self, split: DumpSplit, lines: Collection[int]) -> dict[int, bytes]:
+        """Return rows by their numbers, as a person can read them, asked for again."""
+        rows = enumerate((row for block in self._blocks(split.file.query) for row in block), 1)
+        wanted = ((number, row) for number, row in rows if number in lines)
+        return {number: _raw(row) for number, row in islice(wanted, len(set(lines)))}
+
+    def _blocks(self, sql: str) -> Iterator[list[Row]]:
         again = iter(_PAUSES_SECONDS if ORDERED in sql else ())
         done = 0
         while True:
             try:
-                for block in _stream(self.address, at, sql, done):
+                for block in _stream(self.address, self.at, sql, done):
                     done += len(block)
                     yield block
                 return

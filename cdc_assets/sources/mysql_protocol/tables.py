@@ -13,7 +13,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.sources.mysql_protocol.ranges import Size, cut
 from cdc_assets.sources.mysql_protocol.session import Session, identifier
 
-__all__ = ["read_tables"]
+__all__ = ["read_tables", "sizes"]
 
 _SYSTEM = frozenset(("information_schema", "performance_schema", "mysql", "sys", "inspection_schema", "metrics_schema"))
 _NO_ROWS = ("VIEW", "SYSTEM VIEW", "SEQUENCE")
@@ -31,16 +31,16 @@ def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool]) ->
     tables: list[DumpTable] = []
     problems: dict[TableId, str] = {}
     left_out: list[TableId] = []
-    sizes: dict[str, dict[str, Size]] = {}
+    known: dict[str, dict[str, Size]] = {}
     for table, kind in _listed(session):
         if not wanted(table):
             continue
         if kind in _NO_ROWS:
             left_out.append(table)
             continue
-        if table.schema not in sizes:
-            sizes[table.schema] = _sizes(session, table.schema)
-        found = _table(session, table, sizes[table.schema].get(table.table, Size()))
+        if table.schema not in known:
+            known[table.schema] = sizes(session, table.schema)
+        found = _table(session, table, known[table.schema].get(table.table, Size()))
         if isinstance(found, DumpTable):
             tables.append(found)
         else:
@@ -87,7 +87,7 @@ def _table(session: Session, table: TableId, size: Size) -> DumpTable | str:
         return str(problem)
 
 
-def _sizes(session: Session, database: str) -> dict[str, Size]:
+def sizes(session: Session, database: str) -> dict[str, Size]:
     """Return about how large the tables of a database are, by the server's statistics; nothing where it has none."""
     try:
         rows = session.query(f"SHOW TABLE STATUS FROM {identifier(database)}")

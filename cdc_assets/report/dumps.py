@@ -1,0 +1,97 @@
+"""What was in the tables before a changefeed, for a person: a dump's tables, and what is odd in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cdc_assets.model.dumps import Dump, Glance
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.report.text import grid_lines
+
+__all__ = ["DumpInspection", "DumpedTable", "describe_dump", "dump_lines"]
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedTable:
+    """A table of a dump. `rows` are by estimate, None where nothing tells; `problem` is why it cannot be taken."""
+
+    table: str
+    key: tuple[str, ...]
+    columns: int
+    files: int
+    file_bytes: int
+    rows: int | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DumpInspection:
+    """What lies in a dump, or in a server at a TSO; `left_out` are views and sequences."""
+
+    uri: str
+    at: Tso
+    at_time: str
+    started: str
+    finished: str
+    tables: tuple[DumpedTable, ...]
+    warnings: tuple[str, ...] = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Tell whether every table can be taken."""
+        return not any(table.problem for table in self.tables)
+
+
+def describe_dump(dump: Dump, glances: Mapping[TableId, Glance]) -> DumpInspection:
+    """Return a dump as values for a person; `glances` are those of its tables."""
+    tables = [
+        DumpedTable(
+            str(table.id),
+            table.schema.key,
+            len(table.schema.columns),
+            len(table.files),
+            table.size,
+            glances[table.id].rows,
+            glances[table.id].problem,
+        )
+        for table in dump.tables
+    ]
+    tables += [DumpedTable(str(table), (), 0, 0, 0, None, f"{told}.") for table, told in dump.problems.items()]
+    return DumpInspection(
+        dump.uri,
+        dump.at,
+        tso_time(dump.at),
+        dump.started,
+        dump.finished,
+        tuple(sorted(tables, key=lambda one: one.table)),
+        dump.warnings,
+        dump.ignored,
+        tuple(map(str, dump.left_out)),
+    )
+
+
+def dump_lines(found: DumpInspection) -> Iterator[str]:
+    """Yield what lies in a dump as lines of text."""
+    taken = f", dumped from {found.started} to {found.finished}" if found.finished else ""
+    yield f"{found.uri}: tables as of TSO {found.at} ({found.at_time}){taken}"
+    heads = ("table", "key", "columns", "files", "bytes", "rows, about")
+    rows = [
+        (
+            table.table,
+            ", ".join(table.key) or "none",
+            table.columns or "?",
+            table.files,
+            f"{table.file_bytes:,}",
+            "?" if table.rows is None else f"{table.rows:,}",
+        )
+        for table in found.tables
+    ]
+    yield from grid_lines(heads, rows)
+    yield from (f"  {name}: left out, it has no rows of its own" for name in found.left_out)
+    yield from (f"ignored {count}: {reason}" for reason, count in sorted(found.ignored.items()))
+    yield from (f"WARNING: {text}" for text in found.warnings)
+    yield from (f"problem: {table.table}: {table.problem}" for table in found.tables if table.problem)
