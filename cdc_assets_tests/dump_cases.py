@@ -16,7 +16,7 @@ from cdc_assets.sources.dumpling.splits import read_split, splits_of
 from cdc_assets_tests.cases import ExpectedTable
 from cdc_assets_tests.dump_writer import Cell, Row, dumped
 
-__all__ = ["opener", "rows_of_dump", "tables_of"]
+__all__ = ["cell_of", "opener", "rows_of_dump", "tables_of"]
 
 _BYTES = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
 
@@ -26,7 +26,7 @@ def tables_of(contents: Mapping[TableId, ExpectedTable]) -> dict[TableId, tuple[
     found: dict[TableId, tuple[TableSchema, list[Row]]] = {}
     for table in contents.values():
         schema = created(_create(table))
-        rows = [tuple(_cell(row[column.name], column) for column in dumped(schema)) for row in table.rows]
+        rows = [tuple(cell_of(row[column.name], column) for column in dumped(schema)) for row in table.rows]
         found[table.id] = (schema, list(rows))
     return found
 
@@ -50,7 +50,7 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _cell(value: str | None, column: Column) -> Cell:
+def cell_of(value: str | None, column: Column) -> Cell:
     if value is None:
         return None
     if column.type == "BIT":

@@ -234,13 +234,19 @@ def write_dump(
     kind: str = "csv",
     compression: str = "",
     chunk_rows: int = 1000,
+    texts: Mapping[TableId, str] | None = None,
 ) -> None:
-    """Write a dump's directory: every third chunk number has no rows, and tables without rows have no file."""
+    """Write a dump's directory: every third chunk number has no rows, and tables without rows have no file.
+
+    `texts` are those of SHOW CREATE TABLE where the schema does not give all of it.
+    """
     suffix = {"": "", "gzip": ".gz", "snappy": ".snappy", "zstd": ".zst"}[compression]
     files = {f"{escaped(table.schema)}-schema-create.sql{suffix}": _create_database(table.schema) for table in tables}
     for table, (schema, rows) in tables.items():
         name = f"{escaped(table.schema)}.{escaped(table.table)}"
-        files[f"{name}-schema.sql{suffix}"] = show_create(schema, table.table).encode()
+        text = (texts or {}).get(table)
+        told = show_create(schema, table.table) if text is None else f"/*!40101 SET NAMES binary*/;\n{text};\n"
+        files[f"{name}-schema.sql{suffix}"] = told.encode()
         for start in range(0, len(rows), chunk_rows):
             number = start // chunk_rows * 3 // 2
             data = data_file(table.table, dumped(schema), rows[start : start + chunk_rows], how, kind)

@@ -21,7 +21,7 @@ from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, Op, SplitReader
 from cdc_assets.history.completeness import Completed
 from cdc_assets.history.releases import WAYS, Release, Releases, ways_out
-from cdc_assets.model.progress import Applied, Gap, Life, Phase, Progress
+from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.reports import AlikeKeys, Staged, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
@@ -53,6 +53,7 @@ class _Table:
     past: list[tuple[Tso, pa.Table]] = field(default_factory=list)
     """The rows before each commit, with the newest DDL that they had seen."""
     gap: Gap | None = None
+    base: Base | None = None
 
 
 class MemoryLake:
@@ -67,7 +68,7 @@ class MemoryLake:
 
     def applied(self) -> Mapping[Life, Applied]:
         return {
-            life: Applied(table.progress, table.ddl, table.name, positions=table.positions, gap=table.gap)
+            life: Applied(table.progress, table.ddl, table.name, table.positions, table.gap, table.base)
             for life, table in self.tables.items()
         }
 
@@ -75,7 +76,8 @@ class MemoryLake:
         match step:
             case CreateTable(life, _, name, schema):
                 if life not in self.tables:
-                    self.tables[life] = _Table(schema, _empty(schema), step.progress, step.ddl, name, gap=step.gap)
+                    made = _Table(schema, _empty(schema), step.progress, step.ddl, name, gap=step.gap, base=step.base)
+                    self.tables[life] = made
             case ChangeTable(life, at, _, schema):
                 table = self.tables[life]
                 if step.ddl <= table.ddl:

@@ -61,6 +61,9 @@ SHARED_BY_PLUGS = ("column_codes", "compression", "delimited", "images", "json_l
 
 NAMED_ELSEWHERE = {
     "lake/spark/training.py": "the JVM is trained with rows of its own, written as CSV",
+    "settings/config.py": "the setting initial.dump",
+    "settings/initial.py": "the setting initial.dump",
+    "settings/model.py": "the setting initial.dump may hold secrets",
     "sources/storage_sink/options.py": "TiCDC has tables of options by protocol",
     "sources/storage_sink/sink_options.py": "TiCDC has a default protocol",
 }

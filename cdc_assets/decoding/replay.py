@@ -20,8 +20,9 @@ from cdc_assets.decoding import FILE
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, decode_window, reduced, rejected
-from cdc_assets.formats import LINE, OP, Op, SplitReader
+from cdc_assets.formats import LINE, OP, Op, SplitReader, dump_rows
 from cdc_assets.model.schema_changes import DeleteRows, Rekey
+from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable
 
 __all__ = [
@@ -76,13 +77,14 @@ def find_keys(replay: Replay, reader: SplitReader) -> Found:
     seen: set[tuple[str, int]] = set()
     keys: list[pa.Table] = []
     for place, step in replay.windows:
-        share = [position for position, file in enumerate(step.files) if file.path in replay.targets]
+        share = [position for position, file in enumerate(step.files) if file.name in replay.targets]
         window = decode_window(step, reader, share, quarantine=True)
         _refuse_failed(step, window)
         bad.update((r.path, r.line) for r in window.rejects if r.line in replay.targets[r.path])
-        changes = window.changes.filter(_targets(window.changes, step, replay.targets))
-        paths = [step.files[position].path for position in changes.column(FILE).to_pylist()]
-        seen.update(zip(paths, changes.column(LINE).to_pylist(), strict=True))
+        changes = window.changes.filter(_targets(window.changes, step, replay.targets, reader))
+        before = {position: _lines_before(step.files[position], reader) for position in share}
+        places = zip(changes.column(FILE).to_pylist(), changes.column(LINE).to_pylist(), strict=True)
+        seen.update((step.files[position].name, line + before[position]) for position, line in places)
         if not kind_of(replay.frame.schema).EQUAL_ROWS:
             keys.append(_to_present(changes, replay, place).select(list(replay.frame.schema.key)))
     lost = any((path, line) not in seen | bad for path, lines in replay.targets.items() for line in lines)
@@ -108,7 +110,7 @@ def read_replay(replay: Replay, reader: SplitReader, task: tuple[int, Sequence[i
     window, kind = reduced(step, [replace(found, rejects=())]), kind_of(replay.frame.schema)
 
     def others() -> pa.Table:
-        left = found.changes.filter(pc.invert(_targets(found.changes, step, replay.targets)))
+        left = found.changes.filter(pc.invert(_targets(found.changes, step, replay.targets, reader)))
         return reduced(step, [Window(left)]).changes
 
     changes = _to_present(kind.replayed(window.changes, others, step.schema), replay, place)
@@ -125,12 +127,20 @@ def _refuse_failed(step: ApplyRows, window: Window) -> None:
         raise rejected(step, window.report)
 
 
-def _targets(changes: pa.Table, step: ApplyRows, targets: Mapping[str, Collection[int]]) -> pa.Array:
+def _lines_before(file: DataFile, reader: SplitReader) -> int:
+    """How much less the lines of a split are than those of its file."""
+    return dump_rows(reader).lines_before(file) if file.piece else 0
+
+
+def _targets(
+    changes: pa.Table, step: ApplyRows, targets: Mapping[str, Collection[int]], reader: SplitReader
+) -> pa.Array:
     """Mark the rows of quarantined records."""
     mask = pa.repeat(pa.scalar(False), changes.num_rows)
     for position, file in enumerate(step.files):
-        if file.path in targets:
-            lines = pa.array(sorted(targets[file.path]), pa.int64())
+        if file.name in targets:
+            before = _lines_before(file, reader)
+            lines = pa.array(sorted(line - before for line in targets[file.name]), pa.int64())
             here = pc.equal(changes.column(FILE), pa.scalar(position, pa.int32()))
             mask = pc.or_(mask, pc.and_(here, pc.is_in(changes.column(LINE), lines)))
     return mask

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import DELIVERY, FILE
 from cdc_assets.errors import CdcError, MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, SplitReader, Wire, decode_among, shape_of
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, SplitReader, Wire, decode_among, dump_rows, shape_of
 from cdc_assets.model.reports import FileStats, Reject
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
@@ -88,7 +88,7 @@ class Split:
     def refusing(self, error: MalformedData) -> Split:
         """Return the file as one that cannot be trusted at all."""
         line, column = int(error.where.get("line", 0)), str(error.where.get("column", ""))
-        return replace(self, refused=Reject(self.file.path, line, error.message, column=column))
+        return replace(self, refused=Reject(self.file.name, line, error.message, column=column))
 
 
 @contextmanager
@@ -100,9 +100,9 @@ def concerning_file(file: DataFile) -> Iterator[None]:
         raise
     except Exception as error:
         raise MalformedData(
-            f"{file.path} cannot be decoded ({type(error).__name__}: {error}). If it is as TiCDC wrote it, report this "
+            f"{file.name} cannot be decoded ({type(error).__name__}: {error}). If it is as it was written, report this "
             "with the file; else restore it.",
-            path=file.path,
+            path=file.name,
         ) from error
 
 
@@ -123,11 +123,12 @@ def read_splits(step: ApplyRows, positions: Iterable[int], reader: SplitReader) 
     for position in positions:
         file = step.files[position]
         table, schema = step.schemas[file.root, file.version]
-        data, wire = reader.read(file.path), reader.wire(file.path)
+        data, wire = b"" if file.piece else reader.read(file.path), reader.wire(file.path)
         split = Split(position, file, table, schema, wire, data, _NOTHING, _NOTHING.changes)
         try:
             with concerning_file(file):
-                for owner, block in _decoded(split, step):
+                blocks = _brought(split, reader) if file.piece else _decoded(split, step)
+                for owner, block in blocks:
                     yield _with_block(split, owner, block)
         except MalformedData as error:
             yield split.refusing(error)
@@ -137,6 +138,12 @@ def _decoded(split: Split, step: ApplyRows) -> Iterator[tuple[TableId, Decoded]]
     """Yield whose rows a file has, and its changes: a file of a feed is one block."""
     siblings = step.siblings.get((split.file.root, split.file.version), ())
     yield decode_among(split.wire, split.data, split.file.path, ((split.table, split.schema), *siblings))
+
+
+def _brought(split: Split, reader: SplitReader) -> Iterator[tuple[TableId, Decoded]]:
+    """Yield the rows of a dump's split, all of one table."""
+    for block in dump_rows(reader).rows(split.file, split.table, split.schema):
+        yield split.table, block
 
 
 def _with_block(split: Split, owner: TableId, block: Decoded) -> Split:
@@ -246,4 +253,5 @@ def file_stats(split: Split) -> FileStats:
     lines = decoded.changes.column(LINE)
     rows = (pc.count_distinct(lines).as_py() if len(lines) else 0) + len(decoded.rejects)
     low, high = min(lows) if lows else None, max(highs) if highs else None
-    return FileStats(split.file.path, len(split.data), split.file.etag, rows, low, high, decoded.notes)
+    size = split.file.size if split.file.piece else len(split.data)
+    return FileStats(split.file.path, size, split.file.etag, rows, low, high, decoded.notes)

@@ -29,7 +29,7 @@ from cdc_assets.decoding.split import MAX_REJECTS, Split, due, file_stats, in_sh
 from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
 from cdc_assets.errors import CdcError, MalformedData, StepFailed
-from cdc_assets.formats import COMMIT_TS, LINE, SplitReader, raw_records
+from cdc_assets.formats import COMMIT_TS, LINE, DumpRows, SplitReader, dump_rows, raw_records
 from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
@@ -115,7 +115,10 @@ def reduced(step: ApplyRows, windows: Sequence[Window]) -> Window:
     started, longest = time.monotonic(), max(window.report.seconds for window in windows)
     changes, more = pa.concat_tables([window.changes for window in windows]), Report()
     if changes.num_rows:
+        size = changes.num_rows
         changes, more = kind_of(step.schema).reduce(changes, step.schema, step.life.born_as, step.files)
+        if step.is_import and not kind_of(step.schema).EQUAL_ROWS:
+            more = replace(more, doubled=size - changes.num_rows)
     return _together(changes, windows, more, longest + time.monotonic() - started)
 
 
@@ -155,6 +158,8 @@ def _window(split: Split, step: ApplyRows, reader: SplitReader, quarantine: bool
     stats, lost = file_stats(split), None
     if split.foreign:
         return Window(_NO_ROWS, Report(files=(stats,)))
+    if split.file.piece and split.rejects:
+        split = _in_whole_file(split, dump_rows(reader), quarantine)
     if split.decoded.tail is not None:  # it is no older than the file's last whole record
         lost = lost_tail(split, replace(split.decoded.tail, commit_ts=stats.max_commit_ts), step, reader)
     kept_aside = _with_raw(split) if quarantine and split.rejects else ()
@@ -176,8 +181,25 @@ def _window(split: Split, step: ApplyRows, reader: SplitReader, quarantine: bool
     return Window(changes, report, kept_aside)
 
 
+def _in_whole_file(split: Split, reader: DumpRows, quarantine: bool) -> Split:
+    """Let the records of a dump that a check refused have the name and the lines of their file, and their bytes."""
+    decoded = {id(reject) for reject in split.decoded.rejects}
+    checked = [reject.line for reject in split.rejects if id(reject) not in decoded]
+    if not checked:
+        return split
+    before = reader.lines_before(split.file)
+    found = reader.records(split.file, checked) if quarantine else {}
+    rejects = tuple(
+        r if id(r) in decoded else replace(r, path=split.file.name, line=r.line + before, raw=found.get(r.line, b""))
+        for r in split.rejects
+    )
+    return replace(split, rejects=rejects)
+
+
 def _with_raw(split: Split) -> tuple[Reject, ...]:
     """Give the records that a check refused their bytes: decoding has gone past them."""
+    if split.file.piece:
+        return split.rejects
     wanted = {reject.line for reject in split.rejects if not reject.raw}
     found = raw_records(split.wire, split.data, wanted) if wanted else {}
     return tuple(r if r.raw else replace(r, raw=found.get(r.line, b"")) for r in split.rejects)
@@ -223,7 +245,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
     rejects: list[Reject] = []
     notes: dict[tuple[str, str], int] = {}
     files: list[FileStats] = []
-    rows = count = quarantined = undecided = 0
+    rows = count = quarantined = undecided = doubled = 0
     joints: list[str] = []
     newest: tuple[Tso, str] | None = None
     alike = AlikeKeys()
@@ -235,14 +257,41 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
         quarantined += report.quarantined
         undecided += report.undecided
         alike += report.alike
+        doubled += report.doubled
         rejects.extend(report.rejects[: MAX_REJECTS - len(rejects)])
-        files.extend(report.files)
+        _add_files(files, report.files)
         joints.extend(report.joints)
         for rule, n in report.notes.items():
             notes[rule] = notes.get(rule, 0) + n
     return Report(
-        rows, count, tuple(rejects), notes, tuple(files), seconds, quarantined, newest, tuple(joints), undecided, alike
+        rows,
+        count,
+        tuple(rejects),
+        notes,
+        tuple(files),
+        seconds,
+        quarantined,
+        newest,
+        tuple(joints),
+        undecided,
+        alike,
+        doubled,
     )
+
+
+def _add_files(files: list[FileStats], more: Iterable[FileStats]) -> None:
+    """Add what files hold; the blocks of one file follow each other, and are one."""
+    for one in more:
+        last = files[-1] if files else None
+        if last is None or last.path != one.path or one.min_commit_ts is None or last.min_commit_ts is None:
+            files.append(one)
+            continue
+        notes = {**last.notes}
+        for rule, count in one.notes.items():
+            notes[rule] = notes.get(rule, 0) + count
+        low = min(last.min_commit_ts, one.min_commit_ts)
+        high = max(ts for ts in (last.max_commit_ts, one.max_commit_ts, low) if ts is not None)
+        files[-1] = replace(last, rows=last.rows + one.rows, min_commit_ts=low, max_commit_ts=high, notes=notes)
 
 
 def sentence(reject: Reject) -> str:
@@ -294,7 +343,7 @@ REJECTS = pa.schema(
 
 def rejects_table(rejects: Iterable[Reject], step: ApplyRows) -> pa.Table:
     """Return records of a step's files with the columns of REJECTS."""
-    files = {file.path: file for file in step.files}
+    files = {file.name: file for file in step.files}
     rows = []
     for reject in rejects:
         file = files[reject.path]

@@ -26,7 +26,7 @@ import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkable
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
@@ -37,6 +37,8 @@ from cdc_assets.model.tso import Tso
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from cdc_assets.model.splits import DataFile
+
 __all__ = [
     "COMMIT_TS",
     "DUMP_FORMATS",
@@ -46,6 +48,7 @@ __all__ = [
     "OP",
     "Decoded",
     "DumpFormat",
+    "DumpRows",
     "Op",
     "ReadRange",
     "SplitReader",
@@ -54,6 +57,7 @@ __all__ = [
     "decode",
     "decode_among",
     "dump_format",
+    "dump_rows",
     "extension",
     "file_expansion",
     "raw_records",
@@ -160,6 +164,31 @@ class SplitReader(Protocol):
 
     def wire(self, path: str) -> Wire:
         """Return how a split was written."""
+
+
+@runtime_checkable
+class DumpRows(Protocol):
+    """What a reader of splits has besides where some of them are of dumps: `piece` is set in these."""
+
+    def rows(self, file: DataFile, table: TableId, schema: TableSchema) -> Iterator[Decoded]:
+        """Yield the rows of a split block by block, as inserts of the dump's TSO; lines count from its first record.
+
+        Rejects have the lines of the whole file. Raises MalformedData for a split that cannot be trusted, also behind
+        rows that were yielded before.
+        """
+
+    def lines_before(self, file: DataFile) -> int:
+        """Return how many records of the whole file stand before the split's first one."""
+
+    def records(self, file: DataFile, lines: Collection[int]) -> dict[int, bytes]:
+        """Return the split's records with these numbers, where the dump has any bytes of them."""
+
+
+def dump_rows(reader: SplitReader) -> DumpRows:
+    """Return what reads splits of dumps."""
+    if not isinstance(reader, DumpRows):
+        raise TypeError(f"{type(reader).__name__} reads no dumps")
+    return reader
 
 
 @dataclass(frozen=True, slots=True)

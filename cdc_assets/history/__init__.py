@@ -4,6 +4,7 @@ completeness   which tables lack rows
 events         what the life of a table is made of
 exchanges      EXCHANGE PARTITION: one DDL, two lives that change rows
 history        schema files -> the life of every table
+imports        tables that a dump brings
 lives          the tables while schema files are played
 policies       what people decided about DDL, ahead by kind or about a single one
 recovery       which table RECOVER and FLASHBACK TABLE bring back

@@ -1,9 +1,9 @@
 """Which tables lack rows: those that were there before the feed began and that nothing brought. Pure.
 
-A table is complete by its CREATE or a TRUNCATE, or because a person said that it had no rows before. TRUNCATE ends
-incompleteness, and so does DROP, for whoever takes the name is another table. RENAME and RECOVER keep it. EXCHANGE
-PARTITION passes it on with the rows: the partitioned table has rows of both afterwards, the other one all that were in
-the partition.
+A table is complete by its CREATE, by a dump or a TRUNCATE, or because a person said that it had no rows before.
+TRUNCATE ends incompleteness, and so does DROP, for whoever takes the name is another table. RENAME and RECOVER keep it.
+EXCHANGE PARTITION passes it on with the rows: the partitioned table has rows of both afterwards, the other one all that
+were in the partition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 
 from cdc_assets import ddl
-from cdc_assets.history.events import Event, Exchanged, Held, History
+from cdc_assets.history.events import Event, Exchanged, Held, History, Imported
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.schema_changes import DeleteRows
@@ -53,7 +53,8 @@ def with_gaps(history: History, complete: Iterable[str] = ()) -> History:
             if life in stopped:
                 continue
             if life not in now:
-                now[life] = None if _brings_all(event) or is_complete(life, said) else Gap(life)
+                offer = history.offered[life].uri if life in history.offered else ""
+                now[life] = None if _brings_all(event) or is_complete(life, said) else Gap(life, offer)
             elif not isinstance(event, Held):
                 now[life] = _after(event, life, before)
             if isinstance(event, Held):
@@ -66,7 +67,7 @@ def with_gaps(history: History, complete: Iterable[str] = ()) -> History:
 
 def _brings_all(first: Event) -> bool:
     """Tell whether a table has all its rows from its first event on."""
-    return isinstance(ddl.statement(first.file), (ddl.CreateTable, ddl.Truncate))
+    return isinstance(first, Imported) or isinstance(ddl.statement(first.file), (ddl.CreateTable, ddl.Truncate))
 
 
 def _after(event: Event, life: Life, before: dict[Life, Gap | None]) -> Gap | None:
@@ -102,9 +103,11 @@ def gap_text(gap: Gap, life: Life) -> str:
     pattern = pattern_of(gap.life)
     quoted = shlex.quote(pattern)
     whose = "it" if gap.life == life else f"{gap.life.born_as}, from which rows came by EXCHANGE PARTITION,"
+    offered = f"They are in {gap.offer}: cdc-assets rebuild {shlex.quote(str(gap.life))}. " if gap.offer else ""
     return (
         f"incomplete: {whose} existed before its changefeed began (its first schema file, of version {gap.since}, has "
-        "no CREATE TABLE), so the rows that it had then are missing here; what changed since is applied. If it had "
+        f"no CREATE TABLE), so the rows that it had then are missing here; what changed since is applied. {offered}If "
+        "it had "
         f"none, or nobody needs them, say so: {json.dumps(pattern, ensure_ascii=False)} in the changefeed's setting "
         f"initial: {{complete: [...]}}, --complete {quoted}, or, to keep it in the lake, cdc-assets release --complete "
         f"{quoted}."

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from cdc_assets import ddl
 from cdc_assets.history.releases import Release
-from cdc_assets.model.progress import Gap, Life
+from cdc_assets.model.progress import Base, Gap, Life
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import SchemaChange, SetDefault
-from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.schema_changes import DeleteRows, DropColumn, RenameColumn, SchemaChange, SetDefault
+from cdc_assets.model.splits import Import, SchemaFile
 from cdc_assets.model.tso import Tso
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Exchanged",
     "Held",
     "History",
+    "Imported",
     "Kept",
     "Recovered",
     "Renamed",
@@ -76,6 +77,13 @@ class Created(_FromFile):
     """The table begins, by a DDL or by the first schema file of it."""
 
     action = "create"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported(_FromFile):
+    """The table begins as a dump has it; its file is the CREATE TABLE text of the dump."""
+
+    action = "import"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +157,7 @@ class Held(_FromFile):
     other: Life | None = None
 
 
-Event = Created | Changed | Kept | Renamed | Dropped | Recovered | Exchanged | Held
+Event = Created | Imported | Changed | Kept | Renamed | Dropped | Recovered | Exchanged | Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +169,27 @@ class TableHistory:
     names: tuple[tuple[TableId, Tso, Tso], ...]
     gaps: tuple[tuple[Tso, Gap | None], ...] = ()
     """From which version on which rows are missing, in order (see `completeness`)."""
+    brought: Import | None = None
+    """What the dump has of it with which it begins."""
+
+    @property
+    def base(self) -> Base | None:
+        """The dump that it stands on, None for a table that begins with the feed."""
+        return None if self.brought is None else self.brought.base
+
+    @property
+    def made_null(self) -> Mapping[str, str]:
+        """The columns that are NULL in the rows of the dump for want of their values, each with the reason."""
+        lost = {} if self.brought is None else dict(self.brought.made_null)
+        for event in self.events[1:] if lost else ():
+            for change in (*event.hidden, *event.changes):
+                if isinstance(change, DropColumn):
+                    lost.pop(change.name, None)
+                elif isinstance(change, RenameColumn) and change.old in lost:
+                    lost[change.new] = lost.pop(change.old)
+                elif change == DeleteRows(None):
+                    lost = {}
+        return lost
 
     @property
     def gap(self) -> Gap | None:
@@ -220,3 +249,7 @@ class History:
     lives: Mapping[Life, TableHistory]
     decoding: Mapping[tuple[str, Tso], tuple[tuple[TableId, TableSchema], ...]]
     other_files: tuple[SchemaFile, ...] = ()
+    waiting: tuple[Import, ...] = ()
+    """Tables of dumps that are later than what is played."""
+    offered: Mapping[Life, Base] = field(default_factory=dict)
+    """Dumps that have tables which stand in the lake without them: these can be built anew from there."""

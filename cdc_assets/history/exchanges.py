@@ -9,6 +9,7 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.errors import CdcError
 from cdc_assets.history.events import Changed, Event, Exchanged, Held, TableHistory
+from cdc_assets.history.imports import unknown_values
 from cdc_assets.history.lives import UNTOLD, Lives
 from cdc_assets.history.policies import Decision, Evolved, by_policy
 from cdc_assets.history.releases import ways_out
@@ -38,6 +39,8 @@ def exchange(
         reason = f"{file.query}: {missing} is not in the feed, so the rows that change places are not known."
     else:
         reason, predicate = _exchangeable(file, statement, found[table.life], found[other.life])
+        unknown = next(filter(None, (unknown_values(one, predicate) for one in (table, other))), "")
+        reason, predicate = (f"{file.query}: {unknown}", None) if unknown else (reason, predicate)
     decision = _decision(lives, file, [one for one in (table, other) if one is not None])
     predicate = ddl.as_told(predicate) if predicate is not None and decision.told else predicate
     for one, two, own in sides:

@@ -21,15 +21,24 @@ from cdc_assets.ddl.schema import with_facts
 from cdc_assets.history.completeness import with_gaps
 from cdc_assets.history.events import FOREVER, Changed, Held, History
 from cdc_assets.history.exchanges import exchange
+from cdc_assets.history.imports import (
+    Chosen,
+    bring,
+    choose,
+    known_rows,
+    refused_columns,
+    superseded,
+    ways_of_difference,
+)
 from cdc_assets.history.lives import Lives
 from cdc_assets.history.policies import Rules
 from cdc_assets.history.recovery import Unrecoverable
 from cdc_assets.history.releases import Releases
 from cdc_assets.history.renames import rename
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Applied, Base, Life
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.splits import Import, SchemaFile
 from cdc_assets.model.tso import Tso
 
 __all__ = ["read_history"]
@@ -44,23 +53,44 @@ def read_history(
     new_collations: bool = True,
     timezone: str = "UTC",
     complete: Sequence[str] = (),
+    imports: Sequence[Import] = (),
+    standing: Mapping[Life, Applied] | None = None,
+    begun: Tso | None = None,
 ) -> History:
     """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not.
 
     `policies` says what to do by kind of DDL, `releases` what a person decided about single ones. `timezone` is the one
     in which TIMESTAMP and other types become each other. Without `new_collations` the source compares texts by bytes.
     `complete` are patterns of tables that had no rows before the feed began.
+
+    `imports` are tables of dumps, `standing` is what the lake holds, of which some stand on a dump, and `begun` the
+    earliest TSO that is known of the feed.
     """
     if not new_collations:
         files = [replace(f, columns=tuple(replace(c, bytewise=True) for c in f.columns)) for f in files]
-    player = _Player(keys or {}, Rules(policies or {}, releases or {}, timezone))
     # The file of a DDL comes before those that its first rows write: with table ids as path they are of other roots.
     ordered = sorted(files, key=lambda f: (f.version, not f.query, f.root, f.checksum or 0))
-    due = [file for file in ordered if file.version <= until]
-    for version, group in groupby(due, key=lambda f: f.version):
-        player.play(version, list(group))
-    player.read_ahead(due, ordered[len(due) :])
-    return with_gaps(player.history(), complete)
+    there = standing or {}
+    choice = choose(imports, there, until, begun)
+
+    def play(chosen: Sequence[Chosen]) -> _Player:
+        player = _Player(keys or {}, Rules(policies or {}, releases or {}, timezone), new_collations)
+        player.play_all(ordered, until, chosen)
+        return player
+
+    def alone() -> History:
+        return play([one for one in choice.chosen if one.life is not None]).history()
+
+    chosen, offered = list(choice.chosen), dict[Life, Base]()
+    while True:
+        player = play(chosen)
+        history = player.history()
+        fresh = {one: life for one, life in player.brought.items() if one.life is None}
+        late = superseded(history, fresh, there, alone)
+        if not late:
+            return with_gaps(replace(history, waiting=choice.waiting, offered=offered), complete)
+        offered |= {life: one.told.base for one, life in late.items() if life is not None}
+        chosen = [one for one in chosen if one not in late]
 
 
 _FREES_NAMES = (ddl.DropDatabase, ddl.DropTable)
@@ -68,9 +98,11 @@ _FREES_NAMES = (ddl.DropDatabase, ddl.DropTable)
 
 
 class _Player:
-    def __init__(self, keys: Mapping[str, tuple[str, ...]], rules: Rules) -> None:
+    def __init__(self, keys: Mapping[str, tuple[str, ...]], rules: Rules, new_collations: bool) -> None:
         self.lives = Lives(keys, rules)
         self.rules = rules
+        self.brought: dict[Chosen, Life] = {}
+        self._new_collations = new_collations
         self.views: ByName[Tso] = ByName()
         self.decoding: dict[tuple[str, Tso], ByName[TableSchema]] = {}
         self.other_files: list[SchemaFile] = []
@@ -78,6 +110,19 @@ class _Player:
     def history(self) -> History:
         decoding = {where: tuple(tables.items()) for where, tables in self.decoding.items()}
         return History(self.lives.tables, decoding, tuple(self.other_files))
+
+    def play_all(self, ordered: Sequence[SchemaFile], until: Tso, chosen: Iterable[Chosen]) -> None:
+        """Carry out what is not later than `until`: of one version the feed's files, then what a dump of then has."""
+        due = [file for file in ordered if file.version <= until]
+        dumps = {at: list(group) for at, group in groupby(chosen, key=lambda one: one.told.base.at)}
+        files = {version: list(group) for version, group in groupby(due, key=lambda f: f.version)}
+        for version in sorted({*files, *dumps}):
+            self.play(version, files.get(version, []))
+            for one in dumps.get(version, ()):
+                life = bring(self.lives, self.decoding, one, self._new_collations)
+                if life is not None:
+                    self.brought[one] = life
+        self.read_ahead(due, ordered[len(due) :])
 
     def play(self, version: Tso, files: list[SchemaFile]) -> None:
         """Carry out all schema files of one version: exchanges, drops, renames at once, then the rest."""
@@ -172,7 +217,9 @@ class _Player:
         if table is None and file.by_text or table is not None and file.whole is not None:
             self.other_files.append(file)  # of a table that begins with what tells its columns
         elif table is not None:
-            found = self.lives.evolved(table, file)
+            found = known_rows(table, self.lives.evolved(table, file))
+            if found.release is None and (reason := refused_columns(table, file)):
+                found = replace(found, reason=f"{reason}.", ways=ways_of_difference(file, table))
             common = (file, table.schema, found.after, table.name)
             if found.reason:
                 self.lives.add(table.life, Held(*common, found.reason, found.ways, release=found.release))

@@ -71,7 +71,7 @@ class Lives:
         life = Life(file.table, file.version)
         self._make_room(file)
         decision = Decision("skip", release=release) if release else self.rules.decide(life, file.version, kinds)
-        found = self._keyed(born(file, like, self.collation(file), decision, reason, self.rules.timezone), file)
+        found = self.keyed(born(file, like, self.collation(file), decision, reason, self.rules.timezone), file)
         schema = found.after
         event: Event = Created(file, schema, schema, file.table, release=decision.release)
         if found.reason:
@@ -80,6 +80,22 @@ class Lives:
         since = file.version if file.query else self._left.get(file.table, 0)
         self.tables[life] = TableHistory(life, (event,), ()).called(file.table, since)
         self.holders[file.table] = life
+
+    def import_table(self, life: Life, table: TableHistory) -> None:
+        """Begin a table with its dump, in place of what the feed told of it; whose names were whose before stays.
+
+        A table of the feed that has the name is this one, whatever its identity.
+        """
+        begin = table.events[0]
+        self._make_room(begin.file)
+        before: list[tuple[TableId, Tso, Tso]] = []
+        for other in {self.holders.get(begin.file.table, life), life}:
+            known = self.tables.pop(other, None)
+            before += [] if known is None else [(n, a, min(b, begin.at)) for n, a, b in known.names if a < begin.at]
+        for name in [name for name, owner in self.holders.items() if owner == life]:
+            del self.holders[name]
+        self.tables[life] = replace(table, names=tuple(before)).called(begin.file.table, begin.at)
+        self.holders[begin.file.table] = life
 
     def drop(self, name: TableId, file: SchemaFile, kinds: Sequence[str] | None = None) -> None:
         """Let a table go; without `kinds` because another takes its name, which no policy prevents."""
@@ -180,7 +196,7 @@ class Lives:
         found = evolved(table.schema, file, self.collation(file), rules, (table.life, file.table), key)
         changes = tuple(change for change in found.changes if not isinstance(change, Rekey) or not key)
         moved = {change.old: change.new for change in changes if isinstance(change, RenameColumn)}
-        return self._keyed(
+        return self.keyed(
             replace(found, changes=changes), file, tuple(moved.get(name, name) for name in table.schema.key)
         )
 
@@ -188,7 +204,7 @@ class Lives:
         """Return the default collation of the file's database."""
         return self.collations.get(TableId(file.table.schema, ""))
 
-    def _keyed(self, found: Evolved, file: SchemaFile, before: tuple[str, ...] = ()) -> Evolved:
+    def keyed(self, found: Evolved, file: SchemaFile, before: tuple[str, ...] = ()) -> Evolved:
         """Give the table the key of the settings, or the one of `before` where that has a new name; else it is held."""
         key = self._keys.get(fold_name(str(file.table)))
         if not key or found.reason:

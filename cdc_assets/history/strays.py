@@ -41,7 +41,9 @@ class Strays:
                 for holder, period, schemas in self._of(name)
                 if holder != life or not schemas or any(own.decodes_like(schema) for schema in schemas)
             ]
-            self._known[asked] = _between(fits)
+            base = self._history.lives[life].base
+            seen = 0 if base is None else base.at + 1  # rows from before are older than the dump, and not looked at
+            self._known[asked] = tuple((max(a, seen), b) for a, b in _between(fits) if b > seen)
         return self._known[asked]
 
     def _of(self, name: TableId) -> list[tuple[Life, Period, tuple[TableSchema, ...]]]:

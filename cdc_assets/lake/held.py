@@ -7,11 +7,13 @@ before it expires snapshots).
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
     table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)  cdc.key
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
+               cdc.initial (the TSO of the dump that it stands on)  cdc.initial-of (which table of which dump: JSON)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,8 +27,8 @@ from cdc_assets.errors import LakeUnavailable, TableHeld
 from cdc_assets.lake.catalogs.catalog import local_path, read_bytes
 from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import MetadataFile, parse_metadata_file
-from cdc_assets.lake.names import Identifier, parse_identity, parse_name
-from cdc_assets.model.progress import Applied, Gap, Life
+from cdc_assets.lake.names import Identifier, format_name, parse_identity, parse_name
+from cdc_assets.model.progress import Applied, Base, Gap, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from cdc_assets.lake.staging.tasks import Landing
 
 __all__ = [
+    "BASE",
     "CHANGEFEED",
     "GAP",
     "IDENTITY",
@@ -44,6 +47,7 @@ __all__ = [
     "NAME",
     "Held",
     "Owned",
+    "format_base",
     "landing_of",
     "read_file",
     "read_model",
@@ -55,6 +59,8 @@ __all__ = [
 CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
 GAP = ("cdc.incomplete", "cdc.incomplete-of")
 """Properties of an incomplete table only."""
+BASE = ("cdc.initial", "cdc.initial-of")
+"""Properties of a table that a dump brought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +84,13 @@ class Held:
     file_bytes: int | None = None
     data_files: int | None = None
     gap: Gap | None = None
+    base: Base | None = None
 
     @property
     def applied(self) -> Applied:
         """The part that planning needs."""
-        return Applied(self.label.progress, self.label.ddl, self.name, positions=self.label.positions, gap=self.gap)
+        label = self.label
+        return Applied(label.progress, label.ddl, self.name, label.positions, self.gap, self.base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +173,27 @@ def _interpret(place: str, file: MetadataFile) -> Owned | None:
         file_bytes=snapshot.number("total-files-size") if snapshot else 0,
         data_files=snapshot.number("total-data-files") if snapshot else 0,
         gap=Gap(parse_identity(file.properties[GAP[1]])) if GAP[1] in file.properties else None,
+        base=_parse_base(file.properties),
     )
     return Owned(file.properties.get(CHANGEFEED, ""), held)
+
+
+def format_base(base: Base | None) -> dict[str, str]:
+    """Return the properties of a table that stands on a dump; none for any other."""
+    if base is None:
+        return {}
+    told: dict[str, str | None] = {"table": format_name(base.table), "uri": base.uri, "query": base.query}
+    told |= {"collation": base.collation, "timezone": base.timezone}
+    return dict(zip(BASE, (str(base.at), json.dumps(told, ensure_ascii=False)), strict=True))
+
+
+def _parse_base(properties: Mapping[str, str]) -> Base | None:
+    if not all(name in properties for name in BASE):
+        return None
+    told = json.loads(properties[BASE[1]])
+    table = parse_name(told["table"])
+    assert table is not None
+    return Base(int(properties[BASE[0]]), table, told["uri"], told["query"], told["collation"], told["timezone"])
 
 
 # --- one metadata file ------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import Target, delete_where, publish, refuse_moved, refuse_undated, sql_condition
-from cdc_assets.lake.held import CHANGEFEED, GAP, IDENTITY, KEY, NAME
+from cdc_assets.lake.held import CHANGEFEED, GAP, IDENTITY, KEY, NAME, format_base
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import OWN, Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
@@ -67,6 +67,7 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, chan
         NAME: format_name(step.name),
         KEY: json.dumps(step.schema.key),
         **gap_properties(step.gap),
+        **format_base(step.base),
     }
     parser = session.iceberg.java("org.apache.iceberg.SchemaParser")
     schema = parser.fromJson(json.dumps(schema_json(step.schema)))

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sql
 from cdc_assets.errors import RebuildRefused, TableMoved
 from cdc_assets.lake import namespaces
 from cdc_assets.lake.commit import Target, columns_of, overwrite, publish, refuse_moved
-from cdc_assets.lake.held import CHANGEFEED, IDENTITY, KEY, NAME, Held
+from cdc_assets.lake.held import CHANGEFEED, IDENTITY, KEY, NAME, Held, format_base
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import ASIDE, aside_changefeed, format_identity, format_name, location
 from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
@@ -137,6 +137,7 @@ class Rebuilds:
             source = session.load(theirs.identifier)
             rows = _rows(session, theirs)
             properties = {NAME: format_name(theirs.name), KEY: dict(source.properties()).get(KEY, "[]")}
+            properties |= format_base(theirs.base)
             if columns_of(source) == columns_of(work.target.table):
                 session.label({REBUILD: token})
                 told = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"
@@ -171,6 +172,7 @@ class Rebuilds:
                 IDENTITY: format_identity(life),
                 NAME: format_name(name),
                 KEY: dict(source.properties()).get(KEY, "[]"),
+                **format_base(theirs.base),
                 "location": location(root, self.live.changefeed, life),
             }
             rows = _documented(_rows(session, theirs), source)

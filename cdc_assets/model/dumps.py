@@ -56,6 +56,11 @@ class DumpSplit:
     start: int
     end: int
 
+    @property
+    def suffix(self) -> str:
+        """What is added to the file's path to name this part of it: `[0:100]`, "" for all of it."""
+        return "" if (self.start, self.end) == (0, self.file.size) else f"[{self.start}:{self.end}]"
+
 
 @dataclass(frozen=True, slots=True)
 class Glance:
@@ -70,13 +75,19 @@ class Glance:
 
 @dataclass(frozen=True, slots=True)
 class DumpTable:
-    """A table of a dump with its schema; one without files was empty. `query` is the text that gave the schema."""
+    """A table of a dump with its schema; one without files was empty.
+
+    `query` is the text that gave the schema, `collation` the default of its database where that is known, `timezone`
+    the zone in which the text prints defaults of TIMESTAMP.
+    """
 
     id: TableId
     schema: TableSchema
     files: tuple[DumpFile, ...]
     schema_file: str
     query: str
+    collation: str | None = None
+    timezone: str | None = None
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""How far a table is applied, how it stands, and the identity that it keeps through renames."""
+"""How far a table is applied, how it stands and on what, and the identity that it keeps through renames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Applied", "Gap", "Life", "Phase", "Progress", "State"]
+__all__ = ["Applied", "Base", "Gap", "Life", "Phase", "Progress", "State"]
 
 
 class Phase(enum.IntEnum):
@@ -62,6 +62,24 @@ class Applied:
     """Without commit-ts: the highest file number taken in, by number sequence."""
     gap: Gap | None = None
     """What the lake table says of rows that it lacks."""
+    base: Base | None = None
+    """The dump that the table stands on; None for one that begins with its feed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The dump that a table stands on: its rows as of `at` came from there, by the name that the table had then.
+
+    `query` is the CREATE TABLE text of the dump, `collation` its database's default and `timezone` that of its
+    defaults: they tell the columns of then when the dump is no longer there. `uri` is where it was.
+    """
+
+    at: Tso
+    table: TableId
+    uri: str
+    query: str
+    collation: str | None = None
+    timezone: str | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -80,10 +98,11 @@ class Gap:
     """Why a table is incomplete: the rows that `life` had when the feed began, before `since`, are not in the feed.
 
     `life` is the table itself, or one from which rows came by EXCHANGE PARTITION. `since` is the first version that the
-    feed tells of it.
+    feed tells of it. `offer` is a dump that has those rows, "" where none is known.
     """
 
     life: Life
+    offer: str = field(default="", compare=False)
 
     @property
     def since(self) -> Tso:

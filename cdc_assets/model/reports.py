@@ -66,7 +66,8 @@ class Report:
     where there is no change, or rows carry no commit-ts. `joints` are files of a table without key that begin with the
     very commit-ts, of this window, at which the file before them ended: a transaction cut in two, or told again.
     `undecided` counts rows of a table without key that two dispatchers have alike, and nothing tells whether they are
-    two rows or one that was delivered again. `alike` are keys of this window that met each other.
+    two rows or one that was delivered again. `alike` are keys of this window that met each other. `doubled` counts rows
+    of a dump that have the key of another.
     """
 
     rows: int = 0
@@ -80,6 +81,7 @@ class Report:
     joints: tuple[str, ...] = ()
     undecided: int = 0
     alike: AlikeKeys = AlikeKeys()
+    doubled: int = 0
 
     @property
     def failed(self) -> bool:

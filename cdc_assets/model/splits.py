@@ -1,4 +1,4 @@
-"""What lies under a changefeed's prefix: schema files, data files, index files."""
+"""What lies under a changefeed's prefix: schema files, data files, index files; and what a dump brings before it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cdc_assets.model.dumps import DumpSplit
+from cdc_assets.model.progress import Base
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
     from cdc_assets.model.reports import FileStats
 
-__all__ = ["DataFile", "IndexFile", "Listing", "Place", "SchemaFile"]
+__all__ = ["DataFile", "Import", "IndexFile", "Listing", "Place", "SchemaFile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class DataFile:
     `root` and `version` name the schema file that decodes it. `directory` is the whole directory (partition and date
     included), `dispatcher` "" outside tables that span nodes. Sizes are bytes. `modified` is when the storage got
     it (seconds since 1970, 0 where the storage does not tell), which is no part of its identity.
+
+    `piece` is set for what a dump brings: a file of it, or a part of one.
     """
 
     path: str
@@ -60,6 +64,12 @@ class DataFile:
     date: str = ""
     dispatcher: str = ""
     modified: float = field(default=0.0, compare=False)
+    piece: DumpSplit | None = None
+
+    @property
+    def name(self) -> str:
+        """The path of the whole file, as messages and the quarantine name it."""
+        return self.path if self.piece is None else self.path.removesuffix(self.piece.suffix)
 
     def may_hold(self, known: FileStats | None, lo: Tso, hi: Tso) -> bool:
         """Tell whether rows of (lo, hi] may be in the file; `known` counts where it was of the file as it is."""
@@ -68,6 +78,25 @@ class DataFile:
         if known.max_commit_ts is None or known.max_commit_ts <= lo:
             return False
         return known.min_commit_ts is None or known.min_commit_ts <= hi
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A table as a dump brings it: its rows of one TSO, which stand before all that the feed tells later.
+
+    `root` is that of `files`, which have no version but the TSO, and `promised` what their rows are held to.
+    `made_null` says of stored generated columns why they are NULL in the rows. `problem` says why nothing of the table
+    can be taken, "" where it can. It is `lost` where only the columns of then are known, because the dump is gone.
+    """
+
+    base: Base
+    schema: TableSchema
+    root: str = ""
+    files: tuple[DataFile, ...] = ()
+    promised: TableSchema | None = None
+    made_null: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +127,7 @@ class Listing:
     not, keyed by path, with the sentence for the user; `warnings` are sentences about what is read all the same.
     `published` is when `metadata`, as listed, was written (seconds since 1970, 0 where the storage does not tell).
     `fresh` are contents of schema files, by (path, bytes, etag), that had to be read for this listing.
+    `imports` are the tables of dumps, `lost_dumps` dumps that are not there (any more), by URI with the sentence.
     """
 
     checkpoint: Tso
@@ -109,3 +139,5 @@ class Listing:
     warnings: tuple[str, ...] = ()
     published: float = field(default=0.0, compare=False)
     fresh: Mapping[tuple[str, int, str], bytes] = field(default_factory=dict, compare=False, repr=False)
+    imports: tuple[Import, ...] = ()
+    lost_dumps: Mapping[str, str] = field(default_factory=dict)

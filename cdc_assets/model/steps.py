@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cdc_assets.model.progress import Gap, Life, Phase, Progress
+from cdc_assets.model.progress import Base, Gap, Life, Phase, Progress
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Evolution, Predicate, SchemaChange
 from cdc_assets.model.splits import DataFile
@@ -33,7 +33,7 @@ class CreateTable:
     """An empty table under `name`; `takes` are the versions of later DDL whose columns it has from the start.
 
     `since` is the commit-ts from which on rows are its own, where its first schema file came after them. `gap` says
-    which rows it will lack.
+    which rows it will lack. `base` is the dump that it stands on, whose rows come next if there are any (`has_rows`).
     """
 
     life: Life
@@ -43,6 +43,8 @@ class CreateTable:
     takes: tuple[Tso, ...] = ()
     since: Tso | None = None
     gap: Gap | None = None
+    base: Base | None = None
+    has_rows: bool = True
 
     @property
     def ddl(self) -> Tso:
@@ -51,8 +53,9 @@ class CreateTable:
 
     @property
     def progress(self) -> Progress:
-        """How far the table is when it is made."""
-        return Progress(self.at if self.since is None else self.since, Phase.DDL)
+        """How far the table is when it is made: through the rows of a dump that has none."""
+        phase = Phase.DDL if self.has_rows else Phase.ROWS
+        return Progress(self.at if self.since is None else self.since, phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,11 @@ class ApplyRows:
     def at(self) -> Tso:
         """The TSO at which this step's effect is complete."""
         return self.hi
+
+    @property
+    def is_import(self) -> bool:
+        """Tell whether the rows are those of a dump: all of its table, each once."""
+        return any(file.piece is not None for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)

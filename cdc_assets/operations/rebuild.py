@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import Applied, Life, State
+from cdc_assets.model.progress import Applied, Base, Life, State
 from cdc_assets.model.reports import FileStats, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
@@ -144,6 +144,7 @@ class _Rebuild:
     targets: tuple[Life, ...]
     needed: frozenset[Life]
     around: frozenset[Life]
+    bases: Mapping[Life, Base | None] = field(default_factory=dict)
     done: list[Rebuilt] = field(default_factory=list)
 
     def select(self, planned: Plan) -> list[Step]:
@@ -180,18 +181,19 @@ def rebuild(
 
 def _begun(pipeline: Pipeline, rebuilder: Rebuilder, tables: Sequence[str], run: str) -> tuple[_Rebuild, Plan]:
     """Say what is rebuilt, unless something stands in the way, and write a ticket for it."""
-    listing, _ = pipeline.plan()
+    listing, present = pipeline.plan()
     applied = pipeline.lake.applied()
-    planned = _from_nothing(pipeline, listing)
+    bases = _bases(present, applied, tables)
+    planned = _from_nothing(pipeline, listing, bases)
     asked = _named(planned, applied, tables)
     needed = _with_partners(planned, asked)
     targets = tuple(life for life in needed if life in asked or planned.history.lives[life].name is not None)
     _refuse(pipeline, listing, planned, needed, applied)
-    ticket = _ticket(pipeline, rebuilder, targets, run)
+    ticket = _ticket(pipeline, rebuilder, targets, bases, run)
     rebuilder.end_stale()
     family = families(planned.history)
     around = frozenset(one for life in needed for one in family[life])
-    return _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around), planned
+    return _Rebuild(pipeline, rebuilder, ticket, run, targets, frozenset(needed), around, bases), planned
 
 
 @contextmanager
@@ -214,11 +216,24 @@ def _ended(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
     rebuilder.end(ticket.token)
 
 
-def _from_nothing(pipeline: Pipeline, listing: Listing) -> Plan:
-    """The plan of an empty lake, with the decisions that people made."""
+def _bases(present: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]) -> dict[Life, Base | None]:
+    """On what each table of the lake is to stand: on its dump, or on one that has the rows that it lacks, if asked."""
+    bases = {life: state.base for life, state in applied.items()}
+    for life, base in present.history.offered.items():
+        table = present.history.lives[life]
+        named = not tables or any(is_called(one, (life, *(name for name, _, _ in table.names))) for one in tables)
+        if named and bases.get(life) is None and table.gap is not None:
+            bases[life] = base
+    return bases
+
+
+def _from_nothing(pipeline: Pipeline, listing: Listing, bases: Mapping[Life, Base | None]) -> Plan:
+    """The plan of an empty lake, with the decisions that people made, and tables on the dumps that are theirs."""
     releases, said = pipeline.lake.releases(), pipeline.lake.said_complete()
     with closing(Ledger("sqlite://")) as ledger:
-        return Planner(pipeline.settings, pipeline.source, EmptyLake(said), ledger).plan(listing, releases)[1]
+        empty = Planner(pipeline.settings, pipeline.source, EmptyLake(said), ledger)
+        empty.bases = bases
+        return empty.plan(listing, releases)[1]
 
 
 def _refuse(
@@ -240,11 +255,13 @@ def _listed(lives: Sequence[Life]) -> str:
     return ", ".join(map(str, lives[:5])) + (f" and {len(lives) - 5} more" if len(lives) > 5 else "")
 
 
-def _ticket(pipeline: Pipeline, rebuilder: Rebuilder, targets: Sequence[Life], run: str) -> Ticket:
+def _ticket(
+    pipeline: Pipeline, rebuilder: Rebuilder, targets: Sequence[Life], bases: Mapping[Life, Base | None], run: str
+) -> Ticket:
     """Go on with the same rebuild that died, or begin one."""
     from cdc_assets.lake.swap import Ticket
 
-    told = _fingerprint(pipeline.settings, targets, pipeline.lake.releases())
+    told = _fingerprint(pipeline.settings, targets, pipeline.lake.releases(), bases)
     now = time.time()
     for ticket in rebuilder.tickets():
         if ticket.plan == told and now - ticket.begun < _RESUMABLE_SECONDS:
@@ -255,7 +272,12 @@ def _ticket(pipeline: Pipeline, rebuilder: Rebuilder, targets: Sequence[Life], r
     return ticket
 
 
-def _fingerprint(settings: ChangefeedSettings, targets: Sequence[Life], releases: Mapping[Any, Any]) -> str:
+def _fingerprint(
+    settings: ChangefeedSettings,
+    targets: Sequence[Life],
+    releases: Mapping[Any, Any],
+    bases: Mapping[Life, Base | None],
+) -> str:
     """What is rebuilt, and everything but the files that decides what comes out."""
     told = {
         "tables": sorted(map(str, targets)),
@@ -266,6 +288,7 @@ def _fingerprint(settings: ChangefeedSettings, targets: Sequence[Life], releases
         "new_collations": settings.new_collations is not False,
         "namespace": settings.namespace,
         "releases": sorted(map(repr, releases.values())),
+        "initial": repr([bases.get(life) for life in sorted(targets)]),
     }
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
@@ -314,6 +337,7 @@ def _run(work: _Rebuild, say: Callable[[str], object]) -> None:
     settings = settings.model_copy(update={"quarantine": False})
     notes = _Notes()
     aside = Pipeline(settings, work.live.source, lake, notes, log_steps(say), work.live.fuse)
+    aside.bases = work.bases
     try:
         for attempt in range(_SWAPS):
             outcome = aside.apply(work.run, work.select)

@@ -10,7 +10,7 @@ from cdc_assets.ledger import FileEntry
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import HoldTable
-from cdc_assets.model.tso import seconds_between
+from cdc_assets.model.tso import Tso, seconds_between
 from cdc_assets.model.wording import counted
 from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.files import missing_numbers
@@ -43,20 +43,21 @@ def refusals(
 
 def _refusals_of(life: Life, planned: Plan, seen: Seen, retention_days: int) -> Iterator[str]:
     table, applied = planned.history.lives[life], seen.applied.get(life)
-    days = seconds_between(life.version, planned.checkpoint) // 86_400
+    begun = life.version if table.base is None else table.base.at
+    days = seconds_between(begun, planned.checkpoint) // 86_400
     if table.gap is not None:
         yield f"{life} cannot be built from the files alone. {gap_text(table.gap, life)}"
     elif retention_days and days >= retention_days:
         yield (
             f"{life} is {days:.0f} days old, and the changefeed removes its files after {retention_days} "
-            "(file-expiration-days); expected all files since its CREATE."
+            "(file-expiration-days); expected all files since its CREATE or its dump."
         )
     if applied is not None and (life in planned.behind or applied.progress.tso > planned.checkpoint):
         yield (
             f"{life} is applied through {applied.progress.tso}, above the checkpoint {planned.checkpoint}: the bucket "
             "is an older copy. Rebuild from the one that the table was applied from."
         )
-    if applied is not None and applied.ddl > life.version and applied.ddl not in {event.at for event in table.events}:
+    if applied is not None and applied.ddl > begun and applied.ddl not in {event.at for event in table.events}:
         yield f"{life} has the schema of version {applied.ddl}, of which no schema file is left. Restore it."
     if count := seen.quarantined.get(life):
         yield (
@@ -72,22 +73,39 @@ def missing_files(
     listing: Listing,
     planned: Plan,
     lives: Collection[Life],
-    entries: Iterable[FileEntry],
+    entries: Collection[FileEntry],
     schema_files: Iterable[str],
 ) -> Iterator[str]:
     """Yield one sentence for each gap in the numbers of these tables' files, and for each file that is gone."""
     roots = _roots(planned, lives)
-    yield from _lost_numbers(listing, roots)
-    wanted = {str(life) for life in lives}
+    bases = {str(life): planned.history.lives[life].base for life in lives}
+    wanted = {
+        life: -1 if base is None else base.at for life, base in bases.items()
+    }  # what is in its dump is not asked for
+    yield from _lost_numbers(listing, roots, _numbers_before(source, entries, wanted))
     there = {file.path for file in listing.data_files} | set(listing.problems)
     for entry in entries:
-        if entry.life in wanted and entry.rows and entry.path not in there:
+        if entry.life in wanted and entry.rows and entry.path not in there and not _is_before(entry, wanted):
             yield f"{entry.path} was there once and is gone. Restore it."
     there = {file.path for file in listing.schema_files} | set(listing.problems)
     for path in schema_files:
         named = source.place(path)
-        if path not in there and named is not None and named.root in roots:
+        if path not in there and named is not None and named.root in roots and named.version > min(wanted.values()):
             yield f"the schema file {path} was there once and is gone. Restore it."
+
+
+def _is_before(entry: FileEntry, dumps: Mapping[str, Tso]) -> bool:
+    """Tell whether all rows of a recorded file are older than the dump that its table is built from."""
+    return entry.max_commit_ts is not None and entry.max_commit_ts <= dumps[entry.life]
+
+
+def _numbers_before(
+    source: Source, entries: Iterable[FileEntry], dumps: Mapping[str, Tso]
+) -> set[tuple[str, str, int]]:
+    """Directory, dispatcher and number of the recorded files that are older than the dump of their table."""
+    older = [entry.path for entry in entries if entry.life in dumps and _is_before(entry, dumps)]
+    places = (source.place(path) for path in older)
+    return {(place.directory, place.dispatcher, place.number) for place in places if place is not None}
 
 
 def _roots(planned: Plan, lives: Iterable[Life]) -> set[str]:
@@ -99,7 +117,7 @@ def _roots(planned: Plan, lives: Iterable[Life]) -> set[str]:
     return roots | {f"{name.schema}/{name.table}" for name in names}
 
 
-def _lost_numbers(listing: Listing, roots: set[str]) -> Iterator[str]:
+def _lost_numbers(listing: Listing, roots: set[str], older: set[tuple[str, str, int]]) -> Iterator[str]:
     """Numbers of a directory begin at 1; where they do not, something cleaned up."""
     first: dict[tuple[str, str], int] = {}
     for file in listing.data_files:
@@ -108,7 +126,8 @@ def _lost_numbers(listing: Listing, roots: set[str]) -> Iterator[str]:
             first[place] = min(first.get(place, file.number), file.number)
     gaps = missing_numbers(listing)
     for (directory, dispatcher), number in sorted(first.items()):
-        lost = [*([range(1, number)] if number > 1 else []), *gaps.get((directory, dispatcher), ())]
+        ranges = [*([range(1, number)] if number > 1 else []), *gaps.get((directory, dispatcher), ())]
+        lost = [one for one in ranges if any((directory, dispatcher, each) not in older for each in one)]
         if lost:
             numbers = ", ".join(str(one[0]) if len(one) == 1 else f"{one[0]} to {one[-1]}" for one in lost[:5])
             of = f" of dispatcher {dispatcher}" if dispatcher else ""

@@ -113,6 +113,7 @@ class TableRun:
     accounts: list[WindowMetrics] = field(default_factory=list)
     joints: list[str] = field(default_factory=list)
     undecided: int = 0
+    doubled: int = 0
     alike: AlikeKeys = field(default_factory=AlikeKeys)
 
     @property
@@ -133,6 +134,13 @@ class TableRun:
                 f"it has no key, and {rows} of one commit-ts came from two dispatchers alike: delivered again by the "
                 "later one, or as many rows more of a table that both share. What else the dispatchers have of that "
                 f"time does not decide it surely. {_COMPARE}",
+            )
+        if self.doubled:
+            yield self._finding(
+                "doubled-rows",
+                f"{counted(self.doubled, 'row')} of the dump had the key of another row, and one of each key is taken: "
+                "some versions of TiDB and Dumpling write a row twice. Compare the table with the source if such rows "
+                "may differ in their other columns.",
             )
         if self.alike.count:
             keys = f"{counted(self.alike.count, 'key')} (such as {self.alike.example})"

@@ -268,6 +268,7 @@ class Pipeline(Planner):
             table.report = staged.report
             table.joints += staged.report.joints
             table.undecided += staged.report.undecided
+            table.doubled += staged.report.doubled
             table.alike += staged.report.alike + result.alike
             table.accounts.append(self.accounts[step.life][-1])
             table.changes += staged.rows

@@ -13,11 +13,13 @@ from cdc_assets.formats import Wire
 from cdc_assets.history.completeness import Completed
 from cdc_assets.history.releases import Releases
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import Applied, Life, Phase
+from cdc_assets.model.progress import Applied, Base, Life, Phase
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.tso import Tso
+from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.preflight.conformance import Finding, conformance, conformance_holds, take_sample
@@ -86,6 +88,7 @@ class Planner:
         self.lake = lake
         self.ledger = ledger
         self.published = 0.0  # when the `metadata` that is worked by was written
+        self.bases: Mapping[Life, Base | None] = {}  # on what tables are to stand that are built anew
         self._known: KnownFiles = {}
         self._stats: dict[str, FileStats] = {}  # of files that earlier windows read, those of this run included
 
@@ -108,6 +111,10 @@ class Planner:
             on_news()
         planned_with = self._planned_with(listing, releases)
         planned = planned_with(holds=conformance_holds)
+        if is_doubted(planned.history):
+            row = earliest_row(self.source, self.settings.source_options.wire, listing, planned.history)
+            planned_with = partial(planned_with, begun=min((ts for ts in (row, self._start) if ts), default=None))
+            planned = planned_with(holds=conformance_holds)
         claims = {(step.life, wanted_name(step)): step.at for step in planned.steps if isinstance(step, Naming)}
         refused = self.lake.refused_names(claims)
         if refused:
@@ -129,10 +136,12 @@ class Planner:
         """Return `plan` with all that it takes but the holds."""
         settings, wire = self.settings, self.settings.source_options.wire
         unread = unread_files(self.source, listing, self.ledger.unread(settings.name))
+        applied = self.lake.applied()
+        refuse_dumps(listing, wire, applied)
         return partial(
             plan,
             listing,
-            self.lake.applied(),
+            applied,
             keys=settings.keys,
             stats=self._stats,
             commit_ts=wire.has_commit_ts,
@@ -143,7 +152,14 @@ class Planner:
             fuse=self.fuse,
             timezone=wire.timezone,
             complete=(*settings.initial.complete, *(one.pattern for one in self.lake.said_complete())),
+            begun=self._start,
+            bases=self.bases,
         )
+
+    @property
+    def _start(self) -> Tso | None:
+        """The feed's start-ts as a person tells it."""
+        return self.settings.initial.start_ts
 
     def idle(self) -> bool:
         """Tell, for one small read, whether the last run left every table at the checkpoint that is there now.
@@ -158,7 +174,7 @@ class Planner:
         """Check the changefeed itself. Data is read only of tables whose first rows are to be applied."""
         begun = {life for life, state in planned.applied.items() if state.progress.phase is Phase.ROWS}
         new = {s.life: s for s in planned.steps if sampled and isinstance(s, ApplyRows) and s.life not in begun}
-        sample = take_sample(self.source, [step.files for step in new.values()])
+        sample = take_sample(self.source, [step.files for step in new.values() if not step.is_import])
         # Without commit-ts plan() has refused already unless that was accepted.
         found = conformance(
             listing,

@@ -1,6 +1,7 @@
 """Listing, applied state and checkpoint -> ordered steps, runs and maintenance. Pure.
 
 held_back     what depends on a held table is held with it
+imports       what is planned of tables that a dump brings
 maintenance   what is due for a table's files
 partitions    partition keys `schema.table@version`, both ways
 plan          listing + applied state + checkpoint -> ordered steps over all tables

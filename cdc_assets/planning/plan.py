@@ -22,6 +22,7 @@ from cdc_assets.history.events import (
     Exchanged,
     Held,
     History,
+    Imported,
     Kept,
     Recovered,
     Renamed,
@@ -30,7 +31,7 @@ from cdc_assets.history.events import (
 from cdc_assets.history.history import read_history
 from cdc_assets.history.releases import Releases, ways_out
 from cdc_assets.history.strays import Period, Strays
-from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.progress import Applied, Base, Life, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Evolution
@@ -47,6 +48,7 @@ from cdc_assets.model.steps import (
     Step,
 )
 from cdc_assets.model.tso import Tso
+from cdc_assets.planning import imports
 from cdc_assets.planning.held_back import held_back
 
 __all__ = ["Plan", "Progress", "plan", "step_order"]
@@ -96,6 +98,8 @@ def plan(
     fuse: bool = False,
     timezone: str = "UTC",
     complete: Sequence[str] = (),
+    begun: Tso | None = None,
+    bases: Mapping[Life, Base | None] | None = None,
 ) -> Plan:
     """Return what is to be done so that every table stands at the listing's checkpoint.
 
@@ -106,10 +110,14 @@ def plan(
     `fuse` lets a new table be created with the columns that later DDL gives it, and its rows be applied in one window
     across those DDL: the same end in fewer commits.
     `keys`, `policies`, `releases`, `new_collations`, `timezone` and `complete` are those of `read_history`.
+    `begun` is a TSO at or before which the feed began, as far as its files do not tell. `bases` are the dumps on which
+    tables are to stand that do not yet, None for one that is to stand on the feed alone.
     """
     told = (keys, policies, releases, new_collations, timezone, complete)
-    history = read_history(listing.schema_files, listing.checkpoint, *told)
-    stops = _stops(history, broken)
+    there, known = imports.standing(applied, bases or {}), imports.earliest(listing, stats or {}, begun)
+    dumps = (listing.imports, there, known)
+    history = read_history(listing.schema_files, listing.checkpoint, *told, *dumps)
+    stops = {**_stops(history, broken), **imports.waiting(history, applied, listing.checkpoint)}
     for hold in holds(history):
         if hold.life not in stops or hold.at < stops[hold.life].at:
             stops[hold.life] = hold
@@ -130,7 +138,7 @@ def plan(
                 commit_ts,
                 stats or {},
                 stops.get(life),
-                fuse and commit_ts and life not in applied,
+                fuse and commit_ts and life not in applied and table.brought is None,
             )
             steps.extend(chain.steps())
     steps.sort(key=step_order)
@@ -195,6 +203,10 @@ class _Chain:
         steps: list[Step] = []
         if reason := self._named_otherwise(seen):
             return [HoldTable(self.table.life, self.table.life.version, reason)]
+        if self._is_unfilled:
+            steps, position = [*imports.brought_rows(self.table)], Progress(self._since, Phase.ROWS)
+            if not steps:
+                return [imports.lost_rows(self.table)]
         for event in self.table.events:
             if event.at <= seen:
                 taken_ahead = isinstance(event, Changed) and event.at > position.tso and not event.neutral
@@ -221,8 +233,8 @@ class _Chain:
             steps.append(self._step(event))
             if isinstance(steps[-1], HoldTable):
                 return steps
-            if not isinstance(event, Created):
-                position = max(position, Progress(event.at, Phase.DDL))
+            steps += imports.brought_rows(self.table) if isinstance(event, Imported) else ()
+            position = self._after(event, position)
             current, ahead = [event], []
         last = self.checkpoint if self.stop is None else min(self.checkpoint, self.stop.at - 1)
         if current and current[-1].name is not None:
@@ -232,6 +244,8 @@ class _Chain:
     @property
     def _since(self) -> Tso:
         """Rows from here on are the table's own; a schema file without DDL is written after the first of them."""
+        if self.table.base is not None:
+            return self.table.base.at
         return min(self.table.life.version, self.table.names[0][1])
 
     def _named_otherwise(self, seen: Tso) -> str:
@@ -272,6 +286,11 @@ class _Chain:
                 since = self._since if self._since < event.at else None
                 gap = self.table.gap_at(event.at)
                 return CreateTable(life, event.at, event.file.table, event.after, since=since, gap=gap)
+            case Imported() if self.table.brought is not None and self.table.brought.lost:
+                return imports.lost_rows(self.table)
+            case Imported():
+                has_rows, base = bool(imports.brought_rows(self.table)), self.table.base
+                return CreateTable(life, event.at, event.file.table, event.after, base=base, has_rows=has_rows)
             case Changed() | Kept():
                 return ChangeTable(life, event.at, event.changes, event.after, event.before)
             case Renamed():
@@ -284,6 +303,18 @@ class _Chain:
                 return ExchangePartition(life, event.other, event.at, event.predicate, event.partitioned, event.after)
             case Held():
                 return HoldTable(life, event.at, event.reason, event.ways, releasable=True)
+
+    def _after(self, event: Event, position: Progress) -> Progress:
+        """How far the table is after an event; a dump brings its rows along."""
+        if isinstance(event, Created):
+            return position
+        return max(position, Progress(event.at, Phase.ROWS if isinstance(event, Imported) else Phase.DDL))
+
+    @property
+    def _is_unfilled(self) -> bool:
+        """Tell whether the table was made as its dump has it, and the rows are still to come."""
+        unfilled = Progress(self._since, Phase.DDL)
+        return self.table.base is not None and self.applied is not None and self.applied.progress == unfilled
 
     def _rows(self, position: Progress, hi: Tso, current: Sequence[Event], ahead: Sequence[Event]) -> list[Step]:
         lo = position.tso - 1 if position.phase is Phase.DDL else position.tso

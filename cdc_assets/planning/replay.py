@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cdc_assets.decoding.replay import Replay
@@ -14,7 +14,7 @@ from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Rekey
-from cdc_assets.model.splits import Listing
+from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import Plan, number_sequence, plan
@@ -45,7 +45,7 @@ def plan_replay(
     _refuse_gone(life, {row.file for row in rows}, before, lo, listing)
     known = tuple(file for file in listing.schema_files if file.version <= applied.ddl)
     through = applied.progress.tso
-    start = Applied(Progress(lo, Phase.ROWS), lo, applied.name)
+    start = Applied(Progress(lo, Phase.ROWS), lo, applied.name, base=applied.base)
     past = replace(listing, schema_files=known, checkpoint=through)
     planned = plan(
         past,
@@ -89,12 +89,17 @@ def _targets(rows: Iterable[QuarantinedRow]) -> dict[str, frozenset[int]]:
 
 def _changed_since(paths: Iterable[str], before: Mapping[str, FileStats], listing: Listing) -> bool:
     """Tell whether one of the files is not as it was when it was read."""
-    now = {file.path: (file.size, file.etag) for file in listing.data_files}
+    now = {file.name: (file.size, file.etag) for file in (*listing.data_files, *_brought(listing))}
     return any(path not in before or now[path] != (before[path].size, before[path].etag) for path in paths)
 
 
+def _brought(listing: Listing) -> Iterator[DataFile]:
+    """The files of dumps."""
+    return (file for one in listing.imports for file in one.files)
+
+
 def _refuse_gone(life: Life, files: set[str], before: Mapping[str, FileStats], lo: Tso, listing: Listing) -> None:
-    there = {file.path for file in listing.data_files}
+    there = {file.name for file in (*listing.data_files, *_brought(listing))}
     later = {path for path, stats in before.items() if stats.max_commit_ts is None or stats.max_commit_ts > lo}
     gone = sorted((files | later) - there)
     if gone:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import zoneinfo
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -33,12 +32,22 @@ from pydantic import (
 )
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.io import storage_uri
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.catalog_uri import jdbc_uri, sqlalchemy_uri
 from cdc_assets.settings.env import merged, resolved
-from cdc_assets.settings.initial import InitialSettings
-from cdc_assets.settings.model import Model
-from cdc_assets.sources import Source, SourceOptions, connect, parse_options, storage_options
+from cdc_assets.settings.initial import DumpSettings, InitialSettings
+from cdc_assets.settings.model import Model, known_zone
+from cdc_assets.sources import (
+    InitialSource,
+    Source,
+    SourceOptions,
+    connect,
+    connect_dump,
+    join,
+    parse_options,
+    storage_options,
+)
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -64,6 +73,7 @@ POLICY_KINDS = (
 )  # fmt: skip
 """Kinds of DDL that a policy can name: TiDB's names of its action types, and two for what has no known type."""
 
+_DUMP = "URI of the dump"
 _KEEPABLE = ("drop table", "drop column")
 _SKIPPABLE = tuple(kind for kind in POLICY_KINDS if kind not in ("create schema", "create table", "rename table"))
 _HOLDABLE = tuple(kind for kind in POLICY_KINDS if kind != "create schema")
@@ -239,11 +249,7 @@ class ChangefeedSettings(Model):
     @field_validator("tz")
     @classmethod
     def _known_zone(cls, tz: str) -> str:
-        try:
-            zoneinfo.ZoneInfo(tz)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError("no time zone of that name; expected one like UTC or Asia/Shanghai") from None
-        return tz
+        return known_zone(tz)
 
     @field_validator("namespace")
     @classmethod
@@ -291,8 +297,18 @@ class ChangefeedSettings(Model):
         return self._options.uri
 
     def open_source(self) -> Source:
-        """Open the feed for reading."""
-        return connect(self.sink_uri.get_secret_value(), self._options, self.storage())
+        """Open the feed for reading, with the dumps before it."""
+        feed = connect(self.sink_uri.get_secret_value(), self._options, self.storage())
+        return join(feed, [self._open_dump(one) for one in self.initial.dump])
+
+    def _open_dump(self, dump: DumpSettings) -> InitialSource:
+        """Open a dump; `storage_options` are for it too where it is in a storage of the same kind."""
+        uri = dump.uri.get_secret_value()
+        protocol, options = storage_uri.location(uri, _DUMP)[0], storage_uri.storage(uri)
+        if protocol == self._options.store:
+            options = merged(options, resolved(self.storage_options, "storage_options"))
+        opener = storage_uri.opener(uri, options, _DUMP)
+        return connect_dump(opener, self.initial.options_of(dump), self.initial.at_of(dump))
 
     def storage(self) -> dict[str, Any]:
         """Return how the feed's storage is reached, in clear text: by the sink URI, then by `storage_options`."""
@@ -386,8 +402,12 @@ def from_flags(
     policies: Mapping[str, str] | None = None,
     quarantine: bool = False,
     complete: Sequence[str] = (),
+    initial: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Return the settings that the command line's flags describe: one changefeed and, with `warehouse`, its lake."""
+    """Return the settings that the command line's flags describe: one changefeed and, with `warehouse`, its lake.
+
+    `initial` is what the setting of that name takes, such as `{"dump": [URI]}`.
+    """
     given: dict[str, Any] = {
         "name": name,
         "sink_uri": sink_uri,
@@ -399,7 +419,7 @@ def from_flags(
         "namespace": namespace,
         "policies": dict(policies or {}),
         "quarantine": quarantine,
-        "initial": {"complete": tuple(complete)},
+        "initial": {**(initial or {}), "complete": tuple(complete)},
         **({"tz": tz} if tz else {}),
     }
     lake = LakeSettings.from_warehouse(warehouse) if warehouse else None
@@ -451,9 +471,23 @@ def _with_paths(directory: Path, changefeed: dict[str, Any]) -> dict[str, Any]:
     result = dict(changefeed)
     if isinstance(config := result.get("changefeed_config"), str):
         result["changefeed_config"] = directory / Path(config).expanduser()
-    if isinstance(uri := result.get("sink_uri"), str) and "://" not in uri:
-        result["sink_uri"] = str(directory / Path(uri).expanduser())
+    if isinstance(uri := result.get("sink_uri"), str):
+        result["sink_uri"] = _absolute(directory, uri)
+    if isinstance(initial := result.get("initial"), dict) and "dump" in initial:
+        result["initial"] = {**initial, "dump": _with_dump_paths(directory, initial["dump"])}
     return result
+
+
+def _with_dump_paths(directory: Path, dump: Any) -> Any:
+    if isinstance(dump, list):
+        return [_with_dump_paths(directory, one) for one in dump]
+    if isinstance(dump, dict) and isinstance(dump.get("uri"), str):
+        return {**dump, "uri": _absolute(directory, dump["uri"])}
+    return _absolute(directory, dump) if isinstance(dump, str) else dump
+
+
+def _absolute(directory: Path, uri: str) -> str:
+    return uri if "://" in uri else str(directory / Path(uri).expanduser())
 
 
 def _yaml_place(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zoneinfo
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cdc_assets.errors import BadSettings
 
-__all__ = ["Model"]
+__all__ = ["Model", "known_zone"]
 
 
 class Model(BaseModel):
@@ -24,7 +25,7 @@ class Model(BaseModel):
             raise _bad_settings(error, type(self)) from None
 
 
-_SECRET_FIELDS = {"sink_uri", "storage_options", "catalog"}
+_SECRET_FIELDS = {"sink_uri", "storage_options", "catalog", "dump", "uri"}
 
 
 def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:
@@ -42,3 +43,12 @@ def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:
             came = "" if secret else f" is {one['input']!r}"
             sentences.append(f'setting "{where}"{came}: {one["msg"].removeprefix("Value error, ")}')
     return BadSettings(". ".join(sentences) + ". Correct the settings.")
+
+
+def known_zone(tz: str) -> str:
+    """Return the name of a time zone; raises ValueError for one that is not known."""
+    try:
+        zoneinfo.ZoneInfo(tz)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("no time zone of that name; expected one like UTC or Asia/Shanghai") from None
+    return tz

@@ -7,11 +7,12 @@
 A folder's own module `source` has `parse` (what the user gave -> options), `storage_options` and `connect`.
 
 What was in the tables before the feed began is told by an `InitialSource`: a folder's module `initial` has `connect`.
+`joined` puts it before the feed, so that one listing has both and one reader reads both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -38,6 +39,7 @@ __all__ = [
     "connect",
     "connect_dump",
     "connect_server",
+    "join",
     "parse_options",
     "storage_options",
 ]
@@ -108,6 +110,12 @@ class DumpReader(Protocol):
         be trusted, also behind rows that were yielded before.
         """
 
+    def lines_before(self, split: DumpSplit) -> int:
+        """Return how many records of its file stand before a split; 0 where nothing has lines."""
+
+    def records(self, split: DumpSplit, lines: Collection[int]) -> dict[int, bytes]:
+        """Return the bytes of a split's records, by their number in it; those that are nowhere are left out."""
+
 
 class InitialSource(Protocol):
     """What was in the tables at one TSO, opened for reading. Nothing is ever written to it."""
@@ -157,6 +165,14 @@ def connect_server(uri: str, password: str, at: Tso, patterns: Sequence[str] = (
         uri, password, at, patterns
     )
     return source
+
+
+def join(feed: Source, initial: Sequence[InitialSource]) -> Source:
+    """Return a feed with what was in its tables before it."""
+    if not initial:
+        return feed
+    joined: Source = import_module("cdc_assets.sources.joined").Joined(feed, initial)
+    return joined
 
 
 def parse_options(sink_uri: str, changefeed_config: Path | None, tz: str) -> SourceOptions:

@@ -201,7 +201,7 @@ def test_a_glance_tells_about_how_many_rows_there_are(mariadb: Server) -> None:
     assert "is in a key, where no value is changed" in source.glance(torn).problem
     assert source.glance(empty).rows == 0
     (split,) = source.splits(torn.files[0])
-    assert source.reader.records(split, [1, 3]) == {1: b'["0000-00-00"]', 3: b'["2024-01-03"]'}  # type: ignore[attr-defined]
+    assert source.reader.records(split, [1, 3]) == {1: b'["0000-00-00"]', 3: b'["2024-01-03"]'}
 
 
 def test_borders_stand_in_no_name_that_is_shown(mariadb: Server) -> None:

@@ -98,13 +98,13 @@ class Deliveries:
 
     Within one sequence of file numbers a commit-ts that steps back starts a new delivery. Rows that do not fit, and
     those of other windows, show that too, so all of them are looked at before any is left out. Without commit-ts there
-    is nothing to go by: all rows are of delivery 0 then.
+    is nothing to go by: all rows are of delivery 0 then, and so are those of a dump, which has each row once.
 
     `joints` are paths of files that begin with the very commit-ts of the window at which the one before them ended.
     """
 
     def __init__(self, step: ApplyRows) -> None:
-        self._ordered = step.positions is None
+        self._ordered = step.positions is None and not step.is_import
         self._lo, self._hi = step.lo, step.hi
         self._last: dict[tuple[object, ...], tuple[Tso, int]] = {}
         self._count = 0

@@ -85,6 +85,8 @@ _HERE_BYTES_REMOTE = 16 << 20
 _HERE_THREADS = 2
 _FEW_CORES = 4
 """Up to this many, executors in the driver's process would read no faster than its threads."""
+_DUMP_EXPANSION = 2
+"""Rows of a dump may be compressed."""
 _STALE_SECONDS = 24 * 3600
 
 
@@ -107,7 +109,10 @@ def is_small(step: ApplyRows) -> bool:
 
 
 def _loaded_bytes(step: ApplyRows, reader: SplitReader) -> int:
-    return sum(file.size // file_expansion(reader.wire(file.path)) for file in step.files)
+    return sum(
+        file.size * _DUMP_EXPANSION if file.piece else file.size // file_expansion(reader.wire(file.path))
+        for file in step.files
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,10 +261,12 @@ def shares(step: ApplyRows, tasks: int) -> list[list[int]]:
     """Cut the files, by position and in order, into few shares of about equal bytes.
 
     A kind that cannot split changes needs all files in one share: only together do they tell what was delivered twice.
+    A dump has each row once.
     """
     sizes = [max(file.size, 1) for file in step.files]
     total = sum(sizes)
-    if kind_of(step.schema).split is None or total <= _SMALL_BYTES:
+    together = kind_of(step.schema).split is None and not step.is_import
+    if together or total <= _SMALL_BYTES:
         return [list(range(len(sizes)))]
     count = min(len(sizes), max(tasks, -(-total // _TASK_BYTES)))
     cut: list[list[int]] = [[] for _ in range(count)]

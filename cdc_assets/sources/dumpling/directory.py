@@ -37,7 +37,10 @@ from cdc_assets.sources.dumpling.paths import (
     parse_name,
 )
 
-__all__ = ["read_dump"]
+__all__ = ["Entries", "read_dump"]
+
+Entries = tuple[tuple[str, int, str, float], ...]
+"""(path, bytes, etag, seconds since 1970) of every file, by path."""
 
 _WORKERS = 16
 _LATE_SECONDS = 300
@@ -68,14 +71,16 @@ class _Names:
     """`metadata` of a dump in a directory below."""
 
 
-def read_dump(opener: Opener, stated: Tso | None = None, timezone: str | None = None) -> Dump:
-    """Return what lies below a dump's URI. Costs a listing and one read for each schema file.
+def read_dump(
+    opener: Opener, stated: Tso | None = None, timezone: str | None = None, entries: Entries | None = None
+) -> Dump:
+    """Return what lies below a dump's URI. Costs a listing, unless `entries` are given, and a read a schema file.
 
     `stated` is the TSO that a person states, which also says that the dump is finished. `timezone` is the zone of the
     sessions that read the dump, for the defaults of TIMESTAMP columns. Raises MalformedDump where the TSO is not known,
     the dump is not finished, or there is no table in it; BucketMissing where there is nothing.
     """
-    names = _sorted_out(opener)
+    names = _sorted_out(opener, tuple(sorted(opener.entries())) if entries is None else entries)
     metadata = parse_metadata(opener.read(METADATA)) if names.metadata else None
     if metadata is None and names.below:
         raise MalformedDump(
@@ -116,9 +121,8 @@ _NO_ROWS = (
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def _sorted_out(opener: Opener) -> _Names:
+def _sorted_out(opener: Opener, entries: Entries) -> _Names:
     names = _Names()
-    entries = sorted(opener.entries())
     if not entries:
         raise BucketMissing(
             f"{opener.uri} holds nothing; expected the directory that Dumpling was given with --output. Check the URI, "
@@ -227,7 +231,7 @@ def _table(
         query, schema = _schema(_sql(opener, texts[0]), table, collation, timezone)
     except (Unreadable, MalformedData, UnicodeDecodeError) as problem:
         return f"{texts[0].path} cannot be read ({problem}). Restore it as Dumpling wrote it"
-    return DumpTable(table, schema, tuple(files), texts[0].path, query)
+    return DumpTable(table, schema, tuple(files), texts[0].path, query, collation, timezone)
 
 
 def _schema(sql: str, table: TableId, collation: str | None, timezone: str | None) -> tuple[str, TableSchema]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError
 from cdc_assets.io.storage import Opener
@@ -10,7 +10,7 @@ from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpT
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Generators
-from cdc_assets.sources.dumpling.directory import read_dump
+from cdc_assets.sources.dumpling.directory import Entries, read_dump
 from cdc_assets.sources.dumpling.generated import generators, promised
 from cdc_assets.sources.dumpling.splits import DirectoryReader, read_split, splits_of
 
@@ -21,10 +21,11 @@ _GLANCE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A dump's directory. `stated` is the TSO that a person states of it."""
+    """A dump's directory. `stated` is the TSO that a person states of it. Files that are as they were are read once."""
 
     reader: DirectoryReader
     stated: Tso | None
+    _known: dict[Entries, Dump] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def uri(self) -> str:
@@ -33,7 +34,12 @@ class Directory:
 
     def dump(self) -> Dump:
         """Return what lies in the directory; raises MalformedDump, BucketMissing."""
-        return read_dump(self.reader.opener, self.stated, self.reader.options.timezone)
+        entries = tuple(sorted(self.reader.opener.entries()))
+        if entries not in self._known:
+            found = read_dump(self.reader.opener, self.stated, self.reader.options.timezone, entries)
+            self._known.clear()
+            self._known[entries] = found
+        return self._known[entries]
 
     def splits(self, file: DumpFile) -> tuple[DumpSplit, ...]:
         """Return a data file in pieces for tasks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -61,3 +61,13 @@ class DirectoryReader:
     def read(self, split: DumpSplit, table: DumpTable, at: Tso, generators: Generators) -> Iterator[Decoded]:
         """Yield the rows of a split; raises MalformedData, and what `Opener.read_range` raises."""
         return read_split(split, self.opener.read_range, table, self.options, at, generators)
+
+    def lines_before(self, split: DumpSplit) -> int:
+        """Return how many records of its file stand before a split; reads all that is before it."""
+        of_file = partial(self.opener.read_range, split.file.path)
+        return dump_format(split.file.kind).lines_before(split, of_file, self.options)
+
+    def records(self, split: DumpSplit, lines: Collection[int]) -> dict[int, bytes]:
+        """Return records of a split as its file has them."""
+        of_file = partial(self.opener.read_range, split.file.path)
+        return dump_format(split.file.kind).raw_records(split, of_file, lines, self.options)

@@ -7,16 +7,15 @@ TiCDC's own names, defaults and precedence, read from `pkg/config/sink.go`, `pkg
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import FORMATS
+from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
 
 if sys.version_info >= (3, 11):
@@ -24,12 +23,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["display", "location", "parameters", "sink_options", "storage"]
+__all__ = ["sink_options"]
 
-_FSSPEC_PROTOCOLS = {
-    "file": "file", "local": "file", "s3": "s3", "gcs": "gcs", "gs": "gcs", "azure": "abfs", "azblob": "abfs",
-    "memory": "memory",
-}  # fmt: skip
 # --- what TiCDC was told ----------------------------------------------------------------------------------------------
 
 _FROM_URI = (
@@ -125,7 +120,7 @@ def _protocol(given: Any) -> str:
 def _typed(name: str, value: Any) -> Any:
     default = getattr(_DEFAULTS, name.replace("-", "_"))
     if isinstance(default, bool):
-        return _truth(name, value)
+        return truth(name, value)
     if isinstance(default, int):
         if re.fullmatch(r"-?\d+", str(value)):
             return int(value)
@@ -133,17 +128,6 @@ def _typed(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         raise BadSettings(f"{name} is {value!r}; expected a text. Put it in quotes in the changefeed TOML.")
     return value
-
-
-def _truth(name: str, value: Any) -> bool:
-    # The spellings of Go's strconv.ParseBool, which TiCDC uses.
-    if isinstance(value, bool):
-        return value
-    if str(value) in ("1", "t", "T", "true", "TRUE", "True"):
-        return True
-    if str(value) in ("0", "f", "F", "false", "FALSE", "False"):
-        return False
-    raise BadSettings(f'{name} is "{value}"; expected true or false. Correct it in the sink URI or changefeed TOML.')
 
 
 def _column_selectors(sink: Mapping[str, Any]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
@@ -212,80 +196,3 @@ def _member(value: Any, names: tuple[str, ...]) -> Any:
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
-
-
-# --- where the bucket is ----------------------------------------------------------------------------------------------
-
-
-def parameters(sink_uri: str) -> dict[str, str]:
-    """Return the sink URI's parameters by name. "+" is literal, as TiCDC reads it, because secret keys contain it."""
-    query = sink_uri.partition("?")[2].partition("#")[0].replace("+", "%2B")
-    # Names of storage parameters may be spelled with "_".
-    return {name.lower().replace("_", "-"): value for name, value in parse_qsl(query, keep_blank_values=True)}
-
-
-def display(sink_uri: str) -> str:
-    """Return the sink URI without parameters and login, for messages."""
-    return re.sub(r"://[^/@]*@", "://", sink_uri.partition("?")[0])
-
-
-def location(sink_uri: str) -> tuple[str, str]:
-    """Return fsspec's protocol and the path of the prefix without a slash at its end: `("s3", "bucket/prefix")`.
-
-    Raises BadSettings for a scheme that is no storage and for an address without a bucket.
-    """
-    address = sink_uri.partition("?")[0]
-    scheme, separator, rest = address.partition("://")
-    if not separator:
-        if not address:
-            raise BadSettings("the sink URI is empty. Give TiCDC's own, for example s3://bucket/prefix?protocol=csv.")
-        return "file", str(Path(address).expanduser().absolute())
-    protocol = _FSSPEC_PROTOCOLS.get(scheme.lower())
-    if protocol is None:
-        raise BadSettings(
-            f'sink URI scheme "{scheme}" is no storage; known are {", ".join(sorted(_FSSPEC_PROTOCOLS))}. '
-            "Give the sink URI of a storage changefeed."
-        )
-    host, _, path = rest.partition("/")
-    host = host.rpartition("@")[2]
-    path = unquote(path).strip("/")
-    if protocol == "file":
-        if host not in ("", "localhost"):
-            raise BadSettings(
-                f'the file URI names a host "{host}"; expected file:///{host}/{path}. Write three slashes.'
-            )
-        return protocol, "/" + path
-    if protocol == "memory":
-        return protocol, "/" + posixpath.join(host, path).strip("/")
-    if not host:
-        raise BadSettings(f"the sink URI names no bucket; expected {scheme}://bucket/prefix. Add it.")
-    return protocol, posixpath.join(host, path).rstrip("/")
-
-
-def storage(sink_uri: str) -> dict[str, Any]:
-    """Return fsspec options for TiCDC's parameters of external storage (`tidb:br/pkg/storage`), in clear text."""
-    protocol, given = location(sink_uri)[0], parameters(sink_uri)
-    options = {name: given[parameter] for parameter, name in _STORAGE.get(protocol, {}).items() if given.get(parameter)}
-    return _s3_storage(options, given) if protocol == "s3" else options
-
-
-_STORAGE: Mapping[str, Mapping[str, str]] = {
-    "s3": {"access-key": "key", "secret-access-key": "secret", "session-token": "token", "endpoint": "endpoint_url"},
-    "gcs": {"credentials-file": "token", "endpoint": "endpoint_url"},
-    "abfs": {"account-name": "account_name", "account-key": "account_key", "sas-token": "sas_token"},
-}
-
-
-def _s3_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:
-    options: dict[str, Any] = dict(named)
-    if "://" not in options.get("endpoint_url", "://"):
-        options["endpoint_url"] = f"https://{options['endpoint_url']}"
-    if region := given.get("region"):
-        options["client_kwargs"] = {"region_name": region}
-    # TiCDC forces path style unless told otherwise, and never for these providers.
-    virtual = given.get("provider", "").lower() in ("alibaba", "netease")
-    if style := given.get("force-path-style"):
-        virtual = virtual or not _truth("force-path-style", style)
-    if style or virtual or "endpoint_url" in options:
-        options["config_kwargs"] = {"s3": {"addressing_style": "virtual" if virtual else "path"}}
-    return options

@@ -19,11 +19,11 @@ from typing import Any
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedSchemaFile, MetadataMissing
 from cdc_assets.formats import UniformReader, extension
 from cdc_assets.io.storage import Opener
+from cdc_assets.io.storage_uri import storage as storage_options
 from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import KnownFiles
 from cdc_assets.sources.storage_sink.options import sink_options
-from cdc_assets.sources.storage_sink.options import storage as storage_options
 from cdc_assets.sources.storage_sink.paths import (
     parse_data_name,
     parse_data_path,

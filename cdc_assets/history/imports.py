@@ -1,0 +1,270 @@
+"""Tables that a dump brings: which dump counts, whose table it is, and what the feed has to agree with.
+
+A dump tells its tables as they were at one TSO. Whoever holds the name then is the table: it begins anew there, with
+the dump's columns and rows, and what the feed tells of it at or below that TSO is older. Later schema files find the
+table there; the first one without DDL has to have its columns.
+
+A table that stands in the lake stays on what it stands on: on the dump that it was made of, also when that is gone, or
+on the feed alone, until a person asks to have it built anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cdc_assets import ddl
+from cdc_assets.ddl.kept_columns import bare
+from cdc_assets.ddl.schema import with_facts
+from cdc_assets.history.events import Event, Held, History, Imported, TableHistory
+from cdc_assets.history.lives import Lives
+from cdc_assets.history.policies import Evolved
+from cdc_assets.history.releases import ways_out
+from cdc_assets.model.by_name import ByName
+from cdc_assets.model.progress import Applied, Base, Life
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema_changes import DeleteRows, Predicate, Rekey
+from cdc_assets.model.splits import Import, SchemaFile
+from cdc_assets.model.tso import Tso
+
+__all__ = [
+    "Choice",
+    "Chosen",
+    "bring",
+    "choose",
+    "known_rows",
+    "refused_columns",
+    "superseded",
+    "unknown_values",
+    "ways_of_difference",
+]
+
+_CREATE_TABLE = 3
+"""TiDB's DDL action type."""
+_SIZED = ("BINARY", "CHAR", "VARBINARY", "VARCHAR")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """An import that counts. `life` is the table that stands on it, None where dump and feed tell; `doubt` holds it."""
+
+    told: Import
+    life: Life | None = None
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The imports that count, by their TSO, and those that wait until the feed has come so far."""
+
+    chosen: tuple[Chosen, ...] = ()
+    waiting: tuple[Import, ...] = ()
+
+
+def choose(imports: Iterable[Import], standing: Mapping[Life, Applied], until: Tso, begun: Tso | None) -> Choice:
+    """Return which imports count. `standing` are the tables of the lake, which stand on a dump or on none.
+
+    Of several dumps that have a table the newest at or below `until` counts. `begun` is the earliest TSO that is known
+    of the feed: it has to have begun at or before the dump, or changes in between are missing.
+    """
+    known = {(one.base.table.folded, one.base.at): one for one in imports}
+    stood = [(life, state.base) for life, state in standing.items() if state.base is not None]
+    chosen = []
+    for life, base in stood:
+        there = (base.table.folded, base.at)
+        chosen.append(Chosen(known.pop(there) if there in known else _gone(base), life))
+    newest: ByName[Import] = ByName()
+    for one in sorted(known.values(), key=lambda one: one.base.at):
+        if one.base.at <= until:
+            newest[one.base.table] = one
+    waiting = [one for one in known.values() if one.base.at > until and one.base.table not in newest]
+    chosen += [Chosen(one, None, _doubt(one.base, begun)) for one in newest.values()]
+    chosen = [one for one in chosen if one.told.base.at <= until]
+    chosen.sort(key=lambda one: (one.told.base.at, str(one.told.base.table)))
+    return Choice(tuple(chosen), tuple(waiting))
+
+
+def _gone(base: Base) -> Import:
+    """Return what is still known of a table whose dump is not there any more: its columns of then."""
+    schema = ddl.created(base.query, database_collation=base.collation, timezone=base.timezone, shown=True)
+    return Import(base, schema, lost=True)
+
+
+def _doubt(base: Base, begun: Tso | None) -> str:
+    if begun is not None and begun <= base.at:
+        return ""
+    told = f"the earliest that it tells is {begun}" if begun is not None else "it tells nothing yet"
+    return (
+        f"{base.uri} was taken at {base.at}, and whether the changefeed began at or before that is not known: {told}. "
+        "If it began later, changes in between are in neither. If it did not, say so: its start-ts as initial.start_ts "
+        "in the settings"
+    )
+
+
+# --- a table is brought -----------------------------------------------------------------------------------------------
+
+
+def bring(
+    lives: Lives, decoding: dict[tuple[str, Tso], ByName[TableSchema]], one: Chosen, new_collations: bool
+) -> Life | None:
+    """Let a table begin with its dump, after everything else of that TSO was played.
+
+    Return the table, None where a person said that the dump does not count for it.
+    """
+    base = one.told.base
+    holder = lives.holders.get(base.table)
+    life = one.life or holder or Life(base.table, base.at)
+    release = lives.rules.release(life, base.at)
+    if release is not None and release.way == "skip":
+        return None
+    schema = _schema(one.told.schema, new_collations)
+    file = SchemaFile(base.uri, one.told.root, base.table, base.at, base.query, _CREATE_TABLE, schema.columns)
+    found = lives.keyed(Evolved(schema), file)
+    schema = found.after
+    event: Event = Imported(file, schema, schema, base.table, release=release)
+    reason = one.told.problem or found.reason or ("" if release is not None else one.doubt)
+    if reason:
+        event = Held(file, schema, schema, base.table, f"{reason}.", _ways(life, base, one))
+    before = None if holder is None else lives.tables[holder]
+    lives.import_table(life, TableHistory(life, (event,), (), brought=one.told))
+    if one.told.root:
+        decoding[one.told.root, base.at] = ByName({base.table: schema})
+    if before is not None:
+        _tell_older_files(decoding, before, base, schema)
+    return life
+
+
+def _ways(life: Life, base: Base, one: Chosen) -> tuple[str, ...]:
+    command = f"cdc-assets release {life} {base.at} "
+    skip = f"go without the dump, so that rows from before the changefeed are missing: {command}--skip"
+    return (f"import it all the same: {command}--apply", skip) if one.doubt and not one.told.problem else (skip,)
+
+
+def _schema(schema: TableSchema, new_collations: bool) -> TableSchema:
+    if new_collations:
+        return schema
+    return replace(schema, columns=tuple(replace(column, bytewise=True) for column in schema.columns))
+
+
+def _tell_older_files(
+    decoding: Mapping[tuple[str, Tso], ByName[TableSchema]], before: TableHistory, base: Base, schema: TableSchema
+) -> None:
+    """Rows from after the dump may lie in directories from before it, whose files do not tell what its text does.
+
+    Where no text told of the table, that is so of every column; else of a table like the one of the dump.
+    """
+    untold = not isinstance(ddl.statement(before.events[0].file), ddl.CreateTable)
+    for (_, version), tables in decoding.items():
+        known = tables.get(base.table)
+        if known is not None and before.life.version <= version <= base.at:
+            file = SchemaFile("", "", base.table, version, "", 0, bare(known).columns)
+            told = with_facts(file, schema)
+            if untold or told.decodes_like(schema):
+                tables[base.table] = replace(known, columns=told.columns)
+
+
+# --- what the feed tells afterwards -----------------------------------------------------------------------------------
+
+
+def refused_columns(table: TableHistory, file: SchemaFile) -> str:
+    """Say in what the first schema file without DDL differs from the table as the dump and the DDL since made it.
+
+    "" where it does not, or where that was asked before: from then on the feed's own files tell.
+    """
+    told_before = any(event.file.columns for event in table.events[1:])
+    if table.brought is None or told_before or file.query or not file.columns:
+        return ""
+    mine, theirs = bare(table.schema), with_facts(file, bare(table.schema))
+    odd = _differing(mine.columns, theirs.columns)
+    if not odd:
+        return ""
+    base = table.brought.base
+    return (
+        f"{file.path}, of version {file.version}, differs from the table as the dump of {base.at} has it in "
+        f"{', '.join(odd)}, and no DDL between the two is in the changefeed. Was the dump taken at another time, of "
+        "another cluster, or did the changefeed begin after it? Dump the table anew"
+    )
+
+
+def _differing(mine: Sequence[Column], theirs: Sequence[Column]) -> list[str]:
+    """Return the columns that differ, each with what about it; the schema file need not list virtual ones."""
+    ours = {column.name.lower(): column for column in mine if not column.hidden}
+    others = {column.name.lower(): column for column in theirs if not column.hidden}
+    both = [name for name in ours if name in others]
+    odd = [f'"{one.name}" (only the dump has it)' for one in ours.values() if one.name.lower() not in others
+           and not one.virtual]  # fmt: skip
+    odd += [f'"{one.name}" (only the schema file has it)' for name, one in others.items() if name not in ours]
+    odd += [f'"{others[name].name}" (its definition)' for name in both if not _alike(ours[name], others[name])]
+    if odd:
+        return odd
+    listed = [name for name in others if name in ours]
+    return [f'"{others[there].name}" (its place)' for here, there in zip(both, listed, strict=True) if here != there]
+
+
+def _alike(mine: Column, theirs: Column) -> bool:
+    if mine.type in _SIZED and mine.precision != theirs.precision:
+        return False
+    members = mine.elems is None or theirs.elems is None or mine.elems == theirs.elems
+    return members and mine.is_pk == theirs.is_pk and replace(mine, name=theirs.name).decodes_like(theirs)
+
+
+def known_rows(table: TableHistory, found: Evolved) -> Evolved:
+    """Hold what goes by values that are NULL in the rows of the dump, unless a person decided it."""
+    if not table.made_null or found.reason or found.release is not None:
+        return found
+    for change in found.changes:
+        predicate = change.predicate if isinstance(change, DeleteRows) else None
+        reason = unknown_values(table, predicate, change.key if isinstance(change, Rekey) else ())
+        if reason:
+            return replace(found, changes=(), reason=reason)
+    return found
+
+
+def unknown_values(table: TableHistory, predicate: Predicate | None, names: Iterable[str] = ()) -> str:
+    """Say which column of a condition, or of these, has no values in the rows of the dump; "" where all have."""
+    for name in (*_used(predicate), *names):
+        if name in table.made_null:
+            return (
+                f'It goes by the column "{name}", which is NULL in the rows that the dump brought '
+                f"({table.made_null[name]}), so the rows that it concerns are not known."
+            )
+    return ""
+
+
+def _used(predicate: Predicate | None) -> tuple[str, ...]:
+    if predicate is None:
+        return ()
+    own = (predicate.value,) if predicate.op == "column" else ()
+    return (*own, *(name for arg in predicate.args for name in _used(arg)))
+
+
+# --- tables that stand ------------------------------------------------------------------------------------------------
+
+
+def superseded(
+    played: History, brought: Mapping[Chosen, Life], standing: Mapping[Life, Applied], alone: Callable[[], History]
+) -> dict[Chosen, Life | None]:
+    """Return which imports are of tables that stand in the lake without them, and those tables.
+
+    `brought` are the tables by import. The feed `alone` may have begun such a table later and under another identity:
+    the same schema files tell of both. A table whose name another has by now comes too late, and is none.
+    """
+    names = {state.name.folded for state in standing.values() if state.name is not None}
+    found: dict[Chosen, Life | None] = {one: life for one, life in brought.items() if life in standing}
+    left = {one: life for one, life in brought.items() if one not in found}
+    if not standing or not left:
+        return found
+    lives = alone().lives
+    told = {(e.file.path, e.at): life for life in standing.keys() & lives.keys() for e in lives[life].events}
+    for one, life in left.items():
+        there = [told[e.file.path, e.at] for e in played.lives[life].events[1:] if (e.file.path, e.at) in told]
+        if there:
+            found[one] = there[0]
+        elif one.told.base.table.folded in names:
+            found[one] = None
+    return found
+
+
+def ways_of_difference(file: SchemaFile, table: TableHistory) -> tuple[str, ...]:
+    """Return the ways out of a schema file that differs from the dump."""
+    return ways_out(table.name or table.life, file.version, ("as written", "skip"))

@@ -1,0 +1,115 @@
+"""Addresses of storage: a URI with parameters, as TiDB's tools take it -> where it is, and how it is reached.
+
+A sink URI of TiCDC and the output directory of Dumpling are written alike.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.io.storage import Opener
+
+__all__ = ["display", "location", "opener", "parameters", "storage", "truth"]
+
+_PROTOCOLS = {
+    "file": "file", "local": "file", "s3": "s3", "gcs": "gcs", "gs": "gcs", "azure": "abfs", "azblob": "abfs",
+    "memory": "memory",
+}  # fmt: skip
+
+
+def parameters(uri: str) -> dict[str, str]:
+    """Return the URI's parameters by name. "+" is literal, as TiCDC reads it, because secret keys contain it."""
+    query = uri.partition("?")[2].partition("#")[0].replace("+", "%2B")
+    # Names of storage parameters may be spelled with "_".
+    return {name.lower().replace("_", "-"): value for name, value in parse_qsl(query, keep_blank_values=True)}
+
+
+def display(uri: str) -> str:
+    """Return the URI without parameters and login, for messages."""
+    return re.sub(r"://[^/@]*@", "://", uri.partition("?")[0])
+
+
+def location(uri: str, what: str = "sink URI") -> tuple[str, str]:
+    """Return fsspec's protocol and the path of the prefix without a slash at its end: `("s3", "bucket/prefix")`.
+
+    `what` is what messages call the URI. Raises BadSettings for a scheme that is no storage and for an address without
+    a bucket.
+    """
+    address = uri.partition("?")[0]
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        if not address:
+            raise BadSettings(f"the {what} is empty. Give it as it was given to TiDB's tools, such as s3://bucket/dir.")
+        return "file", str(Path(address).expanduser().absolute())
+    protocol = _PROTOCOLS.get(scheme.lower())
+    if protocol is None:
+        raise BadSettings(
+            f'{what} scheme "{scheme}" is no storage; known are {", ".join(sorted(_PROTOCOLS))}. '
+            f"Give the {what} of a storage."
+        )
+    host, _, path = rest.partition("/")
+    host = host.rpartition("@")[2]
+    path = unquote(path).strip("/")
+    if protocol == "file":
+        if host not in ("", "localhost"):
+            raise BadSettings(
+                f'the file URI names a host "{host}"; expected file:///{host}/{path}. Write three slashes.'
+            )
+        return protocol, "/" + path
+    if protocol == "memory":
+        return protocol, "/" + posixpath.join(host, path).strip("/")
+    if not host:
+        raise BadSettings(f"the {what} names no bucket; expected {scheme}://bucket/prefix. Add it.")
+    return protocol, posixpath.join(host, path).rstrip("/")
+
+
+def opener(uri: str, options: Mapping[str, Any], what: str) -> Opener:
+    """Return what reads files below a URI; `options` are fsspec's in clear text, `what` is what messages call it."""
+    protocol, prefix = location(uri, what)
+    return Opener(protocol, prefix.rstrip("/"), display(uri).rstrip("/"), options)
+
+
+def storage(uri: str) -> dict[str, Any]:
+    """Return fsspec options for the parameters of external storage (`tidb:br/pkg/storage`), in clear text."""
+    protocol, given = location(uri)[0], parameters(uri)
+    options = {name: given[parameter] for parameter, name in _STORAGE.get(protocol, {}).items() if given.get(parameter)}
+    return _s3_storage(options, given) if protocol == "s3" else options
+
+
+_STORAGE: Mapping[str, Mapping[str, str]] = {
+    "s3": {"access-key": "key", "secret-access-key": "secret", "session-token": "token", "endpoint": "endpoint_url"},
+    "gcs": {"credentials-file": "token", "endpoint": "endpoint_url"},
+    "abfs": {"account-name": "account_name", "account-key": "account_key", "sas-token": "sas_token"},
+}
+
+
+def _s3_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = dict(named)
+    if "://" not in options.get("endpoint_url", "://"):
+        options["endpoint_url"] = f"https://{options['endpoint_url']}"
+    if region := given.get("region"):
+        options["client_kwargs"] = {"region_name": region}
+    # TiCDC forces path style unless told otherwise, and never for these providers.
+    virtual = given.get("provider", "").lower() in ("alibaba", "netease")
+    if style := given.get("force-path-style"):
+        virtual = virtual or not truth("force-path-style", style)
+    if style or virtual or "endpoint_url" in options:
+        options["config_kwargs"] = {"s3": {"addressing_style": "virtual" if virtual else "path"}}
+    return options
+
+
+def truth(name: str, value: Any) -> bool:
+    """Return what an option says, by the spellings of Go's strconv.ParseBool, which TiCDC uses; raises BadSettings."""
+    if isinstance(value, bool):
+        return value
+    if str(value) in ("1", "t", "T", "true", "TRUE", "True"):
+        return True
+    if str(value) in ("0", "f", "F", "false", "FALSE", "False"):
+        return False
+    raise BadSettings(f'{name} is "{value}"; expected true or false. Correct it in the sink URI or changefeed TOML.')

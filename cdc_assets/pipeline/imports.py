@@ -1,0 +1,60 @@
+"""Dumps before a feed: what has to be known before their tables are planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow.compute as pc
+
+from cdc_assets.errors import BadSettings, BucketMissing, MalformedData
+from cdc_assets.formats import COMMIT_TS, Wire, decode_among
+from cdc_assets.history.events import Held, History
+from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.splits import DataFile, Listing
+from cdc_assets.model.tso import Tso
+from cdc_assets.preflight.conformance import SAMPLE_FILES, take_sample
+from cdc_assets.sources import Source
+
+__all__ = ["earliest_row", "is_doubted", "refuse_dumps"]
+
+
+def refuse_dumps(listing: Listing, wire: Wire, applied: Mapping[Life, Applied]) -> None:
+    """Refuse dumps that cannot be joined before the feed.
+
+    Raises BadSettings where the feed's rows carry no commit-ts, BucketMissing for a dump that is not there, unless
+    tables stand on it: they do not need it any more.
+    """
+    if listing.imports and not wire.has_commit_ts:
+        raise BadSettings(
+            "the rows of this changefeed carry no commit-ts, so it is not known which of them are in the dump already. "
+            f"Start the changefeed anew with {wire.commit_ts_option} (and give the same here), or leave out initial."
+        )
+    used = {state.base.uri for state in applied.values() if state.base is not None}
+    for uri, sentence in listing.lost_dumps.items():
+        if uri not in used:
+            raise BucketMissing(sentence, file=uri)
+
+
+def is_doubted(history: History) -> bool:
+    """Tell whether a table is held because it is not known when the feed began."""
+    firsts = (table.events[0] for table in history.lives.values() if table.brought is not None)
+    return any(isinstance(first, Held) for first in firsts)
+
+
+def earliest_row(source: Source, wire: Wire, listing: Listing, history: History) -> Tso | None:
+    """Return the least commit-ts at the beginning of the feed's first files: it began before that."""
+    first: dict[str, DataFile] = {}
+    for file in sorted(listing.data_files, key=lambda file: (file.version, file.date, file.number)):
+        if (file.root, file.version) in history.decoding:
+            first.setdefault(file.root, file)
+    chosen = sorted(first.values(), key=lambda file: file.version)[:SAMPLE_FILES]
+    found: list[Tso] = []
+    for path, head in take_sample(source, [[file] for file in chosen]).items():
+        file = next(file for file in chosen if file.path == path)
+        try:
+            changes = decode_among(wire, head, path, history.decoding[file.root, file.version])[1].changes
+        except MalformedData:
+            continue
+        least = pc.min(changes.column(COMMIT_TS)).as_py()
+        found += [] if least is None else [least]
+    return min(found, default=None)

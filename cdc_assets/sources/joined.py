@@ -1,0 +1,143 @@
+"""A feed with what was in its tables before it: one source that lists both, and one reader that reads both.
+
+    Joined.listing() = the feed's listing + of each dump its tables as imports
+
+Nothing of a dump is read for the fence, and rows only by whoever applies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cdc_assets.errors import BucketMissing, MalformedData
+from cdc_assets.formats import Decoded, SplitReader, Wire
+from cdc_assets.model.dumps import Dump, DumpTable
+from cdc_assets.model.progress import Base
+from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.splits import DataFile, Import, Listing, Place
+from cdc_assets.model.tso import Tso
+from cdc_assets.sources import DumpReader, Generators, InitialSource, KnownFiles, Source
+
+__all__ = ["Joined", "JoinedReader"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of one dump. `generated` has what gives the columns their values that it leaves out, by root."""
+
+    reader: DumpReader
+    generated: Mapping[str, Generators] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedReader:
+    """Reads a feed's splits as its own reader does, and those of dumps by the dump that they are of."""
+
+    feed: SplitReader
+    dumps: Mapping[str, _Rows]
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes of a feed's split."""
+        return self.feed.read(path)
+
+    def wire(self, path: str) -> Wire:
+        """Return how a feed's split was written."""
+        return self.feed.wire(path)
+
+    def rows(self, file: DataFile, table: TableId, schema: TableSchema) -> Iterator[Decoded]:
+        """Yield the rows of a dump's split block by block; what does not fit names the file with the dump's URI."""
+        assert file.piece is not None
+        dump, path = self.dumps[file.directory], file.piece.file.path
+        told, columns = DumpTable(table, schema, (), "", ""), dump.generated.get(file.root, {})
+        try:
+            for block in dump.reader.read(file.piece, told, file.version, columns):
+                rejects = tuple(replace(reject, path=file.name) for reject in block.rejects)
+                yield replace(block, rejects=rejects) if rejects else block
+        except MalformedData as error:
+            message = f"{file.directory}/{error.message}" if error.message.startswith(path) else error.message
+            raise MalformedData(message, **{**error.where, "path": file.name}) from error
+
+    def lines_before(self, file: DataFile) -> int:
+        """Return how many records of its file stand before a dump's split."""
+        assert file.piece is not None
+        return self.dumps[file.directory].reader.lines_before(file.piece) if file.piece.start else 0
+
+    def records(self, file: DataFile, lines: Collection[int]) -> dict[int, bytes]:
+        """Return records of a dump's split by their numbers in it."""
+        assert file.piece is not None
+        return self.dumps[file.directory].reader.records(file.piece, lines)
+
+
+class Joined:
+    """A feed, and what was in its tables before. Whatever else is asked of a source is asked of the feed."""
+
+    def __init__(self, feed: Source, initial: Sequence[InitialSource]) -> None:
+        self.feed = feed
+        self.initial = tuple(initial)
+        self._rows: dict[str, _Rows] = {}
+
+    @property
+    def reader(self) -> JoinedReader:
+        """Reads whatever was listed when a split is read, or when it goes to another process."""
+        return JoinedReader(self.feed.reader, self._rows)
+
+    def fence(self) -> Tso:
+        """Return the feed's fence."""
+        return self.feed.fence()
+
+    def listing(self, known: KnownFiles | None = None) -> Listing:
+        """Return the feed's listing with the tables of the dumps; one that is not there is in `lost_dumps`.
+
+        Raises what the feed's listing raises, and what `InitialSource.dump` raises.
+        """
+        listing = self.feed.listing(known)
+        imports: list[Import] = []
+        warnings: list[str] = []
+        lost: dict[str, str] = {}
+        for one in self.initial:
+            try:
+                dump = one.dump()
+            except BucketMissing as error:
+                lost[one.uri] = error.message
+                continue
+            found, generated = _imports(one, dump)
+            self._rows[dump.uri] = _Rows(one.reader, generated)
+            imports += found
+            warnings += [f"{dump.uri}: {text}" for text in dump.warnings]
+        warnings = [*listing.warnings, *warnings]
+        return replace(listing, imports=tuple(imports), warnings=tuple(warnings), lost_dumps=lost)
+
+    def head(self, path: str, size: int) -> bytes:
+        """Return the first bytes of a feed's split."""
+        return self.feed.head(path, size)
+
+    def place(self, path: str, listing: Listing | None = None) -> Place | None:
+        """Return what the name of a feed's file says."""
+        return self.feed.place(path, listing)
+
+
+def _imports(initial: InitialSource, dump: Dump) -> tuple[list[Import], dict[str, Generators]]:
+    """Return the tables of a dump, and what computes the columns of those that need it, by root."""
+    imports: list[Import] = []
+    generated: dict[str, Generators] = {}
+    for table in dump.tables:
+        root = f"{dump.uri}#{table.id}"
+        columns = initial.generators(table)
+        if columns:
+            generated[root] = columns
+        lost = {name: value for name, value in columns.items() if isinstance(value, str)}
+        base = Base(dump.at, table.id, dump.uri, table.query, table.collation, table.timezone)
+        files = tuple(_files(initial, dump, table, root))
+        imports.append(Import(base, table.schema, root, files, initial.promised(table), lost))
+    for name, problem in dump.problems.items():
+        base = Base(dump.at, name, dump.uri, "")
+        imports.append(Import(base, TableSchema(()), problem=f"{dump.uri}: {problem}"))
+    return imports, generated
+
+
+def _files(initial: InitialSource, dump: Dump, table: DumpTable, root: str) -> Iterator[DataFile]:
+    pieces = ((file, piece) for file in table.files for piece in initial.splits(file))
+    for number, (file, piece) in enumerate(pieces):
+        path, size = f"{dump.uri}/{file.path}{piece.suffix}", piece.end - piece.start
+        yield DataFile(path, root, dump.at, dump.uri, number, size, file.etag, piece=piece)
