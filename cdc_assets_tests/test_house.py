@@ -84,6 +84,7 @@ EXECUTORS = (
     "cdc_assets.sources.mysql_protocol.rows",
     "cdc_assets.formats.canal_json.messages",
     "cdc_assets.formats.craft.messages",
+    "cdc_assets.formats.debezium_json.messages",
     "cdc_assets.formats.open_protocol.messages",
     "cdc_assets.formats.simple.messages",
 )

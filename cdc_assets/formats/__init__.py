@@ -226,6 +226,7 @@ MESSAGE_FORMATS: Mapping[str, str] = {
     "avro": "cdc_assets.formats.avro.messages",
     "canal-json": "cdc_assets.formats.canal_json.messages",
     "craft": "cdc_assets.formats.craft.messages",
+    "debezium": "cdc_assets.formats.debezium_json.messages",
     "open-protocol": "cdc_assets.formats.open_protocol.messages",
     "simple": "cdc_assets.formats.simple.messages",
 }

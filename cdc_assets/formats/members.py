@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cdc_assets.model.schema import Column
 
-__all__ = ["members", "named"]
+__all__ = ["allowed_members", "members", "named"]
 
 
 def members(text: str | None, column: Column) -> tuple[str | None, ...] | None:
@@ -57,3 +57,8 @@ def _set_names(number: int, names: tuple[str | None, ...]) -> str | None:
         return None
     chosen = [name for position, name in enumerate(names) if number >> position & 1]
     return None if None in chosen else ",".join(name for name in chosen if name is not None)
+
+
+def allowed_members(text: str) -> tuple[str, ...]:
+    """Return members that are joined by commas, as Connect's parameter `allowed` has them; `\\,` is a comma in one."""
+    return tuple(re.sub(r"\\,", ",", one) for one in re.findall(r"(?:^|,)((?:[^,\\]|\\.)*)", text))

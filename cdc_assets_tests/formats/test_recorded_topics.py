@@ -12,12 +12,20 @@ from cdc_assets_tests.cases import ExpectedTable, differences
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.topics import Topic, topics
 
-TOPICS = topics("craft", "open-protocol", "canal-json", "canal-json-compat", "simple", "simple-avro")
+TOPICS = topics("craft", "open-protocol", "canal-json", "canal-json-compat", "simple", "simple-avro", "debezium")
 KINDS = {"row events": Kind.ROW, "ddl messages": Kind.DDL, "watermarks": Kind.RESOLVED}
 
 
 def lost(topic: Topic, table: ExpectedTable) -> set[str]:
-    """The columns whose values the wire has lost: Craft's FLOAT, also where it has become another type since."""
+    """The columns whose values the wire has lost: Craft's FLOAT, also where it has become another type since.
+
+    In TiCDC's Debezium a DECIMAL is a double, years before 100 are those of another century, and a NULL is the default
+    of its column.
+    """
+    if topic.name == "debezium" and topic.case.name == "A_all_types":
+        return {"dmax", "d0", "dt", "dtm", "dtm1", "dtm3", "dtm6"}
+    if topic.name == "debezium" and topic.case.name == "H_bank":
+        return {"carrier"}
     if topic.name != "craft":
         return set()
     floats = {column.name for file in topic.listing.schema_files for column in file.columns if column.type == "FLOAT"}
@@ -48,6 +56,7 @@ FEW = {"craft", "open-protocol"}
     [
         pytest.param(topic, marks=() if topic.name in FEW and topic.case.name[0] in "BCDE" else pytest.mark.soak)
         for topic in TOPICS
+        if (topic.case.name, topic.name) != ("C_ddl_tables", "debezium")  # a RECOVER TABLE is in no message
     ],
     ids=str,
 )

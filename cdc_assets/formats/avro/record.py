@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cdc_assets.formats.avro.wire import Registered
+from cdc_assets.formats.members import allowed_members
 from cdc_assets.model.schema import Column, Index, TableSchema
 
 __all__ = ["BEFORE", "COMMIT_TS_FIELD", "EXTENSION", "OP_FIELD", "columns_of", "table_schema"]
@@ -97,10 +98,5 @@ def _shape(kind: str, base: str, told: Mapping[str, Any], parameters: Mapping[st
     if kind == "BIT":
         return {"type": kind, "precision": int(parameters["length"])}
     if kind in ("ENUM", "SET"):
-        return {"type": kind, "elems": _members(str(parameters.get("allowed", "")))}
+        return {"type": kind, "elems": allowed_members(str(parameters.get("allowed", "")))}
     raise ValueError(f"the tidb_type {kind or 'that is missing'} is not known")
-
-
-def _members(allowed: str) -> tuple[str, ...]:
-    """Members are joined by commas; a comma in one is written `\\,`."""
-    return tuple(re.sub(r"\\,", ",", one) for one in re.findall(r"(?:^|,)((?:[^,\\]|\\.)*)", allowed))

@@ -1,0 +1,142 @@
+"""TiCDC's Debezium messages that no recording has: no schema block, no images before, damage, what a double loses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_assets.formats import COMMIT_TS, OP, Decoded, Op
+from cdc_assets.formats.debezium_json.messages import classify, decode, schemas
+from cdc_assets.formats.debezium_json.values import DEFAULTED, ROUNDED, TOO_LARGE
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import Kind
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets_tests.topics import messages_of, rows_of, topics
+
+OPTIONS = MessageOptions(protocol="debezium", enable_tidb_extension=True)
+TABLE = TableId("s", "t")
+ID = Column("id", "BIGINT", True, nullable=False, is_pk=True)
+
+
+def message(op: str | None, before: Any = None, after: Any = None, **more: Any) -> bytes:
+    source = {"connector": "TiCDC", "db": "s", "table": "t", "commit_ts": 7, **more.pop("source", {})}
+    payload = {"source": source, "op": op, "before": before, "after": after, **more}
+    return json.dumps({"payload": {name: one for name, one in payload.items() if name != "op" or one}}).encode()
+
+
+def decoded(*values: bytes, columns: tuple[Column, ...] = (ID,)) -> Decoded:
+    batch = messages_of([(None, value) for value in values])
+    schema = TableSchema(columns, ("id",))
+    return decode(rows_of(batch, classify(batch, OPTIONS)), "p", TABLE, schema, OPTIONS)
+
+
+def read(column: Column, text: str) -> tuple[Any, set[str]]:
+    """Return what a value in JSON is in the lake, and which rules it fell under."""
+    value = message("c", None, {"id": 1, "v": "HERE"}).replace(b'"HERE"', text.encode())
+    found = decoded(value, columns=(ID, column))
+    assert found.rejects == ()
+    return found.changes.column("v")[0].as_py(), {rule for _, rule in found.notes}
+
+
+def test_operations_are_images() -> None:
+    row, old = {"id": -1}, {"id": 1}
+    changes = decoded(
+        message("c", None, row), message("u", old, row), message("u", None, row), message("d", old)
+    ).changes
+    assert changes.column(OP).to_pylist() == [Op.INSERT, Op.DELETE, Op.INSERT, Op.INSERT, Op.DELETE]
+    assert [str(one) for one in changes.column("id").to_pylist()] == [str(2**64 - 1), "1", *[str(2**64 - 1)] * 2, "1"]
+    assert changes.column(COMMIT_TS).to_pylist() == [7] * 5
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "expected", "rules"),
+    [
+        (Column("v", "DECIMAL", False, 10, 2), "99999999.99", "99999999.99", set()),
+        (Column("v", "DECIMAL", False, 30, 2), "1e+20", "100000000000000000000.00", {ROUNDED}),
+        (Column("v", "DECIMAL", False, 20, 0), "100000000000000000000", "None", {TOO_LARGE}),
+        (Column("v", "INT", default="7"), "7", "7", {DEFAULTED}),
+        (Column("v", "INT", default="7"), "8", "8", set()),
+        (Column("v", "INT", nullable=False, default="7"), "7", "7", set()),
+        (Column("v", "BIT", False, 17), '"//8B"', "131071", set()),
+        (Column("v", "BIT", False, 1), "true", "True", set()),
+        (Column("v", "BLOB", False, 65535), '"AP8="', r"b'\x00\xff'", set()),
+        (Column("v", "DATE"), "-719162", "0001-01-01", set()),
+        (Column("v", "DATETIME", scale=3), "-1", "1969-12-31 23:59:59.999000", set()),
+        (Column("v", "DATETIME", scale=6), "1", "1970-01-01 00:00:00.000001", set()),
+        (Column("v", "TIMESTAMP", scale=1), '"2020-01-01T00:00:00.5Z"', "2020-01-01 00:00:00.500000+00:00", set()),
+        (Column("v", "TIME"), "-3020399000000", "-838:59:59", set()),
+        (Column("v", "SET", elems=("a", "b")), '"a,b"', "a,b", set()),
+        (Column("v", "FLOAT", False, 12), "-3.4028235e+38", "-3.4028234663852886e+38", set()),
+    ],
+)
+def test_values_are_read_by_the_columns_type(column: Column, text: str, expected: str, rules: set[str]) -> None:
+    value, found = read(column, text)
+    assert (str(value), found) == (expected, rules)
+
+
+def test_a_decimal_that_a_double_may_have_rounded_is_none_in_a_key() -> None:
+    column = Column("id", "DECIMAL", False, 20, 0, nullable=False, is_pk=True)
+    found = decoded(message("c", None, {"id": 12345678901234567000}), columns=(column,))
+    assert ROUNDED in found.rejects[0].reason
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b"", "JSONDecodeError"),
+        (b"[]", "TypeError"),
+        (b'{"payload":1}', "no object"),
+        (message("c", None, {"id": 1})[:-1], "ends too early"),
+        (message("x"), 'op is "x"'),
+        (message(None), "ddl"),
+        (message("c", source={"connector": "mysql"}), "expected TiCDC"),
+        (message("c", source={"commit_ts": -1}), "no TSO"),
+        (message("c", source={"db": None}), "no text"),
+        (b"\xff", "Unicode"),
+    ],
+)
+def test_what_is_no_message_is_bad_with_the_reason(value: bytes, says: str) -> None:
+    (line,) = classify(messages_of([(None, value)]), OPTIONS).to_pylist()
+    assert line["kind"] == Kind.BAD.value
+    assert says in line["reason"]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (message("c", {"id": 1}, {"id": 1}), "do not fit"),
+        (message("d", None, {"id": 1}), "do not fit"),
+        (message("c", None, {"id": 1, "x": 2}), 'column "x" is not'),
+        (message("c", None, {}), 'lacks the column "id"'),
+        (message("c", None, {"id": "1"}), "none of BIGINT"),
+        (message("c", None, {"id": 1.5}), "none of BIGINT"),
+        (message("c", None, {"id": True}), "none of BIGINT"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_rejected_with_its_bytes(value: bytes, says: str) -> None:
+    (reject,) = decoded(value).rejects
+    assert says in reject.reason
+    assert reject.raw == value
+
+
+@given(st.binary(max_size=40))
+def test_no_bytes_break_the_reader(data: bytes) -> None:
+    whole = message("c", None, {"id": 1})
+    for value in (data, whole[: len(data)], whole[:30] + data, b'{"payload":' + data):
+        assert classify(messages_of([(None, value)]), OPTIONS).num_rows == 1
+        schemas(messages_of([(data, value)]), OPTIONS)
+
+
+def test_schema_blocks_tell_the_types_of_columns() -> None:
+    (topic,) = [one for one in topics("debezium") if one.case.name == "A_all_types"]
+    told = {event.table.table: event.schema for event in schemas(topic.messages, topic.options)}
+    known = topic.schema_of(TableId("types", "all_types"))
+    found = told["all_types"]
+    assert [(one.name, one.type, one.unsigned) for one in found.columns] == [
+        (one.name, one.type, one.unsigned and one.type not in ("BIT", "YEAR", "DECIMAL")) for one in known.stored
+    ]
+    assert (found.key, found.column("en").elems) == (("id",), known.column("en").elems)
