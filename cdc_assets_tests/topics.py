@@ -37,7 +37,7 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import plan
 from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, schema_files
-from cdc_assets_tests.cases import Allowed, Case, Config, archives
+from cdc_assets_tests.cases import Allowed, Case, Config, ExpectedTable, archives
 from cdc_assets_tests.memory_lake import MemoryLake
 
 __all__ = ["Topic", "messages_of", "recorded_messages", "rows_of", "topics"]
@@ -212,6 +212,28 @@ class Topic:
         history = read_history(self.listing.schema_files, self.listing.checkpoint)
         found = [(at, schema) for (_, at), told in history.decoding.items() for name, schema in told if name == table]
         return max(found, key=lambda one: one[0])[1]
+
+    def lost(self, table: ExpectedTable) -> set[str]:
+        """The columns whose values the wire has lost: Craft's FLOAT, also where it has become another type since.
+
+        In TiCDC's Debezium a DECIMAL is a double, years before 100 are those of another century, and a NULL is the
+        default of its column.
+        """
+        if self.name == "debezium" and self.case.name == "A_all_types":
+            return {"dmax", "d0", "dt", "dtm", "dtm1", "dtm3", "dtm6"}
+        if self.name == "debezium" and self.case.name == "H_bank":
+            return {"carrier"}
+        if self.name != "craft":
+            return set()
+        files = self.listing.schema_files
+        floats = {column.name for file in files for column in file.columns if column.type == "FLOAT"}
+        return floats & {column["name"] for column in table.columns}
+
+    @property
+    def checkpoints(self) -> tuple[Mapping[str, Any], ...]:
+        """The checkpoints of the recording that have expected contents: how many lines were sent by then."""
+        told = self._members.get(f"mq-{self.name}/checkpoints.json")
+        return tuple(one for one in json.loads(told) if one.get("expected")) if told else ()
 
     def decode(self, wire: Wire, data: bytes, path: str, table: TableId, schema: TableSchema) -> Decoded:
         """Decode a data file of `listing`, in place of `formats.decode`."""

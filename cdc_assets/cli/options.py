@@ -54,6 +54,14 @@ def feed_options(command: F) -> F:
             metavar="URI",
             help="TiCDC's sink URI with its parameters, e.g. s3://bucket/prefix?protocol=csv",
         ),
+        click.option("--archive", metavar="URI", help="Where archived topics of a kafka:// sink URI lie."),
+        click.option("--archive-layout", metavar="LAYOUT", default="records", help="How they are laid out."),
+        click.option("--topics", multiple=True, metavar="PATTERN", help="Topics that the sink URI does not tell."),
+        click.option(
+            "--schemas",
+            type=click.Path(dir_okay=False),
+            help="CREATE TABLE statements of tables that are older than the topics.",
+        ),
         click.option("--config", type=click.Path(dir_okay=False), help="TiCDC's changefeed configuration (TOML)."),
         click.option("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz) (default: UTC)."),
         click.option(
@@ -128,6 +136,9 @@ def target_of(given: dict[str, Any]) -> Target:
             keys=dict(_key(text) for text in given["keys"]),
             storage_options=dict(_pair(text, "--storage-option") for text in given["storage"]),
             complete=given["complete"],
+            archive=(given["archive"], given["archive_layout"]) if given["archive"] else None,
+            topics=given["topics"],
+            schemas=given["schemas"],
         )
         return Target(settings.changefeeds, settings.lake)
     settings = config.load(given.get("settings"))

@@ -253,5 +253,6 @@ def file_stats(split: Split) -> FileStats:
     lines = decoded.changes.column(LINE)
     rows = (pc.count_distinct(lines).as_py() if len(lines) else 0) + len(decoded.rejects)
     low, high = min(lows) if lows else None, max(highs) if highs else None
-    size = split.file.size if split.file.piece else len(split.data)
+    whole = split.file.piece or split.file.bounds is not None  # what a source cuts out is whole
+    size = split.file.size if whole else len(split.data)
     return FileStats(split.file.path, size, split.file.etag, rows, low, high, decoded.notes)

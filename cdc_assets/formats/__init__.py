@@ -43,6 +43,7 @@ __all__ = [
     "COMMIT_TS",
     "DUMP_FORMATS",
     "FORMATS",
+    "INNER_FORMATS",
     "LINE",
     "MESSAGE_FORMATS",
     "OP",
@@ -214,6 +215,8 @@ FORMATS: dict[str, str] = {"csv": "cdc_assets.formats.csv", "canal-json": "cdc_a
 `record_identity`, EXTENSION and FILE_EXPANSION.
 """
 
+INNER_FORMATS: Mapping[str, str] = {"landed": "cdc_assets.formats.landed"}
+"""The same for what no sink URI names: how splits are framed that a source makes itself."""
 
 DUMP_FORMATS: Mapping[str, str] = {
     "csv": "cdc_assets.formats.dump.csv",
@@ -264,7 +267,7 @@ def shape_of(columns: Iterable[Column]) -> pa.Schema:
 
 
 def _plug(wire: Wire) -> Any:
-    return import_module(f"{FORMATS[wire.format]}.decode")
+    return import_module(f"{INNER_FORMATS.get(wire.format) or FORMATS[wire.format]}.decode")
 
 
 def decode(wire: Wire, data: bytes, path: str, table: TableId, schema: TableSchema) -> Decoded:

@@ -25,3 +25,16 @@ class MessageOptions:
     encoding_format: str = "json"
     timezone: str = "UTC"
     registry: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def needs_keys(self) -> bool:
+        """Tell whether keys say what a message is about; others have none that matters."""
+        return self.protocol == "open-protocol"
+
+    @property
+    def is_text(self) -> bool:
+        """Tell whether a value is JSON on one line, and nothing before or after it."""
+        plain = self.large_message_handle_compression == "none"
+        return plain and (
+            self.protocol == "canal-json" or (self.protocol == "simple" and self.encoding_format == "json")
+        )

@@ -14,6 +14,7 @@ names                which table stands at which name (no JVM)
 label                progress as snapshot properties (no JVM)
 metadata_file        a table's metadata, by its few members (no JVM)
 release_properties   people's decisions as catalog properties (no JVM)
+growing              tables of the lake itself that only grow (no JVM)
 staging/             files -> reduced changes as Parquet, on the executors
 writers/             staged changes -> rows of a table, by its kind
 taking_in            a staged window -> one commit

@@ -8,6 +8,7 @@ Imports nothing but the standard library.
 
     by_name          values by table name, however the name is spelled
     dumps            a dump
+    landed           what was landed of topics: rows in pieces, and events
     ledger_entries   what the ledger remembers, as values
     names            names as TiDB gives and compares them
     offsets          places in a log: partitions of topics, their ends, ranges of offsets

@@ -65,6 +65,7 @@ class DataFile:
     dispatcher: str = ""
     modified: float = field(default=0.0, compare=False)
     piece: DumpSplit | None = None
+    bounds: tuple[Tso, Tso] | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -73,6 +74,8 @@ class DataFile:
 
     def may_hold(self, known: FileStats | None, lo: Tso, hi: Tso) -> bool:
         """Tell whether rows of (lo, hi] may be in the file; `known` counts where it was of the file as it is."""
+        if self.bounds is not None:
+            return self.bounds[1] > lo and self.bounds[0] <= hi
         if known is None or (known.size, known.etag) != (self.size, self.etag):
             return True
         if known.max_commit_ts is None or known.max_commit_ts <= lo:

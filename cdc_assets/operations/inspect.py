@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cdc_assets.history.events import History
     from cdc_assets.preflight.conformance import Finding
     from cdc_assets.settings.config import ChangefeedSettings
-    from cdc_assets.sources import InitialSource
+    from cdc_assets.sources import InitialSource, Source
 
 __all__ = ["conformance_report", "inspect_changefeed", "inspect_initial"]
 
@@ -62,10 +62,16 @@ def conformance_report(settings: ChangefeedSettings) -> tuple[Finding, ...]:
 
 
 def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Finding, ...]]:
+    from cdc_assets.landing.opening import open_feed
+
+    with open_feed(settings, None) as feed:
+        return _described(settings, feed.source)
+
+
+def _described(settings: ChangefeedSettings, source: Source) -> tuple[Listing, History, tuple[Finding, ...]]:
     from cdc_assets.history.history import read_history
     from cdc_assets.preflight.conformance import conformance, take_sample
 
-    source = settings.open_source()
     listing = source.listing()
     new, zone = settings.new_collations is not False, settings.source_options.wire.timezone
     history = read_history(

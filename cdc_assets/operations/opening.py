@@ -110,13 +110,13 @@ def open_pipeline(
 ) -> Iterator[Pipeline]:
     """Open a changefeed and a lake. Spark starts with the first step that needs it; if started here it is stopped."""
     from cdc_assets.lake import Lake
+    from cdc_assets.landing.opening import open_feed
     from cdc_assets.pipeline.pipeline import Pipeline
 
-    source = settings.open_source()
-    with open_ledger(lake) as ledger:
+    with open_feed(settings, lake) as feed, open_ledger(lake) as ledger:
         opened = Lake(lake, settings.name, spark, settings.namespace)
         try:
-            yield Pipeline(settings, source, opened, ledger, watch, fuse)
+            yield Pipeline(settings, feed.source, opened, ledger, watch, fuse, feed.landing)
         finally:
             opened.close()
 
@@ -130,8 +130,10 @@ def open_planner(settings: ChangefeedSettings, lake: LakeSettings | None) -> Ite
         with open_pipeline(settings, lake) as pipeline:
             yield pipeline
         return
-    with closing(Ledger("sqlite://")) as ledger:
-        yield Planner(settings, settings.open_source(), EmptyLake(), ledger)
+    from cdc_assets.landing.opening import open_feed
+
+    with open_feed(settings, None) as feed, closing(Ledger("sqlite://")) as ledger:
+        yield Planner(settings, feed.source, EmptyLake(), ledger)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
     from cdc_assets.decoding.replay import Found, Replay
+    from cdc_assets.landing.landing import Landing
     from cdc_assets.model.quarantine import QuarantinedRow
 
 __all__ = ["Lake", "Pipeline", "gone_file", "log_steps"]
@@ -121,7 +122,10 @@ def log_steps(say: Callable[[str], object]) -> Callable[[Step, int, int], None]:
 
 
 class Pipeline(Planner):
-    """One changefeed into one lake. `watch` is called with each step before it runs, `after` once it is done."""
+    """One changefeed into one lake. `watch` is called with each step before it runs, `after` once it is done.
+
+    `landing` is where topics are landed before they are read, None for a feed that is files.
+    """
 
     lake: Lake
 
@@ -133,8 +137,10 @@ class Pipeline(Planner):
         ledger: Ledger,
         watch: Callable[[Step, int, int], None] | None = None,
         fuse: bool = True,
+        landing: Landing | None = None,
     ) -> None:
         super().__init__(settings, source, lake, ledger, fuse)
+        self.landing = landing
         self._reader = source.reader
         self.journal = Journal(ledger, settings.name)
         self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the newest run's windows, until somebody takes them
@@ -143,6 +149,16 @@ class Pipeline(Planner):
         self._ahead = Prefetch(
             self.stage, lambda staged: self.lake.discard(staged), lambda step: self.lake.can_prefetch(step)
         )
+
+    def _listed(self) -> Listing:
+        listing = super()._listed()
+        self._reader = self.source.reader
+        return listing
+
+    def land(self) -> None:
+        """Land what topics hold; nothing for a feed that is files. Raises InputError for a log that lost messages."""
+        if self.landing is not None:
+            self.landing.advance()
 
     def apply(self, run: str = "", select: Callable[[Plan], Iterable[Step]] | None = None) -> Outcome:
         """Bring every table (or the selected steps) to the checkpoint and say how that went.
@@ -153,6 +169,7 @@ class Pipeline(Planner):
         started = time.monotonic()
         self.accounts.clear()
         tables: dict[Life, TableRun] = {}
+        self.land()
         listing, planned = self.plan(on_news=self.lake.warm)
         findings = self.findings(listing, planned)
         self.journal.complete(planned, run)

@@ -34,11 +34,14 @@ from pydantic import (
 from cdc_assets.errors import BadSettings
 from cdc_assets.io import storage_uri
 from cdc_assets.model.schema import TableId
+from cdc_assets.settings.archive import ArchiveSettings
 from cdc_assets.settings.catalog_uri import jdbc_uri, sqlalchemy_uri
 from cdc_assets.settings.env import merged, resolved
 from cdc_assets.settings.initial import DumpSettings, InitialSettings
+from cdc_assets.settings.maintenance import MaintenanceSettings
 from cdc_assets.settings.model import Model, known_zone
 from cdc_assets.sources import (
+    Given,
     InitialSource,
     Source,
     SourceOptions,
@@ -160,27 +163,6 @@ class LakeSettings(Model):
         }
 
 
-class MaintenanceSettings(Model):
-    """When a table's files are tidied, and what is kept. `cron` is for Dagster's schedule, which `running` turns on.
-
-    A table is compacted when it has `small_files` files below three quarters of `target_file_bytes`, or when
-    `deleted_share` of its rows are deleted. Snapshots older than `snapshot_days` go once there are `expire_at_least` of
-    them, but never the last `snapshots_kept` (nor those that progress or an open exchange needs). Files that nothing
-    refers to go after `orphan_days`: no run may take longer than that.
-    """
-
-    cron: str = "17 3 * * *"
-    running: bool = False
-    small_files: int = Field(default=12, ge=2)
-    target_file_bytes: int = Field(default=256 << 20, ge=1 << 20)
-    deleted_share: float = Field(default=0.1, gt=0, le=1)
-    manifests: int = Field(default=20, ge=4)
-    snapshot_days: float = Field(default=5, ge=0.05)
-    snapshots_kept: int = Field(default=10, ge=1)
-    expire_at_least: int = Field(default=10, ge=1)
-    orphan_days: float = Field(default=3, ge=1)
-
-
 class ChangefeedSettings(Model):
     """One changefeed: where it writes, how it was told to write, and what its reader has to know besides.
 
@@ -192,7 +174,9 @@ class ChangefeedSettings(Model):
     a table may lie behind the present, `lag_target_seconds` for the others; without one no table is called late.
     `new_collations` is the cluster's `new_collations_enabled_on_first_bootstrap`, which no file tells: without it texts
     compare by their bytes; it is taken as true where it is not given, and tables that it matters to are told of.
-    `initial` says what was in the tables before the changefeed began.
+    `initial` says what was in the tables before the changefeed began. Of topics, `archive` says where they lie where it
+    is no broker, `topics` are patterns of their names where the sink URI does not tell, `schemas` is a file of CREATE
+    TABLE statements of older tables, and marks alone are landed no more often than every `mark_interval_seconds`.
 
     How the sensor asks for runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
     (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
@@ -213,6 +197,10 @@ class ChangefeedSettings(Model):
     policies: dict[str, Policy] = Field(default_factory=dict)
     quarantine: bool = False
     initial: InitialSettings = Field(default_factory=InitialSettings)
+    archive: ArchiveSettings | None = None
+    topics: tuple[str, ...] = ()
+    schemas: Path | None = None
+    mark_interval_seconds: float = Field(default=60, ge=0)
     sensor_running: bool = False
     sensor_interval_seconds: int = Field(default=30, ge=1)
     runs_at_once: int = Field(default=2, ge=1)
@@ -283,8 +271,14 @@ class ChangefeedSettings(Model):
 
     @model_validator(mode="after")
     def _parse(self) -> ChangefeedSettings:
-        self._options = parse_options(self.sink_uri.get_secret_value(), self.changefeed_config, self.tz)
+        self._options = parse_options(self.sink_uri.get_secret_value(), self.changefeed_config, self.tz, self.given)
         return self
+
+    @property
+    def given(self) -> Given:
+        """What is told of topics beside the sink URI."""
+        archive = (self.archive.uri.get_secret_value(), self.archive.layout) if self.archive is not None else None
+        return Given(archive, self.topics, self.schemas)
 
     @property
     def source_options(self) -> SourceOptions:
@@ -313,7 +307,7 @@ class ChangefeedSettings(Model):
     def storage(self) -> dict[str, Any]:
         """Return how the feed's storage is reached, in clear text: by the sink URI, then by `storage_options`."""
         given = resolved(self.storage_options, "storage_options")
-        return merged(storage_options(self.sink_uri.get_secret_value()), given)
+        return merged(storage_options(self.sink_uri.get_secret_value(), self.given), given)
 
     def with_complete(self, patterns: Sequence[str]) -> ChangefeedSettings:
         """Return the settings with more patterns of tables that had no rows before the changefeed began."""
@@ -403,6 +397,9 @@ def from_flags(
     quarantine: bool = False,
     complete: Sequence[str] = (),
     initial: Mapping[str, Any] | None = None,
+    archive: tuple[str, str] | None = None,
+    topics: Sequence[str] = (),
+    schemas: str | os.PathLike[str] | None = None,
 ) -> Settings:
     """Return the settings that the command line's flags describe: one changefeed and, with `warehouse`, its lake.
 
@@ -420,6 +417,9 @@ def from_flags(
         "policies": dict(policies or {}),
         "quarantine": quarantine,
         "initial": {**(initial or {}), "complete": tuple(complete)},
+        "topics": tuple(topics),
+        "schemas": Path(schemas).expanduser().resolve() if schemas else None,
+        **({"archive": {"uri": archive[0], "layout": archive[1]}} if archive else {}),
         **({"tz": tz} if tz else {}),
     }
     lake = LakeSettings.from_warehouse(warehouse) if warehouse else None
@@ -475,6 +475,10 @@ def _with_paths(directory: Path, changefeed: dict[str, Any]) -> dict[str, Any]:
         result["sink_uri"] = _absolute(directory, uri)
     if isinstance(initial := result.get("initial"), dict) and "dump" in initial:
         result["initial"] = {**initial, "dump": _with_dump_paths(directory, initial["dump"])}
+    if isinstance(schemas := result.get("schemas"), str):
+        result["schemas"] = directory / Path(schemas).expanduser()
+    if isinstance(archive := result.get("archive"), dict) and "://" not in str(archive.get("uri") or "://"):
+        result["archive"] = {**archive, "uri": str(directory / Path(str(archive["uri"])).expanduser())}
     return result
 
 

@@ -8,6 +8,11 @@ A folder's own module `source` has `parse` (what the user gave -> options), `sto
 
 What was in the tables before the feed began is told by an `InitialSource`: a folder's module `initial` has `connect`.
 `joined` puts it before the feed, so that one listing has both and one reader reads both.
+
+What several of them have in common:
+
+    changefeed_toml   TiCDC's changefeed TOML: its tables and members
+    given             what the settings say of a feed besides
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.splits import Listing, Place
 from cdc_assets.model.tso import Tso
+from cdc_assets.sources.given import Given
 
 if TYPE_CHECKING:
     from cdc_assets.io.storage import Opener
@@ -32,6 +38,7 @@ __all__ = [
     "SCHEMES",
     "DumpReader",
     "Generators",
+    "Given",
     "InitialSource",
     "KnownFiles",
     "Source",
@@ -144,9 +151,12 @@ class InitialSource(Protocol):
         """Return the table's schema as far as its rows keep it: what is not read is NULL in places."""
 
 
-SCHEMES: dict[str, str] = dict.fromkeys(
-    ("", "file", "local", "s3", "gcs", "gs", "azure", "azblob", "memory"), "cdc_assets.sources.storage_sink"
-)
+SCHEMES: dict[str, str] = {
+    **dict.fromkeys(
+        ("", "file", "local", "s3", "gcs", "gs", "azure", "azblob", "memory"), "cdc_assets.sources.storage_sink"
+    ),
+    **dict.fromkeys(("kafka", "kafka+ssl"), "cdc_assets.sources.topics"),
+}
 """Scheme of the sink URI -> folder of the source."""
 
 
@@ -175,15 +185,18 @@ def join(feed: Source, initial: Sequence[InitialSource]) -> Source:
     return joined
 
 
-def parse_options(sink_uri: str, changefeed_config: Path | None, tz: str) -> SourceOptions:
-    """Return the options of the feed that a sink URI and TiCDC's changefeed TOML describe; raises BadSettings."""
-    options: SourceOptions = _plug(sink_uri).parse(sink_uri, changefeed_config, tz)
+def parse_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given | None = None) -> SourceOptions:
+    """Return the options of the feed that a sink URI and TiCDC's changefeed TOML describe; raises BadSettings.
+
+    `given` is what the settings say besides.
+    """
+    options: SourceOptions = _plug(sink_uri).parse(sink_uri, changefeed_config, tz, given or Given())
     return options
 
 
-def storage_options(sink_uri: str) -> dict[str, Any]:
-    """Return what a sink URI says of how to reach its storage, in clear text."""
-    found: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri)
+def storage_options(sink_uri: str, given: Given | None = None) -> dict[str, Any]:
+    """Return what the URIs of a feed say of how to reach its storage, in clear text."""
+    found: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri, given or Given())
     return found
 
 

@@ -13,7 +13,7 @@ from cdc_assets.formats import UniformReader, Wire
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources import KnownFiles
+from cdc_assets.sources import Given, KnownFiles
 from cdc_assets_tests.record_feed.options import RecordOptions
 
 __all__ = ["FEEDS", "RecordFeed", "Records", "connect", "parse", "storage_options"]
@@ -90,11 +90,11 @@ class RecordFeed:
         return Place(root, version, f"{root}/{version}")
 
 
-def parse(sink_uri: str, changefeed_config: Path | None, tz: str) -> Options:
+def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> Options:
     return Options(sink_uri.partition("?")[0], RecordOptions(tz))
 
 
-def storage_options(sink_uri: str) -> dict[str, Any]:
+def storage_options(sink_uri: str, given: Given) -> dict[str, Any]:
     return {}
 
 

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import FORMATS
 from cdc_assets.io.storage_uri import display, location, parameters, truth
+from cdc_assets.sources.changefeed_toml import document, member, table
 from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 __all__ = ["sink_options"]
 
@@ -62,9 +56,9 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     Parameters that TiCDC takes from the TOML alone only fill what the TOML leaves open.
     Raises BadSettings for a missing or unknown protocol and for options that TiCDC refuses.
     """
-    document = _document(changefeed_config)
-    sink = _table(document, "sink")
-    options = {name: value for name, tables in _TOML.items() if (value := _member(sink, (*tables, name))) is not None}
+    told = document(changefeed_config)
+    sink = table(told, "sink")
+    options = {name: value for name, tables in _TOML.items() if (value := member(sink, (*tables, name))) is not None}
     for name, text in parameters(sink_uri).items():
         if text and (name in _FROM_URI or (name in _FROM_URI_IF_OPEN and name not in options)):
             options[name] = text
@@ -76,7 +70,7 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     result = SinkOptions(
         **typed,
         column_selectors=_column_selectors(sink),
-        event_filters=_event_filters(_table(document, "filter")),
+        event_filters=_event_filters(table(told, "filter")),
         timezone=tz,
         uri=display(sink_uri),
         location=location(sink_uri),
@@ -161,38 +155,3 @@ def _event_filters(filters: Mapping[str, Any]) -> tuple[EventFilter, ...]:
             "event-filters in the changefeed TOML are no list of tables. "
             'Expected [[filter.event-filters]] with matcher = ["db.table"] and ignore-event = ["truncate table"].'
         ) from None
-
-
-def _document(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
-    if path is None:
-        return {}
-    try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise BadSettings(
-            f"changefeed TOML {path} cannot be read ({error.strerror}). Correct changefeed_config or --config."
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadSettings(f"changefeed TOML {path} is not TOML: {error}. Give the file that TiCDC has.") from None
-    dashed: dict[str, Any] = _dashed(document)
-    return dashed
-
-
-def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = document.get(name) or {}
-    if not isinstance(found, dict):
-        raise BadSettings(f"changefeed TOML: `{name}` is {found!r}; expected a [{name}] table.")
-    return found
-
-
-def _dashed(value: Any) -> Any:
-    # `cdc cli changefeed query` and the HTTP API print the same options with underscores.
-    if isinstance(value, dict):
-        return {key.replace("_", "-"): _dashed(member) for key, member in value.items()}
-    return [_dashed(member) for member in value] if isinstance(value, list) else value
-
-
-def _member(value: Any, names: tuple[str, ...]) -> Any:
-    for name in names:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value

@@ -19,10 +19,10 @@ from typing import Any
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedSchemaFile, MetadataMissing
 from cdc_assets.formats import UniformReader, extension
 from cdc_assets.io.storage import Opener
-from cdc_assets.io.storage_uri import storage as storage_options
+from cdc_assets.io.storage_uri import storage
 from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaFile
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources import KnownFiles
+from cdc_assets.sources import Given, KnownFiles
 from cdc_assets.sources.storage_sink.options import sink_options
 from cdc_assets.sources.storage_sink.paths import (
     parse_data_name,
@@ -205,14 +205,24 @@ class Changefeed:
             return error
 
 
-def parse(sink_uri: str, changefeed_config: Path | None, tz: str) -> SinkOptions:
+def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> SinkOptions:
     """Return the options of a sink URI and a changefeed TOML; raises BadSettings."""
+    if given.names:
+        raise BadSettings(
+            f"the setting {given.names[0]} is for topics, and the sink URI is of a storage. Remove it, or give the "
+            "sink URI kafka://… that the changefeed has."
+        )
     return sink_options(sink_uri, changefeed_config, tz)
 
 
-def connect(options: SinkOptions, storage: Mapping[str, Any]) -> Changefeed:
+def storage_options(sink_uri: str, given: Given) -> dict[str, Any]:
+    """Return fsspec's options of a bucket, in clear text."""
+    return storage(sink_uri)
+
+
+def connect(options: SinkOptions, access: Mapping[str, Any]) -> Changefeed:
     """Open a changefeed's bucket by fsspec's options."""
-    return Changefeed(options, storage)
+    return Changefeed(options, access)
 
 
 # --- from names to files ----------------------------------------------------------------------------------------------

@@ -1,8 +1,15 @@
 """Change messages in topics: what reads a log, whether a broker holds it or an archive.
 
+    source          the feed, as far as it is landed
+    fence           through which TSO everything is landed
+    living          which names live at a TSO
     schemas         DDL texts, older tables and what messages tell of columns -> schema files
-    topic_options   how the messages were written, and which topics they are in
-    routing         which topic a table's messages go to, and which topics are a feed's
+    schema_events   landed events -> the same
+    paths           names of what was landed
+    routing         which topic a table goes to
+    options         sink URI and changefeed TOML -> how the messages were written, and which topics they are in
+    topic_options   the same, as values
+    archive         topics in files
     kafka           the log of a broker
 
 A log's plug is a folder here with the module `reader`, which has `connect(options, access) -> LogReader`: `options` is

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from cdc_assets.formats.landed.options import LandedOptions
 from cdc_assets.formats.message_options import MessageOptions
 
 __all__ = ["ArchiveOptions", "TopicOptions", "TopicRule"]
@@ -38,6 +39,7 @@ class TopicOptions:
 
     `brokers` is `host:port,host:port`, `topic` the default topic, `rules` come in the order of the TOML. `topics` are
     the patterns of the setting of that name: where there are some, they alone say which topics are the feed's.
+    `schemas` is the path of a file of CREATE TABLE statements, "" for none.
     `claim_check_uri` is where the values of large messages lie, `archive` where the topics do, None for a broker.
     `uri` is the sink URI without parameters and login, for messages.
     """
@@ -50,7 +52,23 @@ class TopicOptions:
     rules: tuple[TopicRule, ...] = ()
     case_sensitive: bool = False
     topics: tuple[str, ...] = ()
+    schemas: str = ""
     required_acks: int = -1
     claim_check_uri: str = ""
     archive: ArchiveOptions | None = None
     uri: str = field(default="", compare=False)
+
+    @property
+    def store(self) -> str:
+        """What holds the topics: the fsspec protocol of their archive, or a broker."""
+        return "kafka" if self.archive is None else self.archive.location[0]
+
+    @property
+    def wire(self) -> LandedOptions:
+        """How landed messages are written."""
+        return LandedOptions(self.messages)
+
+    @property
+    def retention_days(self) -> int:
+        """0: what was landed stays until it is applied."""
+        return 0

@@ -1,0 +1,108 @@
+"""A split of landed messages -> changes, by the decoder of their protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.formats import COMMIT_TS, LINE, MESSAGE_FORMATS, Decoded
+from cdc_assets.formats.landed.frame import Frame, parse_frame
+from cdc_assets.formats.landed.options import LandedOptions
+from cdc_assets.model.reports import Reject
+from cdc_assets.model.schema import TableId, TableSchema
+
+__all__ = ["EXTENSION", "FILE_EXPANSION", "decode", "raw_records", "record_beginning", "record_identity"]
+
+EXTENSION = ".messages"
+FILE_EXPANSION = 1
+_BATCH_BYTES = 32 << 20
+"""Protocols are decoded in batches of about this, see `messages`."""
+
+Lines = npt.NDArray[np.int64]
+
+
+def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: LandedOptions) -> Decoded:
+    """Return the changes of one table in the part of a split that its bytes name.
+
+    Raises MalformedData where the protocol does.
+    """
+    frame = parse_frame(data)
+    found = [_part(frame, chosen, path, table, schema, options) for chosen in _batches(frame)]
+    notes: dict[tuple[str, str], int] = {}
+    for one in found:
+        for rule, count in one.notes.items():
+            notes[rule] = notes.get(rule, 0) + count
+    changes = pa.concat_tables([one.changes for one in found])
+    return Decoded(changes, tuple(reject for one in found for reject in one.rejects), None, notes)
+
+
+def _batches(frame: Frame) -> list[Lines]:
+    mine = frame.mine
+    sizes = pc.binary_length(frame.messages.column("value")).fill_null(0).to_numpy().astype(np.int64)[mine]
+    if not len(mine):
+        return [mine]
+    cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // _BATCH_BYTES)) + 1
+    return list(np.split(mine, cuts))
+
+
+def _part(
+    frame: Frame, chosen: Lines, path: str, table: TableId, schema: TableSchema, options: LandedOptions
+) -> Decoded:
+    protocol: Any = import_module(MESSAGE_FORMATS[options.messages.protocol])
+    rows = frame.messages.select(["key", "value", "ordinals"]).take(pa.array(chosen))
+    found: Decoded = protocol.decode(rows, path, table, schema, options.messages)
+    lines = frame.lines(chosen)
+    changes = _renumbered(found.changes, lines)
+    if options.has_commit_ts:
+        ts = changes.column(COMMIT_TS)
+        inside = pc.and_(pc.greater(ts, pa.scalar(frame.since)), pc.less_equal(ts, pa.scalar(frame.until)))
+        changes = changes.filter(inside)
+    owners = _owners(frame)
+    rejects = (_placed(one, frame, int(lines[one.line - 1]), owners) for one in found.rejects)
+    mine = tuple(r for r in rejects if r.commit_ts is None or frame.since < r.commit_ts <= frame.until)
+    return replace(found, changes=changes, rejects=mine)
+
+
+def _renumbered(changes: pa.Table, lines: Lines) -> pa.Table:
+    place = changes.schema.get_field_index(LINE)
+    numbers = pa.array(lines[changes.column(LINE).to_numpy() - 1], pa.int64())
+    return changes.set_column(place, changes.schema.field(LINE), pa.chunked_array([numbers]))
+
+
+def _owners(frame: Frame) -> Lines:
+    owners: Lines = pc.list_parent_indices(frame.messages.column("ordinals")).to_numpy().astype(np.int64)
+    return owners
+
+
+def _placed(reject: Reject, frame: Frame, line: int, owners: Lines) -> Reject:
+    """Say of which message a row event is, and of which commit-ts where its message has one only."""
+    held = frame.messages.slice(int(owners[line - 1]), 1).to_pylist()[0]
+    known = held["position"] if held["position"] == held["last_position"] else None
+    where = f"{held['topic']}[{held['partition']}] offset {held['offset']}"
+    said = f"{where}: {reject.reason}"
+    return replace(reject, line=line, reason=said, commit_ts=known if reject.commit_ts is None else reject.commit_ts)
+
+
+def raw_records(data: bytes, lines: Collection[int] | None, options: LandedOptions) -> dict[int, bytes]:
+    """Return the messages of row events; a message with several stands for each of them."""
+    frame = parse_frame(data)
+    owners, values = _owners(frame), frame.messages.column("value")
+    wanted = range(1, len(owners) + 1) if lines is None else lines
+    return {line: values[int(owners[line - 1])].as_py() or b"" for line in wanted if 0 < line <= len(owners)}
+
+
+def record_beginning(raw: bytes) -> bytes:
+    """Return what copies of a message have in common from the start: a message is never cut off."""
+    return raw
+
+
+def record_identity(raw: bytes) -> object:
+    """Return what is equal for copies of one message."""
+    return raw

@@ -1,0 +1,292 @@
+"""A table of the lake itself that only grows: finished Parquet files, appended in guarded commits, without a JVM.
+
+PyIceberg writes it, in format version 2: there are no deletes, no schema changes and no defaults, and who lands
+messages every few seconds must not wait for a JVM. Each file is of one part (the column of that name), by which the
+table is partitioned, and holds row groups as they were given. Iceberg's own retries are off: they would commit again
+what another writer has appended meanwhile. Here a commit is tried again only while `still` says that it may be.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import Table
+
+from cdc_assets.errors import InputError, LakeUnavailable, TableMoved
+from cdc_assets.lake.catalogs.catalog import answering, close, entry, open_catalog
+from cdc_assets.lake.names import Identifier
+from cdc_assets.lake.namespaces import ensure_namespace
+from cdc_assets.lake.staging.tasks import storage
+from cdc_assets.settings.config import LakeSettings
+
+__all__ = ["GrowingTable", "Grown", "RowGroups", "Written"]
+
+_NO_RETRIES = {"commit.retry.num-retries": "0"}
+_PROPERTIES = {
+    "format-version": "2",
+    **_NO_RETRIES,
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "50",
+    "write.metadata.metrics.default": "none",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "50",
+    "write.parquet.compression-codec": "zstd",
+}
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """The table as it stands: its id, the files of each part in the order of their commits, and what was said last.
+
+    `said` are the properties of the newest snapshot that has any with the prefix of the table; `at_ms` is when it was
+    committed.
+    """
+
+    identity: str
+    files: Mapping[str, tuple[str, ...]]
+    said: Mapping[str, str]
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that is in no snapshot yet."""
+
+    location: str
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Reads single row groups of data files, wherever a task runs: picklable. `io` is PyIceberg's properties."""
+
+    io: Mapping[str, str]
+
+    def __call__(self, location: str, group: int) -> pa.Table:
+        """Return one row group; raises InputError when the file is gone."""
+        try:
+            system, path = storage(self.io, location)
+            with system.open_input_file(path) as source:
+                return pq.ParquetFile(source).read_row_group(group)
+        except FileNotFoundError:
+            raise InputError(
+                f"{location} is gone: its rows expired, or were compacted meanwhile. Plan again.",
+                file=location,
+                gone=True,
+            ) from None
+
+
+class GrowingTable:
+    """One such table. `part` is the column that parts it, `location` its directory.
+
+    Properties of commits begin with `prefix`. The table is made by its first commit.
+    """
+
+    def __init__(
+        self, settings: LakeSettings, identifier: Identifier, schema: pa.Schema, part: str, prefix: str, location: str
+    ) -> None:
+        self.settings = settings
+        self.identifier = identifier
+        self.location = location
+        self._schema, self._part, self._prefix = schema, part, prefix
+        self._opened: Catalog | None = None
+        self._manifests: dict[str, tuple[tuple[str, str, int], ...]] = {}
+        self._looked: tuple[str, Grown] | None = None
+
+    @property
+    def io(self) -> dict[str, str]:
+        """PyIceberg's properties of the warehouse."""
+        return self.settings.pyiceberg_properties()
+
+    @property
+    def fetch(self) -> RowGroups:
+        """Reads row groups of its files."""
+        return RowGroups(self.io)
+
+    # --- looking ---
+
+    def look(self) -> Grown | None:
+        """Return the table as it stands, None before it was made; a state that was looked at is not read again."""
+        place = entry(self._catalog, self.identifier)
+        if place is None:
+            return None
+        if self._looked is None or self._looked[0] != place:
+            self._looked = (place, self._grown(self._load()))
+        return self._looked[1]
+
+    def _grown(self, table: Table) -> Grown:
+        snapshot = table.current_snapshot()
+        found: list[tuple[int, str, str]] = []
+        known: dict[str, tuple[tuple[str, str, int], ...]] = {}
+        if snapshot is not None:
+            for manifest in snapshot.manifests(table.io):
+                path = manifest.manifest_path
+                if manifest.content == ManifestContent.DATA:
+                    known[path] = self._manifests.get(path) or self._entries(manifest, table)
+                    found += [(sequence, location, part) for location, part, sequence in known[path]]
+        self._manifests = known
+        files: dict[str, list[str]] = {}
+        for _, location, part in sorted(found):
+            files.setdefault(part, []).append(location)
+        said, at_ms = self._said(table)
+        return Grown(str(table.metadata.table_uuid), {part: tuple(some) for part, some in files.items()}, said, at_ms)
+
+    def _entries(self, manifest: Any, table: Table) -> tuple[tuple[str, str, int], ...]:
+        return tuple(
+            (one.data_file.file_path, str(one.data_file.partition[0]), int(one.sequence_number or 0))
+            for one in manifest.fetch_manifest_entry(table.io)
+        )
+
+    def _said(self, table: Table) -> tuple[dict[str, str], int]:
+        snapshot = table.current_snapshot()
+        while snapshot is not None:
+            summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+            said = {key: value for key, value in summary.items() if key.startswith(self._prefix)}
+            if said:
+                return said, snapshot.timestamp_ms
+            parent = snapshot.parent_snapshot_id
+            snapshot = table.metadata.snapshot_by_id(parent) if parent is not None else None
+        return {}, 0
+
+    # --- writing ---
+
+    def write(self, part: str, groups: Sequence[pa.Table]) -> Written:
+        """Write rows as a data file of the table with these row groups; raises LakeUnavailable."""
+        location = f"{self.location}/data/{self._part}={part}/{uuid.uuid4().hex}.parquet"
+        schema = schema_to_pyarrow(self._table().schema())
+        try:
+            system, path = storage(self.io, location)
+            system.create_dir(path.rsplit("/", 1)[0], recursive=True)
+            with system.open_output_stream(path) as sink:
+                with pq.ParquetWriter(sink, schema, compression="zstd", store_schema=False) as writer:
+                    for group in groups:
+                        writer.write_table(group.cast(schema), row_group_size=max(1, group.num_rows))
+                size = int(sink.tell())
+        except OSError as error:
+            raise LakeUnavailable(
+                f"{location}: the warehouse takes no files ({error}). Nothing was committed. Correct that and try "
+                "again."
+            ) from error
+        return Written(location, size)
+
+    def read(self, location: str) -> pa.Table:
+        """Return all rows of a file."""
+        system, path = storage(self.io, location)
+        with system.open_input_file(path) as source:
+            return pq.ParquetFile(source).read()
+
+    def remove(self, files: Sequence[Written]) -> None:
+        """Remove files that were never committed."""
+        for file in files:
+            system, path = storage(self.io, file.location)
+            with suppress(OSError):
+                system.delete_file(path)
+
+    def append(
+        self, files: Sequence[Written], said: Mapping[str, str], still: Callable[[Mapping[str, str]], bool]
+    ) -> None:
+        """Add files in one commit with these properties.
+
+        `still` is asked of what the newest commit said, before each attempt. Raises TableMoved where it says no, or
+        where it is not known whether the commit took effect.
+        """
+        self._commit(files, (), said, still)
+
+    def replace(
+        self,
+        files: Sequence[Written],
+        old: Sequence[str],
+        said: Mapping[str, str],
+        still: Callable[[Mapping[str, str]], bool],
+    ) -> None:
+        """Put files in place of others in one commit; raises what `append` raises."""
+        self._commit(files, old, said, still)
+
+    def _commit(
+        self,
+        files: Sequence[Written],
+        old: Sequence[str],
+        said: Mapping[str, str],
+        still: Callable[[Mapping[str, str]], bool],
+    ) -> None:
+        for _ in range(_ATTEMPTS):
+            table = self._table()
+            if not still(self._said(table)[0]):
+                raise TableMoved(f"{'.'.join(self.identifier)}: another run committed first. Look again.")
+            try:
+                with answering():
+                    self._try(table, files, old, said)
+            except CommitFailedException:
+                continue
+            except CommitStateUnknownException as error:
+                raise TableMoved(f"{'.'.join(self.identifier)}: a commit may have taken effect ({error}).") from error
+            self._looked = None
+            return
+        raise TableMoved(f"{'.'.join(self.identifier)}: others commit all the time. Try again.")
+
+    def _try(self, table: Table, files: Sequence[Written], old: Sequence[str], said: Mapping[str, str]) -> None:
+        gone = frozenset(old)
+        with table.transaction() as work:
+            update = work.update_snapshot(snapshot_properties=dict(said))
+            snapshot: Any = update.overwrite() if gone else update.merge_append()
+            with snapshot as change:
+                for file in files:
+                    change.append_data_file(parquet_file_to_data_file(table.io, table.metadata, file.location))
+                if gone:
+                    current = table.current_snapshot()
+                    for manifest in current.manifests(table.io) if current is not None else ():
+                        for one in manifest.fetch_manifest_entry(table.io):
+                            if one.data_file.file_path in gone:
+                                change.delete_data_file(one.data_file)
+
+    # --- the catalog ---
+
+    @property
+    def _catalog(self) -> Catalog:
+        if self._opened is None:
+            self._opened = open_catalog(self.settings)
+        return self._opened
+
+    def close(self) -> None:
+        """Close the catalog's connections."""
+        if self._opened is not None:
+            close(self._opened)
+        self._opened = None
+
+    def _load(self) -> Table:
+        with answering():
+            return self._catalog.load_table(self.identifier)
+
+    def _table(self) -> Table:
+        """Return the table, made where there is none."""
+        if entry(self._catalog, self.identifier) is None:
+            ensure_namespace(self._catalog, self.identifier[0])
+            with suppress(TableAlreadyExistsError, CommitFailedException), answering():
+                self._create()
+        table = self._load()
+        if table.properties.get("commit.retry.num-retries") != "0":
+            with table.transaction() as work:
+                work.set_properties(_NO_RETRIES)
+            table = self._load()
+        return table
+
+    def _create(self) -> None:
+        properties = {**_PROPERTIES, f"write.metadata.metrics.column.{self._part}": "full"}
+        with (
+            self._catalog.create_table_transaction(
+                self.identifier, self._schema, location=self.location, properties=properties
+            ) as work,
+            work.update_spec() as spec,
+        ):
+            spec.add_identity(self._part)

@@ -1,0 +1,151 @@
+"""Events of a landing <-> rows of the landing table.
+
+Beside the messages that are events, each landing adds two of its own: `offsets`, the whole map of next offsets with the
+marks and ends, of which the newest counts; and `splits`, what lies where in the files of rows that it added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_assets.landing.rows import LANDED, PART
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
+from cdc_assets.model.offsets import Partition
+from cdc_assets.model.schema import TableId
+
+__all__ = ["digest_of", "event_rows", "read_event_rows", "with_events"]
+
+_OFFSETS, _SPLITS = "offsets", "splits"
+
+ByTopic = dict[str, dict[str, int]]
+
+
+def event_rows(events: Iterable[LandedEvent], state: Landed, splits: Iterable[LandedSplit]) -> pa.Table:
+    """Return the rows of a landing's events: those of messages, then the state, then the splits that it adds."""
+    rows: list[dict[str, Any]] = [_row(event) for event in events]
+    rows.append({PART: "events", "kind": _OFFSETS, "query": _format_state(state)})
+    told = [_split(split) for split in splits]
+    if told:
+        rows.append({PART: "events", "kind": _SPLITS, "query": json.dumps(told)})
+    return pa.Table.from_pylist(rows, schema=LANDED)
+
+
+def _row(event: LandedEvent) -> dict[str, Any]:
+    return {
+        PART: "events",
+        "topic": event.partition.topic,
+        "partition": event.partition.number,
+        "offset": event.offset,
+        "key": event.key,
+        "value": event.value,
+        "kind": event.kind.value,
+        "schema": None if event.table is None else event.table.schema,
+        "table": None if event.table is None else event.table.table,
+        "position": event.position,
+        "query": event.query,
+        "type": event.type,
+        "reason": event.reason,
+    }
+
+
+def with_events(landed: Landed, rows: pa.Table) -> Landed:
+    """Return what is landed with more rows of events, which come in the order in which they were landed."""
+    events, splits = [*landed.events], [*landed.splits]
+    state = landed
+    for row in rows.to_pylist():
+        if row["kind"] == _OFFSETS:
+            state = _parse_state(row["query"], landed)
+        elif row["kind"] == _SPLITS:
+            splits += [_parse_split(one) for one in json.loads(row["query"])]
+        else:
+            events.append(_event(row))
+    return replace(state, identity=landed.identity, events=tuple(events), splits=tuple(splits))
+
+
+def _event(row: Mapping[str, Any]) -> LandedEvent:
+    return LandedEvent(
+        EventKind(row["kind"]),
+        Partition(row["topic"], row["partition"]),
+        row["offset"],
+        row["position"] or 0,
+        None if row["schema"] is None else TableId(row["schema"], row["table"]),
+        row["query"] or "",
+        row["type"] or 0,
+        row["key"],
+        row["value"],
+        row["reason"] or "",
+    )
+
+
+# --- the state --------------------------------------------------------------------------------------------------------
+
+
+def digest_of(offsets: Mapping[Partition, int]) -> str:
+    """Return a digest of all next offsets."""
+    return hashlib.sha256(json.dumps(_by_topic(offsets), sort_keys=True).encode()).hexdigest()
+
+
+def _format_state(state: Landed) -> str:
+    return json.dumps(
+        {
+            "next": _by_topic(state.next),
+            "marks": _by_topic(state.marks),
+            "ends": _by_topic(state.ends),
+            "proven": state.proven,
+            "landed_ms": state.landed_ms,
+            "began": [[table.schema, table.table, at] for table, at in sorted(state.began.items())],
+            "ignored": dict(state.ignored),
+        }
+    )
+
+
+def _parse_state(text: str, landed: Landed) -> Landed:
+    told = json.loads(text)
+    return replace(
+        landed,
+        next=_partitions(told["next"]),
+        marks=_partitions(told["marks"]),
+        ends=_partitions(told["ends"]),
+        proven=told["proven"],
+        landed_ms=told["landed_ms"],
+        began={TableId(schema, table): at for schema, table, at in told["began"]},
+        ignored=told["ignored"],
+    )
+
+
+def _by_topic(values: Mapping[Partition, int]) -> ByTopic:
+    found: ByTopic = {}
+    for partition, value in sorted(values.items()):
+        found.setdefault(partition.topic, {})[str(partition.number)] = value
+    return found
+
+
+def _partitions(told: ByTopic) -> dict[Partition, int]:
+    return {Partition(topic, int(number)): value for topic, some in told.items() for number, value in some.items()}
+
+
+# --- splits -----------------------------------------------------------------------------------------------------------
+
+
+def _split(split: LandedSplit) -> list[Any]:
+    table, partition = split.table, split.partition
+    return [table.schema, table.table, partition.topic, partition.number, split.first, split.last, split.low,
+            split.high, split.rows, split.size, split.file, split.group]  # fmt: skip
+
+
+def _parse_split(told: list[Any]) -> LandedSplit:
+    schema, table, topic, number, *rest = told
+    return LandedSplit(TableId(schema, table), Partition(topic, number), *rest)
+
+
+def read_event_rows(landed: Landed, rows: pa.Table, live: Iterable[str]) -> Landed:
+    """Return what is landed with more events, and only with splits of files that are still there."""
+    there = frozenset(live)
+    found = with_events(landed, rows)
+    return replace(found, splits=tuple(split for split in found.splits if split.file in there))

@@ -1,0 +1,83 @@
+"""The landing in the lake: `_cdc_landing.<changefeed>`, an append-only Iceberg table of its own.
+
+snapshot   cdc.landing.next (digest of all next offsets)  cdc.landing.changed (the offsets that a landing brought)
+           cdc.landing.id (the table's own id)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from cdc_assets.lake.growing import GrowingTable, Written
+from cdc_assets.lake.names import location
+from cdc_assets.landing.rows import LANDED, PART, Group
+from cdc_assets.landing.store import Added, Kept
+from cdc_assets.settings.config import LakeSettings
+
+__all__ = ["NAMESPACE", "LandingTable"]
+
+NAMESPACE = "_cdc_landing"
+_PREFIX = "cdc.landing."
+_NEXT, _CHANGED, _ID = f"{_PREFIX}next", f"{_PREFIX}changed", f"{_PREFIX}id"
+
+
+class LandingTable:
+    """A changefeed's landing table, which is a Store."""
+
+    def __init__(self, settings: LakeSettings, changefeed: str) -> None:
+        root = str(settings.local_directory or settings.warehouse)
+        place = location(root, f"{changefeed}~landing", None)  # no changefeed can be called so
+        self.table = GrowingTable(settings, (NAMESPACE, changefeed), LANDED, PART, _PREFIX, place)
+
+    def kept(self) -> Kept:
+        """Return what is there now; a state that is known costs one question to the catalog."""
+        grown = self.table.look()
+        if grown is None:
+            return Kept()
+        files = grown.files
+        return Kept(
+            grown.identity, files.get("events", ()), files.get("rows", ()), grown.said.get(_NEXT, ""), grown.at_ms
+        )
+
+    def read_events(self, files: Sequence[str]) -> pa.Table:
+        """Return the events of files, in the order of the files."""
+        return pa.concat_tables([LANDED.empty_table(), *(self.table.read(file).cast(LANDED) for file in files)])
+
+    @property
+    def fetch(self) -> Callable[[str, int], pa.Table]:
+        """Reads a row group of a file, on executors too."""
+        return self.table.fetch
+
+    def write_rows(self, groups: Sequence[Group]) -> tuple[str, int]:
+        """Write rows as one file, a row group each; return its location and bytes."""
+        written = self.table.write("rows", [group.rows for group in groups])
+        return written.location, written.file_bytes
+
+    def write_events(self, events: pa.Table) -> tuple[str, int]:
+        """Write events as one file; return its location and bytes."""
+        written = self.table.write("events", [events])
+        return written.location, written.file_bytes
+
+    def commit(self, added: Added, before: str, digest: str, told: str) -> None:
+        """Add files in one commit; a compaction that comes between does no harm. Raises TableMoved."""
+        grown = self.table.look()
+        said = {_NEXT: digest, _CHANGED: told, _ID: grown.identity if grown is not None else ""}
+
+        def still(newest: Mapping[str, str]) -> bool:
+            return newest.get(_NEXT, "") == before
+
+        self.table.append(_written(added), said, still)
+
+    def discard(self, added: Added) -> None:
+        """Remove files that will not be committed."""
+        self.table.remove(_written(added))
+
+    def close(self) -> None:
+        """Close the catalog's connections."""
+        self.table.close()
+
+
+def _written(added: Added) -> list[Written]:
+    return [Written(name, size) for name, size in (*added.rows, *added.events)]

@@ -1,0 +1,241 @@
+"""Topics into the landing table: look at the log's ends, read up to them, commit once.
+
+    Landing.landed()    what is landed by now, read incrementally
+    Landing.behind()    how many messages are not landed: one round to the log
+    Landing.advance()   land all that is there
+
+The greatest mark W that is landed becomes the fence only once the ends, asked again after W was seen, are landed too: W
+was sent after all rows at or below it were acknowledged, so they are then landed in every partition, whether it ever
+gets a mark or not. An archive gives no such proof.
+
+A commit is guarded by the next offsets: who lands the same messages at the same time loses, and reads again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cdc_assets.errors import InputError, TableMoved
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.landing.events import digest_of, event_rows, read_event_rows
+from cdc_assets.landing.reading import Reading
+from cdc_assets.landing.rows import grouped, splits_of
+from cdc_assets.landing.store import Added, Store
+from cdc_assets.model.landed import Landed
+from cdc_assets.model.offsets import Ends, OffsetRange, Partition
+from cdc_assets.sources.topics import LogReader
+
+__all__ = ["Advanced", "Landing"]
+
+_COMMIT_BYTES = 256 << 20
+"""About how much is landed in one commit, and held in memory."""
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What a landing brought: messages by their offsets, rows, commits."""
+
+    messages: int = 0
+    rows: int = 0
+    commits: int = 0
+
+
+class Landing:
+    """The landing of one feed. `concerns` tells which topics are the feed's, `claims` reads claim-check files.
+
+    A range of marks alone is landed once the newest landing is `mark_interval_seconds` old.
+    """
+
+    def __init__(
+        self,
+        log: Callable[[], LogReader],
+        options: MessageOptions,
+        store: Store,
+        concerns: Callable[[str], bool],
+        claims: Callable[[str], bytes],
+        *,
+        mark_interval_seconds: float = 0,
+        commit_bytes: int = _COMMIT_BYTES,
+    ) -> None:
+        self.log = log
+        self.options = options
+        self.store = store
+        self.mark_interval_seconds = mark_interval_seconds
+        self._concerns = concerns
+        self._claims = claims
+        self._commit_bytes = commit_bytes
+        self._landed = Landed()
+        self._read: tuple[str, ...] = ()
+
+    # --- looking ---
+
+    def landed(self) -> Landed:
+        """Return what is landed by now; only files of events that are new are read."""
+        kept = self.store.kept()
+        known = self._read if kept.identity == self._landed.identity else ()
+        if not known or kept.events[: len(known)] != known:
+            self._landed, known = Landed(kept.identity), ()
+        rows = self.store.read_events(kept.events[len(known) :])
+        self._landed = read_event_rows(self._landed, rows, kept.rows)
+        self._read = kept.events
+        return self._landed
+
+    def ends(self) -> Ends:
+        """Return the ends of the feed's topics, in one round."""
+        return self.log().ends(self._concerns)
+
+    def behind(self) -> int:
+        """Return how many offsets are not landed. Raises InputError for a log that lost some of them."""
+        return sum(len(one) for one in _ranges(self.landed(), self.ends()))
+
+    # --- landing ---
+
+    def advance(self) -> Advanced:
+        """Land all that is there. Another run that lands at the same time only makes this one begin again."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._advance()
+            except TableMoved:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(0.05 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def _advance(self) -> Advanced:
+        begun = self.landed()
+        reading = self._reading(begun)
+        done = Advanced()
+        log = self.log()
+        ends = self.ends()
+        for wanted in _ranges(begun, ends):
+            done, reading = self._take(log, wanted, done, reading, ends)
+        proven = begun.proven
+        if log.proves_ends:
+            seen = max(reading.marks.values(), default=0)
+            ends = self.ends()
+            for wanted in _ranges(replace(begun, next=reading.next), ends):
+                done, reading = self._take(log, wanted, done, reading, ends)
+            proven = max(proven, seen)
+        state = self._state(reading, ends, proven)
+        news = (state.next, state.marks, state.proven) != (begun.next, begun.marks, begun.proven)
+        if reading.speaks or (news and self._due(begun)):
+            done = self._commit(reading, state, done)
+        return done
+
+    def _due(self, begun: Landed) -> bool:
+        return not begun.proven or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
+
+    def _reading(self, before: Landed) -> Reading:
+        return Reading(before, self.options, self._claims)
+
+    def _take(
+        self, log: LogReader, wanted: OffsetRange, done: Advanced, reading: Reading, ends: Ends
+    ) -> tuple[Advanced, Reading]:
+        """Read a range; what is too much for one commit is committed on the way, without a proof."""
+        at = wanted.start
+        for batch in log.read(wanted):
+            if batch.num_rows:
+                at = _refuse_missing(log, wanted, at, batch.column("offset")[-1].as_py() + 1, batch.num_rows)
+                reading.take(batch, wanted)
+                done = replace(done, messages=done.messages + batch.num_rows)
+            if reading.stored_bytes >= self._commit_bytes:
+                done = self._commit(reading, self._state(reading, ends, reading.before.proven), done)
+                reading = self._reading(self.landed())
+        _refuse_missing(log, wanted, at, wanted.stop, 0)
+        reading.finish(wanted)
+        return done, reading
+
+    def _state(self, reading: Reading, ends: Ends, proven: int) -> Landed:
+        ignored = {**reading.before.ignored}
+        for reason, count in reading.ignored.items():
+            ignored[reason] = ignored.get(reason, 0) + count
+        return Landed(
+            reading.before.identity,
+            dict(reading.next),
+            dict(reading.marks),
+            {partition: one.high for partition, one in ends.items()},
+            proven,
+            int(time.time() * 1000),
+            dict(reading.began),
+            ignored,
+        )
+
+    def _commit(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:
+        import pyarrow as pa
+
+        groups = list(grouped(pa.concat_tables(reading.rows))) if reading.rows else []
+        before = digest_of(reading.before.next) if reading.before.next else ""
+        written: tuple[tuple[str, int], ...] = (self.store.write_rows(groups),) if groups else ()
+        splits = splits_of(groups, written[0][0]) if written else []
+        added = Added(written, (self.store.write_events(event_rows(reading.events, state, splits)),))
+        try:
+            self.store.commit(added, before, digest_of(state.next), _changed(reading.before, state))
+        except TableMoved:
+            self.store.discard(added)
+            raise
+        rows = sum(split.rows for split in splits)
+        return replace(done, rows=done.rows + rows, commits=done.commits + 1)
+
+
+def _changed(before: Landed, after: Landed) -> str:
+    """Say which offsets a landing brings, as far as that is short."""
+    moved = [
+        f"{partition} {before.next.get(partition, 0)}..{until}"
+        for partition, until in sorted(after.next.items())
+        if until != before.next.get(partition)
+    ]
+    more = f" and {len(moved) - 20} more" if len(moved) > 20 else ""
+    return ", ".join(moved[:20]) + more
+
+
+def _ranges(landed: Landed, ends: Ends) -> list[OffsetRange]:
+    """Return what is to be read. Raises InputError for a log that lost messages or began anew."""
+    found = []
+    for partition, end in sorted(ends.items()):
+        start = landed.next.get(partition)
+        if start is None:
+            start = end.low  # new partitions are read from their beginning
+        elif end.low > start:
+            raise _lost(partition, start, end.low)
+        elif end.high < start:
+            raise InputError(
+                f"{partition} ends at offset {end.high}, and was landed to {start}: the topic was created anew, or "
+                "cut. Its messages cannot be told from those that are landed. Rebuild this changefeed's tables from a "
+                "dump or from the changefeed's start, in a landing of its own (another name).",
+                topic=partition.topic,
+                partition=partition.number,
+                offset=start,
+            )
+        if end.high > start:
+            found.append(OffsetRange(partition, start, end.high))
+    return found
+
+
+def _lost(partition: Partition, start: int, low: int) -> InputError:
+    return InputError(
+        f"{partition} begins at offset {low}, and was landed to {start}: the {low - start:,} messages "
+        f"{start}..{low - 1} expired before they were read. Nothing was landed. Import the tables anew from a dump, or "
+        "bring the messages back.",
+        topic=partition.topic,
+        partition=partition.number,
+        offset=start,
+        gone=True,
+    )
+
+
+def _refuse_missing(log: LogReader, wanted: OffsetRange, start: int, stop: int, seen: int) -> int:
+    """Return where the messages after `seen` ones from `start` begin; raises InputError where some below are lost."""
+    missing = stop - start - seen
+    if missing and not log.missing_because(wanted.partition.topic):
+        raise InputError(
+            f"{wanted.partition}: {missing:,} of the offsets {start}..{stop - 1} hold no message, and the topic is "
+            "neither compacted nor transactional: they are lost. They were not landed, and nothing behind them. Bring "
+            "them back, or import the tables anew from a dump.",
+            topic=wanted.partition.topic,
+            partition=wanted.partition.number,
+            offset=start,
+        )
+    return stop

@@ -1,0 +1,188 @@
+"""Batches of messages -> what of them is landed: rows by table, events, the greatest mark of each partition.
+
+    Reading.take(batch)    classify, fetch what lies elsewhere, sort out
+    Reading.finish(range)  how far its partition is read
+
+A message that cannot be read is an event with the mark before it: nothing behind it is known to be complete.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.ddl import Unreadable, database_of
+from cdc_assets.formats import MESSAGE_FORMATS
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import Kind, read_claim
+from cdc_assets.landing.rows import LANDED, PART
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent
+from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+from cdc_assets.sources.topics.schema_events import format_schema
+
+__all__ = ["Reading"]
+
+Claims = Callable[[str], bytes]
+"""Location of a claim-check file -> its bytes; raises InputError."""
+
+
+@dataclass
+class Reading:
+    """What was read since the newest landing, whose state is `before`."""
+
+    before: Landed
+    options: MessageOptions
+    claims: Claims
+    rows: list[pa.Table] = field(default_factory=list)
+    events: list[LandedEvent] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)
+    stored_bytes: int = 0
+    stored_twice: int = 0
+
+    def __post_init__(self) -> None:
+        self.next: dict[Partition, int] = dict(self.before.next)
+        self.marks: dict[Partition, Tso] = dict(self.before.marks)
+        self.began: dict[TableId, Tso] = dict(self.before.began)
+        self._ddl = {
+            (event.position, event.table, event.query) for event in self.before.events if event.kind is EventKind.DDL
+        }
+        self._schemas = {event.table for event in self.before.events if event.kind is EventKind.SCHEMA}
+        self._statements = {event.value for event in self.before.events if event.kind is EventKind.SCHEMA}
+        self._protocol: Any = import_module(MESSAGE_FORMATS[self.options.protocol])
+
+    @property
+    def speaks(self) -> bool:
+        """Tell whether there is more to land than marks."""
+        return bool(self.rows or self.events)
+
+    def take(self, batch: pa.RecordBatch, wanted: OffsetRange) -> None:
+        """Take some messages of a range, in the order of their offsets."""
+        spoken = self._protocol.classify(batch, self.options)
+        kinds = spoken.column("kind")
+        self._take_rows(batch, spoken.filter(pc.equal(kinds, Kind.ROW.value)))
+        others = spoken.filter(pc.not_equal(kinds, Kind.ROW.value))
+        offsets = batch.column("offset")
+        for one in others.to_pylist():
+            self._take_other(one, batch, wanted.partition, offsets[one["message"]].as_py())
+        if batch.num_rows:
+            self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), offsets[-1].as_py() + 1)
+
+    def finish(self, wanted: OffsetRange) -> None:
+        """Note that a range was read to its end."""
+        self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), wanted.stop)
+
+    # --- rows ---
+
+    def _take_rows(self, batch: pa.RecordBatch, lines: pa.RecordBatch) -> None:
+        if not lines.num_rows:
+            return
+        held = batch.take(lines.column("message"))
+        count = lines.num_rows
+        columns = {
+            **{name: held.column(name) for name in batch.schema.names if name in LANDED.names},
+            **{name: lines.column(name) for name in ("ordinals", "kind", "schema", "table", "claim")},
+            PART: pa.repeat("rows", count),
+            "position": lines.column("commit_ts"),
+            "last_position": lines.column("last_commit_ts"),
+        }
+        arrays = [
+            columns[one.name].cast(one.type) if one.name in columns else pa.nulls(count, one.type) for one in LANDED
+        ]
+        rows = self._with_claims(pa.Table.from_arrays(arrays, schema=LANDED))
+        distinct = pc.count_distinct(lines.column("message")).as_py()
+        self.stored_bytes += rows.nbytes
+        self.stored_twice += count - distinct
+        self.rows.append(rows)
+        self._note_tables(batch, rows)
+
+    def _with_claims(self, rows: pa.Table) -> pa.Table:
+        """Put the message itself in place of one that only says where it lies."""
+        claimed = pc.is_valid(rows.column("claim")).to_pylist()
+        if not any(claimed):
+            return rows
+        keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
+        for place, location in enumerate(rows.column("claim").to_pylist()):
+            if location is not None:
+                keys[place], values[place] = read_claim(self.claims(location), self.options)
+        for name, changed in (("key", keys), ("value", values)):
+            at = LANDED.get_field_index(name)
+            rows = rows.set_column(at, LANDED.field(at), pa.array(changed, pa.binary()))
+        return rows
+
+    def _note_tables(self, batch: pa.RecordBatch, rows: pa.Table) -> None:
+        """Keep where the rows of each table begin, and what its first ones tell of its columns."""
+        least = rows.group_by(["schema", "table"]).aggregate([("position", "min")]).to_pylist()
+        fresh = set()
+        for one in least:
+            table, at = TableId(one["schema"], one["table"]), one["position_min"]
+            if table not in self.began:
+                fresh.add(table)
+            if at is not None:
+                self.began[table] = min(at, self.began.get(table, at))
+        if not fresh:
+            return
+        for told in self._protocol.schemas(batch, self.options):
+            if told.approximate and told.table in fresh and told.table not in self._schemas:
+                self._schemas.add(told.table)
+                row = {name: batch.column(name)[told.message].as_py() for name in ("topic", "partition", "offset")}
+                self.events.append(
+                    LandedEvent(
+                        EventKind.SCHEMA,
+                        Partition(row["topic"], row["partition"]),
+                        row["offset"],
+                        told.version,
+                        told.table,
+                        format_schema(told.schema, told.approximate),
+                    )
+                )
+
+    # --- everything else ---
+
+    def _take_other(self, one: Mapping[str, Any], batch: pa.RecordBatch, partition: Partition, offset: int) -> None:
+        kind, ts = Kind(one["kind"]), one["commit_ts"] or 0
+        if kind is Kind.RESOLVED:
+            self.marks[partition] = max(ts, self.marks.get(partition, 0))
+            return
+        if kind is Kind.IGNORED:
+            self.ignored[one["reason"] or "no reason"] += 1
+            return
+        table = None if one["schema"] is None else TableId(one["schema"], one["table"] or "")
+        key, value = (batch.column(name)[one["message"]].as_py() for name in ("key", "value"))
+        event = LandedEvent(
+            EventKind(kind.value), partition, offset, ts, table, one["query"] or "", one["type"] or 0, key, value,
+            one["reason"] or "",
+        )  # fmt: skip
+        if kind is Kind.DDL:
+            self._take_ddl(event)
+        elif kind is Kind.BAD:
+            self._take_bad(event)
+        elif event.value not in self._statements:  # a schema that is stated again and again is kept once
+            self._statements.add(event.value)
+            self.events.append(event)
+
+    def _take_ddl(self, event: LandedEvent) -> None:
+        """Keep a DDL once, however many partitions it is told to."""
+        if event.table is None:
+            try:
+                event = replace(event, table=TableId(database_of(event.query)[0], ""))
+            except Unreadable as problem:
+                reason = f"its DDL names no table ({problem}): {event.query[:200]}"
+                self._take_bad(replace(event, kind=EventKind.BAD, reason=reason))
+                return
+        told = (event.position, event.table, event.query)
+        if told not in self._ddl:
+            self._ddl.add(told)
+            self.events.append(event)
+
+    def _take_bad(self, event: LandedEvent) -> None:
+        known = event.position and event.table is not None
+        before = event.position - 1 if known else self.marks.get(event.partition, 0)
+        self.events.append(replace(event, kind=EventKind.BAD, position=before))

@@ -1,0 +1,114 @@
+"""What the landing table holds: its columns, and messages on their way into them.
+
+A message stands once for each table that it speaks of, with the table's row events in it. Rows are sorted by (table,
+topic, partition, offset), and a row group holds one table only, of one partition: it is what a split reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.model.landed import LandedSplit
+from cdc_assets.model.offsets import Partition
+from cdc_assets.model.schema import TableId
+
+__all__ = ["LANDED", "PART", "Group", "grouped", "size_of", "splits_of"]
+
+PART = "part"
+"""The column that tells rows from events: each file holds one of both."""
+
+LANDED = pa.schema(
+    [
+        pa.field(PART, pa.string(), nullable=False),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("ordinals", pa.list_(pa.int32())),
+        pa.field("timestamp", pa.int64()),
+        pa.field("timestamp_type", pa.string()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))),
+        pa.field("kind", pa.string()),
+        pa.field("schema", pa.string()),
+        pa.field("table", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("last_position", pa.int64()),
+        pa.field("source_position", pa.string()),
+        pa.field("query", pa.string()),
+        pa.field("type", pa.int32()),
+        pa.field("claim", pa.string()),
+        pa.field("reason", pa.string()),
+    ]
+)
+"""Columns of the landing table.
+
+`position` and `last_position` bound those of the row events. `claim` is where a large message lay whose key and value
+stand here. `query` is a DDL's text, or the JSON of an event that landing makes itself.
+"""
+
+_GROUP_BYTES = 24 << 20
+_ORDER = [("schema", "ascending"), ("table", "ascending"), ("topic", "ascending"), ("partition", "ascending"),
+          ("offset", "ascending")]  # fmt: skip
+_GROUPED_BY = ("schema", "table", "topic", "partition")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows that one row group takes."""
+
+    rows: pa.Table
+    size: int
+
+
+def size_of(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the bytes of each row's key and value."""
+    sizes = [pc.binary_length(rows.column(name)).fill_null(0).to_numpy() for name in ("key", "value")]
+    total: np.ndarray[tuple[int], np.dtype[np.int64]] = sizes[0].astype(np.int64) + sizes[1].astype(np.int64)
+    return total
+
+
+def grouped(rows: pa.Table) -> Iterator[Group]:
+    """Sort rows and cut them at tables, partitions and a few dozen megabytes."""
+    if not rows.num_rows:
+        return
+    rows = rows.sort_by(_ORDER).combine_chunks()
+    sizes = size_of(rows)
+    cut = np.zeros(rows.num_rows, bool)
+    for name in _GROUPED_BY:
+        column = rows.column(name).combine_chunks()
+        cut[1:] |= pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(cut)
+    for start, stop in zip([0, *starts], [*starts, rows.num_rows], strict=True):
+        pieces = (np.cumsum(sizes[start:stop]) - sizes[start:stop]) // _GROUP_BYTES
+        inner = start + np.flatnonzero(np.diff(pieces)) + 1
+        for first, last in zip([start, *inner], [*inner, stop], strict=True):
+            yield Group(rows.slice(int(first), int(last - first)), int(sizes[first:last].sum()))
+
+
+def splits_of(groups: Iterable[Group], file: str) -> list[LandedSplit]:
+    """Return the splits of a file whose row groups are these, in this order."""
+    found = []
+    for number, group in enumerate(groups):
+        rows = group.rows
+        ends = rows.slice(0, 1).to_pylist()[0], rows.slice(rows.num_rows - 1, 1).to_pylist()[0]
+        found.append(
+            LandedSplit(
+                TableId(ends[0]["schema"], ends[0]["table"]),
+                Partition(ends[0]["topic"], ends[0]["partition"]),
+                ends[0]["offset"],
+                ends[1]["offset"],
+                pc.min(rows.column("position")).as_py(),
+                pc.max(rows.column("last_position")).as_py(),
+                pc.sum(pc.list_value_length(rows.column("ordinals"))).as_py() or 0,
+                group.size,
+                file,
+                number,
+            )
+        )
+    return found

@@ -1,0 +1,104 @@
+"""What was landed of topics: rows in pieces, and the events that came between them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdc_assets.model.offsets import Partition
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["EventKind", "Landed", "LandedEvent", "LandedSplit"]
+
+
+class EventKind(str, enum.Enum):
+    """What of a topic is kept for ever."""
+
+    DDL = "ddl"
+    SCHEMA = "schema"
+    BAD = "bad"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class LandedSplit:
+    """The messages `first` to `last` of a partition, as far as they have rows of one table.
+
+    `low` and `high` bound the positions of the rows, `rows` counts them, `size` is the bytes of their messages. `file`
+    and `group` say where they lie now; the identity is the table with the offsets.
+    """
+
+    table: TableId
+    partition: Partition
+    first: int
+    last: int
+    low: Tso
+    high: Tso
+    rows: int
+    size: int
+    file: str = field(compare=False)
+    group: int = field(compare=False)
+
+    @property
+    def name(self) -> str:
+        """The offsets as a name, which sorts in their order."""
+        return f"{self.partition.topic}+{self.partition.number}/{self.first:020d}-{self.last:020d}"
+
+
+@dataclass(frozen=True, slots=True)
+class LandedEvent:
+    """A message that is no row. `position` is its commit-ts; of a bad one the mark before it, 0 where there is none.
+
+    `table` is None where the message names none, `table.table` "" for a DDL of a database. `reason` says why a message
+    is bad.
+    """
+
+    kind: EventKind
+    partition: Partition
+    offset: int
+    position: Tso
+    table: TableId | None = None
+    query: str = ""
+    type: int = 0
+    key: bytes | None = None
+    value: bytes | None = None
+    reason: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where the message stood in its topic."""
+        return f"{self.partition} offset {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """All that was landed of a feed. `identity` is the landing table's own id, "" before the first landing.
+
+    `next` is the offset that each partition is read from next, `marks` the greatest mark of each, `ends` the log ends
+    as of the newest landing. `proven` is the mark through which the ends, asked after it was seen, are landed; 0 where
+    nothing proves that. `landed_ms` is when the newest landing was committed, `began` the position of the first row of
+    each table. `ignored` counts messages that mean nothing for tables, by reason.
+    """
+
+    identity: str = ""
+    next: Mapping[Partition, int] = field(default_factory=dict)
+    marks: Mapping[Partition, Tso] = field(default_factory=dict)
+    ends: Mapping[Partition, int] = field(default_factory=dict)
+    proven: Tso = 0
+    landed_ms: int = 0
+    began: Mapping[TableId, Tso] = field(default_factory=dict)
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    events: tuple[LandedEvent, ...] = ()
+    splits: tuple[LandedSplit, ...] = ()
+
+    @property
+    def open_bad(self) -> tuple[LandedEvent, ...]:
+        """The messages that cannot be read and that nobody has released."""
+        released = {(event.partition, event.offset) for event in self.events if event.kind is EventKind.RELEASED}
+        return tuple(
+            event
+            for event in self.events
+            if event.kind is EventKind.BAD and (event.partition, event.offset) not in released
+        )

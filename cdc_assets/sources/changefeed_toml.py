@@ -1,0 +1,56 @@
+"""TiCDC's changefeed TOML: its tables and members, spelled with dashes or underscores."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cdc_assets.errors import BadSettings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["document", "member", "table"]
+
+
+def document(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
+    """Return the TOML at a path, {} without one; raises BadSettings where it cannot be read."""
+    if path is None:
+        return {}
+    try:
+        told = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise BadSettings(
+            f"changefeed TOML {path} cannot be read ({error.strerror}). Correct changefeed_config or --config."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"changefeed TOML {path} is not TOML: {error}. Give the file that TiCDC has.") from None
+    dashed: dict[str, Any] = _dashed(told)
+    return dashed
+
+
+def table(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a table of a document, {} where it is not there; raises BadSettings where it is none."""
+    found = told.get(name) or {}
+    if not isinstance(found, dict):
+        raise BadSettings(f"changefeed TOML: `{name}` is {found!r}; expected a [{name}] table.")
+    return found
+
+
+def _dashed(value: Any) -> Any:
+    # `cdc cli changefeed query` and the HTTP API print the same options with underscores.
+    if isinstance(value, dict):
+        return {key.replace("_", "-"): _dashed(member) for key, member in value.items()}
+    return [_dashed(member) for member in value] if isinstance(value, list) else value
+
+
+def member(value: Any, names: tuple[str, ...]) -> Any:
+    """Return what stands below some names, None where nothing does."""
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,152 @@
+"""Layout `aiven`: what Aiven's S3 sink connector writes.
+
+    <prefix><topic>-<partition>-<start offset>[.gz|.snappy|.zst]
+
+jsonl: an object a line, `{"key":…,"value":…,"offset":…,"timestamp":…,"headers":…}` with the fields that were asked for,
+or without envelope the value alone. csv: fields joined by commas, key and value in base64; which fields they are does
+not stand in the file, so more than the value has to be told: layout `aiven:key,value,offset`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import datetime as dt
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.model.offsets import Partition
+from cdc_assets.model.wording import counted
+from cdc_assets.sources.topics.archive.layouts import Entry, Read, Span
+from cdc_assets.sources.topics.archive.named import (
+    NamedFile,
+    named_spans,
+    raw_of,
+    refuse_no_files,
+    table_of,
+    uncompressed,
+)
+from cdc_assets.sources.topics.topic_options import TopicOptions
+
+__all__ = ["LAYOUT", "Aiven"]
+
+_NAME = re.compile(r"(?:.*/)?(?P<topic>[^/]+)-(?P<number>\d+)-(?P<start>\d+)(?:\.[a-z.]+)?")
+_FIELDS = ("key", "value", "offset", "timestamp", "headers")
+
+Line = dict[str, Any]
+
+
+class Aiven:
+    """The layout; `fields` are the columns of CSV files."""
+
+    def __init__(self, options: TopicOptions | None = None, fields: tuple[str, ...] = ("value",)) -> None:
+        self._options = options
+        self._fields = fields
+
+    def opened(self, options: TopicOptions) -> Aiven:
+        """Return the layout for a feed; raises BadSettings for fields that are not known, or too few."""
+        assert options.archive is not None
+        told = options.archive.layout.partition(":")[2]
+        fields = tuple(one.strip() for one in told.split(",")) if told else ("value",)
+        unknown = [one for one in fields if one not in _FIELDS]
+        if unknown or "value" not in fields:
+            raise BadSettings(
+                f"archive layout {options.archive.layout}: expected fields out of {', '.join(_FIELDS)}, value among "
+                "them, in the order of format.output.fields. Correct it."
+            )
+        return Aiven(options, fields)
+
+    def spans(self, entries: Sequence[Entry], read: Read, concerns: Callable[[str], bool]) -> list[Span]:
+        """Return which offsets lie in which file."""
+        files, matched = [], 0
+        for entry in entries:
+            name = _NAME.fullmatch(entry.path)
+            matched += name is not None
+            if name is not None and concerns(name["topic"]):
+                files.append(NamedFile(Partition(name["topic"], int(name["number"])), int(name["start"]), entry.path))
+        refuse_no_files([True] * matched, entries, "topic-partition-offset")
+        return named_spans(files, lambda file: self._count(file, read))
+
+    def messages(self, span: Span, read: Read) -> pa.Table:
+        """Return the messages of a file. Raises MalformedData, BadSettings where keys are lost, InputError."""
+        lines = self._lines(span.path, read(span.path))
+        if self._options is not None and self._options.messages.needs_keys and any("key" not in line for line in lines):
+            raise BadSettings(
+                f"{span.path} holds no keys, and Open Protocol tells in its keys whose rows a message has. Write the "
+                "archive with format.output.fields=key,value,offset,timestamp."
+            )
+        more: dict[str, Any] = {}
+        if lines and all("offset" in line for line in lines):
+            more["offset"] = [int(line["offset"]) for line in lines]
+        if any(line.get("timestamp") is not None for line in lines):
+            more["timestamp"] = [_milliseconds(line.get("timestamp")) for line in lines]
+            more["timestamp_type"] = [None if one is None else "create" for one in more["timestamp"]]
+        return table_of(span, [line.get("key") for line in lines], [line["value"] for line in lines], more)
+
+    def _count(self, file: NamedFile, read: Read) -> int:
+        lines = self._lines(file.path, read(file.path))
+        last = lines[-1].get("offset") if lines else None
+        return len(lines) if last is None else int(last) + 1 - file.start
+
+    def _lines(self, path: str, data: bytes) -> list[Line]:
+        plain = uncompressed(data, path)
+        texts = [line for line in plain.split(b"\n") if line.strip()]
+        if texts and texts[0].lstrip().startswith(b"{"):
+            return [_of_json(line, path, number) for number, line in enumerate(texts, 1)]
+        return [
+            self._of_csv(row, path, number) for number, row in enumerate(csv.reader(plain.decode().splitlines()), 1)
+        ]
+
+    def _of_csv(self, row: Sequence[str], path: str, number: int) -> Line:
+        if len(row) != len(self._fields):
+            raise BadSettings(
+                f"{path} line {number} has {counted(len(row), 'field')}, and what is told is "
+                f"{', '.join(self._fields)}. Give the connector's format.output.fields in the layout, such as "
+                "aiven:key,value,offset,timestamp."
+            )
+        found: Line = {}
+        for name, text in zip(self._fields, row, strict=True):
+            found[name] = _from_base64(text, path, number) if name in ("key", "value") else text or None
+        return found
+
+
+def _of_json(line: bytes, path: str, number: int) -> Line:
+    try:
+        told = json.loads(line)
+    except ValueError as error:
+        raise MalformedData(f"{path} line {number} is no JSON ({error}). Restore the file.", file=path) from None
+    if not isinstance(told, dict) or "value" not in told or not set(told) <= set(_FIELDS):
+        return {"value": line.strip()}  # without envelope
+    found = {name: raw_of(told[name], path, number) for name in ("key", "value") if name in told}
+    return {**found, **{name: told[name] for name in ("offset", "timestamp") if told.get(name) is not None}}
+
+
+def _from_base64(text: str, path: str, number: int) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True) if text else None
+    except (binascii.Error, ValueError):
+        raise MalformedData(
+            f"{path} line {number} holds a field that is no base64: {text[:60]!r}. Write the archive with "
+            "format.output.fields.value.encoding=base64.",
+            file=path,
+            line=number,
+        ) from None
+
+
+def _milliseconds(told: Any) -> int | None:
+    if isinstance(told, int):
+        return told
+    try:
+        moment = dt.datetime.fromisoformat(str(told).replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).timestamp() * 1000)
+
+
+LAYOUT = Aiven()

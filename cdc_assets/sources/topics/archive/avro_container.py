@@ -1,0 +1,144 @@
+"""Avro object container files of plain bytes or texts: what Connect's AvroFormat makes of raw messages.
+
+Sources: the Avro specification 1.11, "Object Container Files". Values are of the schema `bytes`, `string`, or a union
+of one of these with `null`; codecs are null, deflate, snappy and zstandard.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_assets.errors import MalformedData
+
+__all__ = ["read_container"]
+
+_MAGIC = b"Obj\x01"
+_MOST = 1 << 30
+"""No block holds more than this once it is decompressed."""
+
+
+class _Bytes:
+    """A place in bytes; every method raises ValueError where they end too early."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def take(self, count: int) -> bytes:
+        if count < 0 or self.at + count > len(self.data):
+            raise ValueError("it ends too early")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def long(self) -> int:
+        shift = value = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+            if shift > 63:
+                raise ValueError("a number has no end")
+
+    def text(self) -> bytes:
+        return self.take(self.long())
+
+
+def read_container(data: bytes, path: str) -> list[bytes | None]:
+    """Return the values of a file, texts as UTF-8; raises MalformedData for a file of anything else."""
+    try:
+        return _values(_Bytes(data))
+    except (ValueError, KeyError, zlib.error, pa.ArrowException, OSError) as error:
+        raise MalformedData(
+            f"{path} is no Avro file of raw messages ({error}); expected the schema bytes, as AvroFormat writes with "
+            "ByteArrayConverter. Restore the file, or correct the archive's layout.",
+            file=path,
+        ) from None
+
+
+def _values(at: _Bytes) -> list[bytes | None]:
+    if at.take(4) != _MAGIC:
+        raise ValueError("it does not begin as one")
+    told = _metadata(at)
+    branches = _branches(json.loads(told["avro.schema"]))
+    codec = told.get("avro.codec", b"null").decode()
+    if codec not in _CODECS:
+        raise ValueError(f"its codec is {codec}; known are {', '.join(sorted(_CODECS))}")
+    sync = at.take(16)
+    found: list[bytes | None] = []
+    while at.at < len(at.data):
+        count, block = at.long(), _CODECS[codec](at.text())
+        values = _Bytes(block)
+        found += [_value(values, branches) for _ in range(count)]
+        if values.at != len(block) or at.take(16) != sync:
+            raise ValueError("a block does not end where it should")
+    return found
+
+
+def _metadata(at: _Bytes) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    while count := at.long():
+        if count < 0:
+            at.long()  # the bytes of the block
+        for _ in range(abs(count)):
+            name = at.text().decode()
+            found[name] = at.text()
+    return found
+
+
+def _branches(schema: Any) -> tuple[str, ...] | None:
+    """Return the branches of a union, None for a value that stands alone."""
+    named = schema if isinstance(schema, list) else [schema]
+    kinds = tuple(one["type"] if isinstance(one, Mapping) else one for one in named)
+    if not set(kinds) <= {"null", "bytes", "string"}:
+        raise ValueError(f"its schema is {json.dumps(schema)[:120]}, so the messages were decoded before")
+    return kinds if isinstance(schema, list) else None
+
+
+def _value(at: _Bytes, branches: tuple[str, ...] | None) -> bytes | None:
+    if branches is not None:
+        branch = at.long()
+        if not 0 <= branch < len(branches):
+            raise ValueError("a value is of no branch")
+        if branches[branch] == "null":
+            return None
+    return at.text()
+
+
+def _deflated(block: bytes) -> bytes:
+    unpacking = zlib.decompressobj(-15)
+    found = unpacking.decompress(block, _MOST)
+    if unpacking.unconsumed_tail or not unpacking.eof:
+        raise ValueError("a block is cut off")
+    return found
+
+
+def _snappy(block: bytes) -> bytes:
+    held, size = _Bytes(block), 0
+    for shift in range(0, 35, 7):
+        byte = held.take(1)[0]
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+    found = bytes(pa.Codec("snappy").decompress(block[:-4], min(size, _MOST), asbytes=True))
+    if zlib.crc32(found) != int.from_bytes(block[-4:], "big"):
+        raise ValueError("the checksum of a block is another")
+    return found
+
+
+def _zstandard(block: bytes) -> bytes:
+    with pa.input_stream(pa.BufferReader(block), compression="zstd") as stream:
+        return bytes(stream.read(_MOST))
+
+
+_CODECS: Mapping[str, Callable[[bytes], bytes]] = {
+    "null": bytes,
+    "deflate": _deflated,
+    "snappy": _snappy,
+    "zstandard": _zstandard,
+}

@@ -1,0 +1,80 @@
+"""How archives are laid out. A layout is a module with one name, LAYOUT.
+
+What a name below the prefix says is a Span without its end, or None for a file that is no message file; a layout whose
+names say nothing gives the spans of a file by its contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.offsets import Partition
+from cdc_assets.sources.topics.topic_options import TopicOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LAYOUTS", "Entry", "Layout", "Read", "Span", "layout_of"]
+
+Read = Callable[[str], bytes]
+"""Path below the prefix -> the bytes of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of an archive."""
+
+    path: str
+    size: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The offsets from `start` to before `stop` of a partition, which lie in a file."""
+
+    partition: Partition
+    start: int
+    stop: int
+    path: str
+
+
+class Layout(Protocol):
+    """What an archive's files are called and hold."""
+
+    def opened(self, options: TopicOptions) -> Layout:
+        """Return the layout for a feed; raises BadSettings for options that it does not know."""
+
+    def spans(self, entries: Sequence[Entry], read: Read, concerns: Callable[[str], bool]) -> list[Span]:
+        """Return which offsets of the topics that concern lie in which file.
+
+        Raises InputError where files contradict each other, BadSettings where they lose what the protocol needs.
+        """
+
+    def messages(self, span: Span, read: Read) -> pa.Table:
+        """Return the messages of a span's file with the columns of `message_schema`, others than the span's too.
+
+        Raises InputError for a file that is not of the layout.
+        """
+
+
+LAYOUTS: Mapping[str, str] = {
+    "aiven": "cdc_assets.sources.topics.archive.aiven",
+    "confluent": "cdc_assets.sources.topics.archive.confluent",
+    "records": "cdc_assets.sources.topics.archive.records",
+}
+"""Name of a layout -> module."""
+
+
+def layout_of(options: TopicOptions) -> Layout:
+    """Return the layout of a feed's archive; raises BadSettings that lists the known ones."""
+    assert options.archive is not None
+    name = options.archive.layout.partition(":")[0]
+    if name not in LAYOUTS:
+        raise BadSettings(f'archive layout "{name}" is not known; known are {", ".join(sorted(LAYOUTS))}.')
+    found: Layout = import_module(LAYOUTS[name]).LAYOUT
+    return found.opened(options)

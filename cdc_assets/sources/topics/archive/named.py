@@ -1,0 +1,151 @@
+"""Layouts in which a file's name tells its topic, partition and first offset: what they have in common."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_assets.errors import BadSettings, InputError, MalformedData
+from cdc_assets.io.compression import decompressed
+from cdc_assets.model.offsets import Partition
+from cdc_assets.model.wording import counted
+from cdc_assets.sources.topics import message_schema
+from cdc_assets.sources.topics.archive.layouts import Span
+
+__all__ = ["NamedFile", "named_spans", "raw_of", "refuse_no_files", "table_of", "uncompressed"]
+
+_COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+_XERIAL = b"\x82SNAPPY\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file by its name: where its messages begin."""
+
+    partition: Partition
+    start: int
+    path: str
+
+
+def named_spans(files: Sequence[NamedFile], count: Callable[[NamedFile], int]) -> list[Span]:
+    """Return the spans of files: each ends where the next begins. `count` tells how many messages the last one has.
+
+    Raises InputError for two files that begin at the same offset.
+    """
+    by_partition: dict[Partition, list[NamedFile]] = {}
+    for file in sorted(files, key=lambda one: (one.partition, one.start, one.path)):
+        by_partition.setdefault(file.partition, []).append(file)
+    found = []
+    for partition, some in by_partition.items():
+        for one, other in pairwise(some):
+            if one.start == other.start:
+                raise InputError(
+                    f"{one.path} and {other.path} both begin at offset {one.start} of {partition}; expected that a "
+                    "file's offsets go on where the one before it ends. Remove what is no part of this archive.",
+                    file=other.path,
+                )
+            found.append(Span(partition, one.start, other.start, one.path))
+        last = some[-1]
+        found.append(Span(partition, last.start, last.start + count(last), last.path))
+    return found
+
+
+def refuse_no_files(found: Sequence[object], entries: Sequence[Any], expected: str) -> None:
+    """Raise BadSettings for an archive that has files, and none that is called as the layout has it."""
+    if entries and not found:
+        raise BadSettings(
+            f"the archive has {counted(len(entries), 'file')}, and none is called {expected} (one is "
+            f"{entries[0].path}). Correct the archive's uri or layout."
+        )
+
+
+def table_of(span: Span, keys: Sequence[bytes | None], values: Sequence[bytes | None], more: Mapping[str, Any]) -> Any:
+    """Return the messages of a file whose offsets go up by one; `more` has other columns where they are known.
+
+    Raises InputError where the file has more or fewer messages than its offsets leave room for.
+    """
+    count = len(values)
+    if span.stop - span.start != count and "offset" not in more:
+        raise InputError(
+            f"{span.path} holds {count} messages for the offsets {span.start}..{span.stop - 1} of {span.partition}: "
+            "some were skipped, or its partitioner scatters them over files. Which message has which offset is not "
+            "known. Use an archive by Kafka partition, or one whose records carry their offsets.",
+            file=span.path,
+        )
+    columns = {
+        "topic": pa.repeat(span.partition.topic, count),
+        "partition": pa.repeat(span.partition.number, count),
+        "offset": range(span.start, span.start + count),
+        "timestamp": [None] * count,
+        "timestamp_type": [None] * count,
+        "key": keys,
+        "value": values,
+        "headers": [[]] * count,
+        **more,
+    }
+    arrays = [pa.array(columns[one.name]).cast(one.type) if isinstance(columns[one.name], pa.Array)
+              else pa.array(columns[one.name], one.type) for one in message_schema()]  # fmt: skip
+    return pa.Table.from_arrays(arrays, schema=message_schema())
+
+
+def uncompressed(data: bytes, path: str) -> bytes:
+    """Return a file's contents by the ending of its name; raises MalformedData."""
+    ending = path[path.rfind(".") :] if "." in path else ""
+    if ending == ".snappy":
+        return _xerial(data, path) if data.startswith(_XERIAL) else b"".join(decompressed([data], "snappy", path))
+    return b"".join(decompressed([data], _COMPRESSED[ending], path)) if ending in _COMPRESSED else data
+
+
+def _xerial(data: bytes, path: str) -> bytes:
+    """The stream of Java's SnappyOutputStream: 16 bytes, then blocks with their sizes (`xerial/snappy-java`)."""
+    at, found = 16, []
+    codec = pa.Codec("snappy")
+    try:
+        while at < len(data):
+            size = int.from_bytes(data[at : at + 4], "big")
+            block = data[at + 4 : at + 4 + size]
+            if len(block) != size:
+                raise ValueError("it was cut off")
+            found.append(codec.decompress(block, _snappy_size(block), asbytes=True))
+            at += 4 + size
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise MalformedData(f"{path} is no whole snappy file ({error}). Restore it.", file=path) from None
+    return b"".join(found)
+
+
+def _snappy_size(block: bytes) -> int:
+    size = 0
+    for place, byte in enumerate(block[:5]):
+        size |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return size
+    raise ValueError("a block has no size")
+
+
+def raw_of(told: Any, path: str, line: int) -> bytes | None:
+    """Return the bytes that a JSON value stands for: base64, a text that is JSON itself, or JSON that was taken apart.
+
+    Raises MalformedData for a text that is neither.
+    """
+    if told is None:
+        return None
+    if not isinstance(told, str):
+        return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+    if told.startswith("{"):
+        return told.encode()
+    try:
+        return base64.b64decode(told, validate=True)
+    except (binascii.Error, ValueError):
+        raise MalformedData(
+            f"{path} line {line} holds a text that is neither base64 nor JSON: {told[:60]!r}. The archive has to be "
+            "written with ByteArrayConverter, which keeps the bytes of messages.",
+            file=path,
+            line=line,
+        ) from None

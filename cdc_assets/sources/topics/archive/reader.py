@@ -1,0 +1,116 @@
+"""An archive of topics as a log: its ends are those of its files, ranges are read out of the files that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.errors import InputError
+from cdc_assets.io.storage import Opener
+from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
+from cdc_assets.sources.topics import BATCH_BYTES
+from cdc_assets.sources.topics.archive.layouts import Entry, Layout, Span, layout_of
+from cdc_assets.sources.topics.topic_options import TopicOptions
+
+__all__ = ["ArchiveReader", "connect"]
+
+
+@dataclass
+class ArchiveReader:
+    """Reads archived topics. Files never change: what was learned of one counts as long as it is the same."""
+
+    opener: Opener
+    layout: Layout
+    spans: Mapping[Partition, tuple[Span, ...]] = field(default_factory=dict)
+    _entries: tuple[Entry, ...] = field(default=(), repr=False)
+    _newest: tuple[str, pa.Table] | None = field(default=None, repr=False)
+
+    proves_ends = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the file that was read last."""
+        return {**self.__dict__, "_newest": None}
+
+    def ends(self, concerns: Callable[[str], bool]) -> Ends:
+        """Return the first offset of each partition and the one behind its last, by the files that are there."""
+        entries = tuple(sorted((Entry(path, size, etag) for path, size, etag, _ in self.opener.entries()), key=_path))
+        if entries != self._entries:
+            found: dict[Partition, list[Span]] = {}
+            for span in self.layout.spans(entries, self.opener.read, concerns):
+                found.setdefault(span.partition, []).append(span)
+            self.spans = {one: tuple(sorted(some, key=lambda s: (s.start, s.stop))) for one, some in found.items()}
+            self._entries = entries
+        return {
+            partition: LogEnds(spans[0].start, max(span.stop for span in spans))
+            for partition, spans in self.spans.items()
+            if concerns(partition.topic)
+        }
+
+    def read(self, wanted: OffsetRange, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a range; those that lie in two files once. `ends` has to have been asked."""
+        at = wanted.start
+        for span in self.spans.get(wanted.partition, ()):
+            if span.stop <= at or span.start >= wanted.stop:
+                continue
+            messages = self._messages(span, at, min(span.stop, wanted.stop))
+            if messages.num_rows:
+                at = messages.column("offset")[-1].as_py() + 1
+                yield from _batches(messages, batch_bytes)
+
+    def missing_because(self, topic: str) -> str:
+        """Archives hold every message: what is missing is lost."""
+        return ""
+
+    def _messages(self, span: Span, start: int, stop: int) -> pa.Table:
+        if self._newest is None or self._newest[0] != span.path:
+            self._newest = (span.path, self.layout.messages(span, self.opener.read))
+        messages = self._newest[1]
+        offsets = messages.column("offset")
+        mine = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, stop))
+        mine = pc.and_(mine, pc.equal(messages.column("topic"), span.partition.topic))
+        mine = pc.and_(mine, pc.equal(messages.column("partition"), span.partition.number))
+        return _once(messages.filter(mine).sort_by("offset"), span)
+
+
+def _path(entry: Entry) -> str:
+    return entry.path
+
+
+def _once(messages: pa.Table, span: Span) -> pa.Table:
+    """Leave out what an archive holds twice; raises InputError where two messages have one offset."""
+    offsets = messages.column("offset").to_numpy()
+    again = np.flatnonzero(np.diff(offsets) == 0)
+    if not len(again):
+        return messages
+    for name in ("key", "value"):
+        column = messages.column(name)
+        if column.take(pa.array(again)) != column.take(pa.array(again + 1)):
+            raise InputError(
+                f"{span.path} has two messages of {span.partition} at offset {offsets[again[0]]}; expected one. "
+                "Remove what is no part of this archive.",
+                file=span.path,
+                offset=int(offsets[again[0]]),
+            )
+    return messages.take(pa.array(np.flatnonzero(np.diff(offsets, prepend=-1) != 0)))
+
+
+def _batches(messages: pa.Table, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    sizes = [pc.binary_length(messages.column(name)).fill_null(0).to_numpy() for name in ("key", "value")]
+    total = np.cumsum(sizes[0].astype(np.int64) + sizes[1])
+    cuts = np.flatnonzero(np.diff((total - total[0]) // batch_bytes)) + 1
+    for start, stop in pairwise([0, *cuts.tolist(), messages.num_rows]):
+        yield messages.slice(start, stop - start).combine_chunks().to_batches()[0]
+
+
+def connect(options: TopicOptions, access: Mapping[str, Any]) -> ArchiveReader:
+    """Open an archive by fsspec's options; raises BadSettings for a layout that loses what the protocol needs."""
+    archive = options.archive
+    assert archive is not None
+    protocol, prefix = archive.location
+    return ArchiveReader(Opener(protocol, prefix.rstrip("/"), archive.uri.rstrip("/"), access), layout_of(options))

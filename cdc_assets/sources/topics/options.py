@@ -1,0 +1,148 @@
+"""What TiCDC was told of its Kafka sink: sink URI and changefeed TOML -> TopicOptions.
+
+TiCDC's own names and precedence (`pkg/config/sink.go`, `pkg/sink/codec/common/config.go`): a parameter of the sink URI
+wins over the TOML, but for those that TiCDC takes from the TOML alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.formats import MESSAGE_FORMATS
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.io.storage_uri import display, location, parameters, truth
+from cdc_assets.sources.changefeed_toml import document, member, table
+from cdc_assets.sources.given import Given
+from cdc_assets.sources.topics.topic_options import ArchiveOptions, TopicOptions, TopicRule
+
+__all__ = ["topic_options"]
+
+_TOML: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "protocol": ((),),
+    "enable-tidb-extension": (("kafka-config", "codec-config"),),
+    "content-compatible": ((),),
+    "only-output-updated-columns": ((),),
+    "delete-only-output-handle-key-columns": ((),),
+    "encoding-format": (("kafka-config", "codec-config"),),
+    "large-message-handle-compression": (("kafka-config", "large-message-handle"),),
+    "claim-check-raw-value": (("kafka-config", "large-message-handle"),),
+    "claim-check-storage-uri": (("kafka-config", "large-message-handle"),),
+    "required-acks": (("kafka-config",), ()),
+}
+"""Option -> the tables below [sink] of the changefeed TOML in which TiCDC has it."""
+
+_FROM_URI = (
+    "protocol", "enable-tidb-extension", "content-compatible", "only-output-updated-columns", "encoding-format",
+    "required-acks", "delete-only-output-handle-key-columns",
+)  # fmt: skip
+_FLAGS = (
+    "enable-tidb-extension", "content-compatible", "only-output-updated-columns", "claim-check-raw-value",
+    "delete-only-output-handle-key-columns",
+)  # fmt: skip
+
+
+def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> TopicOptions:
+    """Return how TiCDC writes its topics; raises BadSettings for what it refuses and for what is not known."""
+    told = document(changefeed_config)
+    sink = table(told, "sink")
+    found = _found(sink, sink_uri)
+    protocol = _protocol(found.get("protocol"))
+    brokers, topic = _address(sink_uri)
+    compatible = found.get("content-compatible", False)
+    messages = MessageOptions(
+        protocol=protocol,
+        enable_tidb_extension=found.get("enable-tidb-extension", False),
+        content_compatible=compatible,
+        only_output_updated_columns=compatible or found.get("only-output-updated-columns", False),
+        delete_only_output_handle_key_columns=found.get("delete-only-output-handle-key-columns", False),
+        large_message_handle_compression=str(found.get("large-message-handle-compression") or "none").lower(),
+        claim_check_raw_value=found.get("claim-check-raw-value", False),
+        encoding_format=str(found.get("encoding-format") or "json").lower(),
+        timezone=tz,
+    )
+    return TopicOptions(
+        brokers=brokers,
+        topic=topic,
+        messages=messages,
+        rules=_rules(sink),
+        case_sensitive=truth("case-sensitive", told.get("case-sensitive", False)),
+        topics=given.topics,
+        schemas=str(given.schemas) if given.schemas is not None else "",
+        required_acks=_acks(found.get("required-acks", -1)),
+        claim_check_uri=str(found.get("claim-check-storage-uri") or ""),
+        archive=_archive(given),
+        uri=display(sink_uri),
+    )
+
+
+def _found(sink: Mapping[str, Any], sink_uri: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, tables in _TOML.items():
+        values = (member(sink, (*path, name)) for path in tables)
+        value = next((value for value in values if value is not None), None)
+        if value is not None:
+            found[name] = value
+    given = parameters(sink_uri)
+    found.update({name: given[name] for name in _FROM_URI if given.get(name)})
+    return {name: truth(name, value) if name in _FLAGS else value for name, value in found.items()}
+
+
+def _protocol(given: Any) -> str:
+    known = ", ".join(sorted(MESSAGE_FORMATS))
+    if not given:
+        raise BadSettings(
+            f"the sink URI has no protocol parameter and the changefeed TOML no [sink] protocol; known are {known}. "
+            "Give the sink URI exactly as TiCDC has it, for example kafka://…/topic?protocol=canal-json."
+        )
+    protocol = str(given).lower()
+    if protocol not in MESSAGE_FORMATS:
+        raise BadSettings(
+            f'protocol "{given}" cannot be read from topics; known are {known}. '
+            "Give the sink URI exactly as TiCDC has it, with its protocol parameter."
+        )
+    return protocol
+
+
+def _address(sink_uri: str) -> tuple[str, str]:
+    rest = sink_uri.partition("?")[0].partition("://")[2]
+    brokers, _, topic = rest.rpartition("@")[2].partition("/")
+    if not brokers or not topic.strip("/"):
+        raise BadSettings(
+            f"the sink URI {display(sink_uri)} names no {'topic' if brokers else 'broker'}; expected "
+            "kafka://host:port/topic?protocol=…. Give it exactly as TiCDC has it."
+        )
+    return brokers, topic.strip("/")
+
+
+def _acks(given: Any) -> int:
+    try:
+        return -1 if str(given).lower() == "all" else int(given)
+    except ValueError:
+        raise BadSettings(f'required-acks is "{given}"; expected a whole number. Correct it.') from None
+
+
+def _rules(sink: Mapping[str, Any]) -> tuple[TopicRule, ...]:
+    try:
+        return tuple(
+            TopicRule(
+                tuple(map(str, one["matcher"])),
+                str(one.get("topic") or ""),
+                str(one.get("partition") or one.get("dispatcher") or ""),
+            )
+            for one in sink.get("dispatchers") or ()
+        )
+    except (AttributeError, KeyError, TypeError):
+        raise BadSettings(
+            "dispatchers in the changefeed TOML are no list of rules. "
+            'Expected [sink] dispatchers = [{matcher = ["db.*"], topic = "{schema}_{table}", partition = "table"}].'
+        ) from None
+
+
+def _archive(given: Given) -> ArchiveOptions | None:
+    if given.archive is None:
+        return None
+    uri, layout = given.archive
+    return ArchiveOptions(layout, location(uri), display(uri))

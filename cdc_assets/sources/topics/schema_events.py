@@ -1,0 +1,123 @@
+"""Landed events -> schema files, by what DDL texts, the setting `schemas` and messages tell of columns.
+
+What rows tell of a table's columns is written down when the first of them are landed, because rows expire.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.formats import MESSAGE_FORMATS
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import SchemaEvent
+from cdc_assets.model.by_name import ByName
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent
+from cdc_assets.model.schema import Column, Index, TableSchema
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.tso import Tso
+from cdc_assets.sources.topics.paths import LandedPath, format_root
+from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, read_older_tables, schema_files
+
+__all__ = ["format_schema", "landed_schema_files", "older_tables", "parse_schema"]
+
+
+def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTables) -> list[SchemaFile]:
+    """Return what all that was landed tells of schemas, by version, each under the name of the message it is from."""
+    told = [event for event in landed.events if event.kind is EventKind.DDL]
+    events = [DdlEvent(one.position, one.table, one.query, one.type) for one in told]
+    begins = [one.version for one in events] + list(landed.began.values())
+    if not begins:
+        return []
+    places = {(one.position, one.query): one for one in reversed(told)}
+    files = schema_files(events, list(_shown(landed, options)), older, min(begins) - 1)
+    known: ByName[Tso] = ByName()
+    for file in files:
+        if not file.approximate:
+            known.setdefault(file.table, file.version)
+    told_better = (one for one in files if one.approximate and known.get(one.table, one.version + 1) <= one.version)
+    left_out = {id(one) for one in told_better}
+    return [_placed(one, places.get((one.version, one.query))) for one in files if id(one) not in left_out]
+
+
+def _placed(file: SchemaFile, event: LandedEvent | None) -> SchemaFile:
+    root = format_root(file.table)
+    at = ("schemas", 0, 0, 0) if event is None else (*event.partition, event.offset, event.offset)
+    path = LandedPath(root, file.version, "schema" if event is None else "ddl", *at)
+    return replace(file, path=str(path), root=root)
+
+
+def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
+    """Yield the schemas that messages carry, then those taken from rows. One without version holds from its rows on."""
+    began: ByName[Tso] = ByName(landed.began)
+    events = [event for event in landed.events if event.kind is EventKind.SCHEMA]
+    for one in _carried([event for event in events if not event.query], options):
+        if one.version or one.table in began:
+            yield replace(one, version=one.version or began[one.table], approximate=())
+    for event in events:
+        if event.query and event.table is not None:
+            schema, approximate = parse_schema(event.query)
+            yield SchemaEvent(0, event.table, event.position, schema, 0, approximate)
+
+
+def _carried(events: Sequence[LandedEvent], options: MessageOptions) -> tuple[SchemaEvent, ...]:
+    import pyarrow as pa
+
+    columns = [pa.array([getattr(event, name) for event in events], pa.binary()) for name in ("key", "value")]
+    protocol: Any = import_module(MESSAGE_FORMATS[options.protocol])
+    found: tuple[SchemaEvent, ...] = protocol.schemas(pa.RecordBatch.from_arrays(columns, ["key", "value"]), options)
+    return found
+
+
+def older_tables(path: str, timezone: str) -> OlderTables:
+    """Return the tables of the setting `schemas`, none where it is not given; raises BadSettings."""
+    if not path:
+        return OlderTables()
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSettings(
+            f"schemas: {path} cannot be read ({error}). Give a file of CREATE TABLE statements."
+        ) from None
+    return read_older_tables(text, path, timezone)
+
+
+# --- what rows told ---------------------------------------------------------------------------------------------------
+
+
+def format_schema(schema: TableSchema, approximate: tuple[str, ...]) -> str:
+    """Write what rows told of a table's columns as JSON."""
+    columns = [
+        {
+            "name": column.name,
+            "type": column.type,
+            "unsigned": column.unsigned,
+            "precision": column.precision,
+            "scale": column.scale,
+            "nullable": column.nullable,
+            "is_pk": column.is_pk,
+            "elems": column.elems,
+            "collation": column.collation,
+        }
+        for column in schema.columns
+    ]
+    indexes = [
+        {"name": one.name, "columns": one.columns, "unique": one.unique, "primary": one.primary}
+        for one in schema.indexes
+    ]
+    return json.dumps({"columns": columns, "key": schema.key, "indexes": indexes, "approximate": approximate})
+
+
+def parse_schema(text: str) -> tuple[TableSchema, tuple[str, ...]]:
+    """Read what `format_schema` wrote."""
+    told = json.loads(text)
+    columns = tuple(
+        Column(**{**one, "elems": None if one["elems"] is None else tuple(one["elems"])}) for one in told["columns"]
+    )
+    indexes = tuple(Index(**{**one, "columns": tuple(one["columns"])}) for one in told["indexes"])
+    return TableSchema(columns, tuple(told["key"]), indexes), tuple(told["approximate"])

@@ -1,0 +1,248 @@
+"""A feed of topics, as far as it is landed: the fence, schema files out of events, splits out of rows.
+
+    LandedReader.read(path) = the messages of one table that a split names, out of the landing
+
+Nothing here reads a topic: landing does, and hands in what is landed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdc_assets.errors import BadSettings, InputError, MetadataMissing
+from cdc_assets.formats import Wire
+from cdc_assets.formats.landed.options import LandedOptions
+from cdc_assets.io.storage_uri import storage
+from cdc_assets.model.by_name import ByName
+from cdc_assets.model.landed import Landed, LandedSplit
+from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile
+from cdc_assets.model.tso import Tso
+from cdc_assets.sources import Given, KnownFiles
+from cdc_assets.sources.topics import LogReader, connect_log
+from cdc_assets.sources.topics.fence import Fence, find_fence
+from cdc_assets.sources.topics.options import topic_options
+from cdc_assets.sources.topics.paths import LandedPath, format_root, parse_path
+from cdc_assets.sources.topics.routing import Routing
+from cdc_assets.sources.topics.schema_events import landed_schema_files, older_tables
+from cdc_assets.sources.topics.schemas import OlderTables
+from cdc_assets.sources.topics.topic_options import TopicOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Fetch", "LandedReader", "TopicsSource", "connect", "parse", "storage_options"]
+
+Fetch = Callable[[str, int], "pa.Table"]
+"""(file, row group) -> its rows. Picklable."""
+FOREVER: Tso = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The rows of a split with since < position <= until."""
+
+    split: LandedSplit
+    since: Tso
+    until: Tso
+
+
+@dataclass(frozen=True, slots=True)
+class LandedReader:
+    """Reads splits out of the landing, wherever a task runs. Nothing above the fence is given to a decoder."""
+
+    options: LandedOptions
+    fetch: Fetch
+    fence: Tso
+    parts: Mapping[str, _Part] = field(repr=False)
+
+    def wire(self, path: str) -> Wire:
+        """Return how every split was written."""
+        return self.options
+
+    def read(self, path: str) -> bytes:
+        """Return the messages of a split; raises InputError when they are gone."""
+        import pyarrow.compute as pc
+
+        from cdc_assets.formats.landed.frame import format_frame
+
+        part = self.parts.get(path)
+        if part is None:
+            raise InputError(
+                f"{path} is not in the landing any more: its rows have expired, or were compacted meanwhile. Plan "
+                "again; where they have expired, import the table anew.",
+                file=path,
+                gone=True,
+            )
+        split = part.split
+        rows = self.fetch(split.file, split.group)
+        offsets = rows.column("offset")
+        mine = pc.and_(pc.greater_equal(offsets, split.first), pc.less_equal(offsets, split.last))
+        mine = pc.and_(mine, pc.equal(rows.column("topic"), split.partition.topic))
+        mine = pc.and_(mine, pc.equal(rows.column("partition"), split.partition.number))
+        return format_frame(rows.filter(mine), part.since, min(part.until, self.fence))
+
+
+class TopicsSource:
+    """One feed of topics. `landed` gives what is landed by now, `fetch` reads rows of it; without them nothing is.
+
+    `passes_bad` is set with quarantine.
+    """
+
+    def __init__(self, options: TopicOptions, access: Mapping[str, Any]) -> None:
+        self.options = options
+        self.routing = Routing(options)
+        self.passes_bad = False
+        self._access = access
+        self._log: LogReader | None = None
+        self._landed: Callable[[], Landed] | None = None
+        self._fetch: Fetch | None = None
+        self._older: OlderTables | None = None
+        self._parts: dict[str, _Part] = {}
+        self._fence = 0
+
+    @property
+    def log(self) -> LogReader:
+        """What holds the topics, opened when first needed."""
+        if self._log is None:
+            self._log = connect_log(self.options, self._access)
+        return self._log
+
+    def read_from(self, landed: Callable[[], Landed], fetch: Fetch) -> None:
+        """Take what is landed from here on from a landing."""
+        self._landed, self._fetch = landed, fetch
+
+    @property
+    def reader(self) -> LandedReader:
+        """Reads the splits of the newest listing."""
+        assert self._fetch is not None
+        return LandedReader(self.options.wire, self._fetch, self._fence, self._parts)
+
+    def fence(self) -> Tso:
+        """Return the TSO through which everything is landed; raises MetadataMissing where nothing tells one."""
+        landed = self._known()
+        return self._of(landed, self._schema_files(landed)).tso
+
+    def listing(self, known: KnownFiles | None = None) -> Listing:
+        """Return all that is landed as of the fence. Raises what `fence` raises."""
+        landed = self._known()
+        files = self._schema_files(landed)
+        fence = self._of(landed, files)
+        parts = _cut(landed.splits, files, fence.tso)
+        self._parts, self._fence = {path: part for path, part, _ in parts}, fence.tso
+        kept = () if not fence.kept_by else (f"the fence stays at {fence.tso}: {fence.kept_by}.",)
+        return Listing(
+            checkpoint=fence.tso,
+            schema_files=tuple(files),
+            data_files=tuple(file for _, _, file in parts),
+            ignored=landed.ignored,
+            problems=dict(_problems(landed)),
+            warnings=kept,
+            published=landed.landed_ms / 1000,
+        )
+
+    def head(self, path: str, size: int) -> bytes:
+        """Return a split: messages are small, and a part of one tells nothing."""
+        return self.reader.read(path)
+
+    def place(self, path: str, listing: Listing | None = None) -> Place | None:
+        """Return what the name of a split or event says, None for any other."""
+        found = parse_path(path)
+        if found is None:
+            return None
+        return Place(found.root, found.version, found.directory, f"{found.topic}+{found.number}", 1)
+
+    def _known(self) -> Landed:
+        if self._landed is None:
+            raise BadSettings(
+                f"{self.options.uri}: topics are landed in a lake before they are read, and none is named. Give "
+                "--warehouse DIR, or `lake:` in changefeeds.yaml."
+            )
+        return self._landed()
+
+    def _schema_files(self, landed: Landed) -> list[SchemaFile]:
+        if self._older is None:
+            self._older = older_tables(self.options.schemas, self.options.messages.timezone)
+        return landed_schema_files(landed, self.options.messages, self._older)
+
+    def _of(self, landed: Landed, files: list[SchemaFile]) -> Fence:
+        found = find_fence(
+            landed,
+            files,
+            self.routing.topic_of,
+            self.options.topic,
+            proves_ends=self.options.archive is None,
+            passes_bad=self.passes_bad,
+        )
+        if not found.tso:
+            why = f": {found.kept_by}" if found.kept_by else ""
+            raise MetadataMissing(
+                f"{self.options.uri} has no mark through which its topics are complete{why}; expected one from every "
+                "partition. Wait for the changefeed's next mark, or correct what keeps it."
+            )
+        return found
+
+
+# --- splits -----------------------------------------------------------------------------------------------------------
+
+
+def _cut(splits: Iterable[LandedSplit], files: Iterable[SchemaFile], fence: Tso) -> list[tuple[str, _Part, DataFile]]:
+    """Cut splits at the versions of their table: rows at a version's own TSO come before it."""
+    versions: ByName[list[SchemaFile]] = ByName()
+    for file in files:
+        if file.table.table:
+            versions.setdefault(file.table, []).append(file)
+    found = []
+    for split in splits:
+        known = sorted({(file.version, file.root) for file in versions.get(split.table, ())})
+        ends = [*known, (FOREVER, "")]
+        for (since, root), (until, _) in pairwise(ends):
+            if split.high > since and split.low <= min(until, fence):
+                found.append(_part(split, root, since, until))
+    return found
+
+
+def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, _Part, DataFile]:
+    path = LandedPath(root, since, "rows", *split.partition, split.first, split.last)
+    file = DataFile(
+        path=str(path),
+        root=root,
+        version=since,
+        directory=f"{path.directory}/{split.first:020d}",
+        number=1,
+        size=split.size,
+        partition=f"{split.partition.topic}+{split.partition.number:06d}",
+        dispatcher=f"{split.partition.topic}+{split.partition.number}",
+        bounds=(max(split.low, since + 1), min(split.high, until)),
+    )
+    return file.path, _Part(split, since, until), file
+
+
+def _problems(landed: Landed) -> Iterator[tuple[str, str]]:
+    """Yield the messages of a known table that cannot be read: its rows stop at the mark before them."""
+    for bad in landed.open_bad:
+        if bad.table is not None:
+            root = format_root(bad.table)
+            path = LandedPath(root, bad.position + 1, "bad", *bad.partition, bad.offset, bad.offset)
+            yield str(path), f"{bad.place} cannot be read: {bad.reason}"
+
+
+# --- the plug ---------------------------------------------------------------------------------------------------------
+
+
+def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> TopicOptions:
+    """Return the options of a sink URI, a changefeed TOML and the settings beside them; raises BadSettings."""
+    return topic_options(sink_uri, changefeed_config, tz, given)
+
+
+def storage_options(sink_uri: str, given: Given) -> dict[str, Any]:
+    """Return fsspec's options of an archive, in clear text."""
+    return storage(given.archive[0]) if given.archive is not None else {}
+
+
+def connect(options: TopicOptions, access: Mapping[str, Any]) -> TopicsSource:
+    """Open a feed of topics. `access` says how the archive or the broker is reached."""
+    return TopicsSource(options, access)

@@ -1,0 +1,299 @@
+"""What is landed, once, whoever lands it; and what stops a landing or keeps the fence."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cdc_assets.errors import InputError, MetadataMissing, TableMoved
+from cdc_assets.landing.landing import Landing
+from cdc_assets.model.landed import EventKind
+from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.sources.topics.source import TopicsSource
+from cdc_assets_tests.memory_landing import MemoryStore
+from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
+
+URI = "kafka://127.0.0.1:9092/cdc?protocol=canal-json&enable-tidb-extension=true"
+CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` INT)"
+
+
+def canal(kind: str, ts: int, **more: Any) -> bytes:
+    told = {
+        "id": 0,
+        "database": "shop",
+        "table": "t",
+        "pkNames": ["id"],
+        "isDdl": False,
+        "type": kind,
+        "es": ts >> 18,
+        "ts": 0,
+        "sql": "",
+        "sqlType": {"id": 4, "v": 4},
+        "mysqlType": {"id": "int", "v": "int"},
+        "old": None,
+        "data": None,
+        **more,
+        "_tidb": {"commitTs": ts},
+    }
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def row(ts: int, key: int, value: int, table: str = "t") -> bytes:
+    return canal("INSERT", ts, table=table, data=[{"id": str(key), "v": str(value)}])
+
+
+def ddl(ts: int, sql: str = CREATE, table: str = "t") -> bytes:
+    return canal("CREATE", ts, table=table, isDdl=True, sql=sql, pkNames=None, sqlType=None, mysqlType=None)
+
+
+def mark(ts: int) -> bytes:
+    told = {"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK"}
+    rest = {"es": 0, "ts": 0, "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None}
+    return json.dumps({**told, **rest, "_tidb": {"watermarkTs": ts}}, separators=(",", ":")).encode()
+
+
+class Broker(MemoryLog):
+    """A log that messages are sent to."""
+
+    def send(self, partition: int, *values: bytes | None, topic: str = "cdc") -> None:
+        for value in values:
+            mine = [line["offset"] for line in self.lines if (line["topic"], line["partition"]) == (topic, partition)]
+            text = None if value is None else base64.b64encode(value).decode()
+            place = {"topic": topic, "partition": partition, "offset": max(mine, default=-1) + 1}
+            self.lines.append({**place, "timestamp_ms": 0, "key_b64": None, "value_b64": text})
+
+
+@pytest.fixture
+def feed() -> TopicFeed:
+    return TopicFeed.of(Broker(), sink_uri=URI)
+
+
+def broker(feed: TopicFeed) -> Broker:
+    assert isinstance(feed.log, Broker)
+    return feed.log
+
+
+def rows_of(feed: TopicFeed) -> list[tuple[int, int]]:
+    (table,) = feed.lake.tables.values()
+    return sorted(zip(table.rows.column("id").to_pylist(), table.rows.column("v").to_pylist(), strict=True))
+
+
+# --- the fence --------------------------------------------------------------------------------------------------------
+
+
+def test_a_mark_in_one_partition_proves_all_that_was_sent_before_it(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), mark(150))
+    broker(feed).send(1, row(120, 1, 7))
+    feed.apply()
+    assert feed.fence == 150
+    assert rows_of(feed) == [(1, 7)]
+
+
+def test_rows_above_the_mark_wait_for_the_next(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150), row(160, 2, 8))
+    feed.apply()
+    assert rows_of(feed) == [(1, 7)]
+    broker(feed).send(1, mark(170))
+    feed.apply()
+    assert rows_of(feed) == [(1, 7), (2, 8)]
+
+
+def test_what_arrives_after_the_mark_was_seen_is_landed_before_it_counts(feed: TopicFeed) -> None:
+    log = broker(feed)
+    log.send(0, ddl(100), mark(150))
+    log.send(1, mark(90))
+    read = log.read
+
+    def late(wanted: OffsetRange, batch_bytes: int = 0) -> Iterator[Any]:
+        yield from read(wanted)
+        if wanted.partition == Partition("cdc", 1) and wanted.stop == 1:
+            log.send(1, row(140, 1, 7))  # acknowledged before the mark of 150 was sent, asked for after it was seen
+
+    log.read = late  # type: ignore[method-assign]
+    feed.apply()
+    assert feed.fence == 150
+    assert rows_of(feed) == [(1, 7)]
+
+
+def test_a_mark_that_falls_back_takes_nothing_back(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150))
+    feed.apply()
+    broker(feed).send(0, row(120, 1, 7), mark(130))
+    feed.apply()
+    assert feed.fence == 150
+    assert rows_of(feed) == [(1, 7)]
+
+
+def test_an_archive_is_complete_through_the_least_mark_of_its_partitions(feed: TopicFeed) -> None:
+    log = broker(feed)
+    log.proves_ends = False
+    archived = TopicFeed.of(log, sink_uri=URI, archive={"uri": "memory://nowhere", "layout": "records"})
+    log.send(0, ddl(100), mark(150))
+    log.send(1, row(120, 1, 7), mark(130))
+    archived.apply()
+    assert archived.fence == 130
+    assert "cdc[1]: its last mark is 130" in archived.listing().warnings[0]
+    log.send(2, row(140, 2, 8))
+    with pytest.raises(MetadataMissing, match=r"cdc\[2\]: it has no mark"):
+        archived.apply()
+
+
+# --- messages that cannot be read -------------------------------------------------------------------------------------
+
+
+def test_a_message_of_no_table_that_cannot_be_read_keeps_the_fence_at_the_mark_before_it(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150), b"\x00no message", row(160, 2, 8), mark(170))
+    feed.apply()
+    assert feed.fence == 150
+    assert rows_of(feed) == [(1, 7)]
+    (bad,) = feed.landing.landed().open_bad
+    assert (bad.offset, bad.value, bad.table) == (3, b"\x00no message", None)
+    assert "cdc[0] offset 3 cannot be read" in feed.listing().warnings[0]
+
+
+def test_with_quarantine_such_a_message_is_kept_and_the_feed_goes_on() -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI, quarantine=True)
+    broker(feed).send(0, ddl(100), b"\x00", row(160, 2, 8), mark(170))
+    feed.apply()
+    assert feed.fence == 170
+    assert rows_of(feed) == [(2, 8)]
+    assert len(feed.landing.landed().open_bad) == 1
+
+
+def test_a_message_of_a_known_table_that_cannot_be_read_holds_that_table_alone(feed: TopicFeed) -> None:
+    part = canal("INSERT", 160, data=[{"id": "2"}])[:-2] + b',"onlyHandleKey":true}}'
+    other = ddl(110, CREATE.replace("`t`", "`u`"), "u")
+    broker(feed).send(0, ddl(100), other, row(120, 1, 7), part, row(165, 5, 5, "u"), mark(170))
+    outcome = feed.apply()
+    told = {str(table.life): (table.state.value, table.reason) for table in outcome.tables}
+    assert told["shop.u@110"][0] == "applied"
+    assert told["shop.t@100"][0] == "held"
+    assert "large-message-handle-option" in told["shop.t@100"][1]
+
+
+def test_a_null_value_is_a_message_that_cannot_be_read(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), None, mark(170))
+    with pytest.raises(MetadataMissing, match=r"cdc\[0\] offset 1 cannot be read"):
+        feed.apply()
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+def landed(feed: TopicFeed) -> TopicFeed:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150))
+    feed.apply()
+    return feed
+
+
+def test_a_log_that_forgot_what_was_not_landed_stops_and_names_the_range(feed: TopicFeed) -> None:
+    log = broker(landed(feed))
+    log.send(0, row(160, 2, 8), row(161, 3, 9), mark(170))
+    log.lines = [line for line in log.lines if line["offset"] > 4]
+    with pytest.raises(InputError, match=r"cdc\[0\] begins at offset 5, and was landed to 3: the 2 messages 3\.\.4"):
+        feed.apply()
+    assert rows_of(feed) == [(1, 7)]
+
+
+def test_a_topic_that_was_created_anew_stops(feed: TopicFeed) -> None:
+    log = broker(landed(feed))
+    log.lines = []
+    log.send(0, mark(200))
+    with pytest.raises(InputError, match=r"cdc\[0\] ends at offset 1, and was landed to 3: the topic was created anew"):
+        feed.apply()
+
+
+def test_offsets_that_vanish_inside_a_range_are_a_loss_and_nothing_behind_them_is_landed(feed: TopicFeed) -> None:
+    log = broker(landed(feed))
+    log.send(0, row(160, 2, 8), row(161, 3, 9), mark(170))
+    log.lines = [line for line in log.lines if line["offset"] != 4]
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"cdc\[0\]: 1 of the offsets 3\.\.5 hold no message"):
+            feed.apply()
+    assert feed.fence == 150
+
+
+def test_offsets_that_a_transaction_took_are_no_loss(feed: TopicFeed) -> None:
+    log = broker(landed(feed))
+    log.send(0, row(160, 2, 8), row(161, 3, 9), mark(170))
+    log.lines = [line for line in log.lines if line["offset"] != 4]
+    log.missing_because = lambda topic: "transactional"  # type: ignore[method-assign]
+    feed.apply()
+    assert rows_of(feed) == [(1, 7), (2, 8)]
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(feed: TopicFeed) -> None:
+    log = broker(landed(feed))
+    log.send(1, row(160, 2, 8))
+    log.send(0, mark(170))
+    feed.apply()
+    assert rows_of(feed) == [(1, 7), (2, 8)]
+
+
+# --- commits ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_ddl_that_comes_in_every_partition_is_kept_once(feed: TopicFeed) -> None:
+    for partition in range(3):
+        broker(feed).send(partition, ddl(100), mark(150))
+    feed.apply()
+    events = feed.landing.landed().events
+    assert [event.kind for event in events] == [EventKind.DDL]
+
+
+def test_of_two_that_land_the_same_one_wins_and_the_other_reads_again(feed: TopicFeed) -> None:
+    log, store = broker(feed), feed.store
+    log.send(0, ddl(100), row(120, 1, 7), mark(150))
+    assert isinstance(feed.source, TopicsSource)
+    other = Landing(lambda: log, feed.source.options.messages, store, lambda _: True, lambda _: b"")
+    commit, before = store.commit, len(store.told)
+
+    def raced(*given: Any) -> None:
+        store.commit = commit  # type: ignore[method-assign]
+        other.advance()
+        commit(*given)
+
+    store.commit = raced  # type: ignore[assignment,method-assign]
+    feed.apply()
+    assert len(store.told) == before + 1
+    assert rows_of(feed) == [(1, 7)]
+    assert len(store.files) == 2  # what the loser wrote is gone
+
+
+def test_events_are_read_once(feed: TopicFeed) -> None:
+    landed(feed)
+    for at in range(3):
+        broker(feed).send(0, row(200 + at, at, at), mark(210 + at))
+        feed.apply()
+    assert len(feed.store.reads) == len(set(feed.store.reads)) == 4
+
+
+def test_marks_alone_are_landed_when_the_interval_is_over(feed: TopicFeed) -> None:
+    landed(feed)
+    feed.landing.mark_interval_seconds = 3600
+    broker(feed).send(0, mark(200))
+    assert feed.landing.advance().commits == 0
+    assert feed.landing.behind() == 1
+    feed.landing.mark_interval_seconds = 0
+    assert feed.landing.advance().commits == 1
+    assert feed.fence == 200
+
+
+def test_a_backlog_is_landed_in_several_commits_and_counts_once_it_is_whole(feed: TopicFeed) -> None:
+    log = broker(feed)
+    log.send(0, ddl(100), *(row(101 + at, at, at) for at in range(300)), mark(500))
+    feed.landing = feed.landed_in(commit_bytes=1000)
+    feed.apply()
+    assert len(feed.store.told) > 3
+    assert len(rows_of(feed)) == 300
+
+
+def test_a_store_whose_offsets_moved_refuses_a_landing() -> None:
+    from cdc_assets.landing.store import Added
+
+    with pytest.raises(TableMoved):
+        MemoryStore().commit(Added(), "another", "next", "")

@@ -1,0 +1,83 @@
+"""Recorded topics landed, planned, decoded and applied end equal to the source, however they come."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from cdc_assets.errors import MetadataMissing
+from cdc_assets.model.tso import Tso
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets_tests.topic_feed import TopicFeed, sent_again
+from cdc_assets_tests.topics import Topic, topics
+
+TOPICS = topics("craft", "open-protocol", "canal-json", "canal-json-compat", "simple", "simple-avro")
+WITH_CHECKPOINTS = tuple(topic for topic in TOPICS if topic.checkpoints)
+OFTEN = {"A_all_types/open-protocol", "B_ddl_columns/craft", "C_ddl_tables/simple", "D_keys/open-protocol",
+         "E_partitions/canal-json", "F_names/canal-json-compat", "H_bank/craft", "D_keys/simple-avro"}  # fmt: skip
+PIECEWISE = {"C_ddl_tables/craft", "E_partitions/open-protocol", "F_names/simple"}
+
+REFUSED = {"cols.conv"}
+"""Its recorded source refused a MODIFY that the messages tell all the same: by their text -100 becomes unsigned."""
+
+
+def some_often(topics: Iterable[Topic], often: Iterable[str]) -> list[Any]:
+    """All of them now and then, a few at every change."""
+    return [pytest.param(one, marks=() if str(one) in often else pytest.mark.soak, id=str(one)) for one in topics]
+
+
+@pytest.mark.parametrize("topic", some_often(TOPICS, OFTEN))
+def test_a_topic_that_is_there_at_once_ends_equal_to_the_source(topic: Topic) -> None:
+    feed = TopicFeed.recording(topic)
+    feed.send()
+    assert _stopped(feed.apply()) == []
+    assert feed.differences(except_for=REFUSED) == []
+
+
+@pytest.mark.parametrize("topic", some_often(WITH_CHECKPOINTS, PIECEWISE))
+def test_a_topic_that_comes_in_pieces_is_the_source_at_every_checkpoint(topic: Topic) -> None:
+    feed, chance, sent, fence = TopicFeed.recording(topic), random.Random(str(topic)), 0, 0
+    for checkpoint in topic.checkpoints:
+        lines = checkpoint["lines"]
+        for cut in sorted({*(chance.randint(sent, lines) for _ in range(2)), lines}):
+            feed.send(cut)
+            fence = max(fence, _applied(feed))
+        sent = lines
+        assert fence >= checkpoint["checkpoint_ts"]
+        if fence == checkpoint["checkpoint_ts"]:
+            assert feed.differences(topic.case.path / checkpoint["expected"], REFUSED) == []
+    feed.send()
+    feed.apply()
+    assert feed.differences(except_for=REFUSED) == []
+
+
+@pytest.mark.parametrize("topic", some_often(TOPICS, {"D_keys/canal-json", "C_ddl_tables/simple", "H_bank/craft"}))
+def test_what_is_sent_again_after_a_restart_takes_no_table_back(topic: Topic) -> None:
+    count = len(topic.lines)
+    lines = sent_again(topic.lines, count // 4, 3 * count // 4)
+    feed, fence, seen = TopicFeed.recording(topic), 0, dict[object, int]()
+    for cut in (3 * count // 4, count, 5 * count // 4, None):
+        feed.send(cut, lines)
+        now = _applied(feed)
+        assert now >= fence
+        fence = now
+        for life, state in feed.lake.applied().items():
+            assert state.progress.tso >= seen.get(life, 0)
+            seen[life] = state.progress.tso
+    assert feed.differences(except_for=REFUSED) == []
+
+
+def _applied(feed: TopicFeed) -> Tso:
+    try:
+        assert _stopped(feed.apply()) == []
+    except MetadataMissing:
+        return 0
+    return feed.fence
+
+
+def _stopped(outcome: Outcome) -> list[str]:
+    stopped = [table for table in outcome.tables if table.state.stopped]
+    return [f"{table.life}: {table.reason}" for table in stopped if str(table.life.born_as) not in REFUSED]

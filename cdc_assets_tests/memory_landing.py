@@ -1,0 +1,70 @@
+"""A landing whose files are tables of this process: the same verbs as the lake's."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from cdc_assets.errors import InputError, TableMoved
+from cdc_assets.landing.rows import LANDED, Group
+from cdc_assets.landing.store import Added, Kept
+
+__all__ = ["MemoryStore"]
+
+
+@dataclass
+class MemoryStore:
+    """`files` are open to look into, `told` is what commits said of themselves."""
+
+    files: dict[str, list[pa.Table]] = field(default_factory=dict)
+    state: Kept = field(default_factory=lambda: Kept("landing-1"))
+    told: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    def kept(self) -> Kept:
+        return self.state
+
+    def read_events(self, files: Sequence[str]) -> pa.Table:
+        self.reads += files
+        return pa.concat_tables([LANDED.empty_table(), *(self.files[file][0] for file in files)])
+
+    @property
+    def fetch(self) -> Callable[[str, int], pa.Table]:
+        return self._fetch
+
+    def _fetch(self, file: str, group: int) -> pa.Table:
+        if file not in self.files:
+            raise InputError(f"{file} is gone", file=file, gone=True)
+        return self.files[file][group]
+
+    def write_rows(self, groups: Sequence[Group]) -> tuple[str, int]:
+        name = f"rows-{next(self._numbers)}"
+        self.files[name] = [group.rows for group in groups]
+        return name, sum(group.size for group in groups)
+
+    def write_events(self, events: pa.Table) -> tuple[str, int]:
+        name = f"events-{next(self._numbers)}"
+        self.files[name] = [events]
+        return name, events.nbytes
+
+    def commit(self, added: Added, before: str, digest: str, told: str) -> None:
+        if self.state.digest != before:
+            raise TableMoved("another run landed first")
+        rows, events = ([name for name, _ in some] for some in (added.rows, added.events))
+        self.state = Kept(
+            self.state.identity,
+            (*self.state.events, *events),
+            (*self.state.rows, *rows),
+            digest,
+            int(time.time() * 1000),
+        )
+        self.told.append(told)
+
+    def discard(self, added: Added) -> None:
+        for name, _ in (*added.rows, *added.events):
+            del self.files[name]

@@ -1,0 +1,272 @@
+"""Archives of every layout hold the same messages; those that lose what a protocol needs are refused."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cdc_assets.errors import BadSettings, InputError
+from cdc_assets.model.offsets import LogEnds, OffsetRange, Partition
+from cdc_assets.sources import Given
+from cdc_assets.sources.topics import connect_log
+from cdc_assets.sources.topics.archive.reader import ArchiveReader
+from cdc_assets.sources.topics.options import topic_options
+from cdc_assets_tests.snappy_frames import framed_snappy
+
+Message = tuple[bytes | None, bytes | None]
+MESSAGES: list[Message] = [
+    (b"k0", b"\n\x00a"),
+    (None, b"\xff" * 40),
+    (b"", b"{}"),
+    (b"k3", b"line\nline"),
+    (b"k4", b""),
+]
+CUT = 3  # messages in the first file
+
+
+def archive(directory: Path, layout: str, protocol: str = "craft", more: str = "") -> ArchiveReader:
+    given = Given(archive=(str(directory), layout))
+    options = topic_options(f"kafka://broker:9092/cdc?protocol={protocol}{more}", None, "UTC", given)
+    reader = connect_log(options, {})
+    assert isinstance(reader, ArchiveReader)
+    return reader
+
+
+def read(reader: ArchiveReader, start: int = 0, stop: int = 5) -> list[tuple[int, bytes | None, bytes | None]]:
+    reader.ends(lambda topic: topic == "cdc")
+    batches = list(reader.read(OffsetRange(Partition("cdc", 2), start, stop), batch_bytes=45))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return [(row["offset"], row["key"], row["value"]) for row in rows]
+
+
+def text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def in_avro(values: Sequence[bytes | None], codec: str = "deflate", union: bool = True) -> bytes:
+    sink = io.BytesIO()
+    fastavro.writer(sink, ["null", "bytes"] if union else "bytes", values, codec=codec)
+    return sink.getvalue()
+
+
+def in_lines(values: Sequence[bytes | None]) -> bytes:
+    return "".join(json.dumps(text(value)) + "\n" for value in values).encode()
+
+
+def in_parquet(values: Sequence[bytes | None]) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"value": pa.array(values, pa.binary())}), sink)
+    return sink.getvalue()
+
+
+Encode = Callable[[Sequence[bytes | None]], bytes]
+CONFLUENT: dict[str, tuple[str, Encode]] = {
+    "avro": (".avro", in_avro),
+    "avro, not compressed": (".avro", lambda values: in_avro(values, "null")),
+    "avro, not a union": (".avro", lambda values: in_avro([value or b"" for value in values], union=False)),
+    "json": (".json", in_lines),
+    "json, compressed": (".json.gz", lambda values: gzip.compress(in_lines(values))),
+    "parquet": (".parquet", in_parquet),
+}
+
+
+def confluent(
+    directory: Path, ending: str, encode: Encode, *, keys: bool = True, starts: tuple[int, int] = (0, CUT)
+) -> Path:
+    place = directory / "topics" / "cdc" / "year=2026" / "month=11"
+    place.mkdir(parents=True)
+    for start, some in zip(starts, (MESSAGES[:CUT], MESSAGES[CUT:]), strict=True):
+        (place / f"cdc+2+{start:010d}{ending}").write_bytes(encode([value for _, value in some]))
+        if keys:
+            (place / f"cdc+2+{start:010d}.keys{ending}").write_bytes(encode([key for key, _ in some]))
+            (place / f"cdc+2+{start:010d}.headers{ending}").write_bytes(encode([b"[]" for _ in some]))
+    (place / "other+2+0000000000.avro").write_bytes(b"of another feed")
+    return directory
+
+
+@pytest.mark.parametrize("kind", CONFLUENT)
+def test_confluent_keeps_every_byte(tmp_path: Path, kind: str) -> None:
+    reader = archive(confluent(tmp_path, *CONFLUENT[kind]), "confluent")
+    assert reader.ends(lambda topic: topic == "cdc") == {Partition("cdc", 2): LogEnds(0, 5)}
+    wanted = [(offset, key or b"" if "union" in kind else key, value) for offset, (key, value) in enumerate(MESSAGES)]
+    assert read(reader) == wanted
+    assert [offset for offset, *_ in read(reader, 1, 4)] == [1, 2, 3]
+
+
+def test_confluent_without_keys_is_refused_for_open_protocol_alone(tmp_path: Path) -> None:
+    directory = confluent(tmp_path, ".avro", in_avro, keys=False)
+    assert [value for _, _, value in read(archive(directory, "confluent"))] == [value for _, value in MESSAGES]
+    with pytest.raises(BadSettings, match=r"no file of keys .* store\.kafka\.keys=true"):
+        read(archive(directory, "confluent", "open-protocol"))
+
+
+@pytest.mark.parametrize("more", ["", "&encoding-format=avro"])
+def test_lines_of_raw_bytes_are_refused_for_what_holds_line_breaks(tmp_path: Path, more: str) -> None:
+    protocol = "simple" if more else "craft"
+    directory = confluent(tmp_path, ".bin", lambda values: b"".join((one or b"") + b"\n" for one in values), keys=False)
+    with pytest.raises(BadSettings, match="ends each message with a line break"):
+        read(archive(directory, "confluent", protocol, more))
+
+
+def test_lines_of_raw_bytes_are_read_for_json(tmp_path: Path) -> None:
+    (tmp_path / "cdc+2+0000000000.bin").write_bytes(b'{"id":0}\n{"id":1}\n')
+    assert read(archive(tmp_path, "confluent", "canal-json")) == [(0, None, b'{"id":0}'), (1, None, b'{"id":1}')]
+
+
+def test_messages_that_a_connector_skipped_leave_their_offsets_unknown(tmp_path: Path) -> None:
+    directory = confluent(tmp_path, ".avro", in_avro, starts=(0, 7))
+    with pytest.raises(InputError, match=r"holds 3 messages for the offsets 0\.\.6 of cdc\[2\]"):
+        read(archive(directory, "confluent"), 0, 9)
+
+
+def test_messages_without_value_that_were_set_aside_are_refused(tmp_path: Path) -> None:
+    place = tmp_path / "cdc" / "tombstone"
+    place.mkdir(parents=True)
+    (place / "cdc+2+0000000000.keys.avro").write_bytes(in_avro([b"k"]))
+    with pytest.raises(BadSettings, match="set aside"):
+        read(archive(tmp_path, "confluent"))
+
+
+def test_messages_that_were_decoded_before_are_refused(tmp_path: Path) -> None:
+    sink = io.BytesIO()
+    schema = {"type": "record", "name": "row", "fields": [{"name": "id", "type": "int"}]}
+    fastavro.writer(sink, schema, [{"id": 1}])
+    (tmp_path / "cdc+2+0000000000.avro").write_bytes(sink.getvalue())
+    with pytest.raises(InputError, match="the messages were decoded before"):
+        read(archive(tmp_path, "confluent"))
+
+
+@pytest.mark.parametrize("cut", [1, 10, 40])
+def test_an_avro_file_that_was_cut_off_is_refused(tmp_path: Path, cut: int) -> None:
+    (tmp_path / "cdc+2+0000000000.avro").write_bytes(in_avro([b"a" * 50, b"b"], "null")[:-cut])
+    with pytest.raises(InputError, match="no Avro file of raw messages"):
+        read(archive(tmp_path, "confluent"))
+
+
+# --- Aiven ------------------------------------------------------------------------------------------------------------
+
+
+def jsonl(start: int, some: Sequence[Message]) -> bytes:
+    lines: list[dict[str, Any]] = [
+        {
+            "key": text(key),
+            "value": text(value),
+            "offset": start + at,
+            "timestamp": "2026-01-01T00:00:00Z",
+            "headers": [],
+        }
+        for at, (key, value) in enumerate(some)
+    ]
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def as_csv(start: int, some: Sequence[Message]) -> bytes:
+    sink = io.StringIO()
+    rows: list[tuple[Any, ...]] = [(text(key) or "", text(value), start + at) for at, (key, value) in enumerate(some)]
+    csv.writer(sink, lineterminator="\n").writerows(rows)
+    return sink.getvalue().encode()
+
+
+def xerial(data: bytes) -> bytes:
+    block = bytes(pa.Codec("snappy").compress(data, asbytes=True))
+    return b"\x82SNAPPY\x00" + bytes(8) + len(block).to_bytes(4, "big") + block
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pa.Codec("zstd").compress(data, asbytes=True))
+
+
+AIVEN: dict[str, tuple[str, Callable[[int, Sequence[Message]], bytes], str, Callable[[bytes], bytes]]] = {
+    "jsonl": ("aiven", jsonl, "", bytes),
+    "jsonl.gz": ("aiven", jsonl, ".gz", gzip.compress),
+    "jsonl, zstd": ("aiven", jsonl, ".zst", zstd),
+    "jsonl, snappy of Java": ("aiven", jsonl, ".snappy", xerial),
+    "jsonl, framed snappy": ("aiven", jsonl, ".snappy", framed_snappy),
+    "csv": ("aiven:key,value,offset", as_csv, ".gz", gzip.compress),
+}
+
+
+@pytest.mark.parametrize("kind", AIVEN)
+def test_aiven_keeps_every_byte(tmp_path: Path, kind: str) -> None:
+    layout, encode, ending, compress = AIVEN[kind]
+    for start, some in ((0, MESSAGES[:CUT]), (CUT, MESSAGES[CUT:])):
+        (tmp_path / f"cdc-2-{start}{ending}").write_bytes(compress(encode(start, some)))
+    found = read(archive(tmp_path, layout))
+    wanted = [(offset, key or None if kind == "csv" else key, value) for offset, (key, value) in enumerate(MESSAGES)]
+    if kind == "csv":  # an empty field is null
+        wanted = [(offset, key, value or None) for offset, key, value in wanted]
+    assert found == wanted
+
+
+def test_offsets_in_the_records_count_where_a_connector_skipped_some(tmp_path: Path) -> None:
+    (tmp_path / "cdc-2-0").write_bytes(jsonl(0, MESSAGES[:2]))
+    (tmp_path / "cdc-2-5").write_bytes(jsonl(5, MESSAGES[2:3]))
+    assert [offset for offset, *_ in read(archive(tmp_path, "aiven"), 0, 9)] == [0, 1, 5]
+
+
+def test_json_without_envelope_is_the_message(tmp_path: Path) -> None:
+    (tmp_path / "cdc-2-0").write_bytes(b'{"id":0,"database":"a"}\n{"id":1,"database":"b"}\n')
+    found = read(archive(tmp_path, "aiven", "canal-json"))
+    assert [value for _, _, value in found] == [b'{"id":0,"database":"a"}', b'{"id":1,"database":"b"}']
+
+
+def test_fields_that_nobody_told_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "cdc-2-0").write_bytes(as_csv(0, MESSAGES[:1]))
+    with pytest.raises(BadSettings, match="has 3 fields, and what is told is value"):
+        read(archive(tmp_path, "aiven"))
+
+
+def test_an_archive_of_another_layout_is_told(tmp_path: Path) -> None:
+    (tmp_path / "cdc-2-0").write_bytes(jsonl(0, MESSAGES[:1]))
+    with pytest.raises(BadSettings, match="none is called"):
+        read(archive(tmp_path, "confluent"))
+
+
+def test_an_unknown_layout_lists_the_known(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="known are aiven, confluent, records"):
+        archive(tmp_path, "parquet")
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def record(offset: int, message: Message) -> dict[str, Any]:
+    place = {"topic": "cdc", "partition": 2, "offset": offset, "timestamp_ms": 7}
+    return {**place, "key_b64": text(message[0]), "value_b64": text(message[1]), "headers": []}
+
+
+def records(directory: Path, name: str, some: Sequence[dict[str, Any]]) -> None:
+    data = "".join(json.dumps(one) + "\n" for one in some).encode()
+    (directory / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+
+
+def test_records_of_any_order_in_any_files_are_one_log(tmp_path: Path) -> None:
+    told = [record(offset, message) for offset, message in enumerate(MESSAGES)]
+    records(tmp_path, "b.jsonl.gz", told[2:4])
+    records(tmp_path, "a.jsonl", [told[4], told[1], told[0], told[1]])
+    (tmp_path / "README.md").write_text("no messages")
+    assert read(archive(tmp_path, "records")) == [(offset, *message) for offset, message in enumerate(MESSAGES)]
+
+
+def test_two_messages_of_one_offset_are_refused(tmp_path: Path) -> None:
+    records(tmp_path, "a.jsonl", [record(0, MESSAGES[0]), record(0, MESSAGES[1])])
+    with pytest.raises(InputError, match=r"two messages of cdc\[2\] at offset 0"):
+        read(archive(tmp_path, "records"))
+
+
+@pytest.mark.parametrize("line", ["{", '{"topic":"cdc"}', '{"topic":"cdc","partition":0,"offset":"1"}', "[]", "7"])
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match=r"a\.jsonl line 1 is no record of a message"):
+        read(archive(tmp_path, "records"))
