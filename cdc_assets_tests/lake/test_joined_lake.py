@@ -1,0 +1,60 @@
+"""Recorded changefeeds joined to a dump on Spark and Iceberg, then built anew from the dump."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.lake import Lake
+from cdc_assets.lake.swap import Rebuilds
+from cdc_assets.ledger import Ledger
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
+from cdc_assets_tests.replay import compare
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+
+CHOSEN = (
+    ("G_redelivery/csv-ts", 2, "csv"),
+    ("D_keys/csv-old", 0, "sql"),
+    ("E_partitions/csv-ts", 1, "csv"),
+    ("A_all_types/canal-ext", 1, "csv"),
+)
+
+
+def joins() -> list[object]:
+    known = {str(config): config for case in cases() for config in case.configs}
+    return [
+        pytest.param(
+            known[name], number, kind, id=name, marks=() if name.startswith("G_redelivery") else pytest.mark.soak
+        )
+        for name, number, kind in CHOSEN
+    ]
+
+
+@pytest.mark.parametrize(("config", "number", "kind"), joins())
+def test_tables_of_a_dump_are_equal_to_the_source_and_so_are_they_built_anew(
+    config: Config, number: int, kind: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    begin, last = config.replayable[number], config.replayable[-1]
+    assert last.expected is not None
+    dump_of(begin, tmp_path / "dump", kind)
+    feed_from(config, last, begin, tmp_path / "feed", "begun")
+    settings = joined_settings(config, tmp_path / "feed", tmp_path / "dump", start_ts=begin.ts)
+    lake, ledger = Lake(LakeSettings.from_warehouse(tmp_path / "lake"), "default", lambda: spark), Ledger("sqlite://")
+    pipeline = Pipeline(settings, settings.open_source(), lake, ledger)
+    outcome = pipeline.apply("test")
+    assert compare(config, last.expected, lake, outcome) == []
+    standing = {state.base.at for state in lake.applied().values() if state.base is not None}
+    assert standing == {begin.ts}
+
+    rebuild(pipeline, Rebuilds(lake))
+    again = pipeline.apply("again")
+    assert compare(config, last.expected, lake, again) == []
+    assert {state.base.at for state in lake.applied().values() if state.base is not None} == standing
+    lake.close()
