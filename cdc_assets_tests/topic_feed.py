@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.landing.landing import Landing
+from cdc_assets.landing.store import Store
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
 from cdc_assets.model.splits import Listing
@@ -112,10 +113,16 @@ def sent_again(lines: Sequence[Line], start: int, stop: int) -> list[Line]:
 class TopicFeed:
     """One recorded topic on its way into an in-memory lake."""
 
-    def __init__(self, settings: ChangefeedSettings, log: MemoryLog | None = None, topic: Topic | None = None) -> None:
+    def __init__(
+        self,
+        settings: ChangefeedSettings,
+        log: MemoryLog | None = None,
+        topic: Topic | None = None,
+        store: Store | None = None,
+    ) -> None:
         self.settings = settings
         self.recorded = topic
-        self.store = MemoryStore()
+        self.store: Any = MemoryStore() if store is None else store
         self.lake = MemoryLake()
         source = settings.open_source()
         assert isinstance(source, TopicsSource)
@@ -126,9 +133,9 @@ class TopicFeed:
         self.landing = self.landed_in()
 
     @classmethod
-    def of(cls, log: MemoryLog, **given: Any) -> TopicFeed:
+    def of(cls, log: MemoryLog, store: Store | None = None, **given: Any) -> TopicFeed:
         """A feed of a log, whose tables had no rows before."""
-        return cls(ChangefeedSettings(**{"initial": {"complete": ["*"]}, **given}), log)
+        return cls(ChangefeedSettings(**{"initial": {"complete": ["*"]}, **given}), log, store=store)
 
     @classmethod
     def recording(cls, topic: Topic, **given: Any) -> TopicFeed:

@@ -122,7 +122,7 @@ class GrowingTable:
         if place is None:
             return None
         if self._looked is None or self._looked[0] != place:
-            self._looked = (place, self._grown(self._load()))
+            self._looked = (place, self._grown(self.load()))
         return self._looked[1]
 
     def _grown(self, table: Table) -> Grown:
@@ -226,7 +226,7 @@ class GrowingTable:
                 raise TableMoved(f"{'.'.join(self.identifier)}: another run committed first. Look again.")
             try:
                 with answering():
-                    self._try(table, files, old, said)
+                    self.try_once(table, files, old, said)
             except CommitFailedException:
                 continue
             except CommitStateUnknownException as error:
@@ -235,7 +235,8 @@ class GrowingTable:
             return
         raise TableMoved(f"{'.'.join(self.identifier)}: others commit all the time. Try again.")
 
-    def _try(self, table: Table, files: Sequence[Written], old: Sequence[str], said: Mapping[str, str]) -> None:
+    def try_once(self, table: Table, files: Sequence[Written], old: Sequence[str], said: Mapping[str, str]) -> None:
+        """Commit against the table as it was loaded; raises what PyIceberg raises where it has moved."""
         gone = frozenset(old)
         with table.transaction() as work:
             update = work.update_snapshot(snapshot_properties=dict(said))
@@ -264,7 +265,8 @@ class GrowingTable:
             close(self._opened)
         self._opened = None
 
-    def _load(self) -> Table:
+    def load(self) -> Table:
+        """Return the table as PyIceberg has it now."""
         with answering():
             return self._catalog.load_table(self.identifier)
 
@@ -274,11 +276,11 @@ class GrowingTable:
             ensure_namespace(self._catalog, self.identifier[0])
             with suppress(TableAlreadyExistsError, CommitFailedException), answering():
                 self._create()
-        table = self._load()
+        table = self.load()
         if table.properties.get("commit.retry.num-retries") != "0":
             with table.transaction() as work:
                 work.set_properties(_NO_RETRIES)
-            table = self._load()
+            table = self.load()
         return table
 
     def _create(self) -> None:

@@ -253,11 +253,11 @@ def test_of_two_that_land_the_same_one_wins_and_the_other_reads_again(feed: Topi
     commit, before = store.commit, len(store.told)
 
     def raced(*given: Any) -> None:
-        store.commit = commit  # type: ignore[method-assign]
+        store.commit = commit
         other.advance()
         commit(*given)
 
-    store.commit = raced  # type: ignore[assignment,method-assign]
+    store.commit = raced
     feed.apply()
     assert len(store.told) == before + 1
     assert rows_of(feed) == [(1, 7)]

@@ -1,0 +1,116 @@
+"""The landing table in the lake: no JVM, one commit a landing, whoever races and whatever comes between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.errors import InputError, TableMoved
+from cdc_assets.lake.growing import Written
+from cdc_assets.landing.iceberg import NAMESPACE, LandingTable
+from cdc_assets.landing.landing import Landing
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets_tests.landing.test_landing import URI, Broker, broker, ddl, mark, row
+from cdc_assets_tests.topic_feed import TopicFeed
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Iterator[TopicFeed]:
+    table = LandingTable(LakeSettings.from_warehouse(tmp_path), "shop")
+    yield TopicFeed.of(Broker(), sink_uri=URI, store=table)
+    table.close()
+
+
+def store(feed: TopicFeed) -> LandingTable:
+    assert isinstance(feed.store, LandingTable)
+    return feed.store
+
+
+def another(feed: TopicFeed) -> LandingTable:
+    return LandingTable(store(feed).table.settings, "shop")
+
+
+def landing_on(feed: TopicFeed, table: LandingTable) -> Landing:
+    return Landing(lambda: feed.log, feed.source.options.messages, table, lambda _: True, lambda _: b"")
+
+
+def rows(table: LandingTable) -> list[tuple[int, int]]:
+    found = table.table.load().scan(row_filter="part = 'rows'").to_arrow()
+    return sorted(zip(found.column("partition").to_pylist(), found.column("offset").to_pylist(), strict=True))
+
+
+def test_what_is_landed_is_read_by_another_process(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), row(130, 2, 8), mark(150))
+    feed.apply()
+    other = another(feed)
+    landed = landing_on(feed, other).landed()
+    assert (landed.proven, dict(landed.marks)) == (150, {("cdc", 0): 150})
+    assert [event.kind.value for event in landed.events] == ["schema", "ddl"]
+    (split,) = landed.splits
+    assert (str(split.table), split.first, split.last, split.low, split.high, split.rows) == (
+        "shop.t",
+        1,
+        2,
+        120,
+        130,
+        2,
+    )
+    assert other.fetch(split.file, split.group).column("offset").to_pylist() == [1, 2]
+    assert other.table.identifier == (NAMESPACE, "shop")
+    other.close()
+
+
+def test_of_two_that_land_at_once_one_wins(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150))
+    feed.apply()
+    broker(feed).send(0, row(160, 2, 8), mark(170))
+    rival, table = another(feed), store(feed).table
+    try_once = table.try_once
+
+    def overtaken(*given: object) -> None:
+        table.try_once = try_once  # type: ignore[method-assign]
+        landing_on(feed, rival).advance()
+        try_once(*given)  # type: ignore[arg-type]
+
+    table.try_once = overtaken  # type: ignore[assignment,method-assign]
+    feed.apply()
+    assert rows(rival) == [(0, 1), (0, 3)]
+    rival.close()
+
+
+def test_a_compaction_that_comes_between_does_no_harm(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150))
+    feed.apply()
+    rival, table = another(feed), store(feed).table
+    broker(feed).send(0, row(160, 2, 8), mark(170))
+    try_once = table.try_once
+
+    def overtaken(*given: object) -> None:
+        table.try_once = try_once  # type: ignore[method-assign]
+        kept = rival.kept()
+        again = rival.table.write("rows", [rival.fetch(kept.rows[0], 0)])
+        rival.table.replace([again], kept.rows, {"cdc.landing.next": kept.digest}, lambda _: True)
+        try_once(*given)  # type: ignore[arg-type]
+
+    table.try_once = overtaken  # type: ignore[assignment,method-assign]
+    commits = feed.landing.advance().commits
+    assert (commits, rows(rival)) == (1, [(0, 1), (0, 3)])
+    rival.close()
+
+
+def test_files_whose_offsets_moved_are_refused(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), mark(150))
+    feed.apply()
+    with pytest.raises(TableMoved, match="another run committed first"):
+        store(feed).table.append([Written("nowhere", 0)], {}, lambda said: said["cdc.landing.next"] == "other")
+
+
+def test_rows_that_are_gone_say_so(feed: TopicFeed, tmp_path: Path) -> None:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150))
+    feed.apply()
+    (split,) = feed.landing.landed().splits
+    Path(split.file).unlink()
+    with pytest.raises(InputError, match="is gone"):
+        store(feed).fetch(split.file, split.group)
