@@ -25,9 +25,11 @@ from cdc_assets.cli.options import (
     WRONG,
     common_options,
     feed_options,
+    initial_of,
     lake_and_names,
     lake_of,
     lake_options,
+    pairs,
     show_grid,
     show_json,
     show_outcome,
@@ -106,10 +108,12 @@ def apply(as_json: bool, debug: bool, **given: Any) -> int:
 @feed_options
 @common_options
 def inspect(as_json: bool, debug: bool, **given: Any) -> int:
-    """Show tables, versions, DDL, files and warnings of a changefeed. Reads only."""
+    """Show tables, versions, DDL, files and warnings of a changefeed, or with --initial of a dump. Reads only."""
     from cdc_assets.operations.inspect import inspect_changefeed
     from cdc_assets.report.text import inspection_lines
 
+    if given["initial"] and not given["sink_uri"]:
+        return _inspect_initial(given, as_json)
     code = DONE
     for settings in target_of(given).changefeeds:
         found = inspect_changefeed(settings)
@@ -118,6 +122,23 @@ def inspect(as_json: bool, debug: bool, **given: Any) -> int:
             show_json(dataclasses.asdict(found))
             continue
         for line in inspection_lines(found):
+            click.echo(line)
+    return code
+
+
+def _inspect_initial(given: dict[str, Any], as_json: bool) -> int:
+    from cdc_assets.operations.inspect import inspect_initial
+    from cdc_assets.report.dumps import dump_lines
+    from cdc_assets.settings.initial import InitialSettings
+
+    code = DONE
+    initial = InitialSettings(**initial_of(given))
+    for found in inspect_initial(initial.connect(pairs(given["storage"], "--storage-option"))):
+        code = max(code, DONE if found.sound else HELD)
+        if as_json:
+            show_json(dataclasses.asdict(found))
+            continue
+        for line in dump_lines(found):
             click.echo(line)
     return code
 

@@ -22,9 +22,11 @@ __all__ = [
     "Target",
     "common_options",
     "feed_options",
+    "initial_of",
     "lake_and_names",
     "lake_of",
     "lake_options",
+    "pairs",
     "show_grid",
     "show_json",
     "show_outcome",
@@ -76,6 +78,20 @@ def feed_options(command: F) -> F:
         ),
         click.option(
             "--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."
+        ),
+        click.option(
+            "--initial",
+            multiple=True,
+            metavar="URI",
+            help="What was in the tables before the changefeed: a directory of Dumpling's, or mysql://user@host:4000.",
+        ),
+        click.option(
+            "--initial-option",
+            "initial_options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="What that does not tell: at, tz, start-ts, separator, delimiter, null-value, escape-backslash, "
+            "dialect, header, and of a server tables and password-env.",
         ),
         click.option(
             "--complete",
@@ -134,13 +150,16 @@ def target_of(given: dict[str, Any]) -> Target:
             warehouse=given.get("warehouse"),
             quarantine=bool(given.get("quarantine")),
             keys=dict(_key(text) for text in given["keys"]),
-            storage_options=dict(_pair(text, "--storage-option") for text in given["storage"]),
+            storage_options=pairs(given["storage"], "--storage-option"),
             complete=given["complete"],
             archive=(given["archive"], given["archive_layout"]) if given["archive"] else None,
             topics=given["topics"],
             schemas=given["schemas"],
+            initial=initial_of(given),
         )
         return Target(settings.changefeeds, settings.lake)
+    if given.get("initial") or given.get("initial_options"):
+        raise BadSettings("--initial goes with --sink-uri. In a settings file, set `initial` of the changefeed.")
     settings = config.load(given.get("settings"))
     chosen = (settings.changefeed(given["changefeed"]),) if given.get("changefeed") else settings.changefeeds
     if given.get("quarantine"):
@@ -151,11 +170,24 @@ def target_of(given: dict[str, Any]) -> Target:
     return Target(chosen, lake)
 
 
+def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Return what an option of NAME=VALUE, given several times, says; raises BadSettings."""
+    return dict(_pair(text, option) for text in texts)
+
+
 def _pair(text: str, option: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise BadSettings(f'{option} "{text}" is not of the form NAME=VALUE.')
     return name, value
+
+
+def initial_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the setting `initial` that --initial and --initial-option describe; raises BadSettings."""
+    from cdc_assets.settings.initial import initial_from_flags
+
+    options = pairs(given.get("initial_options") or (), "--initial-option")
+    return initial_from_flags(given.get("initial") or (), options)
 
 
 def _key(text: str) -> tuple[str, tuple[str, ...]]:

@@ -32,12 +32,11 @@ from pydantic import (
 )
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.io import storage_uri
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.archive import ArchiveSettings
 from cdc_assets.settings.catalog_uri import jdbc_uri, sqlalchemy_uri
 from cdc_assets.settings.env import merged, resolved
-from cdc_assets.settings.initial import DumpSettings, InitialSettings
+from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.maintenance import MaintenanceSettings
 from cdc_assets.settings.model import Model, known_zone
 from cdc_assets.sources import (
@@ -46,7 +45,6 @@ from cdc_assets.sources import (
     Source,
     SourceOptions,
     connect,
-    connect_dump,
     join,
     parse_options,
     storage_options,
@@ -76,7 +74,6 @@ POLICY_KINDS = (
 )  # fmt: skip
 """Kinds of DDL that a policy can name: TiDB's names of its action types, and two for what has no known type."""
 
-_DUMP = "URI of the dump"
 _KEEPABLE = ("drop table", "drop column")
 _SKIPPABLE = tuple(kind for kind in POLICY_KINDS if kind not in ("create schema", "create table", "rename table"))
 _HOLDABLE = tuple(kind for kind in POLICY_KINDS if kind != "create schema")
@@ -293,16 +290,11 @@ class ChangefeedSettings(Model):
     def open_source(self) -> Source:
         """Open the feed for reading, with the dumps before it."""
         feed = connect(self.sink_uri.get_secret_value(), self._options, self.storage())
-        return join(feed, [self._open_dump(one) for one in self.initial.dump])
+        return join(feed, self.open_initial())
 
-    def _open_dump(self, dump: DumpSettings) -> InitialSource:
-        """Open a dump; `storage_options` are for it too where it is in a storage of the same kind."""
-        uri = dump.uri.get_secret_value()
-        protocol, options = storage_uri.location(uri, _DUMP)[0], storage_uri.storage(uri)
-        if protocol == self._options.store:
-            options = merged(options, resolved(self.storage_options, "storage_options"))
-        opener = storage_uri.opener(uri, options, _DUMP)
-        return connect_dump(opener, self.initial.options_of(dump), self.initial.at_of(dump))
+    def open_initial(self) -> list[InitialSource]:
+        """Open what was in the tables before the feed."""
+        return self.initial.connect(self.storage_options, self._options.store)
 
     def storage(self) -> dict[str, Any]:
         """Return how the feed's storage is reached, in clear text: by the sink URI, then by `storage_options`."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.io import storage_uri
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.tso import Tso
+from cdc_assets.settings.env import merged, resolved
 from cdc_assets.settings.model import Model, known_zone
+from cdc_assets.sources import InitialSource, connect_dump, connect_server
 
-__all__ = ["CsvSettings", "DumpSettings", "InitialSettings"]
+__all__ = ["CsvSettings", "DumpSettings", "InitialSettings", "ServerSettings", "initial_from_flags"]
 
+_DUMP = "URI of the dump"
 _DIALECTS = ("default", "snowflake", "redshift", "bigquery")
 
 
@@ -48,6 +53,30 @@ class DumpSettings(Model):
         return tz if tz is None else known_zone(tz)
 
 
+class ServerSettings(Model):
+    """A server to read the tables from: `mysql://user@host:4000`, at a TSO. `tables` are patterns, () for all.
+
+    The password comes from the environment: `{env: NAME}`.
+    """
+
+    uri: SecretStr = Field(repr=False)
+    at: Tso = Field(ge=1, lt=1 << 63)
+    password: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    tables: tuple[str, ...] = ()
+
+    @field_validator("password", mode="before")
+    @classmethod
+    def _of_the_environment(cls, password: Any) -> Any:
+        if not isinstance(password, Mapping) or set(password) != {"env"}:
+            raise ValueError("no password stands in settings; expected the variable that has it: {env: NAME}")
+        return password
+
+    def connect(self) -> InitialSource:
+        """Return the server, opened; raises BadSettings for a variable that is not set and a URI of no server."""
+        secret = resolved({"password": self.password}, "initial.source")["password"] if self.password else ""
+        return connect_server(self.uri.get_secret_value(), secret, self.at, self.tables)
+
+
 class InitialSettings(Model):
     """What is known of the tables as they were before the changefeed began.
 
@@ -56,11 +85,13 @@ class InitialSettings(Model):
     `dump` is the directory of a dump that has those rows, or several: each a URI with parameters as Dumpling takes it,
     or a mapping of `uri` and what differs from the others. `tz` is the time zone of the sessions that read the dump,
     `csv` how it is written where it is CSV. `at` states the TSO at which it was taken where its `metadata` does not,
-    and that it is finished. `start_ts` is the changefeed's start-ts, which has to be at or below that.
+    and that it is finished. `source` is a server to read the rows from instead. `start_ts` is the
+    changefeed's start-ts, which has to be at or below that.
     """
 
     complete: tuple[str, ...] = ()
     dump: tuple[DumpSettings, ...] = ()
+    source: ServerSettings | None = None
     csv: CsvSettings = Field(default_factory=CsvSettings)
     tz: str = "UTC"
     at: Tso | None = Field(default=None, ge=1, lt=1 << 63)
@@ -86,6 +117,21 @@ class InitialSettings(Model):
             )
         return self
 
+    def connect(self, storage_options: Mapping[str, Any], store: str | None = None) -> list[InitialSource]:
+        """Return everything that is told of, opened; raises BadSettings.
+
+        `storage_options` are for dumps in a storage of the kind `store`, the feed's; None stands for any kind.
+        """
+        servers = [self.source.connect()] if self.source is not None else []
+        return [*(self._dump(one, storage_options, store) for one in self.dump), *servers]
+
+    def _dump(self, dump: DumpSettings, storage_options: Mapping[str, Any], store: str | None) -> InitialSource:
+        uri = dump.uri.get_secret_value()
+        protocol, options = storage_uri.location(uri, _DUMP)[0], storage_uri.storage(uri)
+        if store in (protocol, None):
+            options = merged(options, resolved(storage_options, "storage_options"))
+        return connect_dump(storage_uri.opener(uri, options, _DUMP), self.options_of(dump), self.at_of(dump))
+
     def at_of(self, dump: DumpSettings) -> Tso | None:
         """Return the TSO that is stated of a dump."""
         return self.at if dump.at is None else dump.at
@@ -102,3 +148,34 @@ class InitialSettings(Model):
             output_dialect=csv.dialect,
             timezone=dump.tz or self.tz,
         )
+
+
+_CSV_OPTIONS = ("separator", "delimiter", "null-value", "escape-backslash", "dialect", "header")
+_SERVER_OPTIONS = ("at", "tables", "password-env")
+_DUMP_OPTIONS = ("at", "tz", *_CSV_OPTIONS)
+
+
+def initial_from_flags(uris: Sequence[str], options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the setting `initial` that --initial and --initial-option describe; raises BadSettings."""
+    servers = [uri for uri in uris if uri.lower().startswith(("mysql://", "tidb://"))]
+    dumps = [uri for uri in uris if uri not in servers]
+    known = {"start-ts", *(_SERVER_OPTIONS if servers else ()), *(_DUMP_OPTIONS if dumps else ())}
+    if options and not uris:
+        raise BadSettings("--initial-option tells of what --initial names. Give --initial URI, or leave it out.")
+    if foreign := sorted(options.keys() - known):
+        raise BadSettings(f'--initial-option "{foreign[0]}" is not known here; known are {", ".join(sorted(known))}.')
+    if len(servers) > 1 or (servers and dumps):
+        raise BadSettings("--initial names a server and something else. Give one server, or dumps.")
+    told: dict[str, Any] = {"start-ts": options["start-ts"]} if "start-ts" in options else {}
+    if servers:
+        if "at" not in options:
+            raise BadSettings(
+                "A server needs the TSO to read at. Give the changefeed's start-ts: --initial-option at=TSO."
+            )
+        server = {"uri": servers[0], "at": options["at"]}
+        tables = {"tables": options["tables"].split(",")} if "tables" in options else {}
+        secret = {"password": {"env": options["password-env"]}} if "password-env" in options else {}
+        return {**told, "source": {**server, **tables, **secret}}
+    csv = {name: options[name] for name in _CSV_OPTIONS if name in options}
+    told |= {name: options[name] for name in ("at", "tz") if name in options}
+    return {**told, **({"dump": dumps} if dumps else {}), **({"csv": csv} if csv else {})}

@@ -51,7 +51,7 @@ def read_tables(session: Session, at: Tso, wanted: Callable[[TableId], bool]) ->
             "the user may read them.",
             file=session.address.uri,
         )
-    warnings = () if session.is_tidb else (f"{session.address.uri} is {session.version}, {_QUIET}.",)
+    warnings = () if session.is_tidb else (f"the server is {session.version}, {_QUIET}.",)
     return Dump(session.address.uri, at, tuple(tables), problems, warnings, {}, tuple(left_out))
 
 

@@ -1,0 +1,102 @@
+"""What was there before the changefeed, on the command line and in the page that explains it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from cdc_assets.cli import commands
+from cdc_assets.cli.options import initial_of
+from cdc_assets.ddl import created
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.schema import TableId
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets_tests.command_line import run
+from cdc_assets_tests.dump_writer import Writing, write_dump
+from cdc_assets_tests.mariadb import PASSWORD, Server
+
+AT = 434217889191428107
+PAGE = (Path(__file__).parents[2] / "docs" / "initial.md").read_text()
+SERVER = "mysql://reader@127.0.0.1"
+
+
+def told(*uris: str, **options: str) -> dict[str, Any]:
+    texts = tuple(f"{name.replace('_', '-')}={value}" for name, value in options.items())
+    return initial_of({"initial": uris, "initial_options": texts})
+
+
+def test_the_flags_say_what_the_setting_says() -> None:
+    assert told("s3://a", "s3://b") == {"dump": ["s3://a", "s3://b"]}
+    assert told("d", at="7", header="false") == {"dump": ["d"], "at": "7", "csv": {"header": "false"}}
+    assert told(SERVER, at="7", tables="a.*,b.*", password_env="P") == {
+        "source": {"uri": SERVER, "at": "7", "tables": ["a.*", "b.*"], "password": {"env": "P"}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("uris", "options", "said"),
+    [
+        ((), {"at": "7"}, "--initial-option tells of what --initial names"),
+        (("d",), {"password-env": "P"}, '"password-env" is not known here'),
+        ((SERVER,), {}, "A server needs the TSO to read at"),
+        ((SERVER, "d"), {"at": "7"}, "a server and something else"),
+    ],
+)
+def test_flags_that_do_not_fit_are_one_sentence(uris: tuple[str, ...], options: dict[str, str], said: str) -> None:
+    with pytest.raises(BadSettings, match=said):
+        told(*uris, **options)
+
+
+def test_a_dump_is_inspected_without_a_changefeed(tmp_path: Path) -> None:
+    schema = created("create table t (id int primary key, v int)")
+    write_dump(tmp_path / "dump", {TableId("s", "t"): (schema, [("1", "2")])}, AT, Writing())
+    said = run("inspect", "--initial", str(tmp_path / "dump"))
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "s.t" in said.stdout
+    assert str(AT) in said.stdout
+    wrong = run("inspect", "--initial", str(tmp_path / "dump"), "--initial-option", "separator=;", "--json")
+    assert wrong.returncode == 1
+    assert "line 1 is" in wrong.stdout
+    assert run("inspect", "--initial", str(tmp_path / "none")).returncode == 2
+
+
+def test_a_server_is_inspected_with_its_password_from_the_environment(
+    mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mariadb.run("CREATE DATABASE seen", "CREATE TABLE seen.t (id INT PRIMARY KEY)")
+    monkeypatch.setenv("SEEN_PASSWORD", PASSWORD)
+    options = [f"--initial-option={text}" for text in (f"at={AT}", "tables=seen.*", "password-env=SEEN_PASSWORD")]
+    said = run("inspect", "--initial", mariadb.uri, *options)
+    assert said.returncode == 0, said.stderr
+    assert "seen.t" in said.stdout
+    assert PASSWORD not in said.stdout
+
+
+@pytest.mark.parametrize("line", re.findall(r"^cdc-assets .*$", PAGE, re.MULTILINE))
+def test_commands_of_the_page_are_commands(line: str) -> None:
+    name, *arguments = shlex.split(line)[1:]
+    context = commands.commands[name].make_context(name, arguments)
+    assert isinstance(context, click.Context)
+    assert initial_of(context.params)
+
+
+@pytest.mark.parametrize("text", re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+def test_settings_of_the_page_are_settings(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDB_PASSWORD", "x")
+    (given,) = yaml.safe_load(text)["changefeeds"]
+    given.pop("changefeed_config", None)
+    assert len(ChangefeedSettings(**given).open_initial()) == 1
+
+
+def test_a_password_in_settings_is_refused_and_not_shown() -> None:
+    given: dict[str, Any] = {"name": "shop", "sink_uri": "/tmp/x?protocol=csv"}
+    given["initial"] = {"source": {"uri": SERVER, "at": AT, "password": "topsecret"}}
+    with pytest.raises(BadSettings, match="no password stands in settings") as caught:
+        ChangefeedSettings(**given)
+    assert "topsecret" not in str(caught.value)
