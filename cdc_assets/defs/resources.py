@@ -19,6 +19,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.operations.opening import open_pipeline, open_state
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.settings.env import merged
 
 if TYPE_CHECKING:
     from cdc_assets.lake.held import Held
@@ -91,14 +92,15 @@ def _with_s3(settings: ChangefeedSettings, s3: S3Resource) -> ChangefeedSettings
     """Credentials of the S3 resource, for what neither the sink URI nor storage_options say."""
     if settings.source_options.store != "s3":
         return settings
-    client = {"endpoint_url": s3.endpoint_url, "region_name": s3.region_name}
+    client = {"region_name": s3.region_name} if s3.region_name else None
     given: dict[str, Any] = {
+        "endpoint_url": s3.endpoint_url,
         "key": s3.aws_access_key_id,
         "secret": s3.aws_secret_access_key,
         "token": s3.aws_session_token,
         "profile": s3.profile_name,
         "anon": s3.use_unsigned_session or None,
-        "client_kwargs": {name: value for name, value in client.items() if value} or None,
+        "client_kwargs": client,
     }
-    told = {name: value for name, value in given.items() if value is not None}
-    return settings.model_copy(update={"storage_options": {**told, **settings.storage()}})
+    known = {name: value for name, value in given.items() if value is not None}
+    return settings.model_copy(update={"storage_options": merged(known, settings.storage())})

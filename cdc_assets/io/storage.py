@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import fsspec
-
 from cdc_assets.errors import BadSettings, BucketMissing, InputError, StorageUnavailable
+from cdc_assets.io.drivers import file_system
 from cdc_assets.model.wording import counted
 
 __all__ = ["PAUSES_SECONDS", "Opener", "etag_of", "local_entries", "modified_of"]
@@ -42,10 +41,8 @@ class Opener:
     def file_system(self) -> Any:
         """The fsspec file system, one a process. Raises BadSettings when its driver is not installed."""
         try:
-            return fsspec.filesystem(self.protocol, **self.options)
-        except ImportError as error:
-            raise BadSettings(f"{self.uri}: no driver for its storage is installed ({error}). Install it.") from None
-        except (TypeError, ValueError) as error:
+            return file_system(self.protocol, self.options, self.uri)
+        except (TypeError, ValueError, FileNotFoundError) as error:
             raise BadSettings(
                 f"{self.uri}: storage options do not fit: {self.redacted(error)}. Correct them."
             ) from None
@@ -97,7 +94,7 @@ class Opener:
         for pause in (*self.pauses, None):
             try:
                 return action()
-            except (FileNotFoundError, BadSettings):
+            except (FileNotFoundError, BadSettings, StorageUnavailable):
                 raise
             except Exception as error:
                 if isinstance(error, (PermissionError, NotADirectoryError)) or _is_refusal(error):
@@ -118,8 +115,9 @@ class Opener:
         raise AssertionError("unreachable")
 
     def redacted(self, error: Exception) -> str:
-        """Return an error's text without any secret of the storage options."""
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        """Return the first line of an error's text without any secret of the storage options."""
+        first = str(error).strip().partition("\n")[0].rstrip(". ")
+        text = f"{type(error).__name__}: {first}" if first else type(error).__name__
         for secret in _secrets(self.options):
             text = text.replace(secret, "***")
         return text
@@ -183,11 +181,13 @@ def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_refusal(error: Exception) -> bool:
-    # Cloud drivers have no common class for a missing credential; their names are what they share.
-    return type(error).__name__ in (
+    # Cloud drivers have no common class for a refusal: its HTTP status and the names of their classes are what tell.
+    status = next((found for name in ("status_code", "status", "code") if (found := getattr(error, name, None))), None)
+    named = type(error).__name__ in (
         "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError",
-        "DefaultCredentialsError", "ClientAuthenticationError",
+        "DefaultCredentialsError", "ClientAuthenticationError", "AzureSigningError", "RefreshError",
     )  # fmt: skip
+    return named or status in (401, 403) or getattr(error, "operation_name", "") == "AssumeRole"
 
 
 def _is_passing(error: Exception) -> bool:

@@ -5,6 +5,8 @@ A sink URI of TiCDC and the output directory of Dumpling are written alike.
 
 from __future__ import annotations
 
+import json
+import os
 import posixpath
 import re
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ __all__ = ["display", "location", "opener", "parameters", "storage", "truth"]
 
 _PROTOCOLS = {
     "file": "file", "local": "file", "s3": "s3", "gcs": "gcs", "gs": "gcs", "azure": "abfs", "azblob": "abfs",
-    "memory": "memory",
+    "abfs": "abfs", "abfss": "abfs", "memory": "memory",
 }  # fmt: skip
 
 
@@ -76,32 +78,102 @@ def opener(uri: str, options: Mapping[str, Any], what: str) -> Opener:
 
 
 def storage(uri: str) -> dict[str, Any]:
-    """Return fsspec options for the parameters of external storage (`tidb:br/pkg/storage`), in clear text."""
+    """Return fsspec options for the parameters of external storage (`tidb:br/pkg/storage`), in clear text.
+
+    Parameters that say how objects are written are passed over. Raises BadSettings for what TiDB's tools refuse, too.
+    """
     protocol, given = location(uri)[0], parameters(uri)
     options = {name: given[parameter] for parameter, name in _STORAGE.get(protocol, {}).items() if given.get(parameter)}
-    return _s3_storage(options, given) if protocol == "s3" else options
+    finish = {"s3": _s3_storage, "gcs": _gcs_storage, "abfs": _azure_storage}.get(protocol)
+    return finish(options, given) if finish else dict(options)
 
 
 _STORAGE: Mapping[str, Mapping[str, str]] = {
-    "s3": {"access-key": "key", "secret-access-key": "secret", "session-token": "token", "endpoint": "endpoint_url"},
+    "s3": {
+        "access-key": "key", "secret-access-key": "secret", "session-token": "token", "endpoint": "endpoint_url",
+        "role-arn": "role_arn", "external-id": "external_id",
+    },
     "gcs": {"credentials-file": "token", "endpoint": "endpoint_url"},
     "abfs": {"account-name": "account_name", "account-key": "account_key", "sas-token": "sas_token"},
-}
+}  # fmt: skip
+
+
+_GOOGLE_KEYS = (("client_email", "private_key", "token_uri"), ("refresh_token", "client_id", "client_secret"))
+"""What a key file of a service account has, and one of a person."""
 
 
 def _s3_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = dict(named)
-    if "://" not in options.get("endpoint_url", "://"):
-        options["endpoint_url"] = f"https://{options['endpoint_url']}"
+    if "external_id" in options and "role_arn" not in options:
+        raise BadSettings("the URI has the parameter external-id without role-arn. Name the role that it is for.")
+    _with_scheme(options.get("endpoint_url"))
     if region := given.get("region"):
         options["client_kwargs"] = {"region_name": region}
-    # TiCDC forces path style unless told otherwise, and never for these providers.
-    virtual = given.get("provider", "").lower() in ("alibaba", "netease")
+    accelerated = truth("use-accelerate-endpoint", given.get("use-accelerate-endpoint") or False)
+    # TiCDC forces path style unless told otherwise, and never for these.
+    virtual = accelerated or given.get("provider", "").lower() in ("alibaba", "netease")
     if style := given.get("force-path-style"):
         virtual = virtual or not truth("force-path-style", style)
     if style or virtual or "endpoint_url" in options:
-        options["config_kwargs"] = {"s3": {"addressing_style": "virtual" if virtual else "path"}}
+        addressing: dict[str, Any] = {"addressing_style": "virtual" if virtual else "path"}
+        if accelerated:
+            addressing["use_accelerate_endpoint"] = True
+        options["config_kwargs"] = {"s3": addressing}
     return options
+
+
+def _gcs_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = dict(named)
+    if endpoint := options.get("endpoint_url"):
+        _with_scheme(endpoint)
+        # Google's Go client takes the address of the JSON API, gcsfs that of the server.
+        options["endpoint_url"] = endpoint.rstrip("/").removesuffix("/storage/v1")
+    if file := options.get("token"):
+        options["token"] = _credentials(file)
+    return options
+
+
+def _credentials(file: str) -> dict[str, Any]:
+    """Return what a credentials file of Google holds, so that tasks on other machines have it, too."""
+    try:
+        held = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadSettings(
+            f"credentials-file {file} cannot be read ({type(error).__name__}). Name the key file of a service account."
+        ) from None
+    if not isinstance(held, dict) or not any(set(names) <= held.keys() for names in _GOOGLE_KEYS):
+        raise BadSettings(
+            f"credentials-file {file} holds no credentials; expected the key file of a service account, a JSON object "
+            f"with {', '.join(_GOOGLE_KEYS[0])}."
+        )
+    return held
+
+
+def _azure_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = dict(named)
+    # TiDB's tools look for these names in the environment, adlfs for others.
+    if account := options.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT"):
+        options["account_name"] = account
+    if not options.keys() & {"account_key", "sas_token"} and (key := os.environ.get("AZURE_STORAGE_KEY")):
+        options["account_key"] = key
+    endpoint = given.get("endpoint")
+    if not endpoint:
+        return options
+    _with_scheme(endpoint)
+    if not account:
+        raise BadSettings("the URI has the parameter endpoint without account-name. Name the storage account.")
+    # Only a connection string leads adlfs to an endpoint with a path or without TLS.
+    parts = {"BlobEndpoint": endpoint, "AccountName": account, "AccountKey": options.get("account_key")}
+    parts["SharedAccessSignature"] = (options.get("sas_token") or "").lstrip("?")
+    return {"connection_string": ";".join(f"{name}={value}" for name, value in parts.items() if value)}
+
+
+def _with_scheme(endpoint: str | None) -> None:
+    if endpoint and "://" not in endpoint:
+        raise BadSettings(
+            f'the parameter endpoint is "{endpoint}"; expected a URL with its scheme. Write https://{endpoint}, or '
+            f"http://{endpoint} for a server without TLS."
+        )
 
 
 def truth(name: str, value: Any) -> bool:

@@ -153,7 +153,7 @@ class InitialSource(Protocol):
 
 SCHEMES: dict[str, str] = {
     **dict.fromkeys(
-        ("", "file", "local", "s3", "gcs", "gs", "azure", "azblob", "memory"), "cdc_assets.sources.storage_sink"
+        ("", "file", "local", "s3", "gcs", "gs", "azure", "azblob", "abfs", "memory"), "cdc_assets.sources.storage_sink"
     ),
     **dict.fromkeys(("kafka", "kafka+ssl"), "cdc_assets.sources.topics"),
 }

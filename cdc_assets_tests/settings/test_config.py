@@ -173,7 +173,7 @@ def test_an_address_that_is_no_storage_is_bad_settings(uri: str) -> None:
 
 
 def test_ticdcs_s3_parameters_become_s3fs_options() -> None:
-    uri = "s3://b/p?protocol=csv&access-key=AKID&secret_access_key=a+b/c%3D&endpoint=minio:9000&region=eu-1&force-path-style=false"
+    uri = "s3://b/p?protocol=csv&access-key=AKID&secret_access_key=a+b/c%3D&endpoint=https://minio:9000&region=eu-1&force-path-style=false"
     assert feed(uri).storage() == {
         "key": "AKID",
         "secret": "a+b/c=",

@@ -1,0 +1,138 @@
+"""What fsspec's drivers are given: options of a storage -> the file system that reads it.
+
+Options are those of s3fs, gcsfs and adlfs. S3 knows two more, which TiCDC has in its sink URI: `role_arn` and
+`external_id` name a role that is assumed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import fsspec
+
+from cdc_assets.errors import BadSettings, StorageUnavailable
+
+__all__ = ["endpoint_of", "file_system"]
+
+_EXTRAS = {"gcs": "gcs", "gs": "gcs", "abfs": "azure", "az": "azure", "abfss": "azure"}
+"""Protocol -> the extra of this package that brings its driver."""
+
+_CONNECT_SECONDS = 3.0
+_PATIENCE = {"connect_timeout": _CONNECT_SECONDS, "retries": {"max_attempts": 1}}
+"""Botocore's own: whoever reads tries again by himself."""
+
+
+def file_system(protocol: str, options: Mapping[str, Any], uri: str) -> Any:
+    """Return the fsspec file system of a storage, one a process; `uri` is what messages call the storage.
+
+    Raises BadSettings where its driver is not installed or an option cannot be, StorageUnavailable where nobody
+    listens at the endpoint that the options name.
+    """
+    endpoint = endpoint_of(options)
+    if endpoint:
+        _check_endpoint(endpoint, uri)
+    # gcsfs asks a second service of Google's for the kind of bucket, which no other server has.
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    try:
+        return fsspec.filesystem(protocol, **(_s3_options(options) if protocol == "s3" else options))
+    except ImportError as error:
+        extra = _EXTRAS.get(protocol)
+        way = f"Install it: pip install 'cdc-assets[{extra}]'." if extra else "Install it."
+        raise BadSettings(f"{uri}: no driver for its storage is installed ({error}). {way}") from None
+
+
+def endpoint_of(options: Mapping[str, Any]) -> str:
+    """Return the URL of the server that options name, "" where they leave it to the driver."""
+    client = options.get("client_kwargs")
+    named = client.get("endpoint_url") if isinstance(client, Mapping) else None
+    found = named or options.get("endpoint_url")
+    if not found and isinstance(text := options.get("connection_string"), str):
+        found = dict(part.partition("=")[::2] for part in text.split(";")).get("BlobEndpoint")
+    return found if isinstance(found, str) else ""
+
+
+def _check_endpoint(endpoint: str, uri: str) -> None:
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadSettings(
+            f'{uri}: its endpoint is "{endpoint}"; expected a URL with scheme and host, such as '
+            f"https://{endpoint.rpartition('://')[2] or 'host:port'}. Correct endpoint in the URI, or endpoint_url in "
+            "storage_options."
+        )
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as error:
+        raise BadSettings(f'{uri}: its endpoint is "{endpoint}": {error}. Correct the port in it.') from None
+    if parts.scheme in getproxies() and not proxy_bypass(parts.hostname):
+        return
+    try:
+        _reach(parts.hostname, port)
+    except OSError as error:
+        raise StorageUnavailable(
+            f"{uri}: nobody answers at its endpoint {parts.scheme}://{parts.hostname}:{port} ({error}). Check endpoint "
+            "in the URI, or endpoint_url in storage_options; if it is right, try again later.",
+            file=uri,
+        ) from None
+
+
+@lru_cache(maxsize=64)
+def _reach(host: str, port: int) -> None:
+    # Drivers try for half a minute and more before they say that nobody is there. Only a success is remembered.
+    socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+
+
+def _s3_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    given = dict(options)
+    client = dict(given.pop("client_kwargs", None) or {})
+    # Both places may name the endpoint; botocore takes it once.
+    endpoint = client.pop("endpoint_url", None) or given.pop("endpoint_url", None)
+    given.pop("endpoint_url", None)
+    role, external = given.pop("role_arn", None), given.pop("external_id", None)
+    if role:
+        own = [str(given.pop(name, None) or "") for name in ("key", "secret", "token")]
+        given["session"] = _assumed(str(role), str(external or ""), *own, str(client.get("region_name") or ""))
+    return {
+        **given,
+        **({"endpoint_url": endpoint} if endpoint else {}),
+        "client_kwargs": client,
+        "config_kwargs": {**_PATIENCE, **(given.get("config_kwargs") or {})},
+    }
+
+
+@lru_cache(maxsize=64)
+def _assumed(role_arn: str, external_id: str, key: str, secret: str, token: str, region: str) -> Any:
+    """Return an aiobotocore session that signs as a role, which it assumes at its first request, and again in time.
+
+    The role is assumed with the credentials given, or with those that AWS's own chain finds where there are none.
+    """
+    from aiobotocore.config import AioConfig
+    from aiobotocore.credentials import AioDeferredRefreshableCredentials
+    from aiobotocore.session import AioSession
+
+    own = AioSession()
+    if key:
+        own.set_credentials(key, secret, token or None)
+
+    async def assume() -> dict[str, str]:
+        which = {"RoleArn": role_arn, "RoleSessionName": "cdc-assets"}
+        if external_id:
+            which["ExternalId"] = external_id
+        async with own.create_client("sts", region or "us-east-1", config=AioConfig(**_PATIENCE)) as sts:
+            lent = (await sts.assume_role(**which))["Credentials"]
+        return {
+            "access_key": lent["AccessKeyId"],
+            "secret_key": lent["SecretAccessKey"],
+            "token": lent["SessionToken"],
+            "expiry_time": lent["Expiration"].isoformat(),
+        }
+
+    session = AioSession()
+    # No public way leads to credentials that renew themselves; botocore's own providers set this attribute, too.
+    session._credentials = AioDeferredRefreshableCredentials(refresh_using=assume, method="assume-role")
+    return session

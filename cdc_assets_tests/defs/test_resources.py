@@ -1,0 +1,33 @@
+"""Dagster's S3 resource fills what sink URI and storage options leave out, and takes nothing of theirs away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cdc_assets.defs.resources import S3Credentials, Source
+from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+
+
+def storage(uri: str, s3: S3Credentials, **more: object) -> dict[str, object]:
+    feed = ChangefeedSettings.model_validate({"sink_uri": uri, "storage_options": more})
+    return Source(feed, LakeSettings.from_warehouse(Path("lake"))).with_credentials(s3).storage()
+
+
+def test_a_region_in_the_uri_leaves_the_resources_endpoint() -> None:
+    s3 = S3Credentials(endpoint_url="http://store:9000", region_name="eu-1", aws_access_key_id="k")
+    assert storage("s3://b/p?protocol=csv&region=us-2", s3) == {
+        "endpoint_url": "http://store:9000",
+        "key": "k",
+        "client_kwargs": {"region_name": "us-2"},
+    }
+
+
+def test_an_endpoint_in_the_uri_leaves_the_resources_region() -> None:
+    s3 = S3Credentials(endpoint_url="http://other:9000", region_name="eu-1")
+    found = storage("s3://b/p?protocol=csv&endpoint=http://store:1", s3, key="own")
+    assert (found["endpoint_url"], found["key"]) == ("http://store:1", "own")
+    assert found["client_kwargs"] == {"region_name": "eu-1"}
+
+
+def test_the_resource_is_for_s3_only(tmp_path: Path) -> None:
+    assert storage(f"file://{tmp_path}?protocol=csv", S3Credentials(aws_access_key_id="k")) == {}

@@ -1,0 +1,293 @@
+"""Buckets of each cloud, at servers that speak their protocols: read by TiCDC's sink URI, or refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from cdc_assets.errors import BadSettings, BucketMissing, CdcError, StorageUnavailable
+from cdc_assets.io.drivers import endpoint_of
+from cdc_assets.io.storage import Opener
+from cdc_assets.io.storage_uri import opener, storage
+from cdc_assets.jvm.jars import spark_jars
+from cdc_assets.settings.config import ChangefeedSettings
+
+FILES = {"feed/metadata": b'{"checkpoint-ts":7}', "feed/a b/CDC1.csv": b"1,2\n"}
+CREDENTIALS = re.compile("v3rys3cr3t|AKIDREADER")
+
+
+def opened(uri: str, **more: Any) -> Opener:
+    return opener(uri, {**storage(uri), **more}, "sink URI")
+
+
+def contents(feed: Opener) -> dict[str, bytes]:
+    """What a copy of the opener reads, as an executor has it."""
+    there: Opener = pickle.loads(pickle.dumps(feed))
+    return {f"feed/{path}": there.read(path) for path, *_ in there.entries()}
+
+
+def refusal(uri: str, kind: type[CdcError], **more: Any) -> str:
+    with pytest.raises(kind) as refused:
+        opened(uri, **more).read("metadata")
+    text = str(refused.value)
+    assert "\n" not in text
+    assert not CREDENTIALS.search(text)
+    return text
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+# --- S3 ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """A server of S3 and of roles."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    client = boto3.client(
+        "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="w", aws_secret_access_key="w"
+    )
+    client.create_bucket(Bucket="bucket")
+    for key, content in FILES.items():
+        client.put_object(Bucket="bucket", Key=key, Body=content)
+    yield url
+    server.stop()
+
+
+@pytest.fixture
+def s3_uri(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", s3)
+    return f"s3://bucket/feed?access-key=AKIDREADER&secret-access-key=v3rys3cr3t&endpoint={s3}&region=us-east-1"
+
+
+def roles_assumed(s3: str) -> list[tuple[str, str]]:
+    """(role, external id) of every role that was assumed."""
+    from moto.core.models import DEFAULT_ACCOUNT_ID
+    from moto.sts.models import sts_backends
+
+    backend = sts_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    return [(role.role_arn, role.external_id or "") for role in backend.assumed_roles]
+
+
+def test_a_bucket_in_s3_is_read_by_its_sink_uri(s3_uri: str) -> None:
+    assert contents(opened(s3_uri)) == FILES
+    assert contents(opened(s3_uri + "&force-path-style=true&provider=minio")) == FILES
+
+
+def test_a_role_of_the_sink_uri_is_assumed(s3: str, s3_uri: str) -> None:
+    role = "arn:aws:iam::123456789012:role/reader"
+    assert contents(opened(f"{s3_uri}&role-arn={role}&external-id=tidb-7")) == FILES
+    assert (role, "tidb-7") in roles_assumed(s3)
+    assert contents(opened(s3_uri, role_arn=role + "2")) == FILES
+    assert (role + "2", "") in roles_assumed(s3)
+
+
+def test_a_role_that_cannot_be_assumed_is_named(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(CdcError, match=r"AssumeRole|127\.0\.0\.1"):
+        opened(f"{s3_uri}&role-arn=arn:aws:iam::123456789012:role/other").read("metadata")
+
+
+def test_an_external_id_wants_its_role(s3_uri: str) -> None:
+    with pytest.raises(BadSettings, match="role-arn"):
+        opened(f"{s3_uri}&external-id=x")
+
+
+def test_the_endpoint_may_stand_in_two_places(s3: str, s3_uri: str) -> None:
+    assert contents(opened(s3_uri, client_kwargs={"endpoint_url": s3, "region_name": "us-east-1"})) == FILES
+
+
+# --- Google Cloud Storage ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gcs() -> Iterator[str]:
+    from gcp_storage_emulator.server import create_server
+
+    port = free_port()
+    server = create_server("127.0.0.1", port, in_memory=True, default_bucket="bucket")
+    server.start()
+    url = f"http://127.0.0.1:{port}"
+    writer = opened(f"gs://bucket?endpoint={url}", token="anon").file_system
+    for key, content in FILES.items():
+        writer.pipe_file(f"bucket/{key}", content)
+    yield url
+    server.stop()
+
+
+@pytest.mark.parametrize("scheme", ["gs", "gcs"])
+@pytest.mark.parametrize("path", ["", "/storage/v1/"])
+def test_a_bucket_in_google_cloud_is_read_by_its_sink_uri(gcs: str, scheme: str, path: str) -> None:
+    assert contents(opened(f"{scheme}://bucket/feed?endpoint={gcs}{path}", token="anon")) == FILES
+
+
+def test_a_credentials_file_travels_by_its_contents(tmp_path: Path) -> None:
+    file = tmp_path / "key.json"
+    key = {"type": "service_account", "client_email": "a@b", "private_key": "v3rys3cr3t", "token_uri": "https://t"}
+    file.write_text(json.dumps(key))
+    assert storage(f"gs://bucket/feed?credentials-file={file}") == {"token": key}
+    assert "v3rys3cr3t" not in repr(opened(f"gs://bucket/feed?credentials-file={file}"))
+
+
+@pytest.mark.parametrize("content", [None, "no JSON", "[]", '{"type": "service_account"}'])
+def test_a_credentials_file_that_is_none_is_named(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "key.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(BadSettings, match=r"credentials-file .*key\.json"):
+        storage(f"gs://bucket/feed?credentials-file={file}")
+
+
+# --- Azure ------------------------------------------------------------------------------------------------------------
+
+ACCOUNT, ACCOUNT_KEY = "devstoreaccount1", "v3rys3cr3tv3rys3cr3tAAAA"
+
+
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Azure's own emulator, fetched once into the folder of the jars."""
+    from azure.storage.blob import BlobServiceClient
+
+    if not shutil.which("npm"):
+        pytest.skip("npm is not there, which brings Azure's emulator")
+    home = spark_jars()[0].parent.parent / "azurite"
+    script = home / "node_modules/azurite/dist/src/blob/main.js"
+    if not script.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            ["npm", "install", "--no-audit", "--no-fund", "azurite@3.35.0"], cwd=home, check=True, timeout=240
+        )
+    port = free_port()
+    arguments = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--skipApiVersionCheck", "--disableTelemetry"]
+    environment = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{ACCOUNT_KEY}"}
+    log = tmp_path_factory.mktemp("azurite")
+    with (log / "out").open("w") as out:
+        server = subprocess.Popen(
+            ["node", str(script), *arguments, "--location", str(log)], stdout=out, stderr=out, env=environment
+        )
+    try:
+        for _ in range(200):
+            if "successfully listens" in (log / "out").read_text():
+                break
+            time.sleep(0.2)
+        url = f"http://127.0.0.1:{port}/{ACCOUNT}"
+        client = BlobServiceClient(url, credential=ACCOUNT_KEY)
+        client.create_container("bucket")
+        for key, content in FILES.items():
+            client.get_blob_client("bucket", key).upload_blob(content)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def _shared_access(azure: str) -> str:
+    from azure.storage.blob import generate_container_sas
+
+    until = datetime.now(timezone.utc) + timedelta(hours=1)
+    return "sas-token=" + quote(
+        generate_container_sas(ACCOUNT, "bucket", account_key=ACCOUNT_KEY, permission="rl", expiry=until)
+    )
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("login", [lambda _: f"account-key={ACCOUNT_KEY}", _shared_access], ids=["key", "token"])
+@pytest.mark.parametrize("scheme", ["azure", "azblob", "abfs"])
+def test_a_container_in_azure_is_read_by_its_sink_uri(azure: str, scheme: str, login: Callable[[str], str]) -> None:
+    assert contents(opened(f"{scheme}://bucket/feed?account-name={ACCOUNT}&endpoint={azure}&{login(azure)}")) == FILES
+
+
+@pytest.mark.soak
+def test_azure_takes_the_names_of_tidbs_environment(azure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", ACCOUNT)
+    monkeypatch.setenv("AZURE_STORAGE_KEY", ACCOUNT_KEY)
+    assert contents(opened(f"azure://bucket/feed?endpoint={azure}")) == FILES
+
+
+@pytest.mark.soak
+def test_a_wrong_key_of_azure_is_a_refusal(azure: str) -> None:
+    base = f"azure://bucket/feed?account-name={ACCOUNT}&endpoint={azure}"
+    assert "credentials" in refusal(f"{base}&account-key=AAAA{ACCOUNT_KEY[4:]}", BucketMissing)
+    assert "credentials" in refusal(f"{base}&account-key=z", BucketMissing)
+
+
+def test_an_endpoint_of_azure_wants_its_account() -> None:
+    with pytest.raises(BadSettings, match="account-name"):
+        storage("azure://bucket/feed?endpoint=http://127.0.0.1:1/x")
+
+
+# --- what is wrong, in every cloud ------------------------------------------------------------------------------------
+
+CLOUDS = {
+    "s3": "s3://bucket/feed?access-key=AKIDREADER&secret-access-key=v3rys3cr3t",
+    "gcs": "gs://bucket/feed?",
+    "azure": "azure://bucket/feed?account-name=a&account-key=v3rys3cr3t",
+}
+
+
+@pytest.mark.parametrize("cloud", sorted(CLOUDS))
+def test_nobody_at_the_endpoint_is_said_with_the_setting(cloud: str) -> None:
+    said = refusal(f"{CLOUDS[cloud]}&endpoint=http://127.0.0.1:{free_port()}", StorageUnavailable)
+    assert "nobody answers" in said
+    assert "endpoint" in said
+
+
+@pytest.mark.parametrize("cloud", sorted(CLOUDS))
+def test_an_endpoint_without_scheme_is_said_with_the_right_one(cloud: str) -> None:
+    with pytest.raises(BadSettings, match="https://store:9000"):
+        storage(f"{CLOUDS[cloud]}&endpoint=store:9000")
+
+
+def test_an_endpoint_of_the_storage_options_wants_its_scheme_too() -> None:
+    assert "https://store:9000" in refusal(CLOUDS["s3"], BadSettings, endpoint_url="store:9000")
+
+
+@pytest.mark.parametrize(("cloud", "options"), [("s3", {}), ("gcs", {"token": "anon"})])
+def test_a_bucket_that_is_not_there_is_said_so(
+    cloud: str, options: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    base = CLOUDS[cloud].replace("bucket", "elsewhere", 1)
+    uri = f"{base}&endpoint={request.getfixturevalue(cloud)}&protocol=csv"
+    settings = ChangefeedSettings.model_validate({"sink_uri": uri, "storage_options": options})
+    with pytest.raises(BucketMissing, match="elsewhere"):
+        settings.open_source().fence()
+
+
+def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise ImportError("Please install gcsfs")
+
+    monkeypatch.setattr("fsspec.filesystem", missing)
+    assert "cdc-assets[gcs]" in refusal("gs://bucket/feed", BadSettings)
+    assert "cdc-assets[azure]" in refusal("azure://bucket/feed?account-name=a", BadSettings)
+
+
+def test_the_endpoint_is_found_wherever_it_stands() -> None:
+    assert endpoint_of({"client_kwargs": {"endpoint_url": "http://a"}, "endpoint_url": "http://b"}) == "http://a"
+    assert (
+        endpoint_of({"connection_string": "AccountName=x;BlobEndpoint=http://c:1/x;AccountKey=y=="}) == "http://c:1/x"
+    )
+    assert endpoint_of({}) == ""
