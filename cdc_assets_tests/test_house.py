@@ -65,6 +65,7 @@ NAMED_ELSEWHERE = {
     "sources/topics/topic_options.py": "the same",
     "lake/spark/training.py": "the JVM is trained with rows of its own, written as CSV",
     "settings/config.py": "the settings initial.dump and topics",
+    "settings/paths.py": "the settings initial.dump and topics",
     "settings/initial.py": "the setting initial.dump",
     "settings/model.py": "the setting initial.dump may hold secrets",
     "sources/storage_sink/options.py": "TiCDC has tables of options by protocol",

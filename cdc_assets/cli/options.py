@@ -58,6 +58,12 @@ def feed_options(command: F) -> F:
         ),
         click.option("--archive", metavar="URI", help="Where archived topics of a kafka:// sink URI lie."),
         click.option("--archive-layout", metavar="LAYOUT", default="records", help="How they are laid out."),
+        click.option(
+            "--kafka",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Option of the broker's client, by librdkafka's name; @VARIABLE is read from the environment.",
+        ),
         click.option("--topics", multiple=True, metavar="PATTERN", help="Topics that the sink URI does not tell."),
         click.option(
             "--schemas",
@@ -153,6 +159,7 @@ def target_of(given: dict[str, Any]) -> Target:
             storage_options=pairs(given["storage"], "--storage-option"),
             complete=given["complete"],
             archive=(given["archive"], given["archive_layout"]) if given["archive"] else None,
+            kafka=dict(_client_option(text) for text in given["kafka"]),
             topics=given["topics"],
             schemas=given["schemas"],
             initial=initial_of(given),
@@ -188,6 +195,11 @@ def initial_of(given: dict[str, Any]) -> dict[str, Any]:
 
     options = pairs(given.get("initial_options") or (), "--initial-option")
     return initial_from_flags(given.get("initial") or (), options)
+
+
+def _client_option(text: str) -> tuple[str, Any]:
+    name, value = _pair(text, "--kafka")
+    return name, {"env": value[1:]} if value.startswith("@") else value
 
 
 def _key(text: str) -> tuple[str, tuple[str, ...]]:

@@ -39,11 +39,13 @@ from cdc_assets.settings.env import merged, resolved
 from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.maintenance import MaintenanceSettings
 from cdc_assets.settings.model import Model, known_zone
+from cdc_assets.settings.paths import with_paths
 from cdc_assets.sources import (
     Given,
     InitialSource,
     Source,
     SourceOptions,
+    broker_options,
     connect,
     join,
     parse_options,
@@ -172,8 +174,9 @@ class ChangefeedSettings(Model):
     `new_collations` is the cluster's `new_collations_enabled_on_first_bootstrap`, which no file tells: without it texts
     compare by their bytes; it is taken as true where it is not given, and tables that it matters to are told of.
     `initial` says what was in the tables before the changefeed began. Of topics, `archive` says where they lie where it
-    is no broker, `topics` are patterns of their names where the sink URI does not tell, `schemas` is a file of CREATE
-    TABLE statements of older tables, and marks alone are landed no more often than every `mark_interval_seconds`.
+    is no broker, `kafka` are options of its client by librdkafka's names where it is one, `topics` are patterns of
+    their names where the sink URI does not tell, `schemas` is a file of CREATE TABLE statements of older tables, and
+    marks alone are landed no more often than every `mark_interval_seconds`.
 
     How the sensor asks for runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
     (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
@@ -195,6 +198,7 @@ class ChangefeedSettings(Model):
     quarantine: bool = False
     initial: InitialSettings = Field(default_factory=InitialSettings)
     archive: ArchiveSettings | None = None
+    kafka: dict[str, Any] = Field(default_factory=dict, repr=False)
     topics: tuple[str, ...] = ()
     schemas: Path | None = None
     mark_interval_seconds: float = Field(default=60, ge=0)
@@ -262,7 +266,7 @@ class ChangefeedSettings(Model):
                 raise ValueError(f'"{policy}" is not for {kind}: rows that come after it would have no place')
         return spelled
 
-    @field_serializer("storage_options")
+    @field_serializer("storage_options", "kafka")
     def _masked(self, options: dict[str, Any]) -> dict[str, str]:
         return dict.fromkeys(options, "***")
 
@@ -275,7 +279,7 @@ class ChangefeedSettings(Model):
     def given(self) -> Given:
         """What is told of topics beside the sink URI."""
         archive = (self.archive.uri.get_secret_value(), self.archive.layout) if self.archive is not None else None
-        return Given(archive, self.topics, self.schemas)
+        return Given(archive, self.topics, self.schemas, self.kafka)
 
     @property
     def source_options(self) -> SourceOptions:
@@ -289,12 +293,19 @@ class ChangefeedSettings(Model):
 
     def open_source(self) -> Source:
         """Open the feed for reading, with the dumps before it."""
-        feed = connect(self.sink_uri.get_secret_value(), self._options, self.storage())
+        feed = connect(self.sink_uri.get_secret_value(), self._options, self.access())
         return join(feed, self.open_initial())
 
     def open_initial(self) -> list[InitialSource]:
         """Open what was in the tables before the feed."""
         return self.initial.connect(self.storage_options, self._options.store)
+
+    def access(self) -> dict[str, Any]:
+        """Return how what holds the feed is reached, in clear text: a broker by librdkafka's options."""
+        if self._options.store != "kafka":
+            return self.storage()
+        told = broker_options(self.sink_uri.get_secret_value(), self.changefeed_config)
+        return {**told, **resolved(self.kafka, "kafka")}
 
     def storage(self) -> dict[str, Any]:
         """Return how the feed's storage is reached, in clear text: by the sink URI, then by `storage_options`."""
@@ -390,6 +401,7 @@ def from_flags(
     complete: Sequence[str] = (),
     initial: Mapping[str, Any] | None = None,
     archive: tuple[str, str] | None = None,
+    kafka: Mapping[str, Any] | None = None,
     topics: Sequence[str] = (),
     schemas: str | os.PathLike[str] | None = None,
 ) -> Settings:
@@ -409,6 +421,7 @@ def from_flags(
         "policies": dict(policies or {}),
         "quarantine": quarantine,
         "initial": {**(initial or {}), "complete": tuple(complete)},
+        "kafka": dict(kafka or {}),
         "topics": tuple(topics),
         "schemas": Path(schemas).expanduser().resolve() if schemas else None,
         **({"archive": {"uri": archive[0], "layout": archive[1]}} if archive else {}),
@@ -434,7 +447,7 @@ def settings_of(document: Mapping[str, Any], directory: Path) -> Settings:
             with _inside(f"changefeed {number}"):
                 if not isinstance(changefeed, dict):
                     raise BadSettings(f"it is {changefeed!r}; expected name, sink_uri and the like.")
-                entries["changefeeds"].append(ChangefeedSettings(**_with_paths(directory, changefeed)))
+                entries["changefeeds"].append(ChangefeedSettings(**with_paths(directory, changefeed)))
     return Settings(**entries)
 
 
@@ -457,33 +470,6 @@ def _with_catalog(directory: Path, lake: dict[str, Any]) -> dict[str, Any]:
         return {**lake, "warehouse": warehouse}
     plain = LakeSettings.from_warehouse(warehouse)
     return {**lake, "warehouse": plain.warehouse, "catalog": plain.catalog}
-
-
-def _with_paths(directory: Path, changefeed: dict[str, Any]) -> dict[str, Any]:
-    result = dict(changefeed)
-    if isinstance(config := result.get("changefeed_config"), str):
-        result["changefeed_config"] = directory / Path(config).expanduser()
-    if isinstance(uri := result.get("sink_uri"), str):
-        result["sink_uri"] = _absolute(directory, uri)
-    if isinstance(initial := result.get("initial"), dict) and "dump" in initial:
-        result["initial"] = {**initial, "dump": _with_dump_paths(directory, initial["dump"])}
-    if isinstance(schemas := result.get("schemas"), str):
-        result["schemas"] = directory / Path(schemas).expanduser()
-    if isinstance(archive := result.get("archive"), dict) and "://" not in str(archive.get("uri") or "://"):
-        result["archive"] = {**archive, "uri": str(directory / Path(str(archive["uri"])).expanduser())}
-    return result
-
-
-def _with_dump_paths(directory: Path, dump: Any) -> Any:
-    if isinstance(dump, list):
-        return [_with_dump_paths(directory, one) for one in dump]
-    if isinstance(dump, dict) and isinstance(dump.get("uri"), str):
-        return {**dump, "uri": _absolute(directory, dump["uri"])}
-    return _absolute(directory, dump) if isinstance(dump, str) else dump
-
-
-def _absolute(directory: Path, uri: str) -> str:
-    return uri if "://" in uri else str(directory / Path(uri).expanduser())
 
 
 def _yaml_place(error: Exception) -> str:

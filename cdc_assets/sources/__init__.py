@@ -43,6 +43,7 @@ __all__ = [
     "KnownFiles",
     "Source",
     "SourceOptions",
+    "broker_options",
     "connect",
     "connect_dump",
     "connect_server",
@@ -197,6 +198,12 @@ def parse_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
 def storage_options(sink_uri: str, given: Given | None = None) -> dict[str, Any]:
     """Return what the URIs of a feed say of how to reach its storage, in clear text."""
     found: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri, given or Given())
+    return found
+
+
+def broker_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
+    """Return what a sink URI and changefeed TOML say of how to reach the broker of topics, in clear text."""
+    found: dict[str, Any] = _plug(sink_uri).broker_options(sink_uri, changefeed_config)
     return found
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 __all__ = ["Given"]
 
@@ -12,15 +14,17 @@ __all__ = ["Given"]
 class Given:
     """`archive` is where archived topics lie, and their layout; `topics` are patterns of topics.
 
-    `schemas` is a file of CREATE TABLE statements of tables that are older than the topics.
+    `schemas` is a file of CREATE TABLE statements of tables that are older than the topics. `kafka` are options of the
+    broker's client, as they were given.
     """
 
     archive: tuple[str, str] | None = None
     topics: tuple[str, ...] = ()
     schemas: Path | None = None
+    kafka: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The settings that are given."""
-        told = {"archive": self.archive, "topics": self.topics, "schemas": self.schemas}
+        told = {"archive": self.archive, "topics": self.topics, "schemas": self.schemas, "kafka": self.kafka}
         return tuple(name for name, value in told.items() if value)

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing
 from cdc_assets.formats import Wire
 from cdc_assets.formats.landed.options import LandedOptions
-from cdc_assets.io.storage_uri import storage
+from cdc_assets.io.storage_uri import parameters, storage
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import Landed, LandedSplit
 from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Given, KnownFiles
+from cdc_assets.sources.changefeed_toml import document, member, table
 from cdc_assets.sources.topics import LogReader, connect_log
 from cdc_assets.sources.topics.fence import Fence, find_fence
+from cdc_assets.sources.topics.kafka.connection import from_ticdc, with_ours
 from cdc_assets.sources.topics.options import topic_options
 from cdc_assets.sources.topics.paths import LandedPath, format_root, parse_path
 from cdc_assets.sources.topics.routing import Routing
@@ -235,12 +237,21 @@ def _problems(landed: Landed) -> Iterator[tuple[str, str]]:
 
 def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> TopicOptions:
     """Return the options of a sink URI, a changefeed TOML and the settings beside them; raises BadSettings."""
-    return topic_options(sink_uri, changefeed_config, tz, given)
+    options = topic_options(sink_uri, changefeed_config, tz, given)
+    if options.archive is None:
+        with_ours(options.brokers, {**broker_options(sink_uri, changefeed_config), **given.kafka})
+    return options
 
 
 def storage_options(sink_uri: str, given: Given) -> dict[str, Any]:
     """Return fsspec's options of an archive, in clear text."""
     return storage(given.archive[0]) if given.archive is not None else {}
+
+
+def broker_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
+    """Return librdkafka's options that say how TiCDC reaches the broker, in clear text; raises BadSettings."""
+    told = member(table(document(changefeed_config), "sink"), ("kafka-config",))
+    return from_ticdc(parameters(sink_uri), told)
 
 
 def connect(options: TopicOptions, access: Mapping[str, Any]) -> TopicsSource:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.io.storage_uri import truth
 
 __all__ = ["OURS", "from_ticdc", "with_ours"]
 
@@ -131,12 +132,4 @@ def _oauth(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flag(told: Mapping[str, Any], name: str) -> bool | None:
-    value = told.get(name)
-    if value is None or isinstance(value, bool):
-        return value
-    # The spellings of Go's strconv.ParseBool, which TiCDC uses.
-    if str(value) in ("1", "t", "T", "true", "TRUE", "True"):
-        return True
-    if str(value) in ("0", "f", "F", "false", "FALSE", "False"):
-        return False
-    raise BadSettings(f'{name} is "{value}"; expected true or false. Correct it in the sink URI.')
+    return truth(name, told[name]) if told.get(name) is not None else None

@@ -1,0 +1,37 @@
+"""Paths in `changefeeds.yaml`, which are relative to its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["with_paths"]
+
+
+def with_paths(directory: Path, changefeed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of a changefeed with its paths made absolute: they are relative to the file's directory."""
+    result = dict(changefeed)
+    if isinstance(config := result.get("changefeed_config"), str):
+        result["changefeed_config"] = directory / Path(config).expanduser()
+    if isinstance(uri := result.get("sink_uri"), str):
+        result["sink_uri"] = _absolute(directory, uri)
+    if isinstance(initial := result.get("initial"), dict) and "dump" in initial:
+        result["initial"] = {**initial, "dump": _with_dump_paths(directory, initial["dump"])}
+    if isinstance(schemas := result.get("schemas"), str):
+        result["schemas"] = directory / Path(schemas).expanduser()
+    if isinstance(archive := result.get("archive"), dict) and "://" not in str(archive.get("uri") or "://"):
+        result["archive"] = {**archive, "uri": str(directory / Path(str(archive["uri"])).expanduser())}
+    return result
+
+
+def _with_dump_paths(directory: Path, dump: Any) -> Any:
+    if isinstance(dump, list):
+        return [_with_dump_paths(directory, one) for one in dump]
+    if isinstance(dump, dict) and isinstance(dump.get("uri"), str):
+        return {**dump, "uri": _absolute(directory, dump["uri"])}
+    return _absolute(directory, dump) if isinstance(dump, str) else dump
+
+
+def _absolute(directory: Path, uri: str) -> str:
+    return uri if "://" in uri else str(directory / Path(uri).expanduser())
