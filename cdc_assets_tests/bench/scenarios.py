@@ -21,6 +21,8 @@ from cdc_assets_tests.bench.knowing import know
 from cdc_assets_tests.bench.measuring import Cost, contend, run
 from cdc_assets_tests.bench.messages import LEAST_PER_SECOND, rates
 from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_lake
+from cdc_assets_tests.bench.topics import broker_cpu_seconds, play, sink_uri
+from cdc_assets_tests.kafka_broker import running_broker
 
 __all__ = ["SCENARIOS", "Figure", "Place"]
 
@@ -274,6 +276,34 @@ def messages(place: Place) -> Iterator[Figure]:
     for name, rate in rates(place.of(320_000, 160)):
         limit = 100_000 / LEAST_PER_SECOND if name == "craft" else None
         yield Figure("messages", f"{name}: 100,000 row events, CPU", 100_000 / rate, limit=limit)
+
+
+@_scenario
+def topics(place: Place) -> Iterator[Figure]:
+    """A topic of Canal-JSON on a broker beside the same changes in files, and landing beside reading alone."""
+    feed, right, root = place.feed("canal", protocol="canal-json"), place.feed("csv"), place.at("lakes")
+    changes, keys = place.of(1_000_000, 100), place.of(500_000, 50)
+    for one in (feed, right):  # what DuckDB reads is CSV
+        one.append(changes, keys, fill=keys, files=4)
+    with running_broker() as broker:
+        count, uri = play(feed, broker, "bench"), sink_uri(broker.address, "bench")
+        lakes = [str(root / str(n)) for n in range(3)]
+        given = {"uri": uri, "address": broker.address, "held_in": "bench"}
+        cost, told = contend("topic", **given, count=count, lakes=lakes)
+        read, landed = (_best(told[who]) for who in ("consume", "land"))
+        yield Figure("topics", f"{count:,} messages by consume() alone", read, notes=_laps(told["consume"], cost))
+        yield Figure("topics", f"{count:,} messages landed", landed, notes=_laps(told["land"], cost))
+        yield Figure("topics", "landing to consume()", landed / read, "x", 2)
+        spent = broker_cpu_seconds(broker)
+        flags = ["--sink-uri", uri, "--warehouse", str(root / "topic"), "--json"]
+        over = run([*PYTHON, "apply", *flags])
+        _check(feed, root / "topic", right=right)
+        notes = {**_whole(over), "broker_cpu_seconds": round(broker_cpu_seconds(broker) - spent, 2)}
+        yield Figure("topics", "landed and applied, process start to exit", over.wall_seconds, notes=notes)
+    files = _apply(feed, root / "files")
+    _check(feed, root / "files", right=right)
+    yield Figure("topics", "the same from files, process start to exit", files.wall_seconds, notes=_whole(files))
+    yield Figure("topics", "a topic to files", over.wall_seconds / files.wall_seconds, "x", 2.5)
 
 
 @_scenario
