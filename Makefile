@@ -15,7 +15,8 @@ help: ## this list
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## /{printf "  make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## make .venv from the lock, fetch jars, archive the JVM's classes
-	@$(BIN)/python -m cdc_assets.jvm.jars >/dev/null
+	@$(BIN)/python -m cdc_assets.jvm.jars aws postgres >/dev/null
+	@$(BIN)/python -m cdc_assets_tests.servers.rest_catalog
 	@$(BIN)/python -m cdc_assets_tests.kafka_jars >/dev/null
 	@$(BIN)/python -m cdc_assets_tests.mariadb >/dev/null
 	@$(BIN)/python -m cdc_assets.jvm.class_data >/dev/null

@@ -1,8 +1,9 @@
-"""One Spark session, one Kafka broker and one MariaDB for all tests, lakes that come and go, and Dagster instances."""
+"""One Spark session and one of each server for all tests, lakes that come and go, and Dagster instances."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from cdc_assets_tests.command_line import Commands
     from cdc_assets_tests.kafka_broker import Broker
     from cdc_assets_tests.mariadb import Server
+    from cdc_assets_tests.servers.lakes import Stores
+    from cdc_assets_tests.servers.object_store import ObjectStore
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,6 +61,24 @@ def mariadb() -> Iterator[Server]:
 
     with running_server() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An S3 object store with one bucket; each test has a prefix of its own."""
+    from cdc_assets_tests.servers.object_store import object_store
+
+    with object_store(tmp_path_factory.mktemp("store") / "home") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def stores(store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    """Lakes in that store; a catalog's server starts when a lake first needs it."""
+    from cdc_assets_tests.servers.lakes import Stores
+
+    with ExitStack() as running:
+        yield Stores(store, tmp_path_factory.mktemp("catalogs"), running)
 
 
 @pytest.fixture

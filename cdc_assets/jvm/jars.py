@@ -1,9 +1,12 @@
-"""The jars that Spark loads beside its own, and `python -m cdc_assets.jvm.jars`, which fetches them once.
+"""The jars that Spark loads beside its own, and `python -m cdc_assets.jvm.jars [EXTRA …]`, which fetches them once.
 
 They are resolved by the Ivy inside Spark, so a mirror that Spark knows of (`DEFAULT_ARTIFACT_REPOSITORY`, or
 `spark.jars.ivySettings` in the `spark-defaults.conf` of `SPARK_CONF_DIR`) serves here too, and a local Maven
 repository is looked at first. What arrives must have the pinned checksum. Sessions then load the files by path: no
 network, and six seconds less than resolving them at every start.
+
+JARS are what every lake needs. EXTRAS are what some stores and catalogs need besides: fetched by name, or when a lake
+first needs them.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,12 +26,26 @@ from urllib.parse import urlsplit
 from cdc_assets.errors import SetupError
 from cdc_assets.jvm.java import prepare_environment, share_dirs, spark_home, writable_share_dir
 
-__all__ = ["JARS", "Jar", "fetch", "fetch_jars", "jar_paths", "main", "spark_jars"]
+__all__ = [
+    "EXTRAS",
+    "JARS",
+    "Jar",
+    "extra_jars",
+    "fetch",
+    "fetch_jars",
+    "jar_paths",
+    "main",
+    "needed_jars",
+    "spark_jars",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A jar by its Maven coordinates `group:artifact:version`, with the SHA-256 of its bytes."""
+    """A jar by its Maven coordinates `group:artifact:version`, with the SHA-256 of its bytes.
+
+    One without a checksum is never fetched: a person puts it beside the others.
+    """
 
     coordinates: str
     sha256: str
@@ -52,14 +69,33 @@ JARS = (
 """Iceberg for Spark 4.1, and the driver of the catalog that needs no service."""
 
 
+EXTRAS = {
+    "aws": (
+        Jar(
+            "org.apache.iceberg:iceberg-aws-bundle:1.12.0",
+            "dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
+        ),
+    ),
+    "gcp": (Jar("org.apache.iceberg:iceberg-gcp-bundle:1.12.0", ""),),
+    "azure": (Jar("org.apache.iceberg:iceberg-azure-bundle:1.12.0", ""),),
+    "postgres": (
+        Jar(
+            "org.postgresql:postgresql:42.7.8",
+            "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7",
+        ),
+    ),
+}
+"""Iceberg's own bundles of a cloud's client by its name, and drivers of databases that hold a catalog."""
+
+
 def spark_jars() -> tuple[Path, ...]:
     """Return the paths of JARS, for `spark.jars`. Raises SetupError when they were never fetched."""
     return jar_paths(JARS)
 
 
-def fetch_jars() -> tuple[Path, ...]:
-    """Fetch what is missing of JARS and return the paths of all; raises what `fetch` raises."""
-    return fetch(JARS)
+def fetch_jars(extras: Iterable[str] = ()) -> tuple[Path, ...]:
+    """Fetch what is missing of JARS and of these EXTRAS and return the paths of all; raises what `fetch` raises."""
+    return fetch([*JARS, *(jar for extra in extras for jar in EXTRAS[extra])])
 
 
 def jar_paths(jars: Sequence[Jar]) -> tuple[Path, ...]:
@@ -75,6 +111,21 @@ def jar_paths(jars: Sequence[Jar]) -> tuple[Path, ...]:
     return tuple(path for path in found if path is not None)
 
 
+def extra_jars() -> tuple[Path, ...]:
+    """Return the paths of all jars of EXTRAS that are here."""
+    found = (_find(jar) for jars in EXTRAS.values() for jar in jars)
+    return tuple(path for path in found if path is not None)
+
+
+def needed_jars(extras: Iterable[str]) -> tuple[Path, ...]:
+    """Return the paths of these EXTRAS' jars, fetched when one is not here. Raises SetupError, JavaMissing."""
+    wanted = [jar for extra in extras for jar in EXTRAS[extra]]
+    missing = [jar for jar in wanted if _find(jar) is None]
+    if missing:
+        fetch(missing)
+    return jar_paths(wanted)
+
+
 def fetch(jars: Sequence[Jar]) -> tuple[Path, ...]:
     """Fetch what is missing of some jars and return the paths of all; nothing is done when all are there and whole.
 
@@ -85,6 +136,7 @@ def fetch(jars: Sequence[Jar]) -> tuple[Path, ...]:
     if missing:
         target = writable_share_dir() / "jars"
         target.mkdir(exist_ok=True)
+        _refuse_unpinned(missing, target)
         print(f"fetching {', '.join(jar.file_name for jar in missing)} through Spark's Ivy", file=sys.stderr)
         with tempfile.TemporaryDirectory(dir=target) as ivy:
             said = _resolve(missing, ivy)
@@ -96,6 +148,15 @@ def fetch(jars: Sequence[Jar]) -> tuple[Path, ...]:
     return jar_paths(jars)
 
 
+def _refuse_unpinned(missing: Sequence[Jar], target: Path) -> None:
+    for jar in missing:
+        if not jar.sha256:
+            raise SetupError(
+                f"the lake's storage needs {jar.file_name}, which is not fetched by itself. Get {jar.coordinates} from "
+                f"your Maven repository and put the file into {target}."
+            )
+
+
 def _find(jar: Jar) -> Path | None:
     for place in share_dirs():
         path = place / "jars" / jar.file_name
@@ -105,7 +166,7 @@ def _find(jar: Jar) -> Path | None:
 
 
 def _is_whole(path: Path | None, jar: Jar) -> bool:
-    return path is not None and hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256
+    return path is not None and (not jar.sha256 or hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256)
 
 
 def _resolve(jars: list[Jar], ivy: str) -> str:
@@ -166,10 +227,12 @@ _TELLING = re.compile(
 )
 
 
-def main() -> int:
-    """Fetch the jars and say where they are; exit code 2 with the reason when that is not possible."""
+def main(extras: Sequence[str] = ()) -> int:
+    """Fetch the jars, those of named EXTRAS too, and say where they are; exit code 2 with the reason when it fails."""
     try:
-        paths = fetch_jars()
+        if unknown := [extra for extra in extras if extra not in EXTRAS]:
+            raise SetupError(f"there are no jars called {unknown[0]!r}; known are {', '.join(EXTRAS)}.")
+        paths = fetch_jars(extras)
     except SetupError as error:
         print(f"cdc-assets: {error}", file=sys.stderr)
         return 2
@@ -179,4 +242,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,7 @@
+"""Real servers for the lake's tests, each from a package of a registry, on 127.0.0.1 only.
+
+object_store   S3 with signatures and grants: SeaweedFS
+rest_catalog   Iceberg's reference REST catalog: a Java main over its own test classes
+glue           AWS Glue's API: moto
+lakes          lakes in that store, by each type of catalog
+"""

@@ -1,0 +1,92 @@
+"""Lakes in the object store: one way to write the settings for each type of catalog, over servers that run once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets_tests.postgres import postgres
+from cdc_assets_tests.servers.glue import glue
+from cdc_assets_tests.servers.object_store import BUCKET, OWNER, VENDED, VENDED_FOR, ObjectStore
+from cdc_assets_tests.servers.rest_catalog import RestCatalog, rest_catalog
+
+__all__ = ["CLIENT", "KINDS", "PASSWORD", "SECRETS", "WAREHOUSE_NAME", "Stores"]
+
+CLIENT, TOKEN = "applier:open-6f1ed002ab5595859014ebf0951522d9", "tkn-7902699be42c8a8e46fbbb4501726517"
+PASSWORD = "unused"
+WAREHOUSE_NAME = "prod"
+GLUE_SECRET = "glue-2c624232cdd221771294dfbb310aca00"
+SECRETS = (CLIENT.partition(":")[2], TOKEN, OWNER[1], VENDED[1], GLUE_SECRET)
+"""What no output, event, stage, table property or error may repeat."""
+
+KINDS = ("postgres", "rest", "vended", "glue")
+"""A database; a REST catalog; one with a named warehouse, OAuth and vended credentials; AWS Glue."""
+
+
+class Stores:
+    """The servers, each started by what first asks for it and stopped with `running`."""
+
+    def __init__(self, store: ObjectStore, home: Path, running: ExitStack) -> None:
+        self.store = store
+        self._home = home
+        self._running = running
+
+    @cached_property
+    def database(self) -> str:
+        """The JDBC address of an empty Postgres."""
+        told = self._running.enter_context(postgres())
+        return f"jdbc:postgresql://127.0.0.1:{told['DAGSTER_PG_PORT']}/{told['DAGSTER_PG_DB']}"
+
+    @cached_property
+    def rest(self) -> RestCatalog:
+        """A REST catalog that asks for nothing."""
+        return self._running.enter_context(rest_catalog(self._home / "rest", self._behind()))
+
+    @cached_property
+    def vending(self) -> RestCatalog:
+        """A REST catalog with a named warehouse that asks for a login and vends credentials for its tables."""
+        vended = self.store.properties(VENDED) | {"client.region": "us-east-1", "s3.path-style-access": "true"}
+        asks = {"name": WAREHOUSE_NAME, "credential": CLIENT, "token": TOKEN}
+        told = {**self._behind(), **asks, **{f"vend.{key}": value for key, value in vended.items()}}
+        return self._running.enter_context(rest_catalog(self._home / "vending", told))
+
+    @cached_property
+    def glue(self) -> str:
+        """The endpoint of a Glue."""
+        return self._running.enter_context(glue(self._home / "glue"))
+
+    def _behind(self) -> dict[str, str]:
+        reach = {"s3.path-style-access": "true", "client.region": "us-east-1", **self.store.properties()}
+        return {"warehouse": f"s3://{BUCKET}/rest", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **reach}
+
+    def settings(self, kind: str, **more: Any) -> LakeSettings:
+        """Return the settings of a new lake with that type of catalog; `more` changes properties of the catalog."""
+        one = uuid4().hex[:8]
+        make: dict[str, Callable[[str], tuple[dict[str, Any], str]]] = {
+            "postgres": self._postgres,
+            "rest": self._rest,
+            "vended": self._vended,
+            "glue": self._glue,
+        }
+        catalog, place = make[kind](one)
+        return LakeSettings(catalog={**catalog, **more}, warehouse=f"s3://{place}/{one}", name=f"lake_{one}")
+
+    def _postgres(self, one: str) -> tuple[dict[str, Any], str]:
+        login = {"jdbc.user": "dagster", "jdbc.password": PASSWORD}
+        return {"type": "jdbc", "uri": self.database, **login, **self.store.properties()}, f"{BUCKET}/jdbc"
+
+    def _rest(self, one: str) -> tuple[dict[str, Any], str]:
+        return {"type": "rest", "uri": self.rest.uri, **self.store.properties()}, f"{BUCKET}/rest"
+
+    def _vended(self, one: str) -> tuple[dict[str, Any], str]:
+        asks = {"warehouse": WAREHOUSE_NAME, "credential": CLIENT}
+        return {"type": "rest", "uri": self.vending.uri, **asks}, VENDED_FOR
+
+    def _glue(self, one: str) -> tuple[dict[str, Any], str]:
+        keys = {"client.access-key-id": "AKGLUE", "client.secret-access-key": GLUE_SECRET, "client.region": "us-east-1"}
+        return {"type": "glue", "glue.endpoint": self.glue, **keys, **self.store.properties()}, f"{BUCKET}/glue"
