@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import unquote, urlsplit
 
 import yaml
 from pydantic import (
@@ -34,9 +33,9 @@ from pydantic import (
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.archive import ArchiveSettings
-from cdc_assets.settings.catalog_uri import jdbc_uri, sqlalchemy_uri
 from cdc_assets.settings.env import merged, resolved
 from cdc_assets.settings.initial import InitialSettings
+from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.maintenance import MaintenanceSettings
 from cdc_assets.settings.model import Model, known_zone
 from cdc_assets.settings.paths import with_paths
@@ -79,87 +78,6 @@ POLICY_KINDS = (
 _KEEPABLE = ("drop table", "drop column")
 _SKIPPABLE = tuple(kind for kind in POLICY_KINDS if kind not in ("create schema", "create table", "rename table"))
 _HOLDABLE = tuple(kind for kind in POLICY_KINDS if kind != "create schema")
-
-
-class LakeSettings(Model):
-    """Where the Iceberg tables live: one catalog in a neutral spelling, from which PyIceberg's and Spark's follow.
-
-    `catalog` holds `type` (jdbc, rest, glue or hive), `uri`, and further Iceberg properties that both sides understand
-    (`s3.endpoint`, `credential`, …); values may be `{env: NAME}`. A JDBC `uri` may be written for Java or SQLAlchemy.
-    """
-
-    catalog: dict[str, Any] = Field(repr=False)
-    warehouse: str
-    name: str = "lake"
-    ledger: str | None = Field(default=None, repr=False)
-
-    @field_validator("catalog")
-    @classmethod
-    def _known_type(cls, catalog: dict[str, Any]) -> dict[str, Any]:
-        kinds = ("glue", "hive", "jdbc", "rest")
-        if catalog.get("type") not in kinds:
-            raise BadSettings(
-                f"lake.catalog has type {catalog.get('type')!r}; known are {', '.join(kinds)}. "
-                "Give the type of your Iceberg catalog, or only a warehouse directory for a catalog on SQLite."
-            )
-        if catalog["type"] != "glue" and not catalog.get("uri"):
-            raise BadSettings(f"lake.catalog of type {catalog['type']} has no uri. Add the address of the catalog.")
-        return catalog
-
-    @field_serializer("catalog")
-    def _masked(self, catalog: dict[str, Any]) -> dict[str, Any]:
-        return {key: value if key == "type" else "***" for key, value in catalog.items()}
-
-    @classmethod
-    def from_warehouse(cls, directory: str | os.PathLike[str]) -> LakeSettings:
-        """Return the lake of a plain local directory: tables under it, catalog `catalog.db` (SQLite) in it."""
-        text = os.fspath(directory)
-        if re.match(r"[a-z0-9+]+://", text) and not text.startswith("file://"):
-            raise BadSettings(
-                f"warehouse {text} is not a local directory, so its catalog cannot be a SQLite file in it. "
-                "Name the catalog in changefeeds.yaml: lake: {catalog: {type: rest, uri: …}, warehouse: …}."
-            )
-        path = str(Path(unquote(text[len("file://") :]) if text.startswith("file://") else text).expanduser().resolve())
-        return cls(catalog={"type": "jdbc", "uri": f"jdbc:sqlite:{path}/catalog.db"}, warehouse=path)
-
-    @property
-    def local_directory(self) -> Path | None:
-        """The warehouse as a directory of this machine, None when it is elsewhere."""
-        if self.warehouse.startswith("file:"):
-            return Path(unquote(urlsplit(self.warehouse).path))
-        return None if "://" in self.warehouse else Path(self.warehouse)
-
-    def pyiceberg_properties(self) -> dict[str, str]:
-        """Return what `pyiceberg.catalog.load_catalog(name, **properties)` takes."""
-        catalog = resolved(self.catalog, "lake.catalog")
-        kind = catalog.pop("type")
-        properties = {"type": "sql" if kind == "jdbc" else kind}
-        if kind == "jdbc":
-            user, password = catalog.pop("jdbc.user", None), catalog.pop("jdbc.password", None)
-            properties["uri"] = sqlalchemy_uri(catalog.pop("uri"), user, password)
-            catalog = {key: value for key, value in catalog.items() if not key.startswith("jdbc.")}
-        directory = self.local_directory
-        properties["warehouse"] = f"file://{directory}" if directory else self.warehouse
-        return {**properties, **catalog}
-
-    def spark_properties(self) -> dict[str, str]:
-        """Return Spark's configuration of the catalog, with full keys (`spark.sql.catalog.NAME…`).
-
-        The cache is off: with it, commits of other processes are not seen for half a minute.
-        """
-        catalog = resolved(self.catalog, "lake.catalog")
-        if catalog["type"] == "jdbc":
-            catalog.setdefault("jdbc.schema-version", "V1")
-            catalog["uri"], login = jdbc_uri(catalog["uri"])
-            catalog = {**login, **catalog}
-        directory = self.local_directory
-        catalog["warehouse"] = str(directory) if directory else self.warehouse
-        catalog.setdefault("cache-enabled", "false")
-        prefix = f"spark.sql.catalog.{self.name}"
-        return {
-            prefix: "org.apache.iceberg.spark.SparkCatalog",
-            **{f"{prefix}.{key}": value for key, value in catalog.items()},
-        }
 
 
 class ChangefeedSettings(Model):

@@ -13,14 +13,18 @@ import atexit
 import json
 import os
 import select
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
+from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
+from cdc_assets.jvm.jars import extra_jars
+from cdc_assets.lake.failures import hide
 from cdc_assets.lake.names import Identifier
 
 if TYPE_CHECKING:
@@ -30,6 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = ["IcebergCatalog", "open_gateway"]
 
+_SDK_PROPERTIES = {
+    "client.access-key-id": "aws.accessKeyId",
+    "client.secret-access-key": "aws.secretAccessKey",
+    "client.session-token": "aws.sessionToken",
+}
+"""Where Amazon's client for Java looks first for keys."""
+
 _ANNOUNCED = b"WARNING: Using incubator modules: "
 """What Java says of a module that Spark's launcher asks for."""
 
@@ -37,9 +48,11 @@ _ANNOUNCED = b"WARNING: Using incubator modules: "
 def open_gateway(conf: Mapping[str, str]) -> Any:
     """Return the JVM as py4j shows it; one is started with a session's configuration when none runs in this process.
 
+    Catalogs are not part of that: a JVM's settings stand on its command line, which all users of a machine can read.
     Callers wait for each other. Raises RuntimeError when Java does not start.
     """
-    settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    told = [(key, value) for key, value in conf.items() if not key.startswith("spark.sql.catalog.")]
+    settings = SparkConf(loadDefaults=False).setAll(told)
     with SparkContext._lock:
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_launched(settings))
@@ -51,13 +64,32 @@ def _launched(settings: SparkConf) -> Any:
     reader, writer = os.pipe()
     says = _Says(reader)
     try:
-        gateway = launch_gateway(settings, {"stderr": writer})  # type: ignore[no-untyped-call]
+        trains = "-XX:ArchiveClassesAtExit" in settings.get("spark.driver.extraJavaOptions", "")
+        with _behind_spark(() if trains else extra_jars()):
+            gateway = launch_gateway(settings, {"stderr": writer})  # type: ignore[no-untyped-call]
     finally:
         os.close(writer)
         says.pass_on()  # what a JVM says that does not start is the reason
     Thread(target=says.pass_on, args=(None,), name="cdc-assets-jvm-says", daemon=True).start()
     atexit.register(says.finish)
     return gateway
+
+
+@contextmanager
+def _behind_spark(jars: Sequence[Path]) -> Iterator[None]:
+    """Let a JVM that starts have these jars last on its class path, where the class-data archive does not count them.
+
+    It takes no more classes later on, and serves every lake that its process opens.
+    """
+    name = "SPARK_DIST_CLASSPATH"
+    before = os.environ.get(name)
+    os.environ[name] = os.pathsep.join([*([before] if before else []), *map(str, jars)])
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 class _Says:
@@ -107,6 +139,9 @@ class IcebergCatalog:
         for key, value in options.items():
             if key.startswith("hadoop."):
                 hadoop.set(key[len("hadoop.") :], value)
+        hide(settings.secrets)
+        if options.get("type") == "glue":
+            _give_keys(jvm, options)
         self._catalog = self.java("org.apache.iceberg.CatalogUtil").buildIcebergCatalog(settings.name, options, hadoop)
 
     def load(self, identifier: Identifier) -> Any:
@@ -148,6 +183,13 @@ class IcebergCatalog:
         """Give back the catalog's connections."""
         if hasattr(self._catalog, "close"):
             self._catalog.close()
+
+
+def _give_keys(jvm: Any, options: Mapping[str, str]) -> None:
+    """Let Amazon's client find the keys that were given: Iceberg hands them to S3 only."""
+    for option, name in _SDK_PROPERTIES.items():
+        if option in options:
+            jvm.java.lang.System.setProperty(name, options[option])
 
 
 def _hadoop(jvm: Any, spark: SparkSession | None) -> Any:

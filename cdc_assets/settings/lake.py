@@ -1,0 +1,164 @@
+"""The lake's settings: one catalog and one warehouse, and what both readers of them are told.
+
+Who reads what follows (`pyiceberg_properties`, `spark_properties`) is given the same endpoint, region and credentials.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import Field, field_serializer, field_validator
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.settings.catalog_kinds import KINDS, CatalogKind, signs
+from cdc_assets.settings.catalog_uri import jdbc_uri, sqlalchemy_uri
+from cdc_assets.settings.env import resolved
+from cdc_assets.settings.model import Model
+from cdc_assets.settings.stores import SECRET_PROPERTIES, Store, store_of
+
+__all__ = ["LakeSettings"]
+
+
+class LakeSettings(Model):
+    """Where the Iceberg tables live: one catalog in a neutral spelling, from which PyIceberg's and Spark's follow.
+
+    `catalog` holds `type` (jdbc, rest, glue or hive), `uri`, and further Iceberg properties (`s3.endpoint`,
+    `credential`, …), each spelled as Java or as PyIceberg has it; values may be `{env: NAME}`. A JDBC `uri` may be
+    written for Java or SQLAlchemy. `warehouse` is the location under which tables are made; where a REST catalog knows
+    its warehouses by name, that name is `catalog.warehouse`. `namespaces` is what the names of the lake's own
+    namespaces begin with.
+    """
+
+    catalog: dict[str, Any] = Field(repr=False)
+    warehouse: str
+    name: str = "lake"
+    ledger: str | None = Field(default=None, repr=False)
+    namespaces: str = "_cdc"
+
+    @field_validator("ledger", mode="before")
+    @classmethod
+    def _from_environment(cls, ledger: Any) -> Any:
+        return resolved({"ledger": ledger}, "lake")["ledger"] if isinstance(ledger, Mapping) else ledger
+
+    @field_validator("namespaces")
+    @classmethod
+    def _plain_namespaces(cls, namespaces: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_]+", namespaces):
+            raise ValueError("a name of letters, digits and '_' is expected, such as cdc")
+        return namespaces
+
+    @field_validator("catalog")
+    @classmethod
+    def _known_type(cls, catalog: dict[str, Any]) -> dict[str, Any]:
+        if catalog.get("type") not in KINDS:
+            raise BadSettings(
+                f"lake.catalog has type {catalog.get('type')!r}; known are {', '.join(sorted(KINDS))}. "
+                "Give the type of your Iceberg catalog, or only a warehouse directory for a catalog on SQLite."
+            )
+        if catalog["type"] != "glue" and not catalog.get("uri"):
+            raise BadSettings(f"lake.catalog of type {catalog['type']} has no uri. Add the address of the catalog.")
+        return catalog
+
+    @field_serializer("catalog")
+    def _masked(self, catalog: dict[str, Any]) -> dict[str, Any]:
+        return {key: value if key == "type" else "***" for key, value in catalog.items()}
+
+    @classmethod
+    def from_warehouse(cls, directory: str | os.PathLike[str]) -> LakeSettings:
+        """Return the lake of a plain local directory: tables under it, catalog `catalog.db` (SQLite) in it."""
+        text = os.fspath(directory)
+        if re.match(r"[a-z0-9+]+://", text) and not text.startswith("file://"):
+            raise BadSettings(
+                f"warehouse {text} is not a local directory, so its catalog cannot be a SQLite file in it. "
+                "Name the catalog in changefeeds.yaml: lake: {catalog: {type: rest, uri: …}, warehouse: …}."
+            )
+        path = str(Path(unquote(text[len("file://") :]) if text.startswith("file://") else text).expanduser().resolve())
+        return cls(catalog={"type": "jdbc", "uri": f"jdbc:sqlite:{path}/catalog.db"}, warehouse=path)
+
+    @property
+    def local_directory(self) -> Path | None:
+        """The warehouse as a directory of this machine, None when it is elsewhere."""
+        if self.warehouse.startswith("file:"):
+            return Path(unquote(urlsplit(self.warehouse).path))
+        return None if "://" in self.warehouse else Path(self.warehouse)
+
+    @property
+    def root(self) -> str:
+        """The location below which tables and stages lie."""
+        return str(self.local_directory or self.warehouse).rstrip("/")
+
+    @property
+    def kind(self) -> CatalogKind:
+        """The catalog's type."""
+        return KINDS[self.catalog["type"]]
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The names of the jars that the lake needs beside those of every lake."""
+        catalog = self._resolved()
+        found = [self._store.extra]
+        if catalog["type"] == "glue" or signs(catalog):
+            found.append("aws")
+        if catalog["type"] == "jdbc" and "postgresql" in catalog["uri"].partition("//")[0]:
+            found.append("postgres")
+        return tuple(dict.fromkeys(extra for extra in found if extra))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values of the catalog's properties that no message may repeat."""
+        catalog = self._resolved()
+        found = [value for name, value in catalog.items() if any(part in name for part in SECRET_PROPERTIES)]
+        found += [value.partition(":")[2] for name, value in catalog.items() if name == "credential"]
+        password = re.search(r"//[^/@]*:([^/]*)@|[?&]password=([^&]*)", catalog.get("uri", ""))
+        found += [one for one in (password.groups() if password else ()) if one]
+        return tuple(sorted({one for one in found if len(one) > 3}, key=len, reverse=True))
+
+    @property
+    def _store(self) -> Store:
+        return store_of(self.warehouse)
+
+    def _resolved(self) -> dict[str, str]:
+        given = resolved(self.catalog, "lake.catalog")
+        return {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in given.items()
+            if value is not None
+        }
+
+    def pyiceberg_properties(self) -> dict[str, str]:
+        """Return what `pyiceberg.catalog.load_catalog(name, **properties)` takes."""
+        catalog = self._resolved()
+        kind = catalog.pop("type")
+        properties = {"type": "sql" if kind == "jdbc" else kind}
+        if kind == "jdbc":
+            user, password = catalog.pop("jdbc.user", None), catalog.pop("jdbc.password", None)
+            properties["uri"] = sqlalchemy_uri(catalog.pop("uri"), user, password)
+            catalog = {key: value for key, value in catalog.items() if not key.startswith("jdbc.")}
+        directory = self.local_directory
+        properties["warehouse"] = f"file://{directory}" if directory else self.warehouse
+        return {**properties, **self.kind.python(self._store.python_properties(catalog))}
+
+    def spark_properties(self) -> dict[str, str]:
+        """Return Spark's configuration of the catalog, with full keys (`spark.sql.catalog.NAME…`).
+
+        The cache is off: with it, commits of other processes are not seen for half a minute.
+        """
+        catalog = self._resolved()
+        if catalog["type"] == "jdbc":
+            catalog.setdefault("jdbc.schema-version", "V1")
+            catalog["uri"], login = jdbc_uri(catalog["uri"])
+            catalog = {**login, **catalog}
+        directory = self.local_directory
+        catalog.setdefault("warehouse", str(directory) if directory else self.warehouse)
+        catalog.setdefault("cache-enabled", "false")
+        catalog = self.kind.java(self._store.java_properties(catalog))
+        prefix = f"spark.sql.catalog.{self.name}"
+        return {
+            prefix: "org.apache.iceberg.spark.SparkCatalog",
+            **{f"{prefix}.{key}": value for key, value in catalog.items()},
+        }

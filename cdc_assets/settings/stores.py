@@ -1,0 +1,109 @@
+"""How both readers of a lake reach its storage: one spelling of properties in, Iceberg's for Java and PyIceberg's out.
+
+Iceberg's classes for Java follow from the warehouse's scheme, so no file system of Hadoop is needed. An endpoint of its
+own means paths for buckets and some region, unless that is given: else clients ask Amazon for what it cannot know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cdc_assets.errors import BadSettings
+
+__all__ = ["SECRET_PROPERTIES", "Store", "store_of"]
+
+SECRET_PROPERTIES = ("secret", "password", "token", "credential", "access-key", "account-key", "key.account")
+"""What names of properties contain whose values are secrets."""
+
+_ROLE = {
+    "s3.role-arn": "client.assume-role.arn",
+    "s3.role-session-name": "client.assume-role.session-name",
+    "client.role-arn": "client.assume-role.arn",
+    "client.role-session-name": "client.assume-role.session-name",
+}
+_KEYS = ("access-key-id", "secret-access-key", "session-token")
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A kind of storage: `io` is Iceberg's class for it in Java, `extra` names the jars with what that class calls."""
+
+    io: str = ""
+    extra: str = ""
+
+    def python_properties(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return PyIceberg's properties. Raises BadSettings for what only one side would follow."""
+        return {**given, **self._both(given)[0]}
+
+    def java_properties(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return Iceberg's properties for Java."""
+        told = {**given, **self._both(given)[1]}
+        return {"io-impl": self.io, **told} if self.io else told
+
+    def _both(self, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+        return {"aws": _s3, "azure": _adls}.get(self.extra, _as_given)(given)
+
+
+_S3 = Store("org.apache.iceberg.aws.s3.S3FileIO", "aws")
+_GCS = Store("org.apache.iceberg.gcp.gcs.GCSFileIO", "gcp")
+_ADLS = Store("org.apache.iceberg.azure.adlsv2.ADLSFileIO", "azure")
+_STORES = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), _S3),
+    "gs": _GCS,
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), _ADLS),
+}
+
+
+def store_of(location: str) -> Store:
+    """Return the kind of storage that a location's scheme names; one that is not known is left to Hadoop."""
+    return _STORES.get(location.partition("://")[0].lower(), Store()) if "://" in location else Store()
+
+
+def _as_given(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    return {}, {}
+
+
+def _s3(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    endpoint, python, java = given.get("s3.endpoint"), dict[str, str](), dict[str, str]()
+    if endpoint is not None and "://" not in endpoint:
+        raise BadSettings(
+            f"lake.catalog: s3.endpoint is {endpoint!r} and has no scheme. Write https://{endpoint}, or http://…."
+        )
+    if "client.assume-role.external-id" in given:
+        raise BadSettings(
+            "lake.catalog: client.assume-role.external-id is known to Java's client only, so the lake could be written "
+            "and not be read. Assume the role outside (a profile of AWS_CONFIG_FILE) and leave it out here."
+        )
+    region = given.get("s3.region") or given.get("client.region") or ("us-east-1" if endpoint else None)
+    if region:
+        python["s3.region"] = java["client.region"] = region
+    path_style = given.get("s3.path-style-access") or _opposite(given.get("s3.force-virtual-addressing"))
+    if path_style or endpoint:
+        java["s3.path-style-access"] = path_style or "true"
+        python["s3.force-virtual-addressing"] = _opposite(path_style or "true")
+    for name in _KEYS:
+        value = given.get(f"s3.{name}") or given.get(f"client.{name}")
+        if value:
+            python[f"s3.{name}"] = java[f"s3.{name}"] = value
+    for theirs, ours in _ROLE.items():
+        if value := given.get(theirs) or given.get(ours):
+            python[theirs.replace("client.", "s3.")] = java[ours] = value
+    if "client.assume-role.arn" in java:
+        java.setdefault("client.factory", "org.apache.iceberg.aws.AssumeRoleAwsClientFactory")
+        java["client.assume-role.region"] = given.get("client.assume-role.region") or region or "us-east-1"
+    return python, java
+
+
+def _adls(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    java = {}
+    name, key, grant = (given.get(f"adls.{one}") for one in ("account-name", "account-key", "sas-token"))
+    if name and key:
+        java = {"adls.auth.shared-key.account.name": name, "adls.auth.shared-key.account.key": key}
+    if name and grant:
+        java[f"adls.sas-token.{given.get('adls.account-host', f'{name}.dfs.core.windows.net')}"] = grant
+    return {}, java
+
+
+def _opposite(said: str | None) -> str:
+    return "" if said is None or not said else ("false" if said.lower() == "true" else "true")

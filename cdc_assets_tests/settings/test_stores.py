@@ -1,0 +1,138 @@
+"""A lake's properties as both readers are told them: the same storage, the same catalog, and nothing that guesses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.settings.config import LakeSettings
+
+REST = {"type": "rest", "uri": "https://catalog.example"}
+PLACE = "s3://lake/tables"
+
+
+def sides(catalog: dict[str, Any], warehouse: str = PLACE) -> tuple[dict[str, str], dict[str, str]]:
+    lake = LakeSettings(catalog=catalog, warehouse=warehouse)
+    prefix = "spark.sql.catalog.lake."
+    return lake.pyiceberg_properties(), {
+        key.removeprefix(prefix): value for key, value in lake.spark_properties().items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "io", "extra"),
+    [
+        ("s3://lake/tables", "org.apache.iceberg.aws.s3.S3FileIO", ("aws",)),
+        ("s3a://lake/tables", "org.apache.iceberg.aws.s3.S3FileIO", ("aws",)),
+        ("gs://lake/tables", "org.apache.iceberg.gcp.gcs.GCSFileIO", ("gcp",)),
+        ("abfss://lake@account.dfs.core.windows.net/t", "org.apache.iceberg.azure.adlsv2.ADLSFileIO", ("azure",)),
+        ("hdfs://name/tables", None, ()),
+        ("/lake", None, ()),
+    ],
+)
+def test_icebergs_own_class_and_its_jars_follow_from_the_warehouses_scheme(
+    warehouse: str, io: str | None, extra: tuple[str, ...]
+) -> None:
+    assert sides(REST, warehouse)[1].get("io-impl") == io
+    assert LakeSettings(catalog=REST, warehouse=warehouse).extras == extra
+
+
+@pytest.mark.parametrize("region", [{"s3.region": "eu-west-1"}, {"client.region": "eu-west-1"}], ids=str)
+@pytest.mark.parametrize("style", [{"s3.path-style-access": True}, {"s3.force-virtual-addressing": "false"}], ids=str)
+def test_region_and_path_style_reach_both_sides_however_they_are_spelled(
+    region: dict[str, Any], style: dict[str, Any]
+) -> None:
+    python, java = sides({**REST, **region, **style})
+    assert (python["s3.region"], python["s3.force-virtual-addressing"]) == ("eu-west-1", "false")
+    assert (java["client.region"], java["s3.path-style-access"]) == ("eu-west-1", "true")
+
+
+def test_an_endpoint_of_its_own_asks_nobody_for_a_region_or_for_a_buckets_address() -> None:
+    python, java = sides({**REST, "s3.endpoint": "http://127.0.0.1:9"})
+    assert (python["s3.region"], python["s3.force-virtual-addressing"]) == ("us-east-1", "false")
+    assert (java["client.region"], java["s3.path-style-access"]) == ("us-east-1", "true")
+
+
+def test_without_endpoint_and_region_each_side_looks_them_up_as_it_always_does() -> None:
+    python, java = sides(REST)
+    assert not {"s3.region", "s3.force-virtual-addressing"} & set(python)
+    assert not {"client.region", "s3.path-style-access"} & set(java)
+
+
+@pytest.mark.parametrize("prefix", ["s3", "client"])
+def test_keys_are_the_same_on_both_sides(prefix: str) -> None:
+    keys = {"access-key-id": "AK", "secret-access-key": "sk", "session-token": "st"}
+    for side in sides({**REST, **{f"{prefix}.{name}": value for name, value in keys.items()}}):
+        assert {name: side[f"s3.{name}"] for name in keys} == keys
+
+
+def test_a_role_is_assumed_by_both_sides() -> None:
+    python, java = sides({**REST, "s3.role-arn": "arn:aws:iam::1:role/r", "s3.region": "eu-west-1"})
+    assert python["s3.role-arn"] == java["client.assume-role.arn"] == "arn:aws:iam::1:role/r"
+    assert java["client.factory"].endswith("AssumeRoleAwsClientFactory")
+    assert java["client.assume-role.region"] == "eu-west-1"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"s3.endpoint": "minio:9000"}, "has no scheme"),
+        ({"client.assume-role.external-id": "x"}, "external-id"),
+    ],
+)
+def test_what_one_side_would_not_follow_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(BadSettings, match=said):
+        sides({**REST, **given})
+
+
+def test_a_warehouses_name_is_kept_apart_from_its_location() -> None:
+    python, java = sides({**REST, "warehouse": "prod"})
+    assert python["warehouse"] == java["warehouse"] == "prod"
+    assert LakeSettings(catalog={**REST, "warehouse": "prod"}, warehouse=f"{PLACE}/").root == PLACE
+
+
+def test_a_rest_catalog_is_asked_for_a_tables_credentials_and_sent_no_reports() -> None:
+    java = sides(REST)[1]
+    assert java["header.X-Iceberg-Access-Delegation"] == "vended-credentials"
+    assert java["rest-metrics-reporting-enabled"] == "false"
+
+
+@pytest.mark.parametrize("given", [{"rest.sigv4-enabled": True}, {"rest.auth.type": "sigv4"}], ids=str)
+def test_signed_requests_are_signed_on_both_sides(given: dict[str, Any]) -> None:
+    keys = {"rest.access-key-id": "AK", "client.secret-access-key": "sk"}
+    python, java = sides({**REST, **given, **keys, "rest.signing-region": "eu-west-1"})
+    assert (python["rest.sigv4-enabled"], java["rest.auth.type"]) == ("true", "sigv4")
+    assert (python["client.access-key-id"], java["rest.secret-access-key"]) == ("AK", "sk")
+    assert python["rest.signing-region"] == java["rest.signing-region"] == "eu-west-1"
+
+
+def test_glue_takes_names_that_icebergs_own_check_refuses() -> None:
+    assert sides({"type": "glue"})[1]["glue.skip-name-validation"] == "true"
+
+
+def test_drivers_of_databases_are_jars_too() -> None:
+    lake = LakeSettings(catalog={"type": "jdbc", "uri": "postgresql://h/db"}, warehouse=PLACE)
+    assert lake.extras == ("aws", "postgres")
+
+
+@pytest.mark.parametrize(
+    "catalog",
+    [
+        {**REST, "credential": "me:sesame"},
+        {**REST, "token": "sesame"},
+        {**REST, "s3.secret-access-key": "sesame"},
+        {"type": "jdbc", "uri": "jdbc:postgresql://h/db", "jdbc.password": "sesame"},
+        {"type": "jdbc", "uri": "postgresql://u:sesame@h/db"},
+        {"type": "jdbc", "uri": "jdbc:postgresql://h/db?user=u&password=sesame"},
+    ],
+)
+def test_a_lake_knows_which_of_its_values_nobody_may_see(catalog: dict[str, str]) -> None:
+    assert "sesame" in LakeSettings(catalog=catalog, warehouse=PLACE).secrets
+
+
+def test_the_ledger_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEDGER", "postgresql+psycopg2://u:p@h/db")
+    given: Any = {"env": "LEDGER"}
+    assert LakeSettings(catalog=REST, warehouse=PLACE, ledger=given).ledger == "postgresql+psycopg2://u:p@h/db"
