@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cdc_assets.lake import Lake, LakeState
-from cdc_assets.lake.names import OWN
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.steps import ChangeTable, Step
 from cdc_assets.settings.config import LakeSettings
@@ -188,7 +187,7 @@ def leftovers(state: LakeState) -> list[str]:
     found += [
         f"{'.'.join(identifier)} belongs to nothing"
         for identifier, _ in state.entries()
-        if identifier not in known and identifier[0] != OWN
+        if identifier not in known and identifier[0] != state.places.own.main
     ]
     directory = state.settings.local_directory
     assert directory is not None

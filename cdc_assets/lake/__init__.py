@@ -11,6 +11,7 @@ decisions            what people decided, as properties of the lake's own namesp
 namespaces           the catalog's namespaces (no JVM)
 settling             tables brought to the names that they should have (no JVM)
 names                which table stands at which name (no JVM)
+failures             what a catalog or a store says when it fails, as a sentence (no JVM)
 label                progress as snapshot properties (no JVM)
 metadata_file        a table's metadata, by its few members (no JVM)
 release_properties   people's decisions as catalog properties (no JVM)

@@ -25,37 +25,42 @@ __all__ = ["Decisions"]
 
 @dataclass(frozen=True)
 class Decisions:
-    """The decisions of one changefeed. `catalog` opens the catalog when it is first asked."""
+    """The decisions of one changefeed. `catalog` opens the catalog when first asked, `own` is the lake's namespace."""
 
     catalog: Callable[[], Catalog]
     changefeed: str
+    own: str
 
     def releases(self) -> Releases:
         """Return the releases of this changefeed: one query."""
-        return kept.parse_properties(own_properties(self.catalog()), self.changefeed)
+        return kept.parse_properties(own_properties(self.catalog(), self.own), self.changefeed)
 
     def release(self, release: Release) -> None:
         """Keep a release in one update, in place of an earlier one about the same DDL."""
         catalog = self.catalog()
-        old = kept.property_names(own_properties(catalog), self.changefeed, release.life, release.version)
-        set_own_properties(catalog, kept.format_properties(self.changefeed, release), old)
+        old = kept.property_names(own_properties(catalog, self.own), self.changefeed, release.life, release.version)
+        set_own_properties(catalog, self.own, kept.format_properties(self.changefeed, release), old)
 
     def unrelease(self, life: Life, version: Tso) -> None:
         """Forget a release."""
         catalog = self.catalog()
-        remove_own_properties(catalog, kept.property_names(own_properties(catalog), self.changefeed, life, version))
+        remove_own_properties(
+            catalog, self.own, kept.property_names(own_properties(catalog, self.own), self.changefeed, life, version)
+        )
 
     def said_complete(self) -> tuple[Completed, ...]:
         """Return which tables people said to have had no rows before, by time: one query."""
-        return kept.parse_complete(own_properties(self.catalog()), self.changefeed)
+        return kept.parse_complete(own_properties(self.catalog(), self.own), self.changefeed)
 
     def say_complete(self, one: Completed) -> None:
         """Keep in one update that tables had no rows before, in place of what was said of the same pattern."""
         catalog = self.catalog()
-        old = kept.complete_names(own_properties(catalog), self.changefeed, one.pattern)
-        set_own_properties(catalog, kept.format_complete(self.changefeed, one), old)
+        old = kept.complete_names(own_properties(catalog, self.own), self.changefeed, one.pattern)
+        set_own_properties(catalog, self.own, kept.format_complete(self.changefeed, one), old)
 
     def unsay_complete(self, pattern: str) -> None:
         """Forget what was said of a pattern."""
         catalog = self.catalog()
-        remove_own_properties(catalog, kept.complete_names(own_properties(catalog), self.changefeed, pattern))
+        remove_own_properties(
+            catalog, self.own, kept.complete_names(own_properties(catalog, self.own), self.changefeed, pattern)
+        )

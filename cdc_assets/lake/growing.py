@@ -23,7 +23,8 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
 from cdc_assets.errors import InputError, LakeUnavailable, TableMoved
-from cdc_assets.lake.catalogs.catalog import answering, close, entry, open_catalog
+from cdc_assets.lake.catalogs.catalog import close, entry, open_catalog
+from cdc_assets.lake.failures import answering
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.namespaces import ensure_namespace
 from cdc_assets.lake.staging.tasks import storage

@@ -12,6 +12,7 @@ before it expires snapshots).
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +21,12 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from pyiceberg.io import load_file_io
-from pyiceberg.serializers import FromInputFile
+from pyiceberg.table.metadata import TableMetadataUtil
 
 from cdc_assets.errors import LakeUnavailable, TableHeld
 from cdc_assets.lake.catalogs.catalog import local_path, read_bytes
 from cdc_assets.lake.label import Label, kept_label
-from cdc_assets.lake.metadata_file import MetadataFile, parse_metadata_file
+from cdc_assets.lake.metadata_file import GZIP, MetadataFile, parse_metadata_file
 from cdc_assets.lake.names import Identifier, format_name, parse_identity, parse_name
 from cdc_assets.model.progress import Applied, Base, Gap, Life
 from cdc_assets.model.schema import TableId
@@ -213,8 +213,8 @@ def read_file(catalog: Catalog, place: str) -> MetadataFile:
 
 def read_model(catalog: Catalog, place: str) -> TableMetadata:
     """Return what a metadata file says as PyIceberg's model: schemas, specs and manifests too."""
-    io = load_file_io(catalog.properties, place)
-    return FromInputFile.table_metadata(io.new_input(place))
+    data = read_bytes(catalog, place)
+    return TableMetadataUtil.parse_raw((gzip.decompress(data) if data.startswith(GZIP) else data).decode())
 
 
 def snapshot_below(file: MetadataFile, held: Held, version: Tso) -> int:

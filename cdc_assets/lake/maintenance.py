@@ -13,17 +13,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.lake import quarantine
+from cdc_assets.lake.catalogs.catalog import table_io
 from cdc_assets.lake.held import IDENTITY, Held, read_model, snapshot_below
 from cdc_assets.lake.label import Label, fallback
-from cdc_assets.lake.names import OWN, Identifier, format_identity
+from cdc_assets.lake.names import Identifier, format_identity
 from cdc_assets.lake.replaying import REPLAY
-from cdc_assets.lake.spark.session import StepSession, races
-from cdc_assets.lake.staging import stage
+from cdc_assets.lake.spark.failures import races
+from cdc_assets.lake.spark.session import StepSession
 from cdc_assets.lake.swap import REBUILD, Rebuilds
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
@@ -31,8 +31,6 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.planning.maintenance import Chores, SnapshotFact, TableFacts, chores
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
-
     from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
     from cdc_assets.settings.config import MaintenanceSettings
 
@@ -58,7 +56,8 @@ class LakeMaintenance:
         """Return what each table's metadata says; starts no JVM. `exchanges` are open ones (`open_exchanges`)."""
         held = {one.identifier: one for one in self.lake.state.tables().values()}
         tokens = {ticket.token for ticket in Rebuilds(self.lake).tickets()}
-        mine = sorted(entry for entry in self.lake.state.entries() if entry[0] in held or entry[0][0] == OWN)
+        own = self.lake.state.places.own.main
+        mine = sorted(entry for entry in self.lake.state.entries() if entry[0] in held or entry[0][0] == own)
 
         def look(entry: tuple[Identifier, str]) -> TableFacts | None:
             with suppress(FileNotFoundError):  # a commit retired it just now; the next look tells
@@ -111,7 +110,7 @@ class LakeMaintenance:
         snapshot = metadata.current_snapshot()
         if snapshot is None:
             return [], []
-        io: FileIO = load_file_io(self.lake.state.catalog.properties, metadata.location)
+        io = table_io(self.lake.state.catalog, place)
         manifests = snapshot.manifests(io)
         sizes: list[int] = []
         if data_files >= self.settings.small_files:
@@ -175,8 +174,7 @@ class LakeMaintenance:
 
     def sweep(self) -> tuple[int, int]:
         """Remove stages and tables aside of runs that died; return how many (stages, tables)."""
-        io, warehouse = self.lake.settings.pyiceberg_properties(), self.lake.settings.warehouse
-        return stage.remove_stale(io, warehouse), Rebuilds(self.lake).end_stale()
+        return self.lake.workbench.remove_stale(), Rebuilds(self.lake).end_stale()
 
     def _repeated(self, facts: TableFacts, action: Any) -> int:
         """Do something in a session of its own, again while writers get in between."""

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MetadataFile", "Snapshot", "parse_metadata_file"]
+__all__ = ["GZIP", "MetadataFile", "Snapshot", "parse_metadata_file"]
 
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"
 _NO_SNAPSHOT = -1
 """What some writers give as the current snapshot of a table that has none."""
 
@@ -85,7 +85,7 @@ def parse_metadata_file(data: bytes) -> MetadataFile:
 
     Raises ValueError, TypeError or KeyError for what is none.
     """
-    told = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
+    told = json.loads(gzip.decompress(data) if data.startswith(GZIP) else data)
     if not isinstance(told, dict):
         raise ValueError("it is no JSON object")
     current = told.get("current-snapshot-id")

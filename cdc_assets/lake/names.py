@@ -17,12 +17,9 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 
 __all__ = [
-    "ASIDE",
-    "DROPPED",
-    "MOVING",
-    "OWN",
     "Identifier",
     "Move",
+    "OwnNamespaces",
     "Places",
     "aside_changefeed",
     "aside_name",
@@ -38,11 +35,27 @@ __all__ = [
 Identifier = tuple[str, str]
 """Namespace and name of a lake table. A namespace is one level, whatever characters it has."""
 
-OWN, DROPPED, MOVING = "_cdc", "_cdc_dropped", "_cdc_moving"
-"""Namespaces of the lake itself: tombstones, dropped tables, tables on the way to a name that is still taken."""
 
-ASIDE = "_cdc_rebuild_"
-"""What the namespaces of tables begin with that a rebuild makes; its token and the database's namespace follow."""
+@dataclass(frozen=True, slots=True)
+class OwnNamespaces:
+    """The namespaces of the lake itself. `main` holds tombstones and the quarantine; all others begin with its name."""
+
+    main: str = "_cdc"
+
+    @property
+    def dropped(self) -> str:
+        """Where dropped tables are kept."""
+        return f"{self.main}_dropped"
+
+    @property
+    def moving(self) -> str:
+        """Where a table waits whose name is still taken."""
+        return f"{self.main}_moving"
+
+    @property
+    def aside(self) -> str:
+        """What namespaces of a rebuild's tables begin with; its token and the database's namespace follow."""
+        return f"{self.main}_rebuild_"
 
 
 def encoded(text: str) -> str:
@@ -98,24 +111,36 @@ def aside_name(changefeed: str, life: Life) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the tables of one changefeed stand. `namespace` is its pattern, such as `src_{schema}`."""
+    """Where the tables of one changefeed stand. `namespace` is its pattern, such as `src_{schema}`.
+
+    `folds` tells of a catalog that keeps names in lower case.
+    """
 
     changefeed: str
     namespace: str = "{schema}"
+    own: OwnNamespaces = OwnNamespaces()
+    folds: bool = False
 
     def home(self, name: TableId) -> Identifier:
         """Return where a table of that source name stands."""
-        return self.namespace.format(schema=name.schema), name.table
+        return self._spelled((self.namespace.format(schema=name.schema), name.table))
 
     def aside(self, life: Life) -> Identifier:
         """Return where a dropped table is kept."""
-        return DROPPED, aside_name(self.changefeed, life)
+        return self._spelled((self.own.dropped, aside_name(self.changefeed, life)))
+
+    def waiting(self, life: Life) -> Identifier:
+        """Return where a table waits whose name is still taken."""
+        return self._spelled((self.own.moving, aside_name(self.changefeed, life)))
+
+    def _spelled(self, identifier: Identifier) -> Identifier:
+        return (identifier[0].lower(), identifier[1].lower()) if self.folds else identifier
 
     def refuse_reserved(self, name: TableId, life: Life) -> None:
         """Raise TableHeld for a database that has the name of one of the lake's own namespaces."""
         namespace = self.home(name)[0]
-        reserved = namespace.startswith(ASIDE) and not self.namespace.startswith(ASIDE)
-        if reserved or namespace in (OWN, DROPPED, MOVING):
+        reserved = namespace.startswith(self.own.aside) and not self.namespace.startswith(self.own.aside)
+        if reserved or namespace in (self.own.main, self.own.dropped, self.own.moving):
             raise TableHeld(
                 f"{life}: the namespace {namespace} is kept for the lake itself. "
                 "Give the changefeed another namespace pattern (setting namespace), such as src_{schema}.",

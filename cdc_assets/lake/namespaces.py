@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError
 
-from cdc_assets.errors import LakeUnavailable
-from cdc_assets.lake.catalogs.catalog import answering
-from cdc_assets.lake.names import OWN
+from cdc_assets.lake.failures import answering
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -36,26 +34,25 @@ def ensure_namespace(catalog: Catalog, namespace: str) -> None:
         raise
 
 
-def own_properties(catalog: Catalog) -> Mapping[str, str]:
-    """Return the properties of the namespace OWN; none before it is made."""
+def own_properties(catalog: Catalog, own: str) -> Mapping[str, str]:
+    """Return the properties of the lake's own namespace; none before it is made."""
     try:
-        return catalog.load_namespace_properties((OWN,))
+        with answering():
+            return catalog.load_namespace_properties((own,))
     except NoSuchNamespaceError:
         return {}
-    except OSError as error:
-        raise LakeUnavailable(f"the lake's catalog did not answer ({error}). Try again.") from error
 
 
-def set_own_properties(catalog: Catalog, updates: Mapping[str, str], removals: Iterable[str] = ()) -> None:
-    """Set properties of the namespace OWN and remove others, in one update."""
-    ensure_namespace(catalog, OWN)
+def set_own_properties(catalog: Catalog, own: str, updates: Mapping[str, str], removals: Iterable[str] = ()) -> None:
+    """Set properties of the lake's own namespace and remove others, in one update."""
+    ensure_namespace(catalog, own)
     with answering():
-        catalog.update_namespace_properties((OWN,), removals=set(removals) - set(updates), updates=dict(updates))
+        catalog.update_namespace_properties((own,), removals=set(removals) - set(updates), updates=dict(updates))
 
 
-def remove_own_properties(catalog: Catalog, names: Iterable[str]) -> None:
-    """Remove properties of the namespace OWN; where it is not made there are none."""
+def remove_own_properties(catalog: Catalog, own: str, names: Iterable[str]) -> None:
+    """Remove properties of the lake's own namespace; where it is not made there are none."""
     removals = set(names)
     if removals:
         with answering(), suppress(NoSuchNamespaceError):
-            catalog.update_namespace_properties((OWN,), removals=removals)
+            catalog.update_namespace_properties((own,), removals=removals)

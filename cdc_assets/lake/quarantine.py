@@ -22,7 +22,7 @@ from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, re
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake import namespaces
-from cdc_assets.lake.names import OWN, Identifier, format_identity, parse_identity
+from cdc_assets.lake.names import Identifier, format_identity, parse_identity
 from cdc_assets.model.progress import Life
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.reports import Report, Staged
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["begun", "close", "counts", "find", "keep", "read", "replaying", "stage_replay"]
 
-_IDENTIFIER: Identifier = (OWN, "quarantine")
 _ATTEMPTS = 6
 _FOUND = (
     "file string, line bigint, column string, reason string, schema string, table string, schema_version bigint, "
@@ -60,8 +59,12 @@ def _equal(name: str, value: str) -> Any:
 
 
 def _table(state: LakeState) -> Any:
-    place = state.place_of(_IDENTIFIER)
-    return None if place is None else state.catalog.load_table(_IDENTIFIER)
+    identifier = _identifier(state)
+    return None if state.place_of(identifier) is None else state.catalog.load_table(identifier)
+
+
+def _identifier(state: LakeState) -> Identifier:
+    return state.places.own.main, "quarantine"
 
 
 def read(state: LakeState, *, raw: bool = False, replayed: bool = False) -> tuple[QuarantinedRow, ...]:
@@ -99,11 +102,11 @@ _counted: dict[str, Mapping[tuple[str, Life], int]] = {}
 
 def counts(state: LakeState) -> Mapping[Life, int]:
     """Return how many records of each table are open. A state of the table is read once per process."""
-    place = state.place_of(_IDENTIFIER)
+    place = state.place_of(_identifier(state))
     if place is None:
         return {}
     if place not in _counted:
-        table = state.catalog.load_table(_IDENTIFIER)
+        table = state.catalog.load_table(_identifier(state))
         rows = table.scan(row_filter=_equal("state", OPEN), selected_fields=("changefeed", "identity")).to_arrow()
         pairs = Counter(zip(*(rows.column(name).to_pylist() for name in ("changefeed", "identity")), strict=True))
         _counted.clear()
@@ -123,11 +126,11 @@ def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyR
         return
     from pyspark.sql import functions as sql
 
-    namespaces.ensure_namespace(state.catalog, OWN)
+    namespaces.ensure_namespace(state.catalog, state.places.own.main)
     now = datetime.now(timezone.utc)
 
     def merge(work: StepSession) -> None:
-        name = work.name(_IDENTIFIER)
+        name = work.name(_identifier(state))
         work.sql(
             f"CREATE TABLE IF NOT EXISTS {name} ({_COLUMNS}) USING iceberg TBLPROPERTIES ('format-version'='3', "
             "'write.merge.mode'='merge-on-read', 'write.metadata.delete-after-commit.enabled'='true')"
@@ -153,7 +156,7 @@ def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyR
             f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
         )
 
-    _repeated(session, merge)
+    _repeated(session, state, merge)
 
 
 def close(session: Session, state: LakeState, life: Life, lines: Iterable[tuple[str, int]]) -> None:
@@ -197,21 +200,21 @@ def _set(session: Session, state: LakeState, life: Life, lines: Iterable[tuple[s
         marked = marked.withColumn("changefeed", sql.lit(state.changefeed))
         marked.withColumn("identity", sql.lit(format_identity(life))).createOrReplaceTempView("marked")
         work.sql(
-            f"MERGE INTO {work.name(_IDENTIFIER)} t USING marked s ON t.changefeed = s.changefeed "
+            f"MERGE INTO {work.name(_identifier(state))} t USING marked s ON t.changefeed = s.changefeed "
             "AND t.identity = s.identity AND t.file = s.file AND t.line = s.line "
             f"WHEN MATCHED AND t.state = '{OPEN}' THEN UPDATE SET {what}"
         )
 
-    _repeated(session, merge)
+    _repeated(session, state, merge)
 
 
-def _repeated(session: Session, action: Callable[[StepSession], None]) -> None:
+def _repeated(session: Session, state: LakeState, action: Callable[[StepSession], None]) -> None:
     """Do something in a session of its own, again while other writers get in between."""
-    from cdc_assets.lake.spark.session import races
+    from cdc_assets.lake.spark.failures import races
 
     for attempt in range(_ATTEMPTS):
         try:
-            with races(".".join(_IDENTIFIER)):
+            with races(".".join(_identifier(state))):
                 action(session())
         except TableMoved:
             if attempt == _ATTEMPTS - 1:

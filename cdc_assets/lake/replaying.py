@@ -38,7 +38,7 @@ def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Fou
     if not fitting:
         return found
     staged = quarantine.stage_replay(
-        spark, bench.settings.warehouse, bench.io, dataclasses.replace(replay, keys=found.keys), reader
+        spark, *bench.storage(bench.state.find(life)), dataclasses.replace(replay, keys=found.keys), reader
     )
     try:
         if staged.report.failed:
@@ -49,8 +49,9 @@ def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Fou
             if staged.rows and kind_of(replay.frame.schema).EQUAL_ROWS:
                 work.session.label({REPLAY: quarantine.replaying(bench.sessions.side, bench.state, life, fitting)})
             if staged.rows:
-                batch = stage.read_manifest(bench.io, staged.path)
-                take_in(work.target, work.label, replay.frame, staged, batch, bench.io)
+                io = bench.storage(work.held)[1]
+                batch = stage.read_manifest(io, staged.path)
+                take_in(work.target, work.label, replay.frame, staged, batch, io)
     finally:
         discard_window(bench, staged)
     quarantine.close(bench.sessions.side, bench.state, life, fitting)

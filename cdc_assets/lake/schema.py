@@ -28,7 +28,7 @@ from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import Target, delete_where, publish, refuse_moved, refuse_undated, sql_condition
 from cdc_assets.lake.held import CHANGEFEED, GAP, IDENTITY, KEY, NAME, format_base
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.names import OWN, Identifier, format_identity, format_name
+from cdc_assets.lake.names import Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.schema import Column, TableSchema
@@ -136,9 +136,11 @@ def column_doc(column: Column) -> str:
     return text if column.default is None else f"{text} DEFAULT {json.dumps(column.default, ensure_ascii=False)}"
 
 
-def bury(session: StepSession, identifier: Identifier, changefeed: str, life: Life, dropped: Tso) -> None:
+def bury(
+    session: StepSession, identifier: Identifier, changefeed: str, life: Life, dropped: Tso, tombstones: Identifier
+) -> None:
     """Remove a dropped table with its files, after its tombstone was written: identity and TSO of the drop."""
-    name = session.name((OWN, "tombstones"))
+    name = session.name(tombstones)
     session.sql(
         f"CREATE TABLE IF NOT EXISTS {name} (changefeed string, identity string, dropped bigint, purged_at timestamp) "
         "USING iceberg TBLPROPERTIES ('format-version'='3', 'write.merge.mode'='merge-on-read')"

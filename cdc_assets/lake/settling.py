@@ -7,9 +7,8 @@ import time
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 
 from cdc_assets.errors import LakeUnavailable, TableMoved
-from cdc_assets.lake import namespaces
-from cdc_assets.lake.catalogs.catalog import answering
-from cdc_assets.lake.names import MOVING, Move, aside_name, moves
+from cdc_assets.lake.failures import answering
+from cdc_assets.lake.names import Move, moves
 from cdc_assets.lake.state import LakeState
 
 __all__ = ["settle_names"]
@@ -21,12 +20,13 @@ def settle_names(state: LakeState) -> None:
     for attempt in range(5):
         due = _moves(state)
         for namespace in sorted({move.target[0] for move in due}):
-            namespaces.ensure_namespace(state.catalog, namespace)
+            state.ensure_namespace(namespace)
         try:
             with answering():
                 for move in due:
-                    state.catalog.rename_table(move.source, move.target)
+                    state.rename(move.life, move.source, move.target)
         except (NoSuchTableError, TableAlreadyExistsError, LakeUnavailable) as error:
+            state.forget_listing()
             silent = error if isinstance(error, LakeUnavailable) else None
             time.sleep(0.05 * 2**attempt)  # another run settles too
             continue
@@ -38,7 +38,7 @@ def settle_names(state: LakeState) -> None:
 
 def _moves(state: LakeState) -> list[Move]:
     """Return the renames that are due now, in order."""
-    tables = state.tables()
+    tables = state.standing()
     now = {life: held.identifier for life, held in tables.items()}
     wanted = {
         life: state.places.aside(life) if held.name is None else state.places.home(held.name)
@@ -46,5 +46,5 @@ def _moves(state: LakeState) -> list[Move]:
     }
     if now == wanted:
         return []
-    waiting = {life: (MOVING, aside_name(state.changefeed, life)) for life in tables}
-    return moves(now, wanted, waiting, [identifier for identifier, _ in state.entries()])
+    waiting = {life: state.places.waiting(life) for life in tables}
+    return moves(now, wanted, waiting, state.listed())

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NoSuchTableError
 
 from cdc_assets.errors import LakeUnavailable, TableHeld, TableMoved
-from cdc_assets.lake.catalogs.catalog import answering, close, entries, entry, open_catalog
+from cdc_assets.lake import namespaces
+from cdc_assets.lake.catalogs.catalog import (
+    close,
+    entries,
+    entry,
+    io_of,
+    names,
+    open_catalog,
+    rename,
+    tells_places,
+)
 from cdc_assets.lake.decisions import Decisions
+from cdc_assets.lake.failures import answering
 from cdc_assets.lake.held import CHANGEFEED, IDENTITY, Held, Owned, read_file, read_owned, read_standing
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
-from cdc_assets.lake.names import OWN, Identifier, Places, parse_identity
+from cdc_assets.lake.names import Identifier, OwnNamespaces, Places, parse_identity
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -24,7 +36,10 @@ if TYPE_CHECKING:
 
     from cdc_assets.settings.config import LakeSettings
 
-__all__ = ["LakeState"]
+__all__ = ["TOMBSTONES", "LakeState"]
+
+TOMBSTONES = "tombstones"
+"""The lake's own table of what was purged."""
 
 
 class LakeState:
@@ -33,10 +48,12 @@ class LakeState:
     def __init__(self, settings: LakeSettings, changefeed: str, namespace: str = "{schema}") -> None:
         self.settings = settings
         self.changefeed = changefeed
-        self.places = Places(changefeed, namespace)
-        self.decisions = Decisions(lambda: self.catalog, changefeed)
+        own = OwnNamespaces(settings.namespaces)
+        self.places = Places(changefeed, namespace, own, settings.kind.folds_names)
+        self.decisions = Decisions(lambda: self.catalog, changefeed, own.main)
         self._opened: Catalog | None = None
-        self._seen: dict[Life, Identifier] = {}
+        self._seen: dict[Life, Held] = {}
+        self._listed: dict[Identifier, str] | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -55,9 +72,29 @@ class LakeState:
 
     def tables(self) -> dict[Life, Held]:
         """Return every table that this changefeed made, wherever it is now."""
-        tables = {one.held.life: one.held for one in self._owned() if one.changefeed == self.changefeed}
-        self._seen = {life: held.identifier for life, held in tables.items()}
-        return tables
+        self._seen = {one.held.life: one.held for one in self._owned() if one.changefeed == self.changefeed}
+        return dict(self._seen)
+
+    def standing(self) -> dict[Life, Held]:
+        """Return what `tables` does, without a question for each table where the catalog has the same names as then.
+
+        A table that another writer committed to since is as it was seen last; its own next step tells.
+        """
+        same = self._listed is not None and not tells_places(self.catalog) and names(self.catalog) == set(self._listed)
+        return dict(self._seen) if same else self.tables()
+
+    def listed(self) -> Mapping[Identifier, str]:
+        """Return the metadata location of every table in the catalog by its name, as they were listed last."""
+        return dict(self.entries()) if self._listed is None else self._listed
+
+    def note(self, held: Held, before: Identifier | None = None) -> Held:
+        """Take down how a step left a table of this changefeed, and where it stood before."""
+        self._seen[held.life] = held
+        if self._listed is not None:
+            if before is not None:
+                self._listed.pop(before, None)
+            self._listed[held.identifier] = held.metadata_location
+        return held
 
     def changefeeds(self) -> set[str]:
         """Return the names of all changefeeds that have tables in the catalog."""
@@ -75,7 +112,8 @@ class LakeState:
 
     def entries(self) -> Iterator[tuple[Identifier, str]]:
         """Yield (identifier, metadata location) of every table in the catalog."""
-        return entries(self.catalog)
+        self._listed = dict(entries(self.catalog))
+        return iter(self._listed.items())
 
     def place_of(self, identifier: Identifier) -> str | None:
         """Return the metadata location of what stands at a name, None where nothing does."""
@@ -92,7 +130,7 @@ class LakeState:
 
     def _where_it_was(self, life: Life) -> Held | None:
         """Return a table that still has the name under which it was seen last, None where it must be looked for."""
-        identifier = self._seen.get(life)
+        identifier = self._seen[life].identifier if life in self._seen else None
         place = self.place_of(identifier) if identifier is not None else None
         if identifier is None or place is None:
             return None
@@ -102,6 +140,14 @@ class LakeState:
             return None
         mine = owned is not None and (owned.changefeed, owned.held.life) == (self.changefeed, life)
         return owned.held if owned is not None and mine else None
+
+    def seen(self, life: Life) -> Held | None:
+        """Return one table as it was seen last, None where it was not."""
+        return self._seen.get(life)
+
+    def io(self, held: Held) -> dict[str, str]:
+        """Return PyIceberg's properties for a table's files."""
+        return io_of(self.catalog, held.identifier, held.metadata_location)
 
     def named(self, name: TableId) -> Held:
         """Return the table that should have a source name; raises KeyError."""
@@ -154,11 +200,12 @@ class LakeState:
 
     def tombstones(self) -> dict[Life, Applied]:
         """Return the progress of tables that were purged after their drop."""
-        place = self.place_of((OWN, "tombstones"))
+        identifier = (self.places.own.main, TOMBSTONES)
+        place = self.listed().get(identifier)
         if place is None:
             return {}
         if place not in _tombstones:
-            rows = self.catalog.load_table((OWN, "tombstones")).scan().to_arrow().to_pylist()
+            rows = self.catalog.load_table(identifier).scan().to_arrow().to_pylist()
             _tombstones.clear()
             _tombstones[place] = [(row["changefeed"], parse_identity(row["identity"]), row["dropped"]) for row in rows]
         return {
@@ -166,6 +213,21 @@ class LakeState:
             for changefeed, life, dropped in _tombstones[place]
             if changefeed == self.changefeed
         }
+
+    def rename(self, life: Life, source: Identifier, target: Identifier) -> None:
+        """Rename a table of this changefeed, which was seen at its old name."""
+        rename(self.catalog, source, target)
+        if life in self._seen:
+            self.note(replace(self._seen[life], identifier=target), source)
+
+    def forget_listing(self) -> None:
+        """Look at the catalog again when it is next asked for what stands in it."""
+        self._listed = None
+
+    def ensure_namespace(self, namespace: str) -> None:
+        """Create a namespace unless it is there."""
+        if all(standing != namespace for standing, _ in self.listed()):
+            namespaces.ensure_namespace(self.catalog, namespace)
 
     def forget(self, identifier: Identifier) -> None:
         """Take a table out of the catalog; its files stay."""

@@ -6,12 +6,14 @@ import time
 
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.lake import namespaces, schema, settling
+from cdc_assets.lake import schema, settling
 from cdc_assets.lake.commit import exchange, overwrite, publish, refuse_undated, sql_condition
 from cdc_assets.lake.held import NAME, snapshot_below
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.names import OWN, format_name, location
-from cdc_assets.lake.spark.session import quoted, races
+from cdc_assets.lake.names import format_name, location
+from cdc_assets.lake.spark.failures import races
+from cdc_assets.lake.spark.session import quoted
+from cdc_assets.lake.state import TOMBSTONES
 from cdc_assets.lake.workbench import Work, Workbench
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
@@ -92,23 +94,23 @@ def _refuse_taken(bench: Workbench, name: TableId, life: Life) -> None:
 
 
 def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
-    if step.life in bench.state.tables():
+    if step.life in bench.state.standing():
         return StepResult(seconds=time.monotonic() - started)
     bench.state.places.refuse_reserved(step.name, step.life)
     home = bench.state.places.home(step.name)
     bench.free(home, step)
-    namespaces.ensure_namespace(bench.state.catalog, home[0])
-    root = str(bench.settings.local_directory or bench.settings.warehouse)
-    place = location(root, bench.changefeed, step.life)
+    bench.state.ensure_namespace(home[0])
+    place = location(bench.settings.root, bench.changefeed, step.life)
     with bench.sessions.step() as session:
         try:
             with races(str(step.life)):
                 schema.create(session, home, step, bench.changefeed, place)
+                held = bench.took(session.load(home), home)
         except Exception:  # the catalog tells in its own way that another run made it first
             if step.life not in bench.state.tables():
                 raise
+            held = bench.made(step.life)
         statements = tuple(session.statements)
-    held = bench.made(step.life)
     return StepResult(statements, None, held.snapshot_id, seconds=time.monotonic() - started)
 
 
@@ -123,9 +125,10 @@ def purge(bench: Workbench, life: Life) -> StepResult:
         return StepResult()
     if held.name is not None:
         raise BadSettings(f"{life} is {held.name} now and was not dropped, so it is not purged.")
-    namespaces.ensure_namespace(bench.state.catalog, OWN)
+    own = bench.state.places.own.main
+    bench.state.ensure_namespace(own)
     with races(str(life)), bench.sessions.step() as session:
-        schema.bury(session, held.identifier, bench.changefeed, life, held.label.ddl)
+        schema.bury(session, held.identifier, bench.changefeed, life, held.label.ddl, (own, TOMBSTONES))
         statements = tuple(session.statements)
     return StepResult(statements, held.snapshot_id, seconds=time.monotonic() - started)
 

@@ -1,8 +1,8 @@
 """Tables that are built aside and take the place of the rows they replace, in one commit each.
 
 A rebuild has a token. Its tables are those of a changefeed `<name>~<token>`, in namespaces and a directory of their
-own, so nobody meets them by chance and all of them can be removed at once. A ticket (a property of the namespace OWN)
-is written before the first of them and removed after the last: tables whose ticket nobody has touched for
+own, so nobody meets them by chance and all of them can be removed at once. A ticket (a property of the lake's own
+namespace) is written before the first of them and removed after the last: tables whose ticket nobody has touched for
 STALE_SECONDS are nobody's. The commit that swaps carries the token, which tells a later run that it was made.
 """
 
@@ -19,14 +19,14 @@ from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError
 from pyspark.sql import functions as sql
 
 from cdc_assets.errors import RebuildRefused, TableMoved
-from cdc_assets.lake import namespaces
 from cdc_assets.lake.commit import Target, columns_of, overwrite, publish, refuse_moved
 from cdc_assets.lake.held import CHANGEFEED, IDENTITY, KEY, NAME, Held, format_base
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.names import ASIDE, aside_changefeed, format_identity, format_name, location
+from cdc_assets.lake.names import Identifier, aside_changefeed, format_identity, format_name, location
 from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
 from cdc_assets.lake.schema import TABLE_PROPERTIES
-from cdc_assets.lake.spark.session import StepSession, quoted, races
+from cdc_assets.lake.spark.failures import races
+from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.tasks import storage
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
@@ -67,7 +67,12 @@ class AsideLake(Lake):
 
     def __init__(self, live: Lake, token: str) -> None:
         name = aside_changefeed(live.changefeed, token)
-        super().__init__(live.settings, name, lambda: live.workbench.sessions.spark, f"{ASIDE}{token}_{{schema}}")
+        super().__init__(
+            live.settings,
+            name,
+            lambda: live.workbench.sessions.spark,
+            f"{live.state.places.own.aside}{token}_{{schema}}",
+        )
         self._live = live
 
     def releases(self) -> Releases:
@@ -85,13 +90,14 @@ class Rebuilds:
     def __init__(self, live: Lake) -> None:
         self.live = live
         self._state = live.state
+        self._own = live.state.places.own
         self._prefix = f"{_PREFIX}{live.changefeed}."
 
     # --- tickets ---
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the rebuilds of this changefeed that began and did not end, the oldest first."""
-        kept = own_properties(self._state.catalog)
+        kept = own_properties(self._state.catalog, self._own.main)
         found = [Ticket(**json.loads(text)) for name, text in kept.items() if name.startswith(self._prefix)]
         mine = (ticket for ticket in found if f"{self._prefix}{ticket.token}" in kept)
         return tuple(sorted(mine, key=lambda ticket: (ticket.begun, ticket.token)))
@@ -99,7 +105,7 @@ class Rebuilds:
     def touch(self, ticket: Ticket) -> None:
         """Write a ticket, or show that its run lives."""
         text = json.dumps(asdict(replace(ticket, alive=time.time())))
-        set_own_properties(self._state.catalog, {f"{self._prefix}{ticket.token}": text})
+        set_own_properties(self._state.catalog, self._own.main, {f"{self._prefix}{ticket.token}": text})
 
     def begin(self, token: str) -> AsideLake:
         """Return the lake in which the rebuild's tables are made."""
@@ -162,8 +168,7 @@ class Rebuilds:
         state.places.refuse_reserved(name, life)
         home = state.places.home(name)
         self.live.workbench.free(home, CreateTable(life, life.version, name, TableSchema(())))
-        namespaces.ensure_namespace(state.catalog, home[0])
-        root = str(self.live.settings.local_directory or self.live.settings.warehouse)
+        state.ensure_namespace(home[0])
         with races(str(life)), self.live.workbench.sessions.step() as session:
             source = session.load(theirs.identifier)
             properties = {
@@ -173,7 +178,7 @@ class Rebuilds:
                 NAME: format_name(name),
                 KEY: dict(source.properties()).get(KEY, "[]"),
                 **format_base(theirs.base),
-                "location": location(root, self.live.changefeed, life),
+                "location": location(self.live.settings.root, self.live.changefeed, life),
             }
             rows = _documented(_rows(session, theirs), source)
             _writer(rows, session.name(home), theirs.label, token, properties).create()
@@ -189,14 +194,16 @@ class Rebuilds:
         Repeated after a crash at any line, it removes what is left.
         """
         state, name = self._state, aside_changefeed(self.live.changefeed, token)
+        vends = self.live.settings.kind.vends
         tables = AsideLake(self.live, token).state.tables()
         for held in tables.values():
-            state.forget(held.identifier)
-        self._remove_directory(name)
+            self._drop(held.identifier) if vends else state.forget(held.identifier)
+        if not vends:
+            self._remove_directory(name)
         for namespace in self._namespaces(token):
             with suppress(NoSuchNamespaceError, NamespaceNotEmptyError):
                 state.catalog.drop_namespace((namespace,))
-        remove_own_properties(state.catalog, {f"{self._prefix}{token}"})
+        remove_own_properties(state.catalog, self._own.main, {f"{self._prefix}{token}"})
         return len(tables)
 
     def end_stale(self, now: float | None = None) -> int:
@@ -212,12 +219,16 @@ class Rebuilds:
         return {name.removeprefix(prefix) for name in self._state.changefeeds() if name.startswith(prefix)}
 
     def _namespaces(self, token: str) -> Iterable[str]:
-        prefix = f"{ASIDE}{token}_"
+        prefix = f"{self._own.aside}{token}_"
         return [one[0] for one in self._state.catalog.list_namespaces() if len(one) == 1 and one[0].startswith(prefix)]
 
+    def _drop(self, identifier: Identifier) -> None:
+        """Remove a table with its files by a catalog that alone may grant that."""
+        with races(".".join(identifier)), self.live.workbench.sessions.step() as session:
+            session.iceberg.drop(identifier)
+
     def _remove_directory(self, changefeed: str) -> None:
-        root = str(self.live.settings.local_directory or self.live.settings.warehouse)
-        place = location(root, changefeed, None)
+        place = location(self.live.settings.root, changefeed, None)
         system, path = storage(self.live.settings.pyiceberg_properties(), place)
         with suppress(FileNotFoundError):
             system.delete_dir(path)

@@ -139,8 +139,8 @@ class Lake:
         homes = {claim: self.state.places.home(claim[1]) for claim in claims}
         if not homes:
             return {}
-        ours = {held.identifier for held in self.state.tables().values()}
-        theirs = {identifier for identifier, _ in self.state.entries()} - ours
+        ours = {held.identifier for held in self.state.standing().values()}
+        theirs = set(self.state.listed()) - ours
         return {claim: self.state.foreign(home, claim[0]).message for claim, home in homes.items() if home in theirs}
 
     def warm(self) -> None:
@@ -167,7 +167,8 @@ class Lake:
     def quarantine(self, step: ApplyRows, staged: Staged, run: str) -> None:
         """Keep the records of a staged window that do not fit, before the window itself is committed."""
         if staged.report.quarantined:
-            quarantine.keep(self.workbench.sessions.side, self.state, self.workbench.io, step, staged, run)
+            io = self.workbench.io_at(staged.path)
+            quarantine.keep(self.workbench.sessions.side, self.state, io, step, staged, run)
 
     def quarantined(self, raw: bool = False, replayed: bool = False) -> tuple[QuarantinedRow, ...]:
         """Return the open records, or all of them, with their bytes if so asked. Starts no JVM."""

@@ -13,7 +13,7 @@ from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake.held import landing_of, read_model
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.spark.session import races
+from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.taking_in import STAGED, take_in
@@ -38,7 +38,8 @@ def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarant
         if landing is not None and not landing.takes(step.schema):
             landing = None
         engine = stage.Engine(lambda: bench.sessions.side().spark, lambda: bench.sessions.local)
-        return stage.stage(engine, bench.settings.warehouse, bench.io, step, reader, quarantine, landing=landing)
+        root, io = bench.storage(held)
+        return stage.stage(engine, root, io, step, reader, quarantine, landing=landing)
 
 
 def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResult:
@@ -62,9 +63,10 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
                         "another writer committed first. Plan again.",
                         table=str(step.life),
                     )
+                io = bench.storage(work.held)[1]
                 if staged.rows:
-                    batch = stage.read_manifest(bench.io, staged.path)
-                alike = take_in(work.target, label, step, staged, batch, bench.io)
+                    batch = stage.read_manifest(io, staged.path)
+                alike = take_in(work.target, label, step, staged, batch, io)
             result = bench.result(work, started, staged.report, batch.leaving)
     except TableMoved as error:
         if not error.where.get("unsettled"):
@@ -78,13 +80,14 @@ def _forget(bench: Workbench, life: Life, staged: Staged) -> None:
     """Remove a window that lost, and its data files unless a snapshot has them: a run before may have committed."""
     with suppress(CdcError, OSError):
         held = bench.state.tables().get(life)
-        batch = stage.read_manifest(bench.io, staged.path) if staged.path else Batch()
+        io = bench.io_at(staged.path)
+        batch = stage.read_manifest(io, staged.path) if staged.path else Batch()
         lost = held is not None and not bench.state.has_mark(held, STAGED, stage.name_of(staged.path))
         if batch.schema_id is not None and lost:
-            stage.remove_files(bench.io, batch.parts)
+            stage.remove_files(io, batch.parts)
         discard_window(bench, staged)
 
 
 def discard_window(bench: Workbench, staged: Staged) -> None:
     """Forget a staged window."""
-    stage.discard(bench.io, staged.path)
+    stage.discard(bench.io_at(staged.path), staged.path)

@@ -6,17 +6,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
 from cdc_assets.errors import CdcError, TableHeld, TableMoved
 from cdc_assets.lake import settling
+from cdc_assets.lake.catalogs.catalog import io_properties, local_path, remember
 from cdc_assets.lake.commit import Target, target
 from cdc_assets.lake.held import IDENTITY, Held
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import Identifier, format_identity
-from cdc_assets.lake.spark.session import Sessions, StepSession, races
+from cdc_assets.lake.spark.failures import races
+from cdc_assets.lake.spark.session import Sessions, StepSession
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.progress import Life
@@ -58,10 +60,17 @@ class Workbench:
         self._cleaned = False
         self._expected: dict[Life, Label] = {}
 
-    @property
-    def io(self) -> dict[str, str]:
-        """PyIceberg's properties of the warehouse."""
-        return self.settings.pyiceberg_properties()
+    def storage(self, held: Held) -> tuple[str, dict[str, str]]:
+        """Return where windows of a table are staged, and PyIceberg's properties for that place.
+
+        Beside the tables; where a catalog may grant a table's own location only, below that.
+        """
+        root = held.location if self.settings.kind.vends else self.settings.root
+        return root, self.state.io(held)
+
+    def io_at(self, place: str) -> dict[str, str]:
+        """Return PyIceberg's properties for a stage that was written or read here."""
+        return io_properties(self.state.catalog, place)
 
     def expect(self, labels: Mapping[Life, Label]) -> None:
         """From here on refuse tables whose label is another: steps were planned from these."""
@@ -73,20 +82,31 @@ class Workbench:
 
     def made(self, life: Life) -> Held:
         """Return a table as a step left it, from where the next one goes on."""
-        held = self.state.find(life)
+        held = self.state.note(self.state.find(life))
         self._expected[life] = held.label
         return held
+
+    def took(self, table: Any, identifier: Identifier) -> Held:
+        """Return a table as Iceberg's `Table` has it after a step, which asks nobody."""
+        held = self.state.note(self._held(table, identifier))
+        self._expected[held.life] = held.label
+        return held
+
+    def _held(self, table: Any, identifier: Identifier) -> Held:
+        """Read a table's progress from what Iceberg has loaded of it; files that are far are not read once more."""
+        metadata = table.operations().current()
+        place = metadata.metadataFileLocation()
+        if local_path(place) is None:
+            body = self.sessions.iceberg.java("org.apache.iceberg.TableMetadataParser").toJson(metadata)
+            remember(self.state.catalog, place, body.encode())
+        return self.state.at(place, identifier)
 
     @contextmanager
     def on(self, life: Life) -> Iterator[Work]:
         """Load a table in a session of its own and read its label there; lost races become TableMoved."""
         with races(str(life)), self.sessions.step() as session:
-            held = self.state.find(life)
-            table = session.load(held.identifier)
-            if table.properties().get(IDENTITY) != format_identity(life):
-                raise TableMoved(f"{life} was renamed meanwhile. Plan again.", table=str(life))
-            place = table.operations().current().metadataFileLocation()
-            held = self.state.at(place, held.identifier)
+            table, identifier = self._loaded(session, life)
+            held = self.state.note(self._held(table, identifier))
             loaded = target(session, held.identifier, table, held.empty)
             expected = self._expected.get(life)
             if expected is not None and expected != held.label:
@@ -105,6 +125,19 @@ class Workbench:
                     f"{life} was changed by another writer meanwhile ({error}). Plan again.", table=str(life)
                 ) from error
 
+    def _loaded(self, session: StepSession, life: Life) -> tuple[Any, Identifier]:
+        """Load a table from the name that it was seen at last, or where it is now."""
+        seen = self.state.seen(life)
+        if seen is not None:
+            table = session.find(seen.identifier)
+            if table is not None and table.properties().get(IDENTITY) == format_identity(life):
+                return table, seen.identifier
+        held = self.state.find(life)
+        table = session.load(held.identifier)
+        if table.properties().get(IDENTITY) != format_identity(life):
+            raise TableMoved(f"{life} was renamed meanwhile. Plan again.", table=str(life))
+        return table, held.identifier
+
     def _stands_still(self, held: Held) -> bool:
         try:
             now = self.state.find(held.life)
@@ -120,7 +153,7 @@ class Workbench:
         Iceberg tells rows added and removed. `leaving` of the removed ones were deletes, the others made room for an
         update; where that is not known, a removed row counts as updated when one was added.
         """
-        held = self.made(work.held.life)
+        held = self._left(work)
         told = self.state.summary(held) if held.snapshot_id != work.held.snapshot_id else {}
         added, removed = int(told.get("added-records", 0)), int(told.get("deleted-records", 0))
         removed += int(told.get("added-position-deletes", 0)) - int(told.get("removed-position-deletes", 0))
@@ -140,9 +173,16 @@ class Workbench:
             rows_after=held.rows if alone else None,
         )
 
+    def _left(self, work: Work) -> Held:
+        """Return a table as a step left it; a commit through Iceberg's own `Table` tells without being asked."""
+        table = work.target.table
+        place = table.operations().current().metadataFileLocation()
+        moved = place != work.held.metadata_location
+        return self.took(table, work.held.identifier) if moved else self.made(work.held.life)
+
     def free(self, home: Identifier, step: CreateTable) -> None:
         """Make sure that nothing is under a new table's name; what waits for another name goes there first."""
-        if not self.state.exists(home):
+        if home not in self.state.listed():
             return
         settling.settle_names(self.state)
         if not self.state.exists(home):
@@ -158,8 +198,14 @@ class Workbench:
     def clean_once(self) -> None:
         """Remove stages of runs that died, the first time."""
         if not self._cleaned:
-            stage.remove_stale(self.io, self.settings.warehouse)
+            self.remove_stale()
             self._cleaned = True
+
+    def remove_stale(self) -> int:
+        """Remove stages of runs that died, and return how many; those below a table go as its orphans do."""
+        if self.settings.kind.vends:
+            return 0
+        return stage.remove_stale(self.settings.pyiceberg_properties(), self.settings.root)
 
     def close(self) -> None:
         """Stop the Spark session if it was started here."""

@@ -88,9 +88,7 @@ def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, in
 
 def quarantined_counts(state: LakeState) -> dict[str, int]:
     """Return how many records of each table wait in quarantine, by the text of its life."""
-    from cdc_assets.lake.names import OWN
-
-    if not any(namespace == OWN for (namespace, _), _ in state.entries()):
+    if not any(namespace == state.places.own.main for (namespace, _), _ in state.entries()):
         return {}  # nothing was ever kept, and asking further would bring decoders along
     from cdc_assets.lake import quarantine
 

@@ -32,8 +32,14 @@ def signs(given: Properties) -> bool:
     return given.get("rest.sigv4-enabled") == "true" or given.get("rest.auth.type") == "sigv4"
 
 
+def _tokens(given: Properties) -> dict[str, str]:
+    """Say where tokens come from, when they are asked for with a credential; it is where both sides look by default."""
+    asks = "credential" in given and "oauth2-server-uri" not in given
+    return {"oauth2-server-uri": f"{given['uri'].rstrip('/')}/v1/oauth/tokens"} if asks else {}
+
+
 def _rest_python(given: Properties) -> dict[str, str]:
-    told = dict(given)
+    told = {**given, **_tokens(given)}
     if signs(given):
         told.pop("rest.auth.type", None)
         told["rest.sigv4-enabled"] = "true"
@@ -43,12 +49,17 @@ def _rest_python(given: Properties) -> dict[str, str]:
 
 def _rest_java(given: Properties) -> dict[str, str]:
     """Reports of scans and commits are requests of their own, so none are sent unless they were asked for."""
-    told = {_DELEGATION: "vended-credentials", "rest-metrics-reporting-enabled": "false", **given}
+    told = {_DELEGATION: "vended-credentials", "rest-metrics-reporting-enabled": "false", **given, **_tokens(given)}
     if signs(given):
         told.pop("rest.sigv4-enabled", None)
         told["rest.auth.type"] = "sigv4"
         told.update({f"rest.{name}": given[f"client.{name}"] for name in _KEYS if f"client.{name}" in given})
     return told
+
+
+def _glue_python(given: Properties) -> dict[str, str]:
+    """PyIceberg hands the number on as it comes, and tries ten times by itself."""
+    return {**given, "glue.max-retries": int(given.get("glue.max-retries", 3))}  # type: ignore[dict-item]
 
 
 def _glue_java(given: Properties) -> dict[str, str]:
@@ -59,7 +70,7 @@ def _glue_java(given: Properties) -> dict[str, str]:
 KINDS = {
     "jdbc": CatalogKind(dict, dict),
     "rest": CatalogKind(_rest_python, _rest_java, vends=True),
-    "glue": CatalogKind(dict, _glue_java, folds_names=True),
+    "glue": CatalogKind(_glue_python, _glue_java, folds_names=True),
     "hive": CatalogKind(dict, dict, folds_names=True),
 }
 """The types of catalog by their names in `lake.catalog.type`."""

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake import Lake, commit, swap
-from cdc_assets.lake.names import ASIDE
 from cdc_assets.lake.swap import REBUILD, Rebuilds, Ticket
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Phase, Progress
@@ -69,7 +68,9 @@ def test_partitions_that_were_exchanged_come_back_together_and_each_table_by_one
     assert compare(config, checkpoint.expected, lake, pipeline.apply("after")) == []
     assert leftovers(lake.state) == []
     assert not list(tmp_path.glob("default~*"))
-    assert not [name for name in lake.state.catalog.list_namespaces() if name[0].startswith(ASIDE)]
+    assert not [
+        name for name in lake.state.catalog.list_namespaces() if name[0].startswith(lake.state.places.own.aside)
+    ]
     assert Rebuilds(lake).tickets() == ()
     lake.close()
     ledger.close()

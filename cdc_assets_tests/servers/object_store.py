@@ -60,7 +60,13 @@ def object_store(home: Path) -> Iterator[ObjectStore]:
     command = [_weed(), "mini", f"-dir={home / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += [f"-{name}={port}" for name, port in ports.items()]
     command += ["-master.telemetry=false", f"-s3.config={home / 's3.json'}", f"-bucket={BUCKET}"]
-    command += ["-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+    command += [
+        "-webdav=false",
+        "-admin.ui=false",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-s3.autoCreateBucket=false",
+    ]
     command += [f"-filer.localSocket={home / 'filer.sock'}", f"-s3.localSocket={home / 's3.sock'}"]
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=home, start_new_session=True)

@@ -54,8 +54,11 @@ class RestCatalog:
     log: Path
 
     def requests(self) -> list[str]:
-        """Return what was asked so far, each as `METHOD /path status`."""
-        lines = self.log.read_text().splitlines()
+        """Return what was asked so far, each as `METHOD /path status`; a line comes shortly after its answer."""
+        lines, before = self.log.read_text().splitlines(), -1
+        while len(lines) != before:
+            time.sleep(0.3)
+            lines, before = self.log.read_text().splitlines(), len(lines)
         return [line for line in lines if line.startswith(("GET ", "HEAD ", "POST ", "DELETE ", "PUT "))]
 
 

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import load_file_io
 
 from cdc_assets.errors import LakeUnavailable
+from cdc_assets.lake.catalogs import glue, hive, rest, sql
+from cdc_assets.lake.catalogs.remembered import io_properties, keep_only, knows, recall, remember
+from cdc_assets.lake.failures import answering, hide
 from cdc_assets.lake.names import Identifier
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
     from cdc_assets.settings.config import LakeSettings
 
-__all__ = ["answering", "close", "entries", "entry", "local_path", "open_catalog", "read_bytes"]
-
-
-@contextmanager
-def answering() -> Iterator[None]:
-    """Turn what database drivers and HTTP clients raise into LakeUnavailable."""
-    try:
-        yield
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] in ("sqlalchemy", "sqlite3", "requests", "urllib3", "botocore"):
-            raise LakeUnavailable(f"the lake's catalog did not answer ({error}). Try again.") from error
-        raise
+__all__ = [
+    "LISTINGS",
+    "Listing",
+    "close",
+    "entries",
+    "entry",
+    "io_of",
+    "io_properties",
+    "local_path",
+    "names",
+    "open_catalog",
+    "read_bytes",
+    "remember",
+    "rename",
+    "table_io",
+    "tells_places",
+]
 
 
 def open_catalog(settings: LakeSettings) -> Catalog:
@@ -37,6 +46,7 @@ def open_catalog(settings: LakeSettings) -> Catalog:
     directory = settings.local_directory
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
+    hide(settings.secrets)
     for pause_seconds in (0.2, 1.0):
         with suppress(LakeUnavailable), answering():
             return load_catalog(settings.name, **settings.pyiceberg_properties())
@@ -52,51 +62,90 @@ def close(catalog: Catalog) -> None:
         engine.dispose()
 
 
-def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
-    """Yield (identifier, metadata location) of every table in the catalog; one query where it is a SQL database.
+class Listing(Protocol):
+    """What the modules of this folder have in common: what stands in a type of catalog.
 
-    PyIceberg lists no namespace with a dot at its beginning or end, so a SQL catalog is asked directly.
+    `TELLS_PLACES`: a listing tells where metadata is. `VENDS`: an answer about a table may tell how its files are
+    reached.
     """
-    if hasattr(catalog, "engine"):
-        yield from _sql_entries(catalog)
-        return
-    for namespace in catalog.list_namespaces():
-        for identifier in catalog.list_tables(namespace):
-            place = catalog.load_table(identifier).metadata_location
-            yield (".".join(identifier[:-1]), identifier[-1]), place
+
+    TELLS_PLACES: bool
+    VENDS: bool
+
+    def entries(self, catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
+        """Yield (identifier, metadata location) of every table."""
+
+    def names(self, catalog: Catalog) -> Iterator[Identifier]:
+        """Yield the identifier of every table."""
+
+    def entry(self, catalog: Catalog, identifier: Identifier) -> str | None:
+        """Return the metadata location of one table, None where there is none."""
+
+    def rename(self, catalog: Catalog, source: Identifier, target: Identifier) -> None:
+        """Give a table another name."""
+
+
+LISTINGS: dict[str, Listing] = {"SqlCatalog": sql, "RestCatalog": rest, "GlueCatalog": glue, "HiveCatalog": hive}
+"""By the name of PyIceberg's class."""
+
+
+def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
+    """Yield (identifier, metadata location) of every table in the catalog, with as few questions as it allows."""
+    with answering():
+        found = list(_listing(catalog).entries(catalog))
+    keep_only(catalog, {place for _, place in found})
+    yield from found
+
+
+def names(catalog: Catalog) -> set[Identifier]:
+    """Return the identifiers of all tables in the catalog."""
+    with answering():
+        return set(_listing(catalog).names(catalog))
 
 
 def entry(catalog: Catalog, identifier: Identifier) -> str | None:
     """Return the metadata location of one table, None where there is none."""
-    if hasattr(catalog, "engine"):
-        return next((place for _, place in _sql_entries(catalog, identifier)), None)
-    try:
-        with answering():
-            return catalog.load_table(identifier).metadata_location
-    except (NoSuchNamespaceError, NoSuchTableError):
-        return None
+    with answering():
+        return _listing(catalog).entry(catalog, identifier)
 
 
-def _sql_entries(catalog: Catalog, only: Identifier | None = None) -> Iterator[tuple[Identifier, str]]:
-    from pyiceberg.catalog.sql import IcebergTables as Known
+def rename(catalog: Catalog, source: Identifier, target: Identifier) -> None:
+    """Give a table another name. Raises PyIceberg's NoSuchTableError, TableAlreadyExistsError."""
+    with answering():
+        _listing(catalog).rename(catalog, source, target)
 
-    query = Known.__table__.select().where(Known.catalog_name == catalog.name)
-    if only is not None:
-        query = query.where(Known.table_namespace == only[0], Known.table_name == only[1])
-    with answering(), catalog.engine.connect() as connection:  # type: ignore[attr-defined]
-        rows = connection.execute(query).fetchall()
-    for row in rows:
-        if row.metadata_location:
-            yield (row.table_namespace, row.table_name), row.metadata_location
+
+def tells_places(catalog: Catalog) -> bool:
+    """Tell whether a listing tells where metadata is, so that all tables cost no more than their names."""
+    return _listing(catalog).TELLS_PLACES
+
+
+def io_of(catalog: Catalog, identifier: Identifier, place: str) -> dict[str, str]:
+    """Return PyIceberg's properties for a table's files, asked for where the catalog told none yet."""
+    if _listing(catalog).VENDS and not knows(catalog, place):
+        entry(catalog, identifier)
+    return io_properties(catalog, place)
+
+
+def _listing(catalog: Catalog) -> Listing:
+    return LISTINGS.get(type(catalog).__name__, hive)
 
 
 def read_bytes(catalog: Catalog, place: str) -> bytes:
-    """Return the bytes of one of the lake's files; raises FileNotFoundError."""
+    """Return the bytes of a table's metadata file; raises FileNotFoundError."""
     local = local_path(place)
     if local is not None:
         return local.read_bytes()
-    with load_file_io(catalog.properties, place).new_input(place).open() as source:
+    told = recall(catalog, place)
+    if told is not None:
+        return told
+    with answering(), table_io(catalog, place).new_input(place).open() as source:
         return source.read()
+
+
+def table_io(catalog: Catalog, place: str) -> FileIO:
+    """Return PyIceberg's way to the files of the table whose metadata file lies at `place`."""
+    return load_file_io(io_properties(catalog, place), place)
 
 
 def local_path(place: str) -> Path | None:

@@ -7,21 +7,18 @@ are used again one after the other: each has a catalog with connections of its o
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from cdc_assets import errors
-from cdc_assets.errors import CdcError, JavaMissing, LakeUnavailable, StepFailed, TableMoved
+from cdc_assets.errors import CdcError, JavaMissing
 from cdc_assets.jvm.class_data import class_data_options
-from cdc_assets.jvm.jars import spark_jars
+from cdc_assets.jvm.jars import needed_jars, spark_jars
 from cdc_assets.jvm.java import prepare_environment, spark_conf, spark_default
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.gateway import IcebergCatalog, open_gateway
@@ -36,40 +33,12 @@ __all__ = [
     "StepSession",
     "java_needed",
     "quoted",
-    "races",
     "spark_configuration",
     "spark_session",
     "start_jvm",
 ]
 
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
-
-_MOVED = (
-    "org.apache.iceberg.exceptions.ValidationException",
-    "org.apache.iceberg.exceptions.CommitFailedException",
-    "org.apache.iceberg.exceptions.CommitStateUnknownException",
-    "org.apache.iceberg.exceptions.NoSuchTableException",
-    "org.apache.spark.sql.catalyst.analysis.NoSuchTableException",
-    "org.apache.spark.sql.catalyst.analysis.CannotReplaceMissingTableException",
-)
-"""What the loser of a race gets: a conflict, or that the table is not at its name any more."""
-
-_UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
-"""A commit that may still take effect."""
-
-_OTHER_TABLE = "Table UUID does not match"
-"""What Iceberg says, without a class of its own, when another table took the name of a loaded one."""
-
-_UNANSWERED = ("java.io.", "java.net.", "java.nio.file.", "java.sql.", "org.sqlite.", "software.amazon.awssdk.core.")
-"""Where the exceptions of a catalog or a warehouse come from that did not do what it was asked."""
-
-_IN_TEXT = re.compile(r"\bjava\.(?:io|net|nio\.file)\.\w+Exception: [^\n]*")
-"""What the executors' exceptions look like when they reach the driver as text."""
-
-_OURS_IN_TEXT = re.compile(
-    r"^cdc_assets\.errors\.(?P<kind>\w+): (?P<message>.*?)(?=\n\s*\n|\n\s+at |\Z)", re.MULTILINE | re.DOTALL
-)
-"""What errors of this project look like that were raised where Spark calls Python."""
 
 
 def spark_master() -> str:
@@ -87,7 +56,7 @@ def spark_configuration(settings: LakeSettings) -> dict[str, str]:
     `CDC_ASSETS_SPARK_MASTER` and `CDC_ASSETS_DRIVER_MEMORY` change the two that depend on the machine. Raises
     SetupError when the jars were never fetched.
     """
-    jars = [str(path) for path in spark_jars()]
+    jars, more = ([str(path) for path in paths] for paths in (spark_jars(), needed_jars(settings.extras)))
     master = spark_master()
     return {
         "spark.master": master,
@@ -97,10 +66,11 @@ def spark_configuration(settings: LakeSettings) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         # On the driver's own class path they are part of the class-data archive, and no session copies them.
         "spark.driver.extraClassPath": os.pathsep.join([*jars, *spark_default("spark.driver.extraClassPath")]),
-        **({} if _is_local(master) else {"spark.jars": ",".join(jars)}),
+        **({} if _is_local(master) else {"spark.jars": ",".join([*jars, *more])}),
         "spark.driver.extraJavaOptions": " ".join(
             [*spark_default("spark.driver.extraJavaOptions"), *class_data_options(), *_log_options()]
         ),
+        "spark.redaction.regex": "(?i)secret|password|token|access[.-]?key|credential|connection[.-]string|uri",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "4",
@@ -239,6 +209,13 @@ class StepSession:
         """Return Iceberg's `Table` as it is now."""
         return self.iceberg.load(identifier)
 
+    def find(self, identifier: Identifier) -> Any | None:
+        """Return Iceberg's `Table` as it is now, None where nothing can be loaded from that name."""
+        try:
+            return self.iceberg.load(identifier)
+        except Py4JJavaError:
+            return None
+
 
 def step_spark(spark: SparkSession, settings: LakeSettings) -> SparkSession:
     """Return a new session on the same Spark, with the lake's catalog."""
@@ -326,66 +303,3 @@ class Sessions:
         if self._given is None and self._spark is not None:
             self._spark.stop()
         self._spark = self._iceberg = None
-
-
-@contextmanager
-def races(table: str) -> Iterator[None]:
-    """Turn exceptions about lost races into TableMoved, about a catalog or storage that fails into LakeUnavailable.
-
-    Nothing is known then but that the table stands at the old state or at the new one: its progress tells. An error of
-    this project that was raised on an executor is raised here as what it is; whatever else Spark, Iceberg or Java raise
-    is the table's StepFailed.
-    """
-    try:
-        yield
-    except CdcError:
-        raise
-    except OSError as error:
-        raise _failed(table, str(error)) from error
-    except (Py4JError, PySparkException) as error:
-        classes = list(_java_causes(error))
-        known = [name for name, _ in classes]
-        message = classes[-1][1] if classes else str(error)
-        if any(name in _MOVED for name in known) or _OTHER_TABLE in message:
-            raise TableMoved(
-                f"{table}: another writer committed first ({message}). Read the progress again and plan again.",
-                table=table,
-                **({"unsettled": True} if _UNKNOWN in known else {}),
-            ) from error
-        told = _IN_TEXT.search(str(error))
-        if told is not None or any(name.startswith(_UNANSWERED) for name in known):
-            raise _failed(table, told[0] if told is not None else message) from error
-        raise _from_executor(table, error) or _step_failed(table, error, classes) from error
-
-
-def _from_executor(table: str, error: BaseException) -> CdcError | None:
-    """Return the error of this project that an executor raised: Spark tells it in the text of a Python traceback."""
-    told = _OURS_IN_TEXT.search(str(error))
-    kind = getattr(errors, told["kind"], None) if told is not None else None
-    return kind(told["message"].strip(), table=table) if told is not None and kind is not None else None
-
-
-def _step_failed(table: str, error: BaseException, causes: Sequence[tuple[str, str]]) -> StepFailed:
-    lines = dict.fromkeys(f"{name}: {message.splitlines()[0] if message else ''}" for name, message in causes)
-    reason = "; caused by ".join(lines) or str(error).splitlines()[0]
-    return StepFailed(
-        f"{table}: Spark or Iceberg failed at this step ({reason}). The table stands as it was before it, or after it; "
-        "nothing is half done, and other tables go on. Try again; if it fails again, report it with this text.",
-        table=table,
-    )
-
-
-def _failed(table: str, reason: str) -> LakeUnavailable:
-    return LakeUnavailable(
-        f"{table}: the lake's catalog or storage failed ({reason}). The table stands as it was before this step, or "
-        "after it; nothing is half done. Correct that and try again.",
-        table=table,
-    )
-
-
-def _java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
-    """Yield (class, message) of the Java exception and of its causes, outermost first."""
-    cause = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    while cause is not None and not isinstance(cause, BaseException):
-        yield cause.getClass().getName(), str(cause.getMessage())
-        cause = cause.getCause()

@@ -41,6 +41,7 @@ from cdc_assets.lake.staging.tasks import (
     Place,
     Ranges,
     gather,
+    make_directory,
     on_executors,
     part_reader,
     scatter,
@@ -306,7 +307,7 @@ def read_parts(spark: SparkSession, io: Mapping[str, str], files: Sequence[str],
 def _write_manifest(io: Mapping[str, str], path: str, batch: Batch) -> None:
     system, place = storage(io, path)
     told = dataclasses.asdict(batch)
-    system.create_dir(place, recursive=True)
+    make_directory(system, place)
     with system.open_output_stream(f"{place}/_stage.json") as sink:
         sink.write(json.dumps(told).encode())
 

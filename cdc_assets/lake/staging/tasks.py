@@ -30,7 +30,18 @@ from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import iceberg_type
 
-__all__ = ["Landing", "Part", "Place", "Ranges", "gather", "on_executors", "part_reader", "scatter", "storage"]
+__all__ = [
+    "Landing",
+    "Part",
+    "Place",
+    "Ranges",
+    "gather",
+    "make_directory",
+    "on_executors",
+    "part_reader",
+    "scatter",
+    "storage",
+]
 
 Ranges = Mapping[str, tuple[int, int]]
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -173,13 +184,19 @@ def _sink(place: Place, location: str) -> Iterator[Any]:
     """Open a file to write to; raises LakeUnavailable where that is not possible."""
     try:
         system, path = storage(place.io, location)
-        system.create_dir(path.rsplit("/", 1)[0], recursive=True)
+        make_directory(system, path.rsplit("/", 1)[0])
         with system.open_output_stream(path) as sink:
             yield sink
     except OSError as error:
         raise LakeUnavailable(
             f"{location}: the warehouse takes no files ({error}). Nothing was applied. Correct that and try again."
         ) from error
+
+
+def make_directory(system: Any, path: str) -> None:
+    """Make a local directory. A store has none: making one there asks for the bucket, which a grant need not cover."""
+    if isinstance(system, pafs.LocalFileSystem):
+        system.create_dir(path, recursive=True)
 
 
 def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:

@@ -1,0 +1,45 @@
+"""A Hive metastore, and any catalog that PyIceberg knows and no other module here: by its listings, table by table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+from cdc_assets.lake.names import Identifier
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+__all__ = ["TELLS_PLACES", "VENDS", "entries", "entry", "names", "rename"]
+
+TELLS_PLACES, VENDS = False, False
+
+
+def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
+    """Yield (identifier, metadata location) of every table."""
+    for identifier in names(catalog):
+        place = entry(catalog, identifier)
+        if place is not None:
+            yield identifier, place
+
+
+def names(catalog: Catalog) -> Iterator[Identifier]:
+    """Yield the identifier of every table."""
+    for namespace in catalog.list_namespaces():
+        for identifier in catalog.list_tables(namespace):
+            yield ".".join(identifier[:-1]), identifier[-1]
+
+
+def entry(catalog: Catalog, identifier: Identifier) -> str | None:
+    """Return the metadata location of one table, None where there is none."""
+    try:
+        return catalog.load_table(identifier).metadata_location
+    except (NoSuchNamespaceError, NoSuchTableError):
+        return None
+
+
+def rename(catalog: Catalog, source: Identifier, target: Identifier) -> None:
+    """Give a table another name."""
+    catalog.rename_table(source, target)

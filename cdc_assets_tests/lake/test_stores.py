@@ -1,0 +1,325 @@
+"""Lakes outside a local directory, against real servers: an object store, and each type of catalog."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableMoved
+from cdc_assets.lake import Lake
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Life
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import CreateTable, DropTable
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
+from cdc_assets_tests.cases import Config
+from cdc_assets_tests.kills import Killed, Trap, named, trapped
+from cdc_assets_tests.lake.test_tables import SCHEMA, Source
+from cdc_assets_tests.replay import compare, replay
+from cdc_assets_tests.servers.lakes import KINDS, SECRETS, Stores
+from cdc_assets_tests.servers.object_store import BUCKET
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+
+FEW = [("vended", "D_keys/csv-old"), ("postgres", "C_ddl_tables/csv-ts")]
+RECORDED = ("A_all_types/canal-ext", "C_ddl_tables/csv-ts", "D_keys/csv-old", "E_partitions/canal-ext", "H_bank/csv-ts")
+MORE = [(kind, feed) for kind in KINDS for feed in RECORDED if (kind, feed) not in FEW]
+CHOSEN = [*FEW, *(pytest.param(*one, marks=pytest.mark.soak) for one in MORE)]
+
+EACH_KIND = pytest.mark.parametrize(
+    "kind", [kind if kind == "vended" else pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS]
+)
+"""All of them in `make soak`."""
+
+Open = Callable[..., Lake]
+
+
+@pytest.fixture(autouse=True)
+def inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name but this machine's is looked up."""
+    look_up = socket.getaddrinfo
+
+    def inside_only(host: Any, *args: Any, **named: Any) -> Any:
+        assert host in ("127.0.0.1", "localhost", "::1", None, b"127.0.0.1", socket.gethostname()), f"looked up {host}"
+        return look_up(host, *args, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", inside_only)
+
+
+@pytest.fixture
+def open_in(spark: SparkSession) -> Iterator[Open]:
+    """Open lakes: each call is another writer to the same one, of a changefeed that no other test has."""
+    opened, changefeed = [], f"feed_{uuid4().hex[:8]}"
+
+    def open_one(settings: LakeSettings) -> Lake:
+        opened.append(Lake(settings, changefeed, lambda: spark))
+        return opened[-1]
+
+    yield open_one
+    for lake in opened:
+        lake.close()
+
+
+def applied(config: Config, lake: Lake, ledger: Ledger, every: bool) -> Iterator[tuple[Outcome, list[str]]]:
+    """Apply a recorded changefeed, checkpoint by checkpoint or in one go; yield what differs from the source."""
+    for checkpoint in config.replayable if every else config.checkpoints[-1:]:
+        outcome = replay(config, checkpoint, lake, ledger)
+        if checkpoint.expected is not None:
+            yield outcome, compare(config, checkpoint.expected, lake, outcome)
+
+
+@pytest.mark.parametrize(("kind", "feed"), CHOSEN)
+def test_a_recorded_changefeed_is_equal_at_every_checkpoint_and_no_secret_is_told(
+    kind: str, feed: str, stores: Stores, open_in: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = stores.settings(kind)
+    lake, config, ledger = open_in(settings), named(feed), Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    told = []
+    for outcome, different in applied(config, lake, ledger, feed.startswith("H_bank")):
+        assert different == []
+        told.append(repr(outcome))
+    ledger.close()
+    told += capfd.readouterr()
+    assert shown((*told, (tmp_path / "ledger.db").read_bytes().decode("latin-1"), *written(stores, settings))) == []
+    assert not [name for name in names(stores, settings) if "/_cdc_stage/" in name and not name.endswith("/")]
+
+
+def names(stores: Stores, settings: LakeSettings) -> list[str]:
+    found: list[str] = stores.store.files.find(settings.root.removeprefix("s3://"))
+    return found
+
+
+def written(stores: Stores, settings: LakeSettings) -> Iterator[str]:
+    """Yield every text in the warehouse."""
+    for name in names(stores, settings):
+        if name.endswith(".json"):
+            yield stores.store.files.cat_file(name).decode()
+
+
+def shown(texts: Any) -> list[str]:
+    return [secret for secret in SECRETS for text in texts if secret in text]
+
+
+def test_no_secret_stands_on_javas_command_line(spark: SparkSession, stores: Stores, open_in: Open) -> None:
+    from cdc_assets.lake.spark.gateway import open_gateway
+    from cdc_assets.lake.spark.session import spark_configuration
+
+    settings = stores.settings("rest")
+    launched: list[str] = []
+
+    def launch(conf: Any, options: Any) -> Any:
+        launched.extend(f"{key}={value}" for key, value in conf.getAll())
+        raise RuntimeError("no JVM is started here")
+
+    gateway, jvm = SparkContext._gateway, SparkContext._jvm
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparkContext, "_gateway", None)
+        patch.setattr("cdc_assets.lake.spark.gateway.launch_gateway", launch)
+        with pytest.raises(RuntimeError, match="no JVM"):
+            open_gateway(spark_configuration(settings))
+    assert (SparkContext._gateway, SparkContext._jvm) == (gateway, jvm)
+    assert launched
+    assert shown(launched) == []
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+A_STEP, LOOKS, NAMESPACES = 9, 6, 6
+"""What a step may ask, how often a run looks at the whole lake, and what a look asks beside once for each table.
+
+A MERGE asks most: Spark loads the table anew for each phase of a statement, as no commit may be missed.
+"""
+
+
+def test_a_catalog_is_asked_little(stores: Stores, open_in: Open) -> None:
+    lake, config = open_in(stores.settings("rest")), named("C_ddl_tables/csv-ts")
+    before, steps = len(stores.rest.requests()), Trap(lambda number, name: False)
+    with trapped(steps):
+        replay(config, config.checkpoints[-1], lake)
+    asked = len(stores.rest.requests()) - before
+    done = sum(name.startswith("before Pipeline.run_step") for name in steps.crossed)
+    tables = len(set(lake.state.entries()))
+    assert done > 40
+    assert asked <= A_STEP * done + LOOKS * (tables + NAMESPACES), f"{asked} requests, {done} steps, {tables} tables"
+
+
+def test_a_look_asks_once_for_each_table_and_once_for_each_namespace(stores: Stores, open_in: Open) -> None:
+    settings = stores.settings("vended")
+    lake = open_in(settings)
+    for name in ("a", "b", "c"):
+        Source(lake, TableId(f"look_{lake.changefeed}", name)).apply(200, [("I", 110, 1, name)])
+    looking = open_in(settings)
+    _ = looking.state.catalog
+    before = len(stores.vending.requests())
+    assert len(looking.applied()) == 3
+    asked = [line.split()[1] for line in stores.vending.requests()[before:]]
+    assert len(asked) == len(set(asked))
+    assert len([path for path in asked if f"look_{lake.changefeed}/tables/" in path]) == 3
+    before = len(stores.vending.requests())
+    assert {held.rows for held in looking.state.standing().values()} == {1}
+    assert not [line for line in stores.vending.requests()[before:] if re.search(r"/tables/.", line)]
+
+
+# --- kills and races --------------------------------------------------------------------------------------------------
+
+PLACES = (
+    "after create of CreateTable",
+    "after _write_manifest of ApplyRows",
+    "after publish of ApplyRows",
+    "after publish of RenameTable",
+)
+
+
+@EACH_KIND
+def test_runs_that_are_stopped_leave_what_the_next_one_completes(
+    kind: str, stores: Stores, open_in: Open, tmp_path: Path
+) -> None:
+    settings, config, killed = stores.settings(kind), named("C_ddl_tables/csv-ts"), set[str]()
+    checkpoint = config.checkpoints[-1]
+    assert checkpoint.expected is not None
+
+    def due(_: int, name: str) -> bool:
+        return any(place in name and place not in killed for place in PLACES)
+
+    for _ in range(2 * len(PLACES)):
+        trap = Trap(due)
+        lake, ledger = open_in(settings), Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+        with suppress(Killed), trapped(trap):
+            outcome = replay(config, checkpoint, lake, ledger)
+        ledger.close()
+        if not trap.killed:
+            break
+        killed |= {place for place in PLACES if place in trap.killed}
+    assert len(killed) == len(PLACES)
+    assert compare(config, checkpoint.expected, lake, outcome) == []
+
+
+@EACH_KIND
+@pytest.mark.parametrize("loaded", [True, False], ids=["merge", "first load"])
+def test_of_two_racing_runs_one_wins_and_the_other_is_told(
+    kind: str, loaded: bool, stores: Stores, open_in: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cdc_assets.lake.staging import stage
+
+    settings = stores.settings(kind)
+    orders = Source(open_in(settings), TableId(f"race_{uuid4().hex[:8]}", "orders"))
+    if loaded:
+        orders.apply(150, [("I", 110, 1, "a")])
+    slow, read = open_in(settings), stage.read_manifest
+    step, files = orders.window(200, [("I", 160, 2, "slow")])
+    staged = slow.stage(step, files)
+
+    def overtaken(*args: Any) -> Any:
+        monkeypatch.setattr(stage, "read_manifest", read)
+        orders.apply(180, [("I", 170, 3, "fast")])
+        return read(*args)
+
+    monkeypatch.setattr(stage, "read_manifest", overtaken)
+    with pytest.raises(TableMoved, match="another writer"):
+        slow.commit(step, staged)
+    assert orders.rows()[-1] == (3, "fast")
+    assert len(orders.rows()) == 1 + loaded
+
+
+# --- upkeep -----------------------------------------------------------------------------------------------------------
+
+
+@EACH_KIND
+def test_maintenance_compacts_and_removes_what_nothing_refers_to(kind: str, stores: Stores, open_in: Open) -> None:
+    from cdc_assets.lake.maintenance import LakeMaintenance
+    from cdc_assets.planning.maintenance import Chores
+
+    settings = stores.settings(kind)
+    lake = open_in(settings)
+    orders = Source(lake, TableId(f"upkeep_{uuid4().hex[:8]}", "orders"))
+    for number in range(1, 4):
+        orders.apply(100 * number + 99, [("I", 100 * number + 50, number, "x")])
+    held = lake.state.find(orders.life)
+    orphan = f"{held.location.removeprefix('s3://')}/data/orphan.parquet"
+    stores.store.files.pipe_file(orphan, b"nobody's")
+    upkeep = LakeMaintenance(lake, MaintenanceSettings())
+    (facts,) = (fact for fact in upkeep.facts() if fact.life == orders.life)
+    later = 4_000_000_000_000
+    due = Chores(compact=True, manifests=False, orphans=True, expire=())
+    assert upkeep.carry_out(facts, due, later) >= 1
+    assert orphan not in stores.store.files.find(held.location.removeprefix("s3://"))
+    assert lake.state.find(orders.life).data_files == 1
+    assert [row[0] for row in orders.rows()] == [1, 2, 3]
+
+
+# --- what fails -------------------------------------------------------------------------------------------------------
+
+DEAD, REACH = "http://127.0.0.1:9", "uri and s3.endpoint"
+NO_DATABASE = "jdbc:postgresql://127.0.0.1:9/db"
+WRONG: dict[str, tuple[str, dict[str, str], type[CdcError], str]] = {
+    "a wrong key": ("rest", {"s3.secret-access-key": "wrong-key-000000"}, SetupError, "s3.secret-access-key"),
+    "a dead catalog": ("rest", {"uri": DEAD}, LakeUnavailable, REACH),
+    "a wrong login": ("vended", {"credential": "applier:wrong-000000"}, SetupError, "token, credential and scope"),
+    "an unknown warehouse": ("vended", {"warehouse": "nowhere"}, BadSettings, "warehouse of lake.catalog"),
+    "a dead database": (
+        "postgres",
+        {"uri": NO_DATABASE},
+        LakeUnavailable,
+        REACH,
+    ),
+    "an unknown database": ("postgres", {}, BadSettings, "uri of lake.catalog"),
+    "a dead glue": ("glue", {"glue.endpoint": DEAD, "glue.max-retries": "0"}, LakeUnavailable, REACH),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_with_a_lake_is_one_sentence_with_the_setting_to_look_at(
+    what: str, stores: Stores, open_in: Open
+) -> None:
+    kind, change, error, look = WRONG[what]
+    if what == "an unknown database":
+        change = {"uri": f"{stores.database}_nowhere"}
+    lake = open_in(stores.settings(kind, **{"s3.retry.num-retries": "0", **change}))
+    name = TableId(f"wrong_{uuid4().hex[:8]}", "orders")
+    with pytest.raises(CdcError) as raised:
+        lake.run(CreateTable(Life(name, 100), 100, name, SCHEMA))
+    assert isinstance(raised.value, error)
+    assert look in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert "\tat " not in str(raised.value)
+    assert "000000" not in str(raised.value)
+
+
+def test_a_missing_bucket_is_told_by_name(stores: Stores, open_in: Open) -> None:
+    settings = stores.settings("postgres", **{"s3.retry.num-retries": "0"})
+    lake = open_in(settings.model_copy(update={"warehouse": f"s3://{BUCKET}-nowhere/x"}))
+    name = TableId(f"wrong_{uuid4().hex[:8]}", "orders")
+    with pytest.raises(BadSettings, match=r"lake\.warehouse"):
+        lake.run(CreateTable(Life(name, 100), 100, name, SCHEMA))
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_lakes_own_namespaces_may_begin_with_a_letter(stores: Stores, open_in: Open) -> None:
+    settings = stores.settings("postgres").model_copy(update={"namespaces": "cdc"})
+    lake = open_in(settings)
+    orders = Source(lake, TableId("shop", "orders"))
+    orders.apply(200, [("I", 110, 1, "a")])
+    lake.run(DropTable(orders.life, 300))
+    assert {namespace for namespace, _ in dict(lake.state.entries())} == {"cdc_dropped"}
+
+
+def test_a_catalog_that_keeps_names_in_lower_case_is_given_them_so(stores: Stores, open_in: Open) -> None:
+    lake = open_in(stores.settings("glue"))
+    orders = Source(lake, TableId(f"Case_{lake.changefeed}", "Orders"))
+    orders.apply(200, [("I", 110, 1, "a")])
+    lake.settle_names()
+    assert lake.state.find(orders.life).identifier == (f"case_{lake.changefeed}", "orders")
+    assert json.dumps(orders.rows()) == '[[1, "a"]]'
