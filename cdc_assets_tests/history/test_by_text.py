@@ -70,7 +70,7 @@ def test_texts_lead_to_the_schemas_that_ticdc_wrote(case: Case) -> None:
 @settings(CHECKS, max_examples=60, derandomize=True, database=None)
 @given(steps=STEPS, style=st.builds(Style, new=st.booleans()))
 def test_the_texts_of_generated_histories_lead_to_their_schemas(steps: list[tuple[str, bytes]], style: Style) -> None:
-    source = history(steps, old_values=False, hops=style.new)
+    source = history(steps, old_values=False)
     note(source.script)
     writer = Writer(style, Picks(b""))
     for event in source.log:

@@ -63,7 +63,7 @@ class Trial:
         kinds = ["rows"] * 14 + [*KINDS, *_OFTEN, *_OFTEN]
         steps = [("create", random.randbytes(24)) for _ in range(random.randint(1, 2))]
         steps += [(random.choice(kinds), random.randbytes(24)) for _ in range(random.randint(5, 13))]
-        return history(steps, self.style.old_values, hops=self.style.new)
+        return history(steps, self.style.old_values)
 
     def publications(self, source: Source) -> list[Publication]:
         """The bucket at some checkpoints: about half of those in memory, since each costs seconds here."""

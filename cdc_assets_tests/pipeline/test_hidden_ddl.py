@@ -268,7 +268,7 @@ def check_partial(
     steps: list[tuple[str, bytes]], style: Style, raw: bytes, picked: bytes, tomls: Mapping[str, Path]
 ) -> None:
     """Apply a history of which some is hidden checkpoint by checkpoint, and in one go."""
-    source, picks = history(steps, style.old_values, hops=style.new), Picks(picked)
+    source, picks = history(steps, style.old_values), Picks(picked)
     fates = {ts: picks(5) for ts in hideable(source)}
     untold = traced(source, {ts for ts, fate in fates.items() if fate < 3})
     hidden = {ts for ts in untold if fates[ts] < 2}

@@ -208,7 +208,7 @@ def test_rows_of_before_a_renumbering_of_members_are_read_right_in_the_directory
 
 
 def check_history(steps: list[tuple[str, bytes]], style: Style, raw: bytes, tomls: Mapping[str, Path]) -> None:
-    source = history(steps, style.old_values, hops=style.new)
+    source = history(steps, style.old_values)
     note(f"{style}\n{source.script}")
     with feeds(style, tomls[style.rendering]) as (often, once):
         for publication in publications(source, style, Picks(raw)):

@@ -109,7 +109,7 @@ def test_all_versions_of_twenty_tables_in_scrambled_order_end_right(tmp_path: Pa
 def test_any_history_ends_equal_whatever_order_its_partitions_come_in(
     tomls: Mapping[str, Path], steps: list[tuple[str, bytes]], style: Style, raw: bytes, order: random.Random
 ) -> None:
-    source = history(steps, style.old_values, hops=style.new)
+    source = history(steps, style.old_values)
     note(f"{style}\n{source.script}")
     *_, last = publications(source, style, Picks(raw))
     with feeds(style, tomls[style.rendering]) as (feed, _):
