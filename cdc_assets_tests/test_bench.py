@@ -160,11 +160,20 @@ def commanded(command: list[str]) -> Cost:
     return Cost(1.0, 1.0, 1, 1, int(result.return_value or 0), result.stdout)
 
 
-@pytest.mark.parametrize("name", sorted(scenarios.SCENARIOS))
+@pytest.mark.parametrize("name", sorted(set(scenarios.SCENARIOS) - {"topics"}))
 def test_a_scenario_compares_and_checks(name: str, tmp_path: Path, without_spark: dict[str, MemoryLake]) -> None:
     figures = list(scenarios.SCENARIOS[name](scenarios.Place(tmp_path, TINY)))
     assert any(figure.limit is not None for figure in figures) or name == "known-tables"
     assert all(figure.scenario == name and figure.value >= 0 or figure.unit == "s" for figure in figures)
+
+
+@pytest.mark.soak
+def test_a_topic_is_compared_with_files_on_a_broker_and_on_spark(tmp_path: Path) -> None:
+    figures = list(scenarios.SCENARIOS["topics"](scenarios.Place(tmp_path, TINY)))
+    assert [figure.what for figure in figures if figure.limit is not None] == [
+        "landing to consume()",
+        "a topic to files",
+    ]
 
 
 def test_a_bare_merge_of_the_reduced_rows_makes_the_same_table(
