@@ -89,7 +89,10 @@ def _found(jar: Jar) -> Path | None:
 
 def _retrieved(jars: Sequence[Jar], place: Path) -> str:
     """Let Ivy put jars into a directory under their Maven names; return what it said."""
-    wanted = "".join(map(_dependency, jars))
+    modules: dict[str, list[Jar]] = {}
+    for jar in jars:
+        modules.setdefault(jar.coordinates.removesuffix("-tests"), []).append(jar)
+    wanted = "".join(_dependency(module, found) for module, found in modules.items())
     (place / "ivy.xml").write_text(
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="tests" module="rest"/>'
         f"<dependencies>{wanted}</dependencies></ivy-module>"
@@ -106,13 +109,12 @@ def _retrieved(jars: Sequence[Jar], place: Path) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
 
 
-def _dependency(jar: Jar) -> str:
-    group, artifact, version = jar.coordinates.split(":")
-    classifier = ' m:classifier="tests"' if version.endswith("-tests") else ""
-    return (
-        f'<dependency org="{group}" name="{artifact}" rev="{version.removesuffix("-tests")}" transitive="false">'
-        f'<artifact name="{artifact}" type="jar" ext="jar"{classifier}/></dependency>'
-    )
+def _dependency(module: str, jars: Sequence[Jar]) -> str:
+    """Return a module with all its jars: of two dependencies on one module Ivy takes the first."""
+    group, artifact, version = module.split(":")
+    tests = (' m:classifier="tests"' if jar.coordinates.endswith("-tests") else "" for jar in jars)
+    artifacts = "".join(f'<artifact name="{artifact}" type="jar" ext="jar"{classifier}/>' for classifier in tests)
+    return f'<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false">{artifacts}</dependency>'
 
 
 @contextmanager
