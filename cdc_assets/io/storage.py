@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import fsspec
+
 from cdc_assets.errors import BadSettings, BucketMissing, InputError, StorageUnavailable
 from cdc_assets.io.drivers import file_system
 from cdc_assets.model.wording import counted
@@ -40,6 +42,8 @@ class Opener:
     @property
     def file_system(self) -> Any:
         """The fsspec file system, one a process. Raises BadSettings when its driver is not installed."""
+        if self.protocol == "file" and not self.options:
+            return fsspec.filesystem("file")
         try:
             return file_system(self.protocol, self.options, self.uri)
         except (TypeError, ValueError, FileNotFoundError) as error:

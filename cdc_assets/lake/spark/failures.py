@@ -21,7 +21,7 @@ _LOST = ("org.apache.iceberg.exceptions.CommitFailedException",)
 _VALIDATION = "org.apache.iceberg.exceptions.ValidationException"
 _CONFLICT = re.compile(
     r"conflict|[Mm]issing required files|[Ff]ound new|[Cc]annot determine history|[Cc]annot commit|not an ancestor|"
-    r"[Cc]annot find snapshot|already been updated|concurrent|requirement failed|[Ss]tale"
+    r"[Cc]annot find snapshot|already been updated|concurrent|requirement failed|[Ss]tale|in the latest snapshot"
 )
 """What Iceberg's validation says of a race, beside all else that it validates."""
 
