@@ -57,7 +57,9 @@ def endpoint_of(options: Mapping[str, Any]) -> str:
     return found if isinstance(found, str) else ""
 
 
+@lru_cache(maxsize=64)
 def _check_endpoint(endpoint: str, uri: str) -> None:
+    # Drivers try for half a minute and more before they say that nobody is there. Only a success is remembered.
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadSettings(
@@ -72,19 +74,13 @@ def _check_endpoint(endpoint: str, uri: str) -> None:
     if parts.scheme in getproxies() and not proxy_bypass(parts.hostname):
         return
     try:
-        _reach(parts.hostname, port)
+        socket.create_connection((parts.hostname, port), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
         raise StorageUnavailable(
             f"{uri}: nobody answers at its endpoint {parts.scheme}://{parts.hostname}:{port} ({error}). Check endpoint "
             "in the URI, or endpoint_url in storage_options; if it is right, try again later.",
             file=uri,
         ) from None
-
-
-@lru_cache(maxsize=64)
-def _reach(host: str, port: int) -> None:
-    # Drivers try for half a minute and more before they say that nobody is there. Only a success is remembered.
-    socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
 
 
 def _s3_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""TiCDC's changefeed TOML: its tables and members, spelled with dashes or underscores."""
+"""TiCDC's changefeed TOML: its tables and members, spelled with dashes or underscores, and its protocol."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["document", "member", "table"]
+__all__ = ["document", "known_protocol", "member", "table"]
 
 
 def document(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
@@ -54,3 +54,23 @@ def member(value: Any, names: tuple[str, ...]) -> Any:
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
+
+
+def known_protocol(given: Any, known: Collection[str], place: str, example: str) -> str:
+    """Return the name of a protocol as the table of plugs has it.
+
+    `place` is what messages call the kind of sink. Raises BadSettings for none, and for one that cannot be read there.
+    """
+    names = ", ".join(sorted(known))
+    if not given:
+        raise BadSettings(
+            f"the sink URI has no protocol parameter and the changefeed TOML no [sink] protocol; known are {names}. "
+            f"Give the sink URI exactly as TiCDC has it, for example {example}."
+        )
+    protocol = str(given).lower()
+    if protocol not in known:
+        raise BadSettings(
+            f'protocol "{given}" cannot be read from {place}; known are {names}. '
+            "Give the sink URI exactly as TiCDC has it, with its protocol parameter."
+        )
+    return protocol

@@ -14,7 +14,7 @@ from typing import Any
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import FORMATS
 from cdc_assets.io.storage_uri import display, location, parameters, truth
-from cdc_assets.sources.changefeed_toml import document, member, table
+from cdc_assets.sources.changefeed_toml import document, known_protocol, member, table
 from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
 
 __all__ = ["sink_options"]
@@ -63,7 +63,7 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
         if text and (name in _FROM_URI or (name in _FROM_URI_IF_OPEN and name not in options)):
             options[name] = text
     typed = {name.replace("-", "_"): _typed(name, value) for name, value in options.items()}
-    typed["protocol"] = _protocol(typed.get("protocol"))
+    typed["protocol"] = known_protocol(typed.get("protocol"), FORMATS, "a storage sink", "…?protocol=csv")
     typed["date_separator"] = (typed.get("date_separator") or _DEFAULTS.date_separator).lower()
     if typed.get("content_compatible"):
         typed["only_output_updated_columns"] = True
@@ -93,22 +93,6 @@ def _refuse_what_ticdc_refuses(options: SinkOptions) -> None:
         complaint = f'binary-encoding-method is "{options.binary_encoding_method}"; TiCDC knows base64 and hex'
     if complaint:
         raise BadSettings(f"{complaint}. Give the changefeed TOML exactly as TiCDC has it.")
-
-
-def _protocol(given: Any) -> str:
-    known = ", ".join(sorted(FORMATS))
-    if not given:
-        raise BadSettings(
-            f"the sink URI has no protocol parameter and the changefeed TOML no [sink] protocol; known are {known}. "
-            "Give the sink URI exactly as TiCDC has it, for example …?protocol=csv."
-        )
-    protocol = str(given).lower()
-    if protocol not in FORMATS:
-        raise BadSettings(
-            f'protocol "{given}" cannot be read from a storage sink; known are {known}. '
-            "Give the sink URI exactly as TiCDC has it, with its protocol parameter."
-        )
-    return protocol
 
 
 def _typed(name: str, value: Any) -> Any:

@@ -14,7 +14,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.formats import MESSAGE_FORMATS
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.io.storage_uri import display, location, parameters, truth
-from cdc_assets.sources.changefeed_toml import document, member, table
+from cdc_assets.sources.changefeed_toml import document, known_protocol, member, table
 from cdc_assets.sources.given import Given
 from cdc_assets.sources.topics.topic_options import ArchiveOptions, TopicOptions, TopicRule
 
@@ -49,7 +49,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
     told = document(changefeed_config)
     sink = table(told, "sink")
     found = _found(sink, sink_uri)
-    protocol = _protocol(found.get("protocol"))
+    protocol = known_protocol(found.get("protocol"), MESSAGE_FORMATS, "topics", "kafka://…/topic?protocol=canal-json")
     brokers, topic = _address(sink_uri)
     compatible = found.get("content-compatible", False)
     messages = MessageOptions(
@@ -88,22 +88,6 @@ def _found(sink: Mapping[str, Any], sink_uri: str) -> dict[str, Any]:
     given = parameters(sink_uri)
     found.update({name: given[name] for name in _FROM_URI if given.get(name)})
     return {name: truth(name, value) if name in _FLAGS else value for name, value in found.items()}
-
-
-def _protocol(given: Any) -> str:
-    known = ", ".join(sorted(MESSAGE_FORMATS))
-    if not given:
-        raise BadSettings(
-            f"the sink URI has no protocol parameter and the changefeed TOML no [sink] protocol; known are {known}. "
-            "Give the sink URI exactly as TiCDC has it, for example kafka://…/topic?protocol=canal-json."
-        )
-    protocol = str(given).lower()
-    if protocol not in MESSAGE_FORMATS:
-        raise BadSettings(
-            f'protocol "{given}" cannot be read from topics; known are {known}. '
-            "Give the sink URI exactly as TiCDC has it, with its protocol parameter."
-        )
-    return protocol
 
 
 def _address(sink_uri: str) -> tuple[str, str]:
