@@ -20,9 +20,10 @@ from cdc_assets.decoding.window import Window, read_window, reduced, rejects_tab
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, Op, SplitReader
 from cdc_assets.history.completeness import Completed
-from cdc_assets.history.releases import WAYS, Release, Releases, ways_out
+from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
+from cdc_assets.model.releases import Release, Releases
 from cdc_assets.model.reports import AlikeKeys, Staged, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows

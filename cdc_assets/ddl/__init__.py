@@ -16,7 +16,6 @@ Where there is a schema file its columns are the truth; texts break ties and tel
     altered        a known schema + the text of a DDL -> the schema afterwards, where no file lists the columns
     clauses        clauses of CREATE and ALTER TABLE: column and index definitions, table options, partitions
     columns        a column's definition as text -> the `Column` that TiCDC's schema file has for it
-    defaults       what a column's old rows read after ADD COLUMN
     evolve         old schema + schema file -> new schema and the changes that lead there
     expression     partition expressions -> `Predicate` nodes over lake columns, constants folded
     kept_columns   columns that the lake keeps although the source dropped them
@@ -32,8 +31,7 @@ Where there is a schema file its columns are the truth; texts break ties and tel
 
 from __future__ import annotations
 
-from cdc_assets.ddl.altered import Unfollowed, altered, listed
-from cdc_assets.ddl.defaults import given_defaults
+from cdc_assets.ddl.altered import Unfollowed, altered, given_defaults, listed
 from cdc_assets.ddl.evolve import evolve, follow
 from cdc_assets.ddl.kinds import kinds
 from cdc_assets.ddl.partitions import exchange_predicate, partition_predicate

@@ -24,15 +24,15 @@ from cdc_assets.ddl.alter import (
     TableCommentSpec,
     specs,
 )
-from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, Default, inline_indexes, named
-from cdc_assets.ddl.defaults import stored_default
+from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, inline_indexes, named
 from cdc_assets.ddl.partitions import repartition
 from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, Statement
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.ddl.untold import refuse_taken_names
-from cdc_assets.model.schema import Column, Index, Partitioning, TableSchema
+from cdc_assets.model.schema import Column, Default, Index, Partitioning, TableSchema
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.types.defaults import stored_default
 
 __all__ = ["Pairs", "Text", "read_text", "refuse_computed", "schema_after"]
 

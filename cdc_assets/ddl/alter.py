@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from cdc_assets.ddl.clauses import (
     CHARSET_COLLATIONS,
     ColumnText,
-    Default,
     column,
     default,
     index,
@@ -19,7 +18,7 @@ from cdc_assets.ddl.clauses import (
 )
 from cdc_assets.ddl.statement import alter_head
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split, tokens
-from cdc_assets.model.schema import Index, Partitioning
+from cdc_assets.model.schema import Default, Index, Partitioning
 
 __all__ = [
     "AddColumnSpec",

@@ -27,10 +27,10 @@ from cdc_assets.ddl.schema import DEFAULT_COLLATION, held, is_text
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, Snapshot, Unknown, statement
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import TableHeld
-from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.schema import Column, Default, TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
 
-__all__ = ["Unfollowed", "altered", "listed"]
+__all__ = ["Unfollowed", "altered", "given_defaults", "listed"]
 
 
 class Unfollowed(Exception):
@@ -244,3 +244,22 @@ def _key(places: list[_Place], found: tuple[Spec, ...]) -> None:
             for place in [places[_now(places, name)] for name in spec.index.columns]:
                 if spec.index.primary:
                     place.column = replace(place.column, is_pk=True, nullable=False)
+
+
+def given_defaults(file: SchemaFile) -> SchemaFile:
+    """Return the file with the defaults that its text gives to added columns: for a text that is not the file's own.
+
+    A TIMESTAMP is given in UTC.
+    """
+    try:
+        texts = [spec.text for spec in specs(file.query) if isinstance(spec, AddColumnSpec)]
+    except Unreadable:
+        return file
+    given = {text.name.lower(): text.default for text in texts if text.default is not None}
+    return replace(file, columns=tuple(_given(column, given.get(column.name.lower())) for column in file.columns))
+
+
+def _given(column: Column, text: Default | None) -> Column:
+    if text is None or text.kind not in ("null", "number", "string") or column.type == "BIT":
+        return column
+    return replace(column, default=None if text.kind == "null" else text.text)

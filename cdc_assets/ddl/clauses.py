@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split
-from cdc_assets.model.schema import Index, Partition, Partitioning
+from cdc_assets.model.schema import Default, Index, Partition, Partitioning
 
 __all__ = [
     "CHARSET_COLLATIONS",
     "UNKNOWN_PARTITIONS",
     "ColumnText",
-    "Default",
     "Options",
     "TableText",
     "charset_of",
@@ -44,14 +43,6 @@ CHARSET_COLLATIONS = {
 
 UNKNOWN_PARTITIONS = "UNKNOWN"
 """`Partitioning.kind` of partitions that cannot be read; `expressions` holds the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Default:
-    """The value after DEFAULT: `kind` is null, string, number, bits, hex, now or expression."""
-
-    kind: str
-    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from cdc_assets.ddl.clauses import ColumnText, Default, charset_of
+from cdc_assets.ddl.clauses import ColumnText, charset_of
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import BadSettings
-from cdc_assets.model.schema import Column
+from cdc_assets.model.schema import Column, Default
 from cdc_assets.types.conversions.moments import moment_from_text, time_from_text, time_text
 from cdc_assets.types.mysql_types import values
 

@@ -18,7 +18,6 @@ from dataclasses import replace
 from cdc_assets.ddl.afterwards import Pairs, Text, read_text, refuse_computed, schema_after
 from cdc_assets.ddl.alter import PartitionRowsSpec, StrangeSpec
 from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS
-from cdc_assets.ddl.defaults import NoDefault, added_default
 from cdc_assets.ddl.partitions import partition_predicate
 from cdc_assets.ddl.retype import retyped, same_definition
 from cdc_assets.ddl.schema import held
@@ -38,6 +37,7 @@ from cdc_assets.model.schema_changes import (
     SetDefault,
 )
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.types.defaults import NoDefault, added_default
 from cdc_assets.types.mysql_types import arrow_type, widens
 
 __all__ = ["evolve", "follow"]

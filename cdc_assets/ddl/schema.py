@@ -10,13 +10,13 @@ from functools import lru_cache
 from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, specs
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableText, charset_of, table
 from cdc_assets.ddl.columns import column_of
-from cdc_assets.ddl.defaults import stored_default
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.statement import Alter, CreateTable, Rename, Statement, create_head, statement
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, Index, TableSchema
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.types.defaults import stored_default
 
 __all__ = [
     "DEFAULT_COLLATION",

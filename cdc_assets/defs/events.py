@@ -12,10 +12,10 @@ from cdc_assets.defs.checks import COLUMN_TYPES
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import Source
-from cdc_assets.history.events import Event
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.reports import Report
 from cdc_assets.model.steps import ApplyRows, CreateTable, Step
+from cdc_assets.model.table_history import Event
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome, TableRun
 from cdc_assets.pipeline.pipeline import Pipeline

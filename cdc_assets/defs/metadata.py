@@ -18,13 +18,13 @@ from cdc_assets.defs.resources import Source
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.history.completeness import gap_text
-from cdc_assets.history.events import TableHistory
 from cdc_assets.lake.held import Held
 from cdc_assets.ledger import JournalEntry
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RenameColumn
 from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso, seconds_between, tso_time
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.pipeline.pipeline import Pipeline

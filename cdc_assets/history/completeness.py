@@ -17,10 +17,10 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 
 from cdc_assets import ddl
-from cdc_assets.history.events import Event, Exchanged, Held, History, Imported
 from cdc_assets.model.names import fold_name
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.schema_changes import DeleteRows
+from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported
 from cdc_assets.model.tso import Tso
 
 __all__ = ["Completed", "gap_text", "is_complete", "pattern_of", "with_gaps"]

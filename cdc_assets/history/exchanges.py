@@ -8,7 +8,6 @@ from dataclasses import replace
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.errors import CdcError
-from cdc_assets.history.events import Changed, Event, Exchanged, Held, TableHistory
 from cdc_assets.history.imports import unknown_values
 from cdc_assets.history.lives import UNTOLD, Lives
 from cdc_assets.history.policies import Decision, Evolved, by_policy
@@ -17,6 +16,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.table_history import Changed, Event, Exchanged, Held, TableHistory
 
 __all__ = ["exchange"]
 

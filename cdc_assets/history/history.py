@@ -19,26 +19,24 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.history.completeness import with_gaps
-from cdc_assets.history.events import FOREVER, Changed, Held, History
 from cdc_assets.history.exchanges import exchange
 from cdc_assets.history.imports import (
     Chosen,
+    beside_the_dump,
     bring,
     choose,
-    known_rows,
-    refused_columns,
     superseded,
-    ways_of_difference,
 )
 from cdc_assets.history.lives import Lives
 from cdc_assets.history.policies import Rules
 from cdc_assets.history.recovery import Unrecoverable
-from cdc_assets.history.releases import Releases
 from cdc_assets.history.renames import rename
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.progress import Applied, Base, Life
+from cdc_assets.model.releases import Releases
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import Import, SchemaFile
+from cdc_assets.model.table_history import FOREVER, Changed, Held, History
 from cdc_assets.model.tso import Tso
 
 __all__ = ["read_history"]
@@ -217,9 +215,9 @@ class _Player:
         if table is None and file.by_text or table is not None and file.whole is not None:
             self.other_files.append(file)  # of a table that begins with what tells its columns
         elif table is not None:
-            found = known_rows(table, self.lives.evolved(table, file))
-            if found.release is None and (reason := refused_columns(table, file)):
-                found = replace(found, reason=f"{reason}.", ways=ways_of_difference(file, table))
+            found = self.lives.evolved(table, file)
+            if table.brought is not None:
+                found = beside_the_dump(table, file, found)
             common = (file, table.schema, found.after, table.name)
             if found.reason:
                 self.lives.add(table.life, Held(*common, found.reason, found.ways, release=found.release))

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.schema import with_facts
-from cdc_assets.history.events import Event, Held, History, Imported, TableHistory
 from cdc_assets.history.lives import Lives
 from cdc_assets.history.policies import Evolved
 from cdc_assets.history.releases import ways_out
@@ -25,18 +24,17 @@ from cdc_assets.model.progress import Applied, Base, Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Predicate, Rekey
 from cdc_assets.model.splits import Import, SchemaFile
+from cdc_assets.model.table_history import Event, Held, History, Imported, TableHistory
 from cdc_assets.model.tso import Tso
 
 __all__ = [
     "Choice",
     "Chosen",
+    "beside_the_dump",
     "bring",
     "choose",
-    "known_rows",
-    "refused_columns",
     "superseded",
     "unknown_values",
-    "ways_of_difference",
 ]
 
 _CREATE_TABLE = 3
@@ -166,7 +164,16 @@ def _tell_older_files(
 # --- what the feed tells afterwards -----------------------------------------------------------------------------------
 
 
-def refused_columns(table: TableHistory, file: SchemaFile) -> str:
+def beside_the_dump(table: TableHistory, file: SchemaFile, found: Evolved) -> Evolved:
+    """Hold what a schema file does to a table of a dump where it differs from the dump, or goes by unknown values."""
+    found = _known_rows(table, found)
+    if found.release is None and (reason := _refused_columns(table, file)):
+        ways = ways_out(table.name or table.life, file.version, ("as written", "skip"))
+        return replace(found, reason=f"{reason}.", ways=ways)
+    return found
+
+
+def _refused_columns(table: TableHistory, file: SchemaFile) -> str:
     """Say in what the first schema file without DDL differs from the table as the dump and the DDL since made it.
 
     "" where it does not, or where that was asked before: from then on the feed's own files tell.
@@ -208,7 +215,7 @@ def _alike(mine: Column, theirs: Column) -> bool:
     return members and mine.is_pk == theirs.is_pk and replace(mine, name=theirs.name).decodes_like(theirs)
 
 
-def known_rows(table: TableHistory, found: Evolved) -> Evolved:
+def _known_rows(table: TableHistory, found: Evolved) -> Evolved:
     """Hold what goes by values that are NULL in the rows of the dump, unless a person decided it."""
     if not table.made_null or found.reason or found.release is not None:
         return found
@@ -263,8 +270,3 @@ def superseded(
         elif one.told.base.table.folded in names:
             found[one] = None
     return found
-
-
-def ways_of_difference(file: SchemaFile, table: TableHistory) -> tuple[str, ...]:
-    """Return the ways out of a schema file that differs from the dump."""
-    return ways_out(table.name or table.life, file.version, ("as written", "skip"))

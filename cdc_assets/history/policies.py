@@ -15,8 +15,9 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare, emptied, with_kept
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.errors import CdcError
-from cdc_assets.history.releases import Release, Releases, ways_out
+from cdc_assets.history.releases import ways_out
 from cdc_assets.model.progress import Life
+from cdc_assets.model.releases import Release, Releases
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, SchemaChange
 from cdc_assets.model.splits import SchemaFile

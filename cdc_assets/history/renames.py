@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 from cdc_assets import ddl
-from cdc_assets.history.events import Held
 from cdc_assets.history.lives import Lives, unchanged
 from cdc_assets.history.policies import by_policy
-from cdc_assets.history.releases import Releases, ways_out
+from cdc_assets.history.releases import ways_out
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.progress import Life
+from cdc_assets.model.releases import Releases
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.table_history import Held
 from cdc_assets.model.tso import Tso
 
 __all__ = ["Unresolved", "rename", "resolve"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cdc_assets.history.events import FOREVER, Held, History, TableHistory
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.table_history import FOREVER, Held, History, TableHistory
 from cdc_assets.model.tso import Tso
 
 __all__ = ["Period", "Strays"]

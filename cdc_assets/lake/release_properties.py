@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 
 from cdc_assets.history.completeness import Completed
-from cdc_assets.history.releases import Release
 from cdc_assets.lake.names import encoded, format_name
 from cdc_assets.model.progress import Life
+from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 

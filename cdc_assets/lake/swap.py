@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from cdc_assets.history.completeness import Completed
-    from cdc_assets.history.releases import Releases
+    from cdc_assets.model.releases import Releases
 
 __all__ = ["REBUILD", "STALE_SECONDS", "AsideLake", "Rebuilds", "Ticket"]
 

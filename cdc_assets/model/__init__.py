@@ -14,12 +14,14 @@ Imports nothing but the standard library.
     offsets          places in a log: partitions of topics, their ends, ranges of offsets
     progress         how far a table is applied, how it stands, and the identity that it keeps through renames
     quarantine       records that were kept aside because they do not fit
+    releases         what a person decided about single DDL
     reports          what reading a window and carrying out a step told
     schema           tables, columns, keys and partitions, as schema files and DDL texts tell them
     schema_changes   what one DDL changes
     splits           what lies under a changefeed's prefix
     steps            what is done to tables
     table_filter     TiDB's table filter: patterns of names in a changefeed's configuration
+    table_history    the events of a table's life, and the names it held
     tso              timestamps of TiDB's oracle
     window_metrics   what a committed window did to its table, and how long its newest change was under way
     wording          how numbers read in a sentence

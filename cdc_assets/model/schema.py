@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from cdc_assets.model.names import fold_name, is_hidden_name
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Column", "Index", "Partition", "Partitioning", "TableId", "TableSchema"]
+__all__ = ["Column", "Default", "Index", "Partition", "Partitioning", "TableId", "TableSchema"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,6 +27,14 @@ class TableId:
     def folded(self) -> TableId:
         """The name in the form in which TiDB compares it."""
         return TableId(fold_name(self.schema), fold_name(self.table))
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """What a DDL text has after DEFAULT: `kind` is null, string, number, bits, hex, now or expression."""
+
+    kind: str
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from cdc_assets.pipeline.completeness import mark
 from cdc_assets.report.tables import incomplete_tables
 
 if TYPE_CHECKING:
-    from cdc_assets.history.events import History
+    from cdc_assets.model.table_history import History
     from cdc_assets.pipeline.pipeline import Pipeline
 
 __all__ = ["say_complete", "unsay_complete"]

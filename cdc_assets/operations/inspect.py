@@ -13,7 +13,7 @@ from cdc_assets.report.dumps import DumpInspection, describe_dump
 from cdc_assets.report.tables import Inspection, describe_tables
 
 if TYPE_CHECKING:
-    from cdc_assets.history.events import History
+    from cdc_assets.model.table_history import History
     from cdc_assets.preflight.conformance import Finding
     from cdc_assets.settings.config import ChangefeedSettings
     from cdc_assets.sources import InitialSource, Source

@@ -10,8 +10,9 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.history.releases import WAYS, Release
+from cdc_assets.history.releases import WAYS
 from cdc_assets.model.progress import Life
+from cdc_assets.model.releases import Release
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.named import is_called

@@ -15,9 +15,9 @@ from cdc_assets.report.tables import TableStatus
 
 if TYPE_CHECKING:
     from cdc_assets.history.completeness import Completed
-    from cdc_assets.history.releases import Release
     from cdc_assets.lake import LakeState
     from cdc_assets.model.quarantine import QuarantinedRow
+    from cdc_assets.model.releases import Release
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
 __all__ = [

@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedData
 from cdc_assets.formats import COMMIT_TS, Wire, decode_among
-from cdc_assets.history.events import Held, History
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.splits import DataFile, Listing
+from cdc_assets.model.table_history import Held, History
 from cdc_assets.model.tso import Tso
 from cdc_assets.preflight.conformance import SAMPLE_FILES, take_sample
 from cdc_assets.sources import Source

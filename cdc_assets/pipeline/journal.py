@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from cdc_assets.history.events import Event
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.steps import CreateTable, Step
+from cdc_assets.model.table_history import Event
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.planning.plan import Plan
 from cdc_assets.types.fidelity import column_fidelity

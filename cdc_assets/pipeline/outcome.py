@@ -17,7 +17,7 @@ from cdc_assets.model.wording import counted
 from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.conformance import Finding, Severity
 
-__all__ = ["Outcome", "TableOutcome", "TableRun", "seconds_behind", "standing"]
+__all__ = ["Outcome", "TableOutcome", "TableRun", "begun", "seconds_behind", "standing"]
 
 
 def seconds_behind(ts: Tso, now: float) -> float:
@@ -156,13 +156,6 @@ class TableRun:
     def _finding(self, rule: str, sentence: str) -> Finding:
         return Finding(rule, Severity.WARNING, str(self.name), sentence)
 
-    @classmethod
-    def begin(cls, life: Life, planned: Plan) -> TableRun:
-        """Return a table as it stands before a run's first step."""
-        table = planned.history.lives[life]
-        name = table.name or (table.names[-1][0] if table.names else life.born_as)
-        return cls(life, name, life.version)
-
     def add(self, step: Step, result: StepResult) -> None:
         """Count what a step did."""
         self.steps += 1
@@ -174,6 +167,12 @@ class TableRun:
     def stop(self, step: Step, error: CdcError) -> None:
         """Note that the table goes no further in this run."""
         self.error, self.stopped_at = error, step.at
+
+
+def begun(planned: Plan) -> dict[Life, TableRun]:
+    """Return every table of a plan as it stands before a run's first step."""
+    lives = planned.history.lives.items()
+    return {life: TableRun(life, table.last_name or life.born_as, life.version) for life, table in lives}
 
 
 def standing(
@@ -190,7 +189,7 @@ def standing(
     return tuple(
         _standing(
             planned,
-            tables.get(life) or TableRun.begin(life, planned),
+            tables[life],
             applied.get(life),
             still.get(life),
             (quarantined or {}).get(life, 0),

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Protocol
 from cdc_assets.decoding.window import concerning_table, look_beside, merge_reports, rejected
 from cdc_assets.errors import BucketMissing, CdcError, InputError, LakeUnavailable, Retryable, TableMoved
 from cdc_assets.formats import SplitReader
-from cdc_assets.history.releases import Release
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
+from cdc_assets.model.releases import Release
 from cdc_assets.model.reports import Staged, StepResult
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
@@ -38,7 +38,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets.pipeline.completeness import Markable, mark, mark_before
 from cdc_assets.pipeline.journal import Journal
-from cdc_assets.pipeline.outcome import Outcome, TableRun, standing
+from cdc_assets.pipeline.outcome import Outcome, TableRun, begun, standing
 from cdc_assets.pipeline.planner import KnownLake, Planner
 from cdc_assets.pipeline.prefetch import Prefetch
 from cdc_assets.planning.plan import Plan
@@ -168,13 +168,14 @@ class Pipeline(Planner):
         """
         started = time.monotonic()
         self.accounts.clear()
-        tables: dict[Life, TableRun] = {}
         self.land()
         listing, planned = self.plan(on_news=self.lake.warm)
+        tables, worked = begun(planned), set[Life]()
         findings = self.findings(listing, planned)
         self.journal.complete(planned, run)
         for attempt in range(REPLANS + 1):
             steps = tuple(select(planned) if select else planned.steps)
+            worked.update(step.life for step in steps)
             moved = self._advance(steps, planned, tables, run)
             if not moved or attempt == REPLANS:
                 break
@@ -182,6 +183,7 @@ class Pipeline(Planner):
             if not gone:
                 time.sleep(0.2 * 2**attempt)
             before, (listing, planned) = listing, self.plan(None if gone else listing)
+            tables = begun(planned) | tables
             for life in moved:
                 if not self._lost(tables[life], before, listing, run):
                     tables[life].error = tables[life].stopped_at = None
@@ -190,7 +192,7 @@ class Pipeline(Planner):
         left = [step for step in planned.steps if step not in asked]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started)
         self._stats = {}
-        self.journal.columns(planned, tables)
+        self.journal.columns(planned, worked)
         self.journal.states(outcome, run)
         return outcome
 
@@ -198,11 +200,15 @@ class Pipeline(Planner):
         """Return how every table stands now. Nothing is applied or written down, and no data file is read."""
         listing, planned = self.plan()
         findings = self.findings(listing, planned, sampled=False)
-        return self._outcome(planned, listing, {}, planned.steps, findings, 0.0)
+        return self._outcome(planned, listing, begun(planned), planned.steps, findings, 0.0)
 
     def record_status(self, run: str, looked: tuple[Listing, Plan] | None = None) -> Outcome:
         """Look again, unless somebody just `looked`, and write down how every table stands; nothing is applied."""
-        outcome = self.status() if looked is None else self._outcome(looked[1], looked[0], {}, looked[1].steps, (), 0.0)
+        if looked is None:
+            outcome = self.status()
+        else:
+            listing, planned = looked
+            outcome = self._outcome(planned, listing, begun(planned), planned.steps, (), 0.0)
         self.journal.states(outcome, run)
         return outcome
 
@@ -210,11 +216,12 @@ class Pipeline(Planner):
         """Forget a staged window whose records do not fit, and write down that its table is held by them."""
         self.lake.discard(staged)
         listing, planned = self.plan()
-        table = TableRun.begin(step.life, planned)
+        tables = begun(planned)
+        table = tables[step.life]
         table.report = staged.report
         table.stop(step, rejected(step, staged.report))
         findings = self.findings(listing, planned, sampled=False)
-        outcome = self._outcome(planned, listing, {step.life: table}, planned.steps, findings, 0.0)
+        outcome = self._outcome(planned, listing, tables, planned.steps, findings, 0.0)
         self.journal.states(outcome, run)
         return outcome
 
@@ -238,16 +245,14 @@ class Pipeline(Planner):
             if renaming is not None and step.at != renaming:
                 self.lake.settle_names()
                 renaming = None
-            table = tables.get(step.life)
-            if table is None:
-                table = tables[step.life] = TableRun.begin(step.life, planned)
+            table = tables[step.life]
             if table.stopped_at is not None:
                 self._ahead.drop(step)
                 continue
             if self._watch is not None:
                 self._watch(step, number, len(steps))
             if number + 1 < len(steps):
-                self._ahead.begin(steps, number, lambda life: life in tables and tables[life].stopped_at is not None)
+                self._ahead.begin(steps, number, lambda life: tables[life].stopped_at is not None)
             try:
                 self.run_step(step, planned, table, run)
             except (InputError, Retryable, BucketMissing) as error:

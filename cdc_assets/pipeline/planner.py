@@ -11,9 +11,9 @@ from typing import Protocol
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
 from cdc_assets.history.completeness import Completed
-from cdc_assets.history.releases import Releases
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Applied, Base, Life, Phase
+from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cdc_assets.history.events import History, TableHistory
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.progress import Applied, Base, Life, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso
 
 __all__ = ["brought_rows", "earliest", "lost_rows", "standing", "waiting"]

@@ -14,24 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.decoding.upgrade import changes_columns_only
-from cdc_assets.history.events import (
-    Changed,
-    Created,
-    Dropped,
-    Event,
-    Exchanged,
-    Held,
-    History,
-    Imported,
-    Kept,
-    Recovered,
-    Renamed,
-    TableHistory,
-)
 from cdc_assets.history.history import read_history
-from cdc_assets.history.releases import Releases, ways_out
+from cdc_assets.history.releases import ways_out
 from cdc_assets.history.strays import Period, Strays
 from cdc_assets.model.progress import Applied, Base, Life, Phase, Progress
+from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Evolution
@@ -46,6 +33,20 @@ from cdc_assets.model.steps import (
     RecoverTable,
     RenameTable,
     Step,
+)
+from cdc_assets.model.table_history import (
+    Changed,
+    Created,
+    Dropped,
+    Event,
+    Exchanged,
+    Held,
+    History,
+    Imported,
+    Kept,
+    Recovered,
+    Renamed,
+    TableHistory,
 )
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning import imports

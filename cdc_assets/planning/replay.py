@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from cdc_assets.decoding.replay import Replay
 from cdc_assets.errors import InputError, TableHeld
-from cdc_assets.history.events import TableHistory
-from cdc_assets.history.releases import Releases
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.quarantine import QuarantinedRow
+from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Rekey
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, HoldTable
+from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import Plan, number_sequence, plan
 

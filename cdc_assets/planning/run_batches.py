@@ -14,10 +14,10 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cdc_assets.history.events import History
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, HoldTable, Step
+from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import Plan
 

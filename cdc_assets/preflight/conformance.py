@@ -19,9 +19,9 @@ from zoneinfo import ZoneInfo
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import Decoded, Wire, decode_among
 from cdc_assets.history.completeness import gap_text
-from cdc_assets.history.events import History, TableHistory
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
+from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.sources import Source, SourceOptions
 from cdc_assets.types.collations import is_approximate, is_plain
 

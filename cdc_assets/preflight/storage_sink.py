@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 import pyarrow.compute as pc
 
 from cdc_assets.formats import COMMIT_TS, Decoded
-from cdc_assets.history.events import History
 from cdc_assets.model.splits import DataFile, Listing
+from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.model.wording import counted
 from cdc_assets.preflight.conformance import Finding, live, warning

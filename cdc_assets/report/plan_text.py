@@ -34,7 +34,7 @@ from cdc_assets.model.wording import counted
 from cdc_assets.report.tables import column_type
 
 if TYPE_CHECKING:
-    from cdc_assets.history.events import TableHistory
+    from cdc_assets.model.table_history import TableHistory
     from cdc_assets.planning.plan import Plan
 
 __all__ = ["ALL_ROWS", "METADATA_ONLY", "StepText", "describe_plan", "describe_step"]

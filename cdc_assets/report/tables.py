@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc_assets.history.completeness import gap_text
-from cdc_assets.history.events import Held, Kept
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column
 from cdc_assets.model.splits import Listing
+from cdc_assets.model.table_history import Held, Kept
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import Lag
 from cdc_assets.types.fidelity import column_fidelity
 
 if TYPE_CHECKING:
-    from cdc_assets.history.events import History, TableHistory
+    from cdc_assets.model.table_history import History, TableHistory
     from cdc_assets.preflight.conformance import Finding
     from cdc_assets.types.fidelity import ColumnFidelity
 

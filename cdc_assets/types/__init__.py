@@ -4,6 +4,7 @@ families       types that are alike
 mysql_types    one rule for each MySQL type: Arrow, Spark and Iceberg types, what is kept
 mysql_values   texts -> values
 collations     the normal form by which keys are equal
+defaults       what a column's old rows read after ADD COLUMN
 conversions    values when a column's type changes
 fidelity       what the lake keeps of each column
 """

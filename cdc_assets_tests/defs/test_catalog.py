@@ -26,11 +26,11 @@ from cdc_assets.defs.checks import (
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.metadata import column_lineage, origins
 from cdc_assets.defs.resources import Source
-from cdc_assets.history.events import FOREVER
 from cdc_assets.history.history import read_history
 from cdc_assets.model.progress import Gap, Life, State
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.table_history import FOREVER
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.status import lake_status

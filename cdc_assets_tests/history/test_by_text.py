@@ -10,12 +10,12 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from cdc_assets.ddl import Snapshot, statement
-from cdc_assets.history.events import Created, Held, History
 from cdc_assets.history.history import read_history
-from cdc_assets.history.releases import Release
 from cdc_assets.model.progress import Life
+from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.table_history import Created, Held, History
 from cdc_assets.sources.storage_sink.schema_file import parse_schema_file
 from cdc_assets_tests.cases import Case, cases
 from cdc_assets_tests.histories import Picks, history

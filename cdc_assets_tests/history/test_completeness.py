@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cdc_assets.history.completeness import gap_text, is_complete, pattern_of
-from cdc_assets.history.events import History
 from cdc_assets.history.history import read_history
-from cdc_assets.history.releases import Release
 from cdc_assets.model.progress import Gap, Life
+from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.table_history import History
 from cdc_assets_tests.planning.test_plan import ID, A, B, C, V, W, create, schema_file
 
 OLD = Life(A, 10)

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from cdc_assets import ddl
 from cdc_assets.errors import BadSettings
-from cdc_assets.history.events import History
 from cdc_assets.history.history import read_history
 from cdc_assets.history.policies import Rules
-from cdc_assets.history.releases import Release
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
+from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.schema_changes import (
     AddColumn,
@@ -28,6 +27,7 @@ from cdc_assets.model.schema_changes import (
 )
 from cdc_assets.model.splits import Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step
+from cdc_assets.model.table_history import History
 from cdc_assets.planning.plan import plan
 from cdc_assets.report.tables import describe_tables
 from cdc_assets.settings.config import POLICY_KINDS, from_flags

@@ -16,11 +16,11 @@ from pydantic import SecretStr
 
 from cdc_assets.cli import commands
 from cdc_assets.errors import BadSettings
-from cdc_assets.history.releases import Release
 from cdc_assets.lake import LakeState
 from cdc_assets.lake.release_properties import format_properties, parse_properties
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
+from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.release import release, undo

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cdc_assets.ddl import created
-from cdc_assets.history.releases import Release
 from cdc_assets.model.dumps import DumpFile, DumpSplit
 from cdc_assets.model.progress import Applied, Base, Life, Phase, Progress
+from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import DataFile, Import, Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step

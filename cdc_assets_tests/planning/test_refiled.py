@@ -15,10 +15,10 @@ from contextlib import contextmanager
 import fsspec
 import pytest
 
-from cdc_assets.history.events import Event
 from cdc_assets.history.history import read_history
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.splits import DataFile, Listing, SchemaFile
+from cdc_assets.model.table_history import Event
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline

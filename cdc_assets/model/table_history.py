@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
-from cdc_assets import ddl
-from cdc_assets.history.releases import Release
 from cdc_assets.model.progress import Base, Gap, Life
+from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import DeleteRows, DropColumn, RenameColumn, SchemaChange, SetDefault
+from cdc_assets.model.schema_changes import DeleteRows, DropColumn, Predicate, RenameColumn, SchemaChange, SetDefault
 from cdc_assets.model.splits import Import, SchemaFile
 from cdc_assets.model.tso import Tso
 
@@ -142,7 +141,7 @@ class Exchanged(_FromFile):
     action = "exchange"
 
     other: Life
-    predicate: ddl.Predicate
+    predicate: Predicate
     partitioned: bool
 
 
@@ -223,6 +222,11 @@ class TableHistory:
     def name(self) -> TableId | None:
         """The newest name, None for a dropped table."""
         return self.events[-1].name
+
+    @property
+    def last_name(self) -> TableId | None:
+        """The newest name that it ever had, None for a table without one."""
+        return self.name or (self.names[-1][0] if self.names else None)
 
     def then(self, event: Event) -> TableHistory:
         """Return the life with one more event."""

@@ -6,19 +6,14 @@ those are read from the text. TIMESTAMP defaults are UTC in `ColumnDefault`, in 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from cdc_assets.ddl.alter import AddColumnSpec, specs
-from cdc_assets.ddl.clauses import Default
-from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import MalformedData
-from cdc_assets.model.schema import Column
-from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.schema import Column, Default
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.types.mysql_types import default_text, defaults_to_now, implicit_default
 
-__all__ = ["NoDefault", "added_default", "given_defaults", "stored_default"]
+__all__ = ["NoDefault", "added_default", "stored_default"]
 
 _BINARY = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
 
@@ -52,25 +47,6 @@ def _bytes(text: Default) -> bytes:
     if text.kind == "hex":
         return bytes.fromhex(text.text if len(text.text) % 2 == 0 else "0" + text.text)
     return text.text.encode()
-
-
-def given_defaults(file: SchemaFile) -> SchemaFile:
-    """Return the file with the defaults that its text gives to added columns: for a text that is not the file's own.
-
-    A TIMESTAMP is given in UTC.
-    """
-    try:
-        texts = [spec.text for spec in specs(file.query) if isinstance(spec, AddColumnSpec)]
-    except Unreadable:
-        return file
-    given = {text.name.lower(): text.default for text in texts if text.default is not None}
-    return replace(file, columns=tuple(_given(column, given.get(column.name.lower())) for column in file.columns))
-
-
-def _given(column: Column, text: Default | None) -> Column:
-    if text is None or text.kind not in ("null", "number", "string") or column.type == "BIT":
-        return column
-    return replace(column, default=None if text.kind == "null" else text.text)
 
 
 def added_default(column: Column, text: Default | None, numbered: bool, version: Tso) -> tuple[object, str]:

@@ -1,0 +1,34 @@
+"""What a person decided about single DDL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cdc_assets.model.progress import Life
+from cdc_assets.model.tso import Tso
+
+__all__ = ["Release", "Releases"]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What a person decided about the DDL of one version in one life.
+
+    `way` is apply (`text` is the DDL that says what really happened, "" the schema file's own), skip (its effect on
+    existing rows is left out) or rebuild (the rows up to here are dropped). `when` is ISO text in UTC.
+    """
+
+    life: Life
+    version: Tso
+    way: str
+    text: str = ""
+    who: str = ""
+    when: str = ""
+
+    def __str__(self) -> str:
+        told = f" {self.text!r}" if self.text else ""
+        return f"released: {self.way}{told}"
+
+
+Releases = Mapping[tuple[Life, Tso], Release]
