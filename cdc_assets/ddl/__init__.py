@@ -5,13 +5,13 @@
     SchemaFile ──▶ statement   which kind of DDL
                ──▶ create      the same beside its file (text: members, collations, virtual, keys, partitions)
                ──▶ evolve      TableSchema before + file -> after, SchemaChanges in an executable order
-               ──▶ follow      the same by plain difference, for a DDL whose effect on rows is left out
+               ──▶ follow      the same by plain difference, for a DDL whose effect on rows is skipped
                ──▶ kinds       which policies concern it
     Partitioning ─▶ partition_predicate ─▶ spark_sql | polars_expr
 
-Where there is a schema file its columns are the truth; texts break ties and tell what columns cannot.
+Where there is a schema file its columns are the truth; texts break ties and add what columns cannot express.
 
-    afterwards     what a table is like after a schema file: columns, indexes, partitions, key
+    afterwards     a table's schema after a schema file: columns, indexes, partitions, key
     alter          ALTER TABLE (and CREATE/DROP INDEX) as a list of specs, in the order of the text
     altered        a known schema + the text of a DDL -> the schema afterwards, where no file lists the columns
     clauses        clauses of CREATE and ALTER TABLE: column and index definitions, table options, partitions
@@ -22,11 +22,11 @@ Where there is a schema file its columns are the truth; texts break ties and tel
     kinds          which kinds of DDL a schema file is, in the words of the policies; several for a multi-schema change
     partitions     partition definitions -> the condition on rows that a partition holds
     predicate      a row predicate -> Spark SQL, and -> a polars expression, which select the same rows
-    retype         does a change of a column's type touch the values that the lake holds, or may it?
+    retype         whether a change of a column's type changes the values in the lake, or may
     schema         a CREATE TABLE text -> TableSchema, alone or beside its schema file
     statement      what a schema file's DDL is
     text           SQL text -> tokens, and a cursor over them
-    untold         what the columns say of DDL that is not in the changefeed
+    missing_ddl    signs in the columns of DDL that is not in the changefeed
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cdc_assets.ddl.altered import Unfollowed, altered, given_defaults, listed
 from cdc_assets.ddl.evolve import evolve, follow
 from cdc_assets.ddl.kinds import kinds
 from cdc_assets.ddl.partitions import exchange_predicate, partition_predicate
-from cdc_assets.ddl.predicate import as_told, polars_expr, spark_sql, undated, undated_rows
+from cdc_assets.ddl.predicate import confirm_nulls, polars_expr, spark_sql, undated, undated_rows
 from cdc_assets.ddl.schema import create, created, key_of
 from cdc_assets.ddl.statement import (
     Alter,
@@ -79,7 +79,7 @@ __all__ = [
     "Unreadable",
     "View",
     "altered",
-    "as_told",
+    "confirm_nulls",
     "create",
     "created",
     "created_name",

@@ -1,4 +1,4 @@
-"""What a table is like after a schema file: its columns with what the text says of them, indexes, partitions, key."""
+"""A table's schema after a schema file: its columns with what the text says of them, indexes, partitions, key."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from cdc_assets.ddl.alter import (
     specs,
 )
 from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, inline_indexes, named
+from cdc_assets.ddl.missing_ddl import refuse_taken_names
 from cdc_assets.ddl.partitions import repartition
 from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, Statement
 from cdc_assets.ddl.text import Unreadable
-from cdc_assets.ddl.untold import refuse_taken_names
 from cdc_assets.model.schema import Column, Default, Index, Partitioning, TableSchema
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.types.defaults import stored_default
@@ -42,7 +42,7 @@ _PARTITION_SPECS = (AddPartitionsSpec, BoundsSpec, CoalesceSpec, PartitionBySpec
 
 @dataclass
 class Text:
-    """What the statement says about columns, keyed by lower-case names; `read` is False where it could not be read."""
+    """What the statement says about columns, by lower-case name; `read` is False if it could not be read."""
 
     read: bool = True
     specs: tuple[Spec, ...] = ()
@@ -56,7 +56,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Pairs:
-    """`origin` gives the old column of each column of the file, None for a new one; `dropped` the old ones without."""
+    """`origin` is the old column of each column of the file, None for a new one; `dropped` the old ones left over."""
 
     origin: Mapping[str, Column | None]
     dropped: tuple[Column, ...]
@@ -135,9 +135,9 @@ def schema_after(
     columns = []
     for column in file.columns:
         name = column.name.lower()
-        told = text.defined.get(name) or text.added.get(name)
+        definition = text.defined.get(name) or text.added.get(name)
         old = pairs.origin[name]
-        found = facts(column, told, table_collation) if told else _carried(column, old, table_collation)
+        found = facts(column, definition, table_collation) if definition else _carried(column, old, table_collation)
         if name in text.defaults:
             found = replace(found, default=stored_default(column, text.defaults[name]))
         columns.append(replace(found, collation=convert) if convert and is_text(found) else found)
@@ -161,11 +161,11 @@ def refuse_computed(file: SchemaFile, schema: TableSchema, text: Text, pairs: Pa
     """Raise TableHeld for columns whose values in old rows only the source can compute; `schema` is the one after."""
     for column in schema.columns:
         name = column.name.lower()
-        told, old = text.defined.get(name) or text.added.get(name), pairs.origin[name]
-        if told and told.generated == "STORED" and old is None:
+        definition, old = text.defined.get(name) or text.added.get(name), pairs.origin[name]
+        if definition and definition.generated == "STORED" and old is None:
             raise held(
                 file,
-                f'Column "{column.name}" is generated from the others ({told.expression}) and stored: '
+                f'Column "{column.name}" is generated from the others ({definition.expression}) and stored: '
                 "old rows would have to be computed as TiDB does",
                 column=column.name,
             )
@@ -194,7 +194,7 @@ def _carried(column: Column, old: Column | None, table_collation: str | None) ->
 
 
 def _torn(column: Column) -> bool:
-    """Tell whether `ColumnDefault` is one of those that only a text gives right."""
+    """Return whether `ColumnDefault` is one that only a text has right."""
     return column.default is not None and (column.type == "BIT" or "\ufffd" in str(column.default))
 
 
@@ -220,7 +220,7 @@ def _indexes(before: TableSchema, text: Text, moved: Mapping[str, str]) -> tuple
 
 
 def _key(before: TableSchema, after: TableSchema, moved: Mapping[str, str]) -> tuple[str, ...]:
-    """A key that the setting gave stays, under its new names; otherwise the rule is asked again."""
+    """A key from the settings stays, under its new names; any other is determined again."""
     if before.key and before.key != key_of(before, None):
         renamed = tuple(moved.get(name.lower(), "") for name in before.key)
         if all(renamed):

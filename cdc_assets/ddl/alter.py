@@ -140,7 +140,7 @@ class CoalesceSpec:
 
 @dataclass(frozen=True, slots=True)
 class BoundsSpec:
-    """Partitions come or are cut anew by an interval that is not evaluated here; rows stay."""
+    """Partitions are added or redefined by an interval that is not evaluated here; rows stay."""
 
     text: str
 
@@ -412,10 +412,10 @@ def _option_spec(at: Cursor) -> list[Spec]:
 def _table_options(at: Cursor, convert: bool) -> list[Spec]:
     """Table options may stand in a row without commas: `COMMENT = 'x' COLLATE = y`."""
     commented = at.sees("COMMENT")
-    told = options(at)
+    given = options(at)
     found: list[Spec] = []
-    if told.charset or told.collation:
-        found.append(CharsetSpec(told.collation or CHARSET_COLLATIONS.get(told.charset, ""), convert))
-    if told.comment or commented:
-        found.append(TableCommentSpec(told.comment))
+    if given.charset or given.collation:
+        found.append(CharsetSpec(given.collation or CHARSET_COLLATIONS.get(given.charset, ""), convert))
+    if given.comment or commented:
+        found.append(TableCommentSpec(given.comment))
     return found + ([PartitionBySpec(partitioning(at.rest()))] if at else [])

@@ -1,7 +1,7 @@
 """A known schema + the text of a DDL -> the schema afterwards, where no schema file lists its columns.
 
-The text says of each column what schema files say: type, lengths, default, place. Names that a clause changes are those
-of before the statement, names in FIRST and AFTER those of after the clauses before it, as MySQL reads them.
+The text says of each column what schema files say: type, lengths, default, position. As in MySQL, names that a clause
+changes are those before the statement; names in FIRST and AFTER are those after the preceding clauses.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = ["Unfollowed", "altered", "given_defaults", "listed"]
 
 
 class Unfollowed(Exception):
-    """What a text makes of a schema cannot be told; the table holds with this reason."""
+    """The effect of a text on a schema is unknown; the table is held with this reason."""
 
 
 @dataclass
 class _Place:
-    """A column on its way through a statement; `origin` is the one that it was before it, None for a new one."""
+    """A column while a statement is evaluated; `origin` is the column before it, None for a new one."""
 
     column: Column
     origin: Column | None
@@ -47,7 +47,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Session:
-    """What a definition depends on besides its own words."""
+    """What a definition depends on besides its own text."""
 
     charset: str
     timezone: str | None
@@ -67,7 +67,7 @@ def altered(
     none. What changes rows or names only (TRUNCATE, RENAME TABLE, EXCHANGE PARTITION) leaves the schema as it is.
     `action` is TiDB's number of the action, 0 where it is not known; `timezone` is the zone of the session that a
     TIMESTAMP's default is printed for, None leaves it as printed. Raises Unfollowed for a text that cannot be read, has
-    a clause that is not known, or speaks of columns that the table does not have.
+    an unknown clause, or names columns that the table does not have.
     """
     file = SchemaFile("", "", TableId("", ""), 0, sql, action, ())
     kind = statement(file)
@@ -79,22 +79,22 @@ def altered(
         found = specs(sql)
         places = _played(before, found, _session(before, found, database_collation, timezone))
         columns = tuple(place.column for place in places)
-        told = replace(file, columns=columns)
-        text = read_text(before, told, kind)
+        file_after = replace(file, columns=columns)
+        text = read_text(before, file_after, kind)
     except (Unreadable, TableHeld) as problem:
         raise Unfollowed(str(problem)) from problem
     kept = {id(place.origin) for place in places}
     origin = {place.column.name.lower(): place.origin for place in places}
     pairs = Pairs(origin, tuple(column for column in before.columns if id(column) not in kept))
-    return schema_after(before, told, text, pairs, database_collation)
+    return schema_after(before, file_after, text, pairs, database_collation)
 
 
 def listed(
     file: SchemaFile, before: TableSchema, database_collation: str | None, timezone: str | None = None
 ) -> SchemaFile:
-    """Return a file whose columns its text alone tells with these columns; any other one as it is.
+    """Return a file whose columns only its text defines with these columns; any other one as it is.
 
-    An integer that rows since then show as it was before has stayed so, whatever the text says. Raises TableHeld for
+    An integer column that later rows show unchanged is taken as unchanged, whatever the text says. Raises TableHeld for
     what `altered` cannot follow.
     """
     if not file.by_text:
@@ -105,24 +105,24 @@ def listed(
     try:
         after = altered(before, file.query, action=file.type, database_collation=database_collation, timezone=timezone)
     except Unfollowed as problem:
-        raise held(file, f"What it makes of the columns cannot be told: {problem}") from problem
+        raise held(file, f"Its effect on the columns is unknown: {problem}") from problem
     old, shown = ({column.name.lower(): column for column in some} for some in (before.columns, file.columns))
     columns = (_as_shown(one, old.get(one.name.lower()), shown.get(one.name.lower())) for one in after.columns)
     return replace(file, columns=tuple(columns), by_text=False)
 
 
-def _as_shown(told: Column, old: Column | None, shown: Column | None) -> Column:
-    if old is None or shown is None or not {told.type, old.type, shown.type} <= INTEGERS:
-        return told
-    widths = [(column.type, column.unsigned) for column in (told, old, shown)]
-    return old if widths[2] == widths[1] != widths[0] else told
+def _as_shown(by_text: Column, old: Column | None, shown: Column | None) -> Column:
+    if old is None or shown is None or not {by_text.type, old.type, shown.type} <= INTEGERS:
+        return by_text
+    widths = [(column.type, column.unsigned) for column in (by_text, old, shown)]
+    return old if widths[2] == widths[1] != widths[0] else by_text
 
 
 def _session(
     before: TableSchema, found: tuple[Spec, ...], database_collation: str | None, timezone: str | None
 ) -> _Session:
-    told = [spec.collation for spec in found if isinstance(spec, CharsetSpec) and spec.collation]
-    collation = told[-1] if told else before.collation or database_collation or DEFAULT_COLLATION
+    collations = [spec.collation for spec in found if isinstance(spec, CharsetSpec) and spec.collation]
+    collation = collations[-1] if collations else before.collation or database_collation or DEFAULT_COLLATION
     return _Session(charset_of(collation), timezone)
 
 
@@ -151,7 +151,7 @@ def _played(before: TableSchema, found: tuple[Spec, ...], session: _Session) -> 
     names = [place.column.name.lower() for place in places]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not names:
-        raise Unfollowed(f"the table has {', '.join(twice)} already" if twice else "no column would be left")
+        raise Unfollowed(f"the table already has {', '.join(twice)}" if twice else "no column would be left")
     return places
 
 
@@ -186,7 +186,7 @@ def _change(places: list[_Place], spec: ChangeColumnSpec, session: _Session) -> 
 
 
 def _put(places: list[_Place], place: _Place, text: ColumnText) -> None:
-    """Insert a column where its definition says: FIRST, AFTER another one, else behind all."""
+    """Insert a column where its definition says: FIRST, AFTER another one, else at the end."""
     at = len(places)
     if text.place == "":
         at = 0
@@ -196,7 +196,7 @@ def _put(places: list[_Place], place: _Place, text: ColumnText) -> None:
 
 
 def _of_before(places: list[_Place], name: str) -> _Place:
-    """Return the column that had a name before the statement, or that a clause before added."""
+    """Return the column that had a name before the statement, or that an earlier clause added."""
     wanted = name.lower()
     for place in places:
         if place.origin is not None and place.origin.name.lower() == wanted:
@@ -208,7 +208,7 @@ def _of_before(places: list[_Place], name: str) -> _Place:
 
 
 def _now(places: list[_Place], name: str) -> int:
-    """Return where the column of a name is; a clause before may have given it the name."""
+    """Return where the column of a name is; an earlier clause may have given it the name."""
     wanted = name.lower()
     for at, place in enumerate(places):
         if place.column.name.lower() == wanted:
@@ -219,8 +219,8 @@ def _now(places: list[_Place], name: str) -> int:
 def _missing(places: list[_Place], name: str) -> Unfollowed:
     have = ", ".join(place.column.name for place in places)
     return Unfollowed(
-        f'it speaks of the column "{name}", and the table is known with {have}: a DDL before it, or the CREATE TABLE '
-        "that was given, is another one"
+        f'it names the column "{name}", but the table is known with {have}: a DDL before it is missing, or the given '
+        "CREATE TABLE is not this table's"
     )
 
 

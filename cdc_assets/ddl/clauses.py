@@ -126,7 +126,7 @@ def column(parts: Sequence[Token]) -> ColumnText:
         found = replace(found, nullable=False, numbered=True, unique=True)
     while at:
         if at.sees("PARTITION", "BY") or at.sees("REMOVE", "PARTITIONING"):
-            raise Unreadable("a partition clause behind a column is not known")
+            raise Unreadable("a partition clause after a column is not known")
         found = _option(at, found)
     return found
 
@@ -224,7 +224,7 @@ def default(at: Cursor) -> Default:
 
 
 def is_index(at: Cursor) -> bool:
-    """Tell whether an index or a constraint comes next, not a column."""
+    """Return whether an index or a constraint comes next, not a column."""
     return at.next.kind == "word" and at.next.text in (*_INDEX_WORDS, "CONSTRAINT", "FOREIGN", "CHECK")
 
 
@@ -268,7 +268,7 @@ def index_body(at: Cursor) -> tuple[tuple[str, ...], bool]:
 
 
 def _index_option(at: Cursor) -> bool:
-    """Take an option that leaves an index one of all rows; False where the next one is no such option."""
+    """Take an option that leaves an index over all rows; False if the next one is no such option."""
     if at.accept("VISIBLE|INVISIBLE|CLUSTERED|NONCLUSTERED|GLOBAL|LOCAL|ADD_COLUMNAR_REPLICA_ON_DEMAND"):
         return True
     if at.accept("WITH", "PARSER") or at.accept("USING|TYPE|COMMENT"):
@@ -322,21 +322,21 @@ def table(at: Cursor) -> TableText:
         else:
             columns.append(column(piece))
     _refuse_query(at)
-    told = options(at)
+    given = options(at)
     parts = partitioning(at.rest()) if at else None
     inline = [own for text in columns for own in inline_indexes(text)]
     every = named([*inline, *indexes])
-    return TableText(tuple(columns), every, told.charset, told.collation, parts, told.comment, clustered)
+    return TableText(tuple(columns), every, given.charset, given.collation, parts, given.comment, clustered)
 
 
 def _refuse_query(at: Cursor) -> None:
-    """Raise Unreadable for CREATE TABLE … SELECT: some of its columns, or all, are told by no definition."""
+    """Raise Unreadable for CREATE TABLE … SELECT: some or all of its columns have no definition."""
     depth = 0
     for place in range(at.at, len(at.parts)):
         token = at.parts[place]
         opened = token.is_word("(") and place + 1 < len(at.parts) and at.parts[place + 1].is_word("SELECT")
         if depth == 0 and (opened or token.is_word("SELECT") or token.is_word("AS")):
-            raise Unreadable("columns that come of a query are not known")
+            raise Unreadable("the columns that the query adds are not known")
         depth += token.is_word("(") - token.is_word(")")
 
 
@@ -364,7 +364,7 @@ def named(indexes: Sequence[Index]) -> tuple[Index, ...]:
 
 
 def partitioning(parts: Sequence[Token]) -> Partitioning:
-    """Read PARTITION BY …; what cannot be read is of kind UNKNOWN, so that the table lives until it matters."""
+    """Read PARTITION BY …; what cannot be read is of kind UNKNOWN, which holds the table only when it matters."""
     try:
         return _partitioning(Cursor(parts))
     except Unreadable as problem:

@@ -92,7 +92,7 @@ _FRACTIONAL = ("DATETIME", "TIMESTAMP", "TIME")
 
 
 def column_of(text: ColumnText, charset: str, timezone: str | None = None) -> Column:
-    """Return the column that a definition makes in a table of that charset; its collation and members apart.
+    """Return the column that a definition makes in a table of that charset, without collation and members.
 
     A TIMESTAMP's default is in the session's zone; with `timezone` it is turned into UTC, as TiDB keeps it. Raises
     Unreadable for a type that is not known.
@@ -144,29 +144,29 @@ def _capacious(name: str, size: int | None, text: ColumnText, charset: str) -> C
 # --- defaults ---------------------------------------------------------------------------------------------------------
 
 
-def default_of(told: Default, column: Column, timezone: str | None = None) -> object:
+def default_of(default: Default, column: Column, timezone: str | None = None) -> object:
     """Return the default as `ColumnDefault` has it: a text, CURRENT_TIMESTAMP, or None; of an expression None.
 
     Raises Unreadable for one that is no value of the column's type, or is the number of a member.
     """
-    if told.kind in ("null", "expression"):
+    if default.kind in ("null", "expression"):
         return None
-    if told.kind == "now":
+    if default.kind == "now":
         return "CURRENT_DATE" if column.type == "DATE" else "CURRENT_TIMESTAMP"
-    if told.kind in ("bits", "hex"):
-        return _from_bytes(told, column)
-    text = _as_kept(told, column)
+    if default.kind in ("bits", "hex"):
+        return _from_bytes(default, column)
+    text = _as_kept(default, column)
     if column.type == "TIMESTAMP" and timezone is not None and not text.startswith("0000-00-00"):
         return _in_utc(text, column, timezone)
     return text
 
 
-def _as_kept(told: Default, column: Column) -> str:
+def _as_kept(default: Default, column: Column) -> str:
     """TiDB keeps a default as a value of the type prints: `'2020-1-2'` of a DATETIME as `2020-01-02 00:00:00`."""
-    text, digits = told.text, column.scale or 0
+    text, digits = default.text, column.scale or 0
     if column.type in ("ENUM", "SET"):
-        return _members(told, column)
-    if told.kind == "number" and column.type in INTEGERS and text.lstrip("-").isdecimal():
+        return _members(default, column)
+    if default.kind == "number" and column.type in INTEGERS and text.lstrip("-").isdecimal():
         return str(int(text))
     try:
         if column.type == "TIME":
@@ -176,18 +176,18 @@ def _as_kept(told: Default, column: Column) -> str:
             if moment is not None:
                 return moment.date_text() if column.type == "DATE" else moment.text(digits)
     except ValueError:
-        return text  # no such time, or a form that is not read: who needs the value finds out
+        return text  # no such time, or a form that is not read: an error follows where the value is needed
     return text
 
 
-def _members(told: Default, column: Column) -> str:
+def _members(default: Default, column: Column) -> str:
     """Members are kept as they are spelled in the definition; a number stands for one, or for a SET of them."""
-    elems, text = column.elems or (), told.text
-    if told.kind == "number":
+    elems, text = column.elems or (), default.text
+    if default.kind == "number":
         number = int(text) if text.isdecimal() else -1
         least, most = (1, len(elems)) if column.type == "ENUM" else (0, (1 << len(elems)) - 1)
         if not least <= number <= most:
-            raise Unreadable(f'the default of "{column.name}" is {text}, which is the number of no known member')
+            raise Unreadable(f'the default of "{column.name}" is {text}, which is not the number of a known member')
         if column.type == "ENUM":
             return elems[number - 1]
         return ",".join(one for place, one in enumerate(elems) if number >> place & 1)
@@ -198,13 +198,14 @@ def _members(told: Default, column: Column) -> str:
     return ",".join(known) if len(known) == len(chosen) else text
 
 
-def _from_bytes(told: Default, column: Column) -> object:
+def _from_bytes(default: Default, column: Column) -> object:
     if column.type == "BIT":
         return None  # `stored_default` takes it from the text
-    number = int(told.text or "0", 2 if told.kind == "bits" else 16)
+    number = int(default.text or "0", 2 if default.kind == "bits" else 16)
     if column.type in _DIGITS or column.type == "DECIMAL":
         return str(number)
-    raw = number.to_bytes((len(told.text) + 7) // 8 if told.kind == "bits" else (len(told.text) + 1) // 2, "big")
+    digits = len(default.text)
+    raw = number.to_bytes((digits + 7) // 8 if default.kind == "bits" else (digits + 1) // 2, "big")
     return raw.decode("utf-8", "replace")
 
 
@@ -214,6 +215,6 @@ def _in_utc(text: str, column: Column, timezone: str) -> str:
     except BadSettings as error:
         raise Unreadable(error.message) from None
     if moment is None:
-        raise Unreadable(f'the default of "{column.name}" is no time: {text}')
+        raise Unreadable(f'the default of "{column.name}" is not a time: {text}')
     shown = f"{moment.year:04d}-{moment:%m-%d %H:%M:%S}"
     return shown + (f".{moment.microsecond:06d}"[: column.scale + 1] if column.scale else "")

@@ -18,11 +18,11 @@ from dataclasses import replace
 from cdc_assets.ddl.afterwards import Pairs, Text, read_text, refuse_computed, schema_after
 from cdc_assets.ddl.alter import PartitionRowsSpec, StrangeSpec
 from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS
+from cdc_assets.ddl.missing_ddl import refuse_swapped, refuse_unknown_columns
 from cdc_assets.ddl.partitions import partition_predicate
 from cdc_assets.ddl.retype import retyped, same_definition
 from cdc_assets.ddl.schema import held
 from cdc_assets.ddl.statement import Statement, Truncate, Unknown, statement
-from cdc_assets.ddl.untold import refuse_swapped, refuse_unknown_columns
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, Partitioning, TableSchema
 from cdc_assets.model.schema_changes import (
@@ -43,14 +43,14 @@ from cdc_assets.types.mysql_types import arrow_type, widens
 __all__ = ["evolve", "follow"]
 
 _HIDDEN = "the ADD COLUMN is not in the changefeed: ColumnDefault of the first schema file that has the column"
-_LEFT_OUT = "what the DDL does to old rows is left out"
+_LEFT_OUT = "the DDL's effect on old rows is skipped"
 _EMPTY = "drop the rows up to here (rebuild)"
 
 
 def evolve(
     before: TableSchema, file: SchemaFile, database_collation: str | None, timezone: str = "UTC"
 ) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
-    """Return the schema after a schema file, and the changes in an executable order; () for what leaves rows alone.
+    """Return the schema after a schema file, and the changes in an executable order; () if rows stay as they are.
 
     `timezone` stands for that of the session that ran the DDL, where values depend on it.
     `before.columns` may already be the file's columns: a repeated DDL gives (). Raises TableHeld, with the ways out,
@@ -79,8 +79,8 @@ def follow(
 ) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
     """Return the schema after a schema file by plain difference, and changes that leave the rows as they are.
 
-    A column that went is dropped; one that came reads NULL in old rows, and so does one whose lake type became another
-    that the old one does not widen to. Nothing is renamed, converted or deleted. `empty` says that no row is left.
+    A missing column is dropped; a new one reads NULL in old rows, and so does one whose new lake type the old one does
+    not widen to. Nothing is renamed, converted or deleted. `empty` says that no row is left.
     Raises TableHeld when a column of the key would be NULL in old rows.
     """
     kind, text = statement(file), Text(read=False)
@@ -172,7 +172,7 @@ def _replaced(
         if not same_definition(old, new):
             raise held(
                 file,
-                f'Column "{new.name}" has another id and another type, and no text tells whether it was changed or '
+                f'Column "{new.name}" has another id and another type, and no text says whether it was changed or '
                 "dropped and added anew",
                 column=new.name,
             )
@@ -181,18 +181,18 @@ def _replaced(
 
 
 def _hidden(file: SchemaFile, text: Text, gone: Sequence[Column], extra: Sequence[Column]) -> dict[str, Column]:
-    """Pair columns that went and came without a text, by id; hold when that leaves a rename possible."""
+    """Pair removed and new columns without a text, by id; hold if a rename remains possible."""
     by_id = {column.id: column for column in gone if column.id is not None}
     pairs = {column.name.lower(): by_id[column.id] for column in extra if column.id in by_id}
     left = [column for column in gone if id(column) not in {id(one) for one in pairs.values()}]
     new = [column for column in extra if column.name.lower() not in pairs]
     if new and not text.read:
         raise held(file, f"The text cannot be read, and the file has new columns: {_names(new)}")
-    told = all(column.id is not None for column in (*left, *new))
-    if left and new and not told:
+    all_have_ids = all(column.id is not None for column in (*left, *new))
+    if left and new and not all_have_ids:
         raise held(
             file,
-            f"The columns {_names(left)} are gone and {_names(new)} new, and no text tells whether that is a rename",
+            f"The columns {_names(left)} are gone and {_names(new)} new, and no text says whether that is a rename",
             "set output-column-id = true in the changefeed for the future",
         )
     return pairs
@@ -220,10 +220,13 @@ def _adds(file: SchemaFile, after: TableSchema, text: Text, pairs: Pairs) -> lis
         name = column.name.lower()
         if pairs.origin[name] is not None:
             continue
-        told = text.added.get(name)
+        given = text.added.get(name)
         try:
             value, guess = added_default(
-                column, told.default if told else None, bool(told and told.numbered), file.version
+                column,
+                given.default if given else None,
+                bool(given and given.numbered),
+                file.version,
             )
         except NoDefault as problem:
             raise held(
@@ -231,7 +234,7 @@ def _adds(file: SchemaFile, after: TableSchema, text: Text, pairs: Pairs) -> lis
                 f'Column "{column.name}": {problem}',
                 column=column.name,
             ) from problem
-        hidden = "" if told else _HIDDEN
+        hidden = "" if given else _HIDDEN
         found.append(AddColumn(column, value, "; ".join(part for part in (guess, hidden) if part)))
     return found
 
@@ -273,7 +276,7 @@ def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: Text)
     if isinstance(kind, Truncate):
         return [DeleteRows(None)]
     if file.type in (20, 23) and not any(isinstance(spec, PartitionRowsSpec | StrangeSpec) for spec in text.specs):
-        raise held(file, "The text cannot be read, so the partitions whose rows go are not known")
+        raise held(file, "The text cannot be read, so the partitions whose rows are deleted are not known")
     found: list[SchemaChange] = []
     for spec in text.specs:
         if isinstance(spec, StrangeSpec):
@@ -294,7 +297,7 @@ def _deletes(before: TableSchema, file: SchemaFile, kind: Statement, text: Text)
 
 
 def _rekeys(before: TableSchema, after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
-    """A key is another one when its columns are, or when their values compare in another way."""
+    """Rekey where the key has other columns, or its values compare in another way."""
     origin = [pairs.origin[name.lower()] for name in after.key]
     same = [column.name for column in origin if column is not None] == list(before.key) and None not in origin
     compared = [(c.type, c.compares_by) for c in map(after.column, after.key)]

@@ -54,7 +54,7 @@ def compare(op: str, left: Predicate, right: Predicate) -> Predicate:
 
 
 def is_null(value: Predicate) -> Predicate:
-    """Return the test for NULL; an empty "or", false, where NULL cannot come."""
+    """Return the test for NULL; an empty "or", which is false, for a value that cannot be NULL."""
     return Predicate("is_null", (value,)) if value.nullable else Predicate("or")
 
 

@@ -1,6 +1,6 @@
 """Columns that the lake keeps although the source dropped them.
 
-They stand behind the others, are NULL in rows written since, and take no part in decoding (`Column.kept`).
+They come after the others, are NULL in rows written since, and take no part in decoding (`Column.kept`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def bare(schema: TableSchema) -> TableSchema:
 
 
 def emptied(changes: Iterable[SchemaChange]) -> tuple[SchemaChange, ...]:
-    """Let all rows go, where the order of changes has its place for that."""
+    """Add the deletion of all rows at its place in the order of changes."""
     changes = tuple(changes)
     rekeys = tuple(change for change in changes if isinstance(change, Rekey))
     return (*(change for change in changes if not isinstance(change, (Rekey, DeleteRows))), DeleteRows(None), *rekeys)
@@ -45,7 +45,7 @@ def with_kept(
     keep: bool,
     key: tuple[str, ...] | None,
 ) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
-    """Keep dropped columns behind the others; a column that comes back under a kept one's name goes on in it."""
+    """Keep dropped columns after the others; a column that is added under a kept one's name continues it."""
     kept = {column.name.lower(): column for column in before.columns if column.kept}
     known = set(kept)
     left = list(changes)
@@ -60,7 +60,7 @@ def with_kept(
         if isinstance(change, AddColumn) and change.column.name.lower() in kept:
             _go_on(kept.pop(change.column.name.lower()), change, left, file)
         if isinstance(change, RenameColumn) and change.new.lower() in kept:
-            raise _held(file, f'the lake keeps a column "{change.new}" that the source had dropped')
+            raise _held(file, f'the lake keeps a column "{change.new}" that the source dropped')
     if kept and not (key or after.key):
         raise _held(file, "rows without key are matched by all of their columns, so no dropped column can be kept")
     schema = replace(after, columns=(*after.columns, *kept.values()))
@@ -72,7 +72,7 @@ def with_kept(
 def _go_on(old: Column, add: AddColumn, left: list[SchemaChange], file: SchemaFile) -> None:
     new = add.column
     if arrow_type(old) != arrow_type(new) or not replace(old, name=new.name).decodes_like(new):
-        raise _held(file, f'the lake keeps a column "{old.name}" of another type, so the new one cannot go on in it')
+        raise _held(file, f'the lake keeps a column "{old.name}" of another type, so the new one cannot continue it')
     left.remove(add)
     if old.name != new.name:
         left.insert(0, RenameColumn(old.name, new.name))

@@ -67,7 +67,7 @@ _TYPES = {
 
 
 def kinds(file: SchemaFile, changes: Iterable[SchemaChange] = ()) -> tuple[str, ...]:
-    """Return the kinds of a schema file that `changes` came of; () for what touches neither rows nor columns.
+    """Return the kinds of a schema file that led to `changes`; () if it touches neither rows nor columns.
 
     A file without DDL is `columns changed without ddl`, and what changed.
     """
@@ -80,8 +80,8 @@ def kinds(file: SchemaFile, changes: Iterable[SchemaChange] = ()) -> tuple[str, 
     try:
         parts = [spec for spec in specs(file.query) if not isinstance(spec, NeutralSpec | TableCommentSpec)]
     except Unreadable:
-        told = _TYPES.get(file.type)
-        return (*([told] if told else []), *_of_changes(changes))
+        by_type = _TYPES.get(file.type)
+        return (*([by_type] if by_type else []), *_of_changes(changes))
     several = file.type == 61 or len(parts) > 1
     named = [kind for part in parts for kind in _of_spec(part)]
     return tuple(dict.fromkeys([*named, *(["multi-schema change"] if several else [])]))

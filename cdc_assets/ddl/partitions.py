@@ -1,6 +1,6 @@
 """Partition definitions -> the condition on rows that a partition holds, and what ALTER makes of the definitions.
 
-DROP, TRUNCATE and EXCHANGE PARTITION move rows without row events; what there is to find those rows is the definition.
+DROP, TRUNCATE and EXCHANGE PARTITION move rows without row events; only the definition identifies those rows.
 A RANGE partition holds what is below its bound and not below the one before it *at that time*: after a DROP PARTITION
 the next one takes the range over. NULL is below everything in RANGE, in partition 0 of HASH (`tidb:pkg/table/tables/
 partition.go`). A zero date is NULL in the lake and lands where MySQL puts it.
@@ -61,9 +61,7 @@ def partition_predicate(partitioning: Partitioning | None, names: tuple[str, ...
             )
         return either(*(rule(partitioning, _place(partitioning, name), schema) for name in names))
     except (Unreadable, ValueError, IndexError) as problem:  # a number or a tuple that is none
-        raise TableHeld(
-            f"The rows of partition {', '.join(names)} cannot be told from the others: {problem}."
-        ) from problem
+        raise TableHeld(f"The rows of partition {', '.join(names)} cannot be identified: {problem}.") from problem
 
 
 def exchange_predicate(partitioning: Partitioning | None, name: str, schema: TableSchema) -> Predicate:
@@ -212,7 +210,7 @@ def _changed(found: Partitioning, spec: Spec) -> Partitioning:
     if isinstance(spec, CoalesceSpec):
         return _with(found, parts[: len(parts) - spec.count])
     if isinstance(spec, BoundsSpec) or (isinstance(spec, StrangeSpec) and "PARTITION" in spec.text.upper()):
-        raise Unreadable(f"what {spec.text} makes of the partitions is not known")
+        raise Unreadable(f"the effect of {spec.text} on the partitions is not known")
     if isinstance(spec, ExchangeSpec) and not spec.validated:
         raise Unreadable("rows came in by EXCHANGE PARTITION … WITHOUT VALIDATION, and may be in any partition")
     return found

@@ -16,7 +16,7 @@ from cdc_assets.model.schema_changes import Predicate
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["as_told", "polars_expr", "spark_sql", "undated", "undated_rows"]
+__all__ = ["confirm_nulls", "polars_expr", "spark_sql", "undated", "undated_rows"]
 
 _DAY_0 = 719528
 _COMPARISONS = ("<", ">=", "=")
@@ -24,7 +24,7 @@ _PARTS = ("year", "quarter", "month", "day", "dayofweek", "dayofyear", "weekday"
 """Functions of 32 bits in Spark."""
 
 
-# --- rows that it cannot tell -----------------------------------------------------------------------------------------
+# --- rows that it cannot decide ---------------------------------------------------------------------------------------
 
 
 def undated(predicate: Predicate) -> Predicate | None:
@@ -38,19 +38,19 @@ def undated(predicate: Predicate) -> Predicate | None:
 
 
 def _dates(node: Predicate) -> Iterator[Predicate]:
-    if node.op == "column" and node.type in ("date", "datetime") and not node.told:
+    if node.op == "column" and node.type in ("date", "datetime") and not node.nulls_confirmed:
         yield node
     for arg in node.args:
         yield from _dates(arg)
 
 
-def as_told(predicate: Predicate) -> Predicate:
-    """Return the condition as a person gave it: rows without a date have NULL in the source too."""
-    return replace(predicate, args=tuple(map(as_told, predicate.args)), told=True)
+def confirm_nulls(predicate: Predicate) -> Predicate:
+    """Return the condition as a person confirmed it: rows without a date have NULL in the source too."""
+    return replace(predicate, args=tuple(map(confirm_nulls, predicate.args)), nulls_confirmed=True)
 
 
 def undated_rows(table: str, predicate: Predicate, ways: tuple[str, ...] = ()) -> TableHeld:
-    """Return the error for a partition whose rows cannot be told, because such rows are there."""
+    """Return the error for a partition whose rows cannot be identified, because rows without a date exist."""
     names = ", ".join(dict.fromkeys(f'"{column.value}"' for column in _dates(predicate)))
     return TableHeld(
         f"{table}: rows have no value in {names}, by which the table is partitioned. Each may be a partial date in the "
@@ -99,8 +99,8 @@ def _spark_comparison(predicate: Predicate, narrow: Collection[str]) -> str:
         if not -limit <= bound < limit:
             holds = predicate.op != "=" and (predicate.op == "<") == (bound > 0)
             return str(holds).lower() if not holds or not predicate.nullable else f"({value} IS NOT NULL)"
-    told = f"{value} {predicate.op} {spark_sql(right, narrow)}"
-    return f"coalesce({told}, false)" if predicate.nullable else f"({told})"
+    comparison = f"{value} {predicate.op} {spark_sql(right, narrow)}"
+    return f"coalesce({comparison}, false)" if predicate.nullable else f"({comparison})"
 
 
 def _spark_wide(node: Predicate) -> str:

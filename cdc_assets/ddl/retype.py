@@ -1,4 +1,4 @@
-"""Does a change of a column's type touch the values that the lake holds, or may it?
+"""Whether a change of a column's type changes the values in the lake, or may change them.
 
 What changes values: rounding, padding, another text form, another lake type. What may: a smaller range or length, which
 a source in strict mode, TiDB's default, refuses when a value does not fit, and one in another mode cuts.
@@ -18,7 +18,7 @@ _TEXTS = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LO
 
 
 def same_definition(old: Column, new: Column) -> bool:
-    """Tell whether two columns of a schema file are declared alike, ids apart."""
+    """Return whether two columns of a schema file are declared alike, ids apart."""
     return _declared(old) == _declared(new)
 
 
@@ -46,7 +46,7 @@ def retyped(old: Column, new: Column, timezone: str) -> RetypeColumn | None:
 
 
 _MEMBERS = ("ENUM", "SET")
-_ZONE = "TiDB takes that of the session that ran the DDL, which no file tells"
+_ZONE = "TiDB takes that of the session that ran the DDL, which no file records"
 _LOST_DATES = "zero and partial dates stay NULL"
 
 

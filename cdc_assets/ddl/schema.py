@@ -35,7 +35,7 @@ DEFAULT_COLLATION = "utf8mb4_bin"
 
 
 def held(file: SchemaFile, reason: str, *ways: str, column: str | None = None) -> TableHeld:
-    """Return the error that holds the table of a schema file; `ways` are the ways out, told in the message too."""
+    """Return the error that holds the table of a schema file; `ways` are the ways out, also in the message."""
     text = f": {file.query}" if file.query else " (no DDL text)"
     advice = f" Ways out: {'; '.join(ways)}." if ways else ""
     return TableHeld(
@@ -51,7 +51,7 @@ def held(file: SchemaFile, reason: str, *ways: str, column: str | None = None) -
 def with_facts(file: SchemaFile, facts: TableSchema | None) -> TableSchema:
     """Return the file's columns in its order, with what texts say of columns of the same name and type.
 
-    Columns that stand in no schema file are those of the facts, where there are any.
+    Columns that no schema file lists are taken from the facts, if there are any.
     """
     if (file.by_text or file.whole is not None) and facts is not None:
         return bare(facts)
@@ -68,18 +68,18 @@ def with_facts(file: SchemaFile, facts: TableSchema | None) -> TableSchema:
 
 
 def is_text(column: Column) -> bool:
-    """Tell whether values of the column compare by a collation."""
+    """Return whether values of the column compare by a collation."""
     return column.type in _TEXT_TYPES
 
 
 def create(
     file: SchemaFile, like: TableSchema | None, database_collation: str | None, timezone: str | None = None
 ) -> TableSchema:
-    """Return the table's schema: columns of the file, with what only the CREATE TABLE text (or `like`) tells.
+    """Return the table's schema: columns of the file, with what only the CREATE TABLE text (or `like`) has.
 
-    Without text (the table existed before the changefeed) only what the file tells: no collations, no unique keys, no
-    partitions, and virtual columns look like others. Where the text is all there is (`SchemaFile.by_text`) it is as
-    `created` has it, in that time zone. Raises TableHeld when the text cannot be read or names other columns than the
+    Without text (the table existed before the changefeed) only what the file has: no collations, no unique keys, no
+    partitions, and virtual columns look like others. With only a text (`SchemaFile.by_text`) the result is that of
+    `created`, in that time zone. Raises TableHeld when the text cannot be read or names other columns than the
     file.
     """
     if file.whole is not None:
@@ -88,7 +88,7 @@ def create(
         return _by_text(file, like, database_collation, timezone)
     found = statement(file)
     if not isinstance(found, CreateTable):
-        return _keyed(TableSchema(_told_by_alter(file, found)))
+        return _keyed(TableSchema(_defined_by_alter(file, found)))
     if found.like is not None:
         return _keyed(_like(file, like))
     try:
@@ -163,15 +163,15 @@ def _table_text(query: str) -> TableText:
     return table(at)
 
 
-def _told_by_alter(file: SchemaFile, found: Statement) -> tuple[Column, ...]:
-    """A table that is first seen by an ALTER: its text tells of the columns that it defines."""
+def _defined_by_alter(file: SchemaFile, found: Statement) -> tuple[Column, ...]:
+    """Return the columns of a table that is first seen by an ALTER, with what its text says of those it defines."""
     if not isinstance(found, Alter | Rename):
         return file.columns
     try:
-        told = [spec.text for spec in specs(file.query) if isinstance(spec, AddColumnSpec | ChangeColumnSpec)]
+        defined = [spec.text for spec in specs(file.query) if isinstance(spec, AddColumnSpec | ChangeColumnSpec)]
     except Unreadable:
         return file.columns
-    texts = {text.name.lower(): text for text in told if text is not None}
+    texts = {text.name.lower(): text for text in defined if text is not None}
     return tuple(
         facts(column, texts[column.name.lower()], None) if column.name.lower() in texts else column
         for column in file.columns
@@ -179,13 +179,13 @@ def _told_by_alter(file: SchemaFile, found: Statement) -> tuple[Column, ...]:
 
 
 def _compare(file: SchemaFile, text: TableText) -> None:
-    told = {column.name.lower() for column in text.columns}
-    listed = {name for column in file.columns if (name := column.name.lower()) in told or not column.hidden}
-    if told != listed:
+    defined = {column.name.lower() for column in text.columns}
+    listed = {name for column in file.columns if (name := column.name.lower()) in defined or not column.hidden}
+    if defined != listed:
         raise held(
             file,
-            f"The text has the columns {_names(told - listed) or 'none'} that the file does not list, the file "
-            f"{_names(listed - told) or 'none'} that the text does not have",
+            f"The text has the columns {_names(defined - listed) or 'none'} that the file does not list, the file "
+            f"{_names(listed - defined) or 'none'} that the text does not have",
             "restore the schema file as TiCDC wrote it",
         )
 
@@ -233,7 +233,7 @@ def _collation_of(text: TableText, database_collation: str | None) -> str:
 
 
 def facts(column: Column, text: ColumnText, table_collation: str | None) -> Column:
-    """Return the column with what its definition tells: members, collation, virtual, a default that JSON destroyed."""
+    """Return the column with what its definition has: members, collation, virtual, a default that JSON destroyed."""
     return replace(
         column,
         elems=column.elems if column.elems is not None else text.elems,

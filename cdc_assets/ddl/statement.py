@@ -74,7 +74,7 @@ class DropTable:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """All rows of the table go without row events."""
+    """All rows of the table are removed without row events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """A dropped or truncated table called `old` comes back with its rows, without row events.
+    """A dropped or truncated table called `old` is restored with its rows, without row events.
 
-    `by_job` says that the text names a DDL job instead, whose table was called as the one that comes back.
+    `by_job` says that the text names a DDL job instead, whose table had the name of the restored one.
     """
 
     old: TableId
@@ -107,7 +107,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The rows of `partition` and those of `other` change places without row events."""
+    """The rows of `partition` and those of `other` are exchanged without row events."""
 
     partition: str
     other: TableId
@@ -116,7 +116,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Alter:
-    """Columns, indexes, comments, partitions: `evolve` tells what it means for the rows."""
+    """Columns, indexes, comments, partitions: `evolve` determines the effect on rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +329,7 @@ def _renamed(at: Cursor, file: SchemaFile) -> Statement:
     loose = [old for old, new in pairs if fold_name(new[1]) == wanted.table]
     chosen = (same or loose or [pairs[0][0]] if len(pairs) == 1 else same or loose)[:1]
     if not chosen:
-        raise Unreadable(f"no part of it leads to {file.table}")
+        raise Unreadable(f"no part of it renames a table to {file.table}")
     return Rename(TableId(*chosen[0]))
 
 
@@ -338,7 +338,7 @@ def _recovered(at: Cursor, file: SchemaFile) -> Statement:
         return Recover(file.table, by_job=True)
     schema, name = at.qualified()
     if at.sees(",") or at.sees("TO", "TIMESTAMP|TSO"):
-        return Unknown(f"{file.query}: how a table was at a time is not known")
+        return Unknown(f"{file.query}: the state of a table at an earlier time is not known")
     return Recover(TableId(schema or file.table.schema, name))
 
 

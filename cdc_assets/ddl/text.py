@@ -73,7 +73,7 @@ _QUOTED_OR_END = re.compile(
 def tokens(sql: str) -> tuple[Token, ...]:
     """Return the tokens of one statement, TiDB's and MySQL's version comments read as text; raises Unreadable.
 
-    The semicolons at its end, which TiDB keeps in a DDL's text, are no part of it.
+    The semicolons at its end, which TiDB keeps in a DDL's text, are not part of it.
     """
     plain = _uncommented(sql)
     for tokenizer in (_Restored, _Escaped):
@@ -180,7 +180,7 @@ class Cursor:
         return self.parts[self.at] if self else Token("end", "", "")
 
     def sees(self, *words: str) -> bool:
-        """Tell whether these words come next; `A|B` stands for either."""
+        """Return whether these words come next; `A|B` stands for either."""
         if self.at + len(words) > len(self.parts):
             return False
         for place, word in enumerate(words, self.at):  # a loop: most questions end at their first word

@@ -42,7 +42,7 @@ def exchange(
         unknown = next(filter(None, (unknown_values(one, predicate) for one in (table, other))), "")
         reason, predicate = (f"{file.query}: {unknown}", None) if unknown else (reason, predicate)
     decision = _decision(lives, file, [one for one in (table, other) if one is not None])
-    predicate = ddl.as_told(predicate) if predicate is not None and decision.told else predicate
+    predicate = ddl.confirm_nulls(predicate) if predicate is not None and decision.told else predicate
     for one, two, own in sides:
         if one is not None:
             partner = None if two is None else two.life

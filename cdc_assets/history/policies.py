@@ -141,7 +141,7 @@ def evolved(
 
 def _told(change: SchemaChange) -> SchemaChange:
     if isinstance(change, DeleteRows) and change.predicate is not None:
-        return DeleteRows(ddl.as_told(change.predicate))
+        return DeleteRows(ddl.confirm_nulls(change.predicate))
     return change
 
 

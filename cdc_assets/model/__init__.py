@@ -6,23 +6,23 @@
 
 Imports nothing but the standard library.
 
-    by_name          values by table name, however the name is spelled
+    by_name          values by table name, in any letter case
     dumps            a dump
     landed           what was landed of topics: rows in pieces, and events
     ledger_entries   what the ledger remembers, as values
     names            names as TiDB gives and compares them
     offsets          places in a log: partitions of topics, their ends, ranges of offsets
-    progress         how far a table is applied, how it stands, and the identity that it keeps through renames
-    quarantine       records that were kept aside because they do not fit
+    progress         how far a table is applied, its state, and the identity that it keeps through renames
+    quarantine       records that were set aside because they do not fit
     releases         what a person decided about single DDL
-    reports          what reading a window and carrying out a step told
-    schema           tables, columns, keys and partitions, as schema files and DDL texts tell them
+    reports          results of reading a window and of carrying out a step
+    schema           tables, columns, keys and partitions, as schema files and DDL texts define them
     schema_changes   what one DDL changes
     splits           what lies under a changefeed's prefix
     steps            what is done to tables
     table_filter     TiDB's table filter: patterns of names in a changefeed's configuration
     table_history    the events of a table's life, and the names it held
     tso              timestamps of TiDB's oracle
-    window_metrics   what a committed window did to its table, and how long its newest change was under way
-    wording          how numbers read in a sentence
+    window_metrics   what a committed window did to its table, and the lag of its newest change
+    wording          numbers in sentences
 """

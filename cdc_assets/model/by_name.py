@@ -1,4 +1,4 @@
-"""Values by table name, however the name is spelled: TiDB takes names that differ in letter case for one table's."""
+"""Values by table name in any letter case: to TiDB, names that differ in case only are the same table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class ByName(MutableMapping[TableId, V]):
-    """A mapping that is asked in any letter case; iterating gives the names as they were put in last."""
+    """A mapping with case-insensitive lookup; iterating gives the names as they were set last."""
 
     def __init__(self, items: Mapping[TableId, V] | None = None) -> None:
         self._items: dict[TableId, tuple[TableId, V]] = {}
@@ -35,6 +35,6 @@ class ByName(MutableMapping[TableId, V]):
         return len(self._items)
 
     def spelled(self, name: TableId) -> TableId:
-        """Return the name as it is spelled here, or as it was given where it is not here."""
+        """Return the name as it is spelled in this mapping, or as given if it is not in it."""
         found = self._items.get(name.folded)
         return name if found is None else found[0]

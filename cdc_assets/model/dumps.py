@@ -1,4 +1,4 @@
-"""A dump: its tables as they were at one TSO, how their files are written, and what of them one task reads."""
+"""A dump: its tables as of one TSO, the format of their files, and the part of them that one task reads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Dump", "DumpFile", "DumpOptions", "DumpSplit", "DumpTable", "Glance"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
-    """What decides how rows are written: Dumpling's options by their names, with the defaults of its command line.
+    """Options that decide how rows are written: Dumpling's, by their names, with the defaults of its command line.
 
     `delimiter` is what Dumpling calls the quote. `timezone` is the zone of the sessions that read the rows, in which
-    TIMESTAMP is printed. Line ends need no option: LF and CRLF are told apart.
+    TIMESTAMP is printed. Line ends need no option: LF and CRLF are both recognised.
     """
 
     separator: str = ","
@@ -34,8 +34,8 @@ class DumpFile:
 
     `kind` is sql, csv or parquet; `compression` gzip, snappy, zstd or "", of the whole file. Sizes are bytes.
 
-    Rows that a server gives have a name and a size by estimate too. `query` is the one for them; it has values of keys
-    in it, so it is shown nowhere.
+    Rows that are read from a server have a name and an estimated size too. `query` selects them; it contains key
+    values, so it is shown nowhere.
     """
 
     path: str
@@ -50,7 +50,7 @@ class DumpFile:
 
 @dataclass(frozen=True, slots=True)
 class DumpSplit:
-    """The rows of a file that begin in its bytes [start, end); the whole file where nothing can be cut."""
+    """The rows of a file that begin in its bytes [start, end); the whole file if it cannot be split."""
 
     file: DumpFile
     start: int
@@ -58,15 +58,15 @@ class DumpSplit:
 
     @property
     def suffix(self) -> str:
-        """What is added to the file's path to name this part of it: `[0:100]`, "" for all of it."""
+        """The suffix that names this part of the file after its path: `[0:100]`, "" for the whole file."""
         return "" if (self.start, self.end) == (0, self.file.size) else f"[{self.start}:{self.end}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What the first rows of a table tell: about how many there are in all, None where nothing tells.
+    """An estimate from the first rows of a table: about how many there are in all, None if that is unknown.
 
-    `problem` says why rows cannot be read, or do not fit; "" for none.
+    `problem` says why rows cannot be read or do not fit; "" for none.
     """
 
     rows: int | None
@@ -97,10 +97,10 @@ class DumpTable:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What lies in a dump's directory. `at` is the TSO at which every table of it was read.
+    """The contents of a dump's directory. `at` is the TSO at which every table of it was read.
 
-    `problems` says of a table why nothing of it can be taken; `warnings` are sentences about what is read all the same;
-    `ignored` counts names that mean no rows by reason. Views and sequences have no rows and are left out.
+    `problems` says, by table, why it cannot be read; `warnings` are sentences about what is read all the same;
+    `ignored` counts files without rows, by reason. Views and sequences have no rows and are left out.
     """
 
     uri: str

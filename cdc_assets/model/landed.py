@@ -14,7 +14,7 @@ __all__ = ["EventKind", "Landed", "LandedEvent", "LandedSplit"]
 
 
 class EventKind(str, enum.Enum):
-    """What of a topic is kept for ever."""
+    """The kinds of messages in a topic that are kept for ever."""
 
     DDL = "ddl"
     SCHEMA = "schema"
@@ -43,13 +43,13 @@ class LandedSplit:
 
     @property
     def name(self) -> str:
-        """The offsets as a name, which sorts in their order."""
+        """The offsets as a name that sorts in their order."""
         return f"{self.partition.topic}+{self.partition.number}/{self.first:020d}-{self.last:020d}"
 
 
 @dataclass(frozen=True, slots=True)
 class LandedEvent:
-    """A message that is no row. `position` is its commit-ts; of a bad one the mark before it, 0 where there is none.
+    """A message that is not a row. `position` is its commit-ts; for a bad one the mark before it, 0 if there is none.
 
     `table` is None where the message names none, `table.table` "" for a DDL of a database. `reason` says why a message
     is bad.
@@ -68,7 +68,7 @@ class LandedEvent:
 
     @property
     def place(self) -> str:
-        """Where the message stood in its topic."""
+        """The message's place in its topic."""
         return f"{self.partition} offset {self.offset}"
 
 
@@ -79,7 +79,7 @@ class Landed:
     `next` is the offset that each partition is read from next, `marks` the greatest mark of each, `ends` the log ends
     as of the newest landing. `proven` is the mark through which the ends, asked after it was seen, are landed; 0 where
     nothing proves that. `landed_ms` is when the newest landing was committed, `began` the position of the first row of
-    each table. `ignored` counts messages that mean nothing for tables, by reason.
+    each table. `ignored` counts messages that concern no table, by reason.
     """
 
     identity: str = ""

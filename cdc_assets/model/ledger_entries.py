@@ -1,4 +1,4 @@
-"""What the ledger remembers, as values: files that were read, DDL that was carried out, tables as they stood."""
+"""Entries of the ledger: files that were read, DDL that was carried out, states of tables."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["UNREAD", "FileEntry", "JournalEntry", "TableState"]
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One data file as it was read last: what was in it, for which table, by which run into which snapshot, and when.
+    """One data file as of its last reading: its contents, its table, the run and the snapshot, and the time.
 
-    `rows` is UNREAD for a file that was listed and gone before anybody read it. `read_at` is seconds since 1970.
+    `rows` is UNREAD for a file that was listed and vanished before it was read. `read_at` is seconds since 1970.
     """
 
     path: str
@@ -31,7 +31,7 @@ class FileEntry:
 
 
 UNREAD = -1
-"""In place of a count of rows: nobody knows what was in the file."""
+"""In place of a count of rows: the contents of the file are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """How a table stood after the last run that looked at it.
+    """The state of a table after the last run that looked at it.
 
-    `version` is the newest schema version taken in, `through` the TSO at or below which everything is applied,
+    `version` is the newest schema version applied, `through` the TSO at or below which everything is applied,
     `checkpoint` the changefeed's at that time.
     """
 

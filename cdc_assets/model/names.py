@@ -1,4 +1,4 @@
-"""Names as TiDB gives and compares them."""
+"""Names as TiDB prints and compares them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["fold_name", "is_hidden_name"]
 def fold_name(name: str) -> str:
     """Return the form in which TiDB compares names of databases and tables (`lower_case_table_names=2`).
 
-    Go lowers each character by itself and into one character, so a final sigma stays what it is elsewhere.
+    Go lowers each character by itself into one character, so a final sigma is lowered as anywhere else in a word.
     """
     return "".join(char.lower()[0] for char in name)
 
 
 def is_hidden_name(name: str) -> bool:
-    """Tell whether TiDB names so the hidden column of an expression index: `_V$_{index}_{n}`."""
+    """Return whether this is the name of the hidden column of an expression index: `_V$_{index}_{n}`."""
     return _HIDDEN_NAME.fullmatch(name) is not None
 
 

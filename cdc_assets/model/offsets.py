@@ -21,7 +21,7 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """What a partition holds: `low` is its first offset, `high` the one behind its last *read_committed* message.
+    """What a partition holds: `low` is its first offset, `high` the one after its last *read_committed* message.
 
     An empty partition has `low` == `high`.
     """

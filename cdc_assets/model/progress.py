@@ -1,4 +1,4 @@
-"""How far a table is applied, how it stands and on what, and the identity that it keeps through renames."""
+"""How far a table is applied, its state, the dump it is based on, and the identity that it keeps through renames."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Phase(enum.IntEnum):
 
 
 class State(str, enum.Enum):
-    """How a table stands: applied as far as planned, held for a person, failed for a reason that may pass, or dropped.
+    """A table's state: applied as far as planned, held for a person, failed for a reason that may pass, or dropped.
 
-    Its value is the text that people, JSON and the ledger get.
+    Its value is the text shown to people, in JSON and in the ledger.
     """
 
     APPLIED = "applied"
@@ -35,7 +35,7 @@ class State(str, enum.Enum):
 
     @property
     def stopped(self) -> bool:
-        """Tell whether the table does not go on."""
+        """Return whether nothing more is applied to the table."""
         return self in (State.HELD, State.FAILED)
 
 
@@ -49,7 +49,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What the lake holds of a life: read from the label of its newest labelled snapshot.
+    """How far the lake is with a life: read from the label of its newest labelled snapshot.
 
     `ddl` is the version of the newest schema file that was taken into account: a DDL file at exactly the applied TSO
     that came late is still due. `name` is the name the table should have, None once it is dropped.
@@ -59,19 +59,19 @@ class Applied:
     ddl: Tso
     name: TableId | None
     positions: Mapping[str, int] = field(default_factory=dict)
-    """Without commit-ts: the highest file number taken in, by number sequence."""
+    """Without commit-ts: the highest file number applied, by number sequence."""
     gap: Gap | None = None
-    """What the lake table says of rows that it lacks."""
+    """What the lake table records about rows that it lacks."""
     base: Base | None = None
-    """The dump that the table stands on; None for one that begins with its feed."""
+    """The dump that the table is based on; None for one that begins with its feed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The dump that a table stands on: its rows as of `at` came from there, by the name that the table had then.
+    """The dump that a table is based on: its rows as of `at` came from there, under the name that the table had then.
 
     `query` is the CREATE TABLE text of the dump, `collation` its database's default and `timezone` that of its
-    defaults: they tell the columns of then when the dump is no longer there. `uri` is where it was.
+    defaults: they give the columns as of `at` when the dump no longer exists. `uri` is where it was.
     """
 
     at: Tso
@@ -84,7 +84,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Life:
-    """A table from its birth to its drop, whatever it is called meanwhile: its first name and first version."""
+    """A table from its creation to its drop, through all renames: its first name and first version."""
 
     born_as: TableId
     version: Tso
@@ -98,7 +98,7 @@ class Gap:
     """Why a table is incomplete: the rows that `life` had when the feed began, before `since`, are not in the feed.
 
     `life` is the table itself, or one from which rows came by EXCHANGE PARTITION. `since` is the first version that the
-    feed tells of it. `offer` is a dump that has those rows, "" where none is known.
+    feed has of it. `offer` is a dump that has those rows, "" if none is known.
     """
 
     life: Life

@@ -1,4 +1,4 @@
-"""Records that were kept aside because they do not fit."""
+"""Records that were set aside because they do not fit."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OPEN, REPLAYED = "open", "replayed"
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedRow:
-    """A record that was kept aside. `line` counts records of the file; `lo` is the TSO at which its window began.
+    """A record that was set aside. `line` counts records of the file; `lo` is the TSO at which its window began.
 
-    `table` is the name that the record's directory has. `raw` is the record's bytes without terminator, b"" where they
-    were not asked for.
+    `table` is the name of the record's directory. `raw` is the record's bytes without terminator, b"" if they were
+    not requested.
     """
 
     life: Life

@@ -1,4 +1,4 @@
-"""What reading a window and carrying out a step told."""
+"""Results of reading a window and of carrying out a step."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["AlikeKeys", "FileStats", "Reject", "Report", "Staged", "StepResult"]
 
 @dataclass(frozen=True, slots=True)
 class AlikeKeys:
-    """How many keys met a living one that is equal by its collation only, and one of them."""
+    """How many keys met an existing one that is equal by its collation only, with one example."""
 
     count: int = 0
     example: str = ""
 
     @classmethod
     def such_as(cls, count: int, values: Iterable[object]) -> AlikeKeys:
-        """Return so many keys, of which one has these values."""
+        """Return this many keys, with these values as the example."""
         shown = (str(value) if isinstance(value, int) else f'"{value}"' for value in values)
         return cls(count, ", ".join(shown))
 
@@ -42,7 +42,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class FileStats:
-    """What reading one file told: rows are records, commit-ts bounds are None for a file without any.
+    """Statistics of one file that was read: rows are records, commit-ts bounds are None for a file without any.
 
     `notes` counts values changed by a rule of the type table, by (column, rule).
     """
@@ -60,14 +60,14 @@ class FileStats:
 class Report:
     """The result of decoding and checking a window.
 
-    `rejects` holds the first cases only, `reject_count` all, `quarantined` those kept aside. `notes` counts values
-    changed by a rule of the type table, keyed by (column, rule): zero dates turned null, ambiguous hours, …
+    `rejects` holds the first cases only, `reject_count` counts all, `quarantined` those set aside. `notes` counts
+    values changed by a rule of the type table, by (column, rule): zero dates turned null, ambiguous hours, …
     `newest` is the highest commit-ts of a change that belongs to the window, with the first file that has it; None
     where there is no change, or rows carry no commit-ts. `joints` are files of a table without key that begin with the
-    very commit-ts, of this window, at which the file before them ended: a transaction cut in two, or told again.
-    `undecided` counts rows of a table without key that two dispatchers have alike, and nothing tells whether they are
-    two rows or one that was delivered again. `alike` are keys of this window that met each other. `doubled` counts rows
-    of a dump that have the key of another.
+    very commit-ts, of this window, at which the file before them ended: a split transaction, or one delivered again.
+    `undecided` counts rows of a table without key that two dispatchers both have, where it is unknown whether they are
+    two rows or one that was delivered twice. `alike` are keys of this window that are equal by collation. `doubled`
+    counts rows of a dump that repeat another row's key.
     """
 
     rows: int = 0
@@ -85,7 +85,7 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Tell whether the window must not be written."""
+        """Return whether the window must not be written."""
         return self.reject_count > self.quarantined
 
 
@@ -100,11 +100,11 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step did, for the journal: statements run, snapshot before and after, row counts, seconds.
+    """The result of a step, for the journal: statements run, snapshot before and after, row counts, seconds.
 
-    `rows_before` and `rows_after` are the table's rows by the summaries of those snapshots; None where a summary does
-    not tell, or another writer has committed since. `entering` are the rows that the window had to bring, None where
-    that is not known. `alike` are keys of the window that met those of the table.
+    `rows_before` and `rows_after` are the table's rows by the summaries of those snapshots; None where a summary lacks
+    them, or another writer has committed since. `entering` are the rows that the window had to write, None where that
+    is unknown. `alike` are keys of the window that are equal to those of the table by collation only.
     """
 
     statements: tuple[str, ...] = ()

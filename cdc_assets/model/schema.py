@@ -1,4 +1,4 @@
-"""Tables, columns, keys and partitions, as schema files and DDL texts tell them."""
+"""Tables, columns, keys and partitions, as schema files and DDL texts define them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Column", "Default", "Index", "Partition", "Partitioning", "TableId",
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableId:
-    """A source table's name as TiDB spells it. An empty `table` stands for the database itself.
+    """A source table's name as TiDB spells it. An empty `table` means the database itself.
 
-    Names that differ in their letter case only are one table's: compare `folded` ones (see `by_name`).
+    Names that differ in letter case only are the same table: compare their `folded` forms (see `by_name`).
     """
 
     schema: str
@@ -25,7 +25,7 @@ class TableId:
 
     @property
     def folded(self) -> TableId:
-        """The name in the form in which TiDB compares it."""
+        """The name in the form that TiDB compares."""
         return TableId(fold_name(self.schema), fold_name(self.table))
 
 
@@ -39,14 +39,14 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One entry of `TableColumns`, with what only the DDL text tells (`elems` in old files, `collation`, `virtual`).
+    """One entry of `TableColumns`, with what only the DDL text has (`elems` in old files, `collation`, `virtual`).
 
     `type` is upper case without ` UNSIGNED`. `precision` is also the length of character and binary types; `scale` the
     fraction digits of DECIMAL and of time types. `default` is the JSON value of `ColumnDefault`, None when absent.
     `kept` is the version at which the source dropped a column that the lake keeps, 0 for one that the source has.
     `bytewise` says that its texts compare by their bytes whatever the collation, as without new collations.
     `comment` is for readers; a column with another one is the same column. `generated` is the SQL expression of a
-    generated column, virtual or stored, "" for any other and where no text told it.
+    generated column, virtual or stored, "" for any other and where no text has it.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Column:
 
     @property
     def hidden(self) -> bool:
-        """Tell whether it belongs to an expression index: schema files list it, rows and queries never have it."""
+        """Return whether it belongs to an expression index: schema files list it, rows and queries never have it."""
         return self.virtual and is_hidden_name(self.name)
 
     @property
@@ -78,7 +78,7 @@ class Column:
         return "binary" if self.bytewise and self.collation else self.collation
 
     def decodes_like(self, other: Column) -> bool:
-        """Tell whether values of both columns are written and read in the same way."""
+        """Return whether values of both columns are written and read in the same way."""
         return _decoding(self) == _decoding(other)
 
 
@@ -95,10 +95,10 @@ def _decoding(column: Column) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index of the table as its DDL text gives it.
+    """An index of the table as its DDL text defines it.
 
-    `partial` marks one whose columns do not tell rows apart even if it is unique: over the head of a column, over an
-    expression, of some rows only (WHERE), or with an option that is not known.
+    `partial` marks one whose columns do not identify rows even if it is unique: over a prefix of a column, over an
+    expression, of some rows only (WHERE), or with an unknown option.
     """
 
     name: str
@@ -129,10 +129,10 @@ class Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """Columns in table order, with the facts that only DDL texts tell.
+    """Columns in table order, with the facts that only DDL texts have.
 
     `key` names the columns that identify a row; () means that none is known and the table is a multiset. `clustered`
-    tells whether TiDB stores rows by their primary key, None where no text told it.
+    says whether TiDB stores rows by their primary key, None where no text has it.
     """
 
     columns: tuple[Column, ...]
@@ -157,18 +157,21 @@ class TableSchema:
 
     @property
     def exact(self) -> frozenset[str]:
-        """The columns whose values are never changed by a rule that loses something: key and primary key."""
+        """The columns to which no lossy rule may be applied: key and primary key."""
         return frozenset((*self.key, *(column.name for column in self.columns if column.is_pk)))
 
     def decodes_like(self, other: TableSchema) -> bool:
-        """Tell whether a row of one can be decoded as a row of the other: same columns, in whatever order."""
+        """Return whether a row of one can be decoded as a row of the other: same columns, in whatever order."""
         mine, theirs = (
             [_decoding(c) for c in schema.columns if not c.kept and not c.hidden] for schema in (self, other)
         )
         return sorted(mine, key=repr) == sorted(theirs, key=repr)
 
     def renumbers(self, later: TableSchema) -> bool:
-        """Tell whether a number stands for another member of an ENUM or SET `later`, as it may in Canal-JSON rows."""
+        """Return whether a member number of an ENUM or SET means another member in `later`.
+
+        Canal-JSON rows may have members as numbers.
+        """
         members = {column.name: column.elems for column in self.columns if column.elems}
         return any(
             known is not None and column.elems is not None and column.elems[: len(known)] != known

@@ -1,4 +1,4 @@
-"""What one DDL changes: a union of frozen values, carried out in the lake and on rows that are older than it."""
+"""Changes of one DDL: a union of frozen values, carried out in the lake and on rows that are older than the DDL."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """The column and its values go; a later column of the same name starts anew."""
+    """The column and its values are removed; a later column of the same name is a new one."""
 
     name: str
 
@@ -86,9 +86,9 @@ class Predicate:
     """A node of a condition on lake rows, which `ddl.spark_sql` and `ddl.polars_expr` render with the same meaning.
 
     `op` is `column` (`value` is its name) or `literal` (`value` its text), with `type` int, unsigned, date, datetime,
-    instant, string or binary; or an operator or function over `args`. `nullable` tells whether NULL can come out of a
-    value or into a comparison. A condition is never NULL: comparisons with NULL are false. `told` says that a person
-    knows a NULL of the lake to be one of the source.
+    instant, string or binary; or an operator or function over `args`. `nullable` says whether a value can be NULL, or
+    an operand of a comparison. A condition is never NULL: comparisons with NULL are false. `nulls_confirmed` is set
+    once a person has confirmed that NULLs of the lake are NULL in the source.
     """
 
     op: str
@@ -96,12 +96,12 @@ class Predicate:
     value: str = ""
     type: str = ""
     nullable: bool = False
-    told: bool = False
+    nulls_confirmed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteRows:
-    """Rows for which `predicate` holds go without row events; None means all of them (TRUNCATE)."""
+    """Rows that satisfy `predicate` are removed without row events; None means all of them (TRUNCATE)."""
 
     predicate: Predicate | None
 
@@ -111,7 +111,7 @@ SchemaChange = AddColumn | DropColumn | RenameColumn | RetypeColumn | MoveColumn
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """A DDL that the table has taken ahead of its rows: those with commit-ts < `at` go through `changes`."""
+    """A DDL that the table has applied ahead of its rows: those with commit-ts < `at` go through `changes`."""
 
     at: Tso
     changes: tuple[SchemaChange, ...]

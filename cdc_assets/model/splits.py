@@ -1,4 +1,4 @@
-"""What lies under a changefeed's prefix: schema files, data files, index files; and what a dump brings before it."""
+"""The files under a changefeed's prefix: schema files, data files, index files; and the tables of a dump."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class SchemaFile:
 
     `table.table` is "" for a database-level file; `columns` is empty then. `query` "" with `type` 0 is no DDL.
 
-    Feeds without schema files tell the same in other ways. `by_text` says that no columns came with the DDL: what they
-    are follows from its text and the table before it, and `columns` is what rows since show of them, if anything.
-    `whole` is the schema, told without a DDL, that a table begins with of which nothing is known yet; `approximate` are
-    sentences on what of it may be otherwise in the source.
+    Feeds without schema files have the same in other forms. `by_text` says that no columns came with the DDL: they
+    follow from its text and the table before it, and `columns` is what later rows show of them, if anything.
+    `whole` is the schema, from no DDL, with which a table of unknown history begins; `approximate` are sentences on
+    what of it may differ in the source.
     """
 
     path: str
@@ -48,9 +48,9 @@ class DataFile:
 
     `root` and `version` name the schema file that decodes it. `directory` is the whole directory (partition and date
     included), `dispatcher` "" outside tables that span nodes. Sizes are bytes. `modified` is when the storage got
-    it (seconds since 1970, 0 where the storage does not tell), which is no part of its identity.
+    it (seconds since 1970, 0 where the storage does not say), which is not part of its identity.
 
-    `piece` is set for what a dump brings: a file of it, or a part of one.
+    `piece` is set for a file of a dump, or a part of one.
     """
 
     path: str
@@ -69,11 +69,11 @@ class DataFile:
 
     @property
     def name(self) -> str:
-        """The path of the whole file, as messages and the quarantine name it."""
+        """The path of the whole file, as in messages and in the quarantine."""
         return self.path if self.piece is None else self.path.removesuffix(self.piece.suffix)
 
     def may_hold(self, known: FileStats | None, lo: Tso, hi: Tso) -> bool:
-        """Tell whether rows of (lo, hi] may be in the file; `known` counts where it was of the file as it is."""
+        """Return whether rows of (lo, hi] may be in the file; `known` are its statistics, used if still current."""
         if self.bounds is not None:
             return self.bounds[1] > lo and self.bounds[0] <= hi
         if known is None or (known.size, known.etag) != (self.size, self.etag):
@@ -85,11 +85,11 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """A table as a dump brings it: its rows of one TSO, which stand before all that the feed tells later.
+    """A table of a dump: its rows as of one TSO, which precede all later changes of the feed.
 
-    `root` is that of `files`, which have no version but the TSO, and `promised` what their rows are held to.
-    `made_null` says of stored generated columns why they are NULL in the rows. `problem` says why nothing of the table
-    can be taken, "" where it can. It is `lost` where only the columns of then are known, because the dump is gone.
+    `root` is that of `files`, which have no version but the TSO, and `promised` is what their rows are checked
+    against. `made_null` says, by stored generated column, why it is NULL in the rows. `problem` says why the table
+    cannot be imported, "" if it can. It is `lost` if only its columns are known because the dump no longer exists.
     """
 
     base: Base
@@ -104,7 +104,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """`CDC.index` of a directory; what it names is a hint only and is read on demand."""
+    """`CDC.index` of a directory; the name in it is only a hint and is read on demand."""
 
     path: str
     directory: str
@@ -113,7 +113,7 @@ class IndexFile:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the name of a split or schema file says: whose it is, and its number in its directory and dispatcher."""
+    """What the name of a split or schema file says: its owner, and its number in its directory and dispatcher."""
 
     root: str
     version: Tso
@@ -124,13 +124,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What lies under the prefix. `checkpoint` was read before listing, so all at or below it is here.
+    """All files under the prefix. `checkpoint` was read before listing, so everything at or below it is included.
 
-    `ignored` counts names that are no changefeed's by reason; `problems` holds files that should be readable and are
-    not, keyed by path, with the sentence for the user; `warnings` are sentences about what is read all the same.
-    `published` is when `metadata`, as listed, was written (seconds since 1970, 0 where the storage does not tell).
+    `ignored` counts names that are not a changefeed's, by reason; `problems` holds files that should be readable and
+    are not, keyed by path, with the sentence for the user; `warnings` are sentences about what is read all the same.
+    `published` is when `metadata`, as listed, was written (seconds since 1970, 0 where the storage does not say).
     `fresh` are contents of schema files, by (path, bytes, etag), that had to be read for this listing.
-    `imports` are the tables of dumps, `lost_dumps` dumps that are not there (any more), by URI with the sentence.
+    `imports` are the tables of dumps, `lost_dumps` the missing dumps, by URI with the sentence for the user.
     """
 
     checkpoint: Tso

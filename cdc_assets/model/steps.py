@@ -1,7 +1,7 @@
-"""What is done to tables: one commit a step.
+"""Steps: what one commit does to one table.
 
-Steps are equal by all that they say. Their hash is that of life, time and names alone: it takes no longer for a window
-of 100,000 files, and columns whose default is any JSON have none.
+Steps are equal if all their fields are. Their hash is that of life, time and names alone: it takes no longer for a
+window of 100,000 files, and columns whose default is arbitrary JSON have no hash.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ __all__ = [
 class CreateTable:
     """An empty table under `name`; `takes` are the versions of later DDL whose columns it has from the start.
 
-    `since` is the commit-ts from which on rows are its own, where its first schema file came after them. `gap` says
-    which rows it will lack. `base` is the dump that it stands on, whose rows come next if there are any (`has_rows`).
+    `since` is the commit-ts from which rows belong to it, where its first schema file came after them. `gap` says
+    which rows it will lack. `base` is the dump that it is based on, whose rows come next if there are any (`has_rows`).
     """
 
     life: Life
@@ -53,7 +53,7 @@ class CreateTable:
 
     @property
     def progress(self) -> Progress:
-        """How far the table is when it is made: through the rows of a dump that has none."""
+        """How far the table is applied once created: through the rows of its dump if that has none."""
         phase = Phase.DDL if self.has_rows else Phase.ROWS
         return Progress(self.at if self.since is None else self.since, phase)
 
@@ -62,8 +62,8 @@ class CreateTable:
 class ChangeTable:
     """All changes of one DDL, in one commit. `schema` is the schema afterwards.
 
-    `early` changes are of a DDL that the changefeed hides: the schema file of the DDL at `at`, which is a step of its
-    own, shows them first.
+    `early` changes are of a DDL that is not in the changefeed: the schema file of the DDL at `at`, which is a step of
+    its own, shows them first.
     """
 
     life: Life
@@ -90,7 +90,7 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """The table leaves its name; it is kept aside, so that RECOVER can bring it back."""
+    """The table gives up its name and is retained, so that RECOVER can restore it."""
 
     life: Life
     at: Tso
@@ -98,7 +98,7 @@ class DropTable:
 
 @dataclass(frozen=True, slots=True)
 class RecoverTable:
-    """A dropped table comes back under `to`."""
+    """A dropped table is restored under the name `to`."""
 
     life: Life
     at: Tso
@@ -107,7 +107,7 @@ class RecoverTable:
 
 @dataclass(frozen=True, slots=True)
 class ExchangePartition:
-    """The rows of `life` that satisfy `predicate` and all rows of `other` change places.
+    """The rows of `life` that satisfy `predicate` and all rows of `other` are exchanged.
 
     Two steps of one plan name the same exchange, one for each life; each reads both inputs as of before `at`.
     """
@@ -125,7 +125,7 @@ class ApplyRows:
     """The rows of `files` with lo < commit-ts <= hi. `schemas` decodes them, by (root, version) of the file.
 
     `names` are the (name, from, to) in which rows under that name belong to this life: from <= commit-ts < to.
-    `ddl` is the newest schema version that this window takes along.
+    `ddl` is the newest schema version that this window includes.
     """
 
     life: Life
@@ -137,9 +137,9 @@ class ApplyRows:
     ddl: Tso
     names: tuple[tuple[TableId, Tso, Tso], ...]
     positions: Mapping[str, int] | None = None
-    """Set where rows carry no commit-ts: all rows of `files` are taken, in file order, and this is the new position."""
+    """Set where rows carry no commit-ts: all rows of `files` apply, in file order, and this is the new position."""
     evolutions: tuple[Evolution, ...] = ()
-    """DDL inside the window, in order; `schema` is the last one's. One without changes leaves rows as they are."""
+    """DDL inside the window, in order; `schema` is the last one's. DDL without changes leaves rows as they are."""
     beside: tuple[DataFile, ...] = ()
     """Files of these names whose columns were not in force: none of the window's rows may be in them."""
     unexplained: Mapping[tuple[str, Tso], tuple[tuple[Tso, Tso], ...]] = field(default_factory=dict)
@@ -159,15 +159,15 @@ class ApplyRows:
 
     @property
     def is_import(self) -> bool:
-        """Tell whether the rows are those of a dump: all of its table, each once."""
+        """Return whether the rows come from a dump: all rows of its table, each once."""
         return any(file.piece is not None for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class HoldTable:
-    """Nothing from `at` on is applied to this life. `ways` says how a person can let it go on.
+    """Nothing from `at` on is applied to this life. `ways` says what a person can do about it.
 
-    `releasable` is set for a DDL of this life, which a person can decide (`release`).
+    `releasable` is set for a DDL of this life, on which a person can decide (`release`).
     """
 
     life: Life

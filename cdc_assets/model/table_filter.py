@@ -1,8 +1,8 @@
 """TiDB's table filter: patterns of names in a changefeed's configuration (`tidb:pkg/util/table-filter`).
 
-A pattern has a part for each name: `db.table`, or the name of a column alone. In it are `*`, `?`, `[a-z]`, `[!a-z]`,
-names quoted by `"` or backquotes, `\\` before a character that means itself, and /regular expressions/; `!` before a
-pattern takes back what it matches.
+A pattern has a part for each name: `db.table`, or the name of a column alone. It may contain `*`, `?`, `[a-z]`,
+`[!a-z]`, names quoted by `"` or backquotes, `\\` before a literal character, and /regular expressions/; `!` before a
+pattern excludes what it matches.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NAME_PART = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""What a pattern is made of."""
+"""One element of a pattern."""
 
 
 def decided(patterns: Sequence[str], names: tuple[str, ...], case_sensitive: bool = False) -> bool:
-    """Tell what the last pattern that matches says of names: True, or False where it has `!`; no pattern is False."""
+    """Return True if the last pattern that matches the names includes them, False if it has `!` or none matches."""
     for pattern in reversed(patterns):
         text = pattern.strip()
         wanted = _expressions(text.removeprefix("!"), case_sensitive)
@@ -33,7 +33,7 @@ def decided(patterns: Sequence[str], names: tuple[str, ...], case_sensitive: boo
 
 
 def split_pattern(text: str) -> list[list[re.Match[str]]]:
-    """Return what the parts of a pattern are made of, as matches of NAME_PART."""
+    """Return the elements of each part of a pattern, as matches of NAME_PART."""
     parts: list[list[re.Match[str]]] = [[]]
     for piece in NAME_PART.finditer(text):
         if piece.lastgroup == "dot":

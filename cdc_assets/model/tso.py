@@ -1,4 +1,4 @@
-"""Timestamps of TiDB's oracle: milliseconds since 1970 and an 18-bit counter in one integer."""
+"""Timestamps of TiDB's timestamp oracle: milliseconds since 1970 and an 18-bit counter in one integer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def wall_clock_ms(tso: Tso) -> int:
 def seconds_between(since: Tso, until: Tso) -> float:
     """Return the wall-clock time between two TSO in seconds; 0 where `until` is the earlier one or `since` is 0.
 
-    0 is the progress of a table of which nothing is applied.
+    0 is the progress of a table to which nothing is applied yet.
     """
     return max(0, wall_clock_ms(until) - wall_clock_ms(since)) / 1000 if since else 0.0
 

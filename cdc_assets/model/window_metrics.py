@@ -1,4 +1,4 @@
-"""What a committed window did to its table, row by row counted, and how long its newest change was under way. Pure."""
+"""What a committed window did to its table, in counted rows, and the lag of its newest change. Pure."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How long the newest change of a table's newest window was under way, and where.
+    """The lag of the newest change of a table's newest window, by stage.
 
         source commit ──written──▶ data file ──checkpoint──▶ metadata ──applied──▶ commit in the lake
 
         source commit  the wall clock of the change's commit-ts: TiDB's clock
         written        until the storage had the first file (in file order) that holds the change, by the object's
-                       modification time; a bucket that was copied tells the time of the copy
-        checkpoint     until the `metadata` by which the run worked was written, by the object's modification time; one
-                       that covered the change earlier and was written over unseen is not known
+                       modification time; a copied bucket has the time of the copy
+        checkpoint     until the `metadata` that the run read was written, by the object's modification time; an earlier
+                       one that covered the change and was overwritten unseen is unknown
         applied        until the window's commit was done: this machine's clock
 
     All in seconds. A moment that lies before the one it follows (clocks differ) counts as that one, so no stage is
-    negative and the stages add up to `total_seconds`. A moment that the storage does not tell makes its stage None, and
+    negative and the stages add up to `total_seconds`. A moment that the storage does not have makes its stage None, and
     the next one begins where it began. `shares` are the stages' parts of the total, from 0 to 1, in their order.
     """
 
@@ -50,7 +50,7 @@ class Lag:
 
 
 def lag_between(commit_ts: Tso, written: float, published: float, applied: float) -> Lag:
-    """Return the stages of a change from its moments, seconds since 1970; 0 stands for one that is not known."""
+    """Return the stages of a change from its moments, seconds since 1970; 0 is an unknown moment."""
     begun = moment = wall_clock_ms(commit_ts) / 1000
     stages: list[float | None] = []
     for following in (written, published, applied):
@@ -69,19 +69,19 @@ LAG_HEADS = ("under way", "until written", "until checkpoint", "until applied")
 
 
 def lag_cells(lag: Lag) -> tuple[str, ...]:
-    """Return a lag in words, one for each of LAG_HEADS: the total, and each stage with its share."""
+    """Return a lag as texts, one for each of LAG_HEADS: the total, and each stage with its share."""
     stages = zip((lag.written_seconds, lag.checkpoint_seconds, lag.applied_seconds), lag.shares, strict=True)
-    told = ("not known" if seconds is None else f"{seconds_text(seconds)} ({share:.0%})" for seconds, share in stages)
-    return (seconds_text(lag.total_seconds), *told)
+    cells = ("not known" if seconds is None else f"{seconds_text(seconds)} ({share:.0%})" for seconds, share in stages)
+    return (seconds_text(lag.total_seconds), *cells)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowMetrics:
-    """One window of one table as it was committed. `life` is the text of its life, `snapshot` the one that holds it.
+    """One committed window of one table. `life` is the text of its life, `snapshot` the one that holds the window.
 
     `changes` counts changes after reduction, `entering` those that are rows afterwards (None where not known); `files`
     and `file_bytes` are what was read for it. `rows_before` and `rows_after` come from the snapshots' own summaries,
-    None where those do not tell. `seconds` is the time for decoding and committing.
+    None where those lack them. `seconds` is the time for decoding and committing.
     """
 
     life: str
@@ -102,10 +102,10 @@ class WindowMetrics:
 
     @property
     def mismatch(self) -> str:
-        """What does not add up, "" when everything does or cannot be told.
+        """The sentence on counts that do not add up, "" if they do or cannot be compared.
 
         Rows before plus inserted minus deleted are the rows after; inserted plus updated are the rows that the window
-        had to bring.
+        had to write.
         """
         window = f"the window {self.lo} < commit-ts <= {self.hi} (snapshot {self.snapshot})"
         if self.rows_before is not None and self.rows_after is not None:
@@ -117,24 +117,24 @@ class WindowMetrics:
                 )
         if self.entering is not None and self.inserted + self.updated != self.entering:
             return (
-                f"{self.life}: {window} had to bring {counted(self.entering, 'row')} and brought "
+                f"{self.life}: {window} had to write {counted(self.entering, 'row')} and wrote "
                 f"{self.inserted + self.updated:,} ({self.inserted:,} inserted, {self.updated:,} updated). {_REBUILD}"
             )
         return ""
 
 
 _REBUILD = (
-    "The window is committed and readers see it. Something else may have written to the table, or rows of it were "
-    "there twice: rebuild the table from its files."
+    "The window is committed and readers see it. Something else may have written to the table, or it held some rows "
+    "twice: rebuild the table from its files."
 )
 
 
 def measure_window(
     step: ApplyRows, changes: int, report: Report, result: StepResult, published: float, applied: float
 ) -> WindowMetrics:
-    """Return the account of a window that was committed at `applied`, by a `metadata` that was written at `published`.
+    """Return the metrics of a window that was committed at `applied`, for a `metadata` that was written at `published`.
 
-    Both in seconds since 1970, `published` 0 where that is not known.
+    Both in seconds since 1970, `published` 0 if unknown.
     """
     lag = None
     if report.newest is not None:
@@ -160,15 +160,15 @@ def measure_window(
     )
 
 
-def format_metrics(account: WindowMetrics) -> str:
-    """Return the JSON text of an account."""
-    return json.dumps(dataclasses.asdict(account))
+def format_metrics(metrics: WindowMetrics) -> str:
+    """Return the JSON text of a window's metrics."""
+    return json.dumps(dataclasses.asdict(metrics))
 
 
 def parse_metrics(text: str) -> WindowMetrics:
-    """Return the account of a text that `format_metrics` made."""
-    told = json.loads(text)
-    lag = told.pop("lag")
+    """Return the metrics from a text that `format_metrics` made."""
+    fields = json.loads(text)
+    lag = fields.pop("lag")
     if lag is not None:
         lag = Lag(**{**lag, "shares": tuple(lag["shares"])})
-    return WindowMetrics(**told, lag=lag)
+    return WindowMetrics(**fields, lag=lag)

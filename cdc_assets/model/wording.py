@@ -1,4 +1,4 @@
-"""How numbers read in a sentence."""
+"""Numbers in sentences."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ __all__ = ["counted", "seconds_text"]
 
 
 def counted(count: int, noun: str, more: str = "") -> str:
-    """Return a count with its noun: `1 table`, `1,200 tables`; `more` is the plural that is not formed with an s."""
+    """Return a count with its noun: `1 table`, `1,200 tables`; `more` is an irregular plural."""
     return f"{count:,} {noun if count == 1 else more or f'{noun}s'}"
 
 
 def seconds_text(seconds: float) -> str:
-    """Return a duration as people say it: `0.4 s`, `12.0 min`, `3.5 h`, `40.2 days`."""
+    """Return a duration in a readable unit: `0.4 s`, `12.0 min`, `3.5 h`, `40.2 days`."""
     for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
         if seconds < limit:
             return f"{seconds / unit:.1f} {name}"

@@ -1,6 +1,6 @@
 """Type tables and value rules: what a column of the source becomes in the lake, and how its values are read.
 
-families       types that are alike
+families       groups of similar types
 mysql_types    one rule for each MySQL type: Arrow, Spark and Iceberg types, what is kept
 mysql_values   texts -> values
 collations     the normal form by which keys are equal

@@ -27,12 +27,12 @@ _REPLACEMENT = 0xFFFD
 
 
 def is_plain(collation: str) -> bool:
-    """Tell whether values are equal exactly when their bytes are."""
+    """Return whether values are equal exactly when their bytes are."""
     return collation in _PLAIN or collation.endswith("_as_cs")
 
 
 def is_approximate(collation: str) -> bool:
-    """Tell whether the normal form may differ from TiDB's weights for rare characters.
+    """Return whether the normal form may differ from TiDB's weights for rare characters.
 
     Collations by the Unicode Collation Algorithm weigh characters by tables that are not carried here. Letters of the
     Latin, Greek and Cyrillic alphabets and kana compare as in TiDB; signs that the algorithm ignores do not.
@@ -41,7 +41,7 @@ def is_approximate(collation: str) -> bool:
 
 
 def normal_form(array: pa.StringArray, collation: str) -> pa.Array:
-    """Return the texts in the form by which the collation tells them apart; null stays null."""
+    """Return the texts in their normal form, which is equal for texts that the collation treats as equal."""
     if is_plain(collation):
         return array
     pad, table = _rule(collation)

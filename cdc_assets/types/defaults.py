@@ -1,4 +1,4 @@
-"""What a column's old rows read after ADD COLUMN.
+"""The value of an added column in rows from before its ADD COLUMN.
 
 `ColumnDefault` of the ADD's own schema file is right for all types but BIT and binary ones, whose bytes JSON destroyed:
 those are read from the text. TIMESTAMP defaults are UTC in `ColumnDefault`, in the session's zone in the text.
@@ -55,7 +55,7 @@ def added_default(column: Column, text: Default | None, numbered: bool, version:
     `column` has its default from `stored_default`. `numbered` is AUTO_INCREMENT or AUTO_RANDOM. Raises NoDefault.
     """
     if numbered:
-        raise NoDefault("old rows are numbered in an order that the files do not tell")
+        raise NoDefault("old rows are numbered in an order that the files do not record")
     if text is not None and text.kind == "expression":
         raise NoDefault(f"the default ({text.text}) is evaluated by the source for each old row")
     if defaults_to_now(column) or (text is not None and text.kind == "now") or _today(column):

@@ -41,9 +41,9 @@ _KEPT = "the source dropped it at {} and the lake keeps it: old values, NULL in 
 
 @dataclass(frozen=True, slots=True)
 class ColumnFidelity:
-    """One column: its types (the lake's in Spark's words, "" when absent), the grade, the rule, what happened so far.
+    """One column: its types (the lake's in Spark's words, "" if absent), the grade, the rule, counted losses so far.
 
-    `notes` counts values by the rule that changed them; a column is only as good as its grade says when it is empty.
+    `notes` counts values by the rule that changed them; the grade holds in full only while it is empty.
     """
 
     column: str
@@ -70,7 +70,7 @@ def _row(column: Column, counts: Mapping[str, int]) -> ColumnFidelity:
 
 
 def guesses(ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]]) -> dict[str, str]:
-    """Return by column, under its newest name, what a table's DDL left to guess about the rows that it found.
+    """Return by column, under its newest name, what a table's DDL left to guess about the rows that existed.
 
     `ddl` are the versions with their changes, in order.
     """
@@ -85,6 +85,6 @@ def guesses(ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]]) -> dict[str, str]
                 case DeleteRows(None):
                     found.clear()
                 case AddColumn(Column(name=name), _, guess) | RetypeColumn(_, Column(name=name), _, guess) if guess:
-                    told = f"approximate in rows from before {at}: {guess}"
-                    found[name] = f"{found[name]}; {told}" if name in found else told
+                    note = f"approximate in rows from before {at}: {guess}"
+                    found[name] = f"{found[name]}; {note}" if name in found else note
     return found

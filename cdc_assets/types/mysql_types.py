@@ -101,7 +101,7 @@ class TypeRule:
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """Return the lake's value type. Raises MalformedData for a type that the table does not know."""
+    """Return the lake's value type. Raises MalformedData for a type that is not in the type table."""
     return _rule(column).lake(column)
 
 
@@ -118,7 +118,7 @@ def iceberg_type(column: Column) -> str:
 
 
 def arrow_schema(schema: TableSchema) -> pa.Schema:
-    """Return the stored columns in table order, all nullable: NOT NULL is the checks' business."""
+    """Return the stored columns in table order, all nullable: NOT NULL is enforced by the checks."""
     return pa.schema([pa.field(column.name, arrow_type(column)) for column in schema.stored])
 
 
@@ -152,7 +152,7 @@ def type_text(column: Column) -> str:
 
 
 def widens(old: Column, new: Column) -> bool:
-    """Tell whether Iceberg takes the lake type of `new` in place of that of `old` as metadata, without rewriting files.
+    """Return whether Iceberg changes the lake type of `old` to that of `new` in metadata, without rewriting files.
 
     That is so for the same type, int to bigint, float to double and a decimal's precision upwards. It says nothing of
     values that MySQL would change at the same time.
@@ -173,10 +173,10 @@ def misfit(text: str, column: Column) -> str:
 def _rule(column: Column) -> TypeRule:
     rule = TYPES.get(column.type)
     if rule is None:
-        known = "TiDB has no such type" if column.type in UNSUPPORTED else "the type table does not know it"
+        known = "TiDB has no such type" if column.type in UNSUPPORTED else "it is not in the type table"
         raise MalformedData(
             f'column "{column.name}" has the type "{column.type}": {known}. '
-            "Leave the table out of the changefeed, or use a version of this software that knows the type.",
+            "Exclude the table from the changefeed, or use a version of this software that supports the type.",
             column=column.name,
         )
     return rule
@@ -234,7 +234,7 @@ def default_text(column: Column) -> str | bytes | None:
 
 
 def defaults_to_now(column: Column) -> bool:
-    """Tell whether the default is the time of the statement."""
+    """Return whether the default is the time of the statement."""
     text = column.default
     return isinstance(text, str) and column.type in ("TIMESTAMP", "DATETIME") and text.upper().startswith("CURRENT_")
 
@@ -281,9 +281,9 @@ def _always(kind: pa.DataType) -> OfColumn:
     return lambda _: kind
 
 
-def _told(grade: Grade, rule: str) -> Callable[[Column], Fidelity]:
-    told = Fidelity(grade, rule)
-    return lambda _: told
+def _graded(grade: Grade, rule: str) -> Callable[[Column], Fidelity]:
+    fidelity = Fidelity(grade, rule)
+    return lambda _: fidelity
 
 
 def _integer(signed: pa.DataType, unsigned: pa.DataType) -> TypeRule:
@@ -294,16 +294,16 @@ def _float(kind: pa.DataType) -> TypeRule:
     return TypeRule(lake=_always(kind), finish=read.finish_float, fidelity=_EXACT, zero=lambda _: "0")
 
 
-def _text(told: Callable[[Column], Fidelity], zero: Callable[[Column], str | bytes] = lambda _: "") -> TypeRule:
-    return TypeRule(lake=_always(pa.string()), parse=read.parse_text, fidelity=told, zero=zero)
+def _text(fidelity: Callable[[Column], Fidelity], zero: Callable[[Column], str | bytes] = lambda _: "") -> TypeRule:
+    return TypeRule(lake=_always(pa.string()), parse=read.parse_text, fidelity=fidelity, zero=zero)
 
 
-_EXACT = _told(Grade.LOSSLESS, "every value as it is")
-_WIDE = _told(Grade.TEXT, "more than 38 digits: all of them, as text")
-_CHARACTERS = _told(Grade.LOSSLESS, "every text as it is; bytes that are not UTF-8 become U+FFFD and are counted")
-_NAMES = _told(Grade.TEXT, "the names of the members")
-_DATES = _told(Grade.CHANGED, "exact, but zero, partial and impossible dates become null and are counted")
-_INSTANTS = _told(
+_EXACT = _graded(Grade.LOSSLESS, "every value as it is")
+_WIDE = _graded(Grade.TEXT, "more than 38 digits: all of them, as text")
+_CHARACTERS = _graded(Grade.LOSSLESS, "every text as it is; bytes that are not UTF-8 become U+FFFD and are counted")
+_NAMES = _graded(Grade.TEXT, "the names of the members")
+_DATES = _graded(Grade.CHANGED, "exact, but zero, partial and impossible dates become null and are counted")
+_INSTANTS = _graded(
     Grade.CHANGED,
     "an instant in UTC, exact, but zero dates become null and the repeated hour of a daylight-saving zone is read as "
     "the earlier instant; both are counted",
@@ -315,7 +315,7 @@ _CHARACTER_RULE = _text(_CHARACTERS)
 _BINARY_RULE = TypeRule(
     lake=_always(pa.binary()),
     parse=read.parse_binary,
-    fidelity=_told(Grade.LOSSLESS, "exact bytes"),
+    fidelity=_graded(Grade.LOSSLESS, "exact bytes"),
     zero=lambda column: _padded(b"", column),
 )
 
@@ -357,14 +357,14 @@ TYPES: Mapping[str, TypeRule] = {
         lake=_always(pa.string()),
         wire=_always(pa.binary()),
         parse=read.parse_time,
-        fidelity=_told(Grade.TEXT, "as MySQL prints it: ±838:59:59 fits no SQL time"),
+        fidelity=_graded(Grade.TEXT, "as MySQL prints it: ±838:59:59 fits no SQL time"),
         zero=_midnight,
     ),
     **dict.fromkeys(CHARACTER, _CHARACTER_RULE),
     **dict.fromkeys(BINARY, _BINARY_RULE),
     "ENUM": _text(_NAMES, lambda column: column.elems[0] if column.elems else ""),
     "SET": _text(_NAMES),
-    "JSON": _text(_told(Grade.TEXT, "TiDB's text; the JSON value null is the text null"), lambda _: "null"),
+    "JSON": _text(_graded(Grade.TEXT, "TiDB's text; the JSON value null is the text null"), lambda _: "null"),
     "VECTOR": TypeRule(
         lake=_always(pa.list_(pa.float32())),
         wire=_always(pa.binary()),
@@ -372,7 +372,7 @@ TYPES: Mapping[str, TypeRule] = {
         fidelity=_EXACT,
         zero=lambda _: "[]",
     ),
-    "NULL": _text(_told(Grade.TEXT, "a column without a type of its own, as views have")),
+    "NULL": _text(_graded(Grade.TEXT, "a column without a type of its own, as views have")),
 }
 """`Column.type` -> its row. What stands neither here nor in UNSUPPORTED is refused by name: a type of a later TiDB."""
 

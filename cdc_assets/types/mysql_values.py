@@ -5,7 +5,7 @@ settles what they cannot: zones, bit widths, infinite floats. The CSV decoder le
 reads and calls the second alone.
 
 One bad value marks its record and nothing else: a column that Arrow cannot convert as a whole is halved until the bad
-values are found, so the slow way is walked only around them.
+values are found, so only their neighbourhood is converted slowly.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Values(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What decides how texts are read: the types to reach, digits or length, and what the changefeed was told."""
+    """How texts are read: the target types, digits or length, and the changefeed's settings."""
 
     wire: pa.DataType
     lake: pa.DataType

@@ -172,14 +172,14 @@ def test_partitions_follow_the_text() -> None:
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
-        ("ALTER TABLE t ADD COLUMN B INT", "has b already"),
-        ("ALTER TABLE t RENAME COLUMN a TO b", "has b already"),
+        ("ALTER TABLE t ADD COLUMN B INT", "already has b"),
+        ("ALTER TABLE t RENAME COLUMN a TO b", "already has b"),
         ("ALTER TABLE t MODIFY gone INT", '"gone"'),
         ("ALTER TABLE t ALTER gone SET DEFAULT 1", '"gone"'),
         ("ALTER TABLE t ADD UNIQUE (a, gone)", '"gone"'),
         ("ALTER TABLE t ADD n INT AFTER gone", '"gone"'),
         ("ALTER TABLE t ADD n GEOMETRY", "GEOMETRY"),
-        ("ALTER TABLE t ADD n ENUM('a') DEFAULT 2", "number of no known member"),
+        ("ALTER TABLE t ADD n ENUM('a') DEFAULT 2", "not the number of a known member"),
         ("ALTER TABLE t FROBNICATE b", "FROBNICATE"),
         ("ALTER TABLE t CONVERT TO CHARACTER SET binary", "other types"),
         ("ALTER TABLE t ADD n INT DEFAULT 'x", "cannot be read"),

@@ -52,4 +52,4 @@ def test_a_row_that_somebody_wrote_twice_is_found_out_by_the_next_change_of_it(l
         session.spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE id = 1")
     lake.applied()
     wrong = applied(orders, 300, ("U", 210, 1, "A"))
-    assert "had to bring 1 row and brought 2" in wrong.mismatch
+    assert "had to write 1 row and wrote 2" in wrong.mismatch

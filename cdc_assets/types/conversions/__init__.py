@@ -13,9 +13,9 @@
 
 The rules are those by which TiDB converts rows while it carries the DDL out (`tidb:pkg/types/datum.go`, `time.go`,
 `json_binary.go`, `pkg/ddl/column.go`), in strict mode. A value that they refuse was cut or clamped by a source that was
-not in strict mode, or is not what the source held: nothing tells which, so the table is held with the value in the
+not in strict mode, or is not what the source held. Which one is unknown, so the table is held with the value in the
 message. TIMESTAMP becomes another type, or another type TIMESTAMP, in the zone of the session that ran the DDL, which
-no file tells: see `zone_matters`.
+no file records: see `zone_matters`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BYTE_TEXTS = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
 
 
 def needs_conversion(old: Column, new: Column) -> bool:
-    """Tell whether some value differs after the change, widening to a larger number type of the lake aside."""
+    """Return whether some value differs after the change, widening to a larger number type of the lake aside."""
     if old.type in (*INTEGER, "YEAR") and new.type in INTEGER:
         return _wide(old) != _wide(new) or (arrow_type(old), arrow_type(new)) == (pa.int64(), pa.int32())
     if old.type in CHARACTER and new.type in CHARACTER:
@@ -71,12 +71,12 @@ def _same_type_differs(old: Column, new: Column) -> bool:
 
 
 def _wide(column: Column) -> bool:
-    """Tell whether an integer is kept as a decimal."""
+    """Return whether an integer is kept as a decimal."""
     return column.type == "BIGINT" and column.unsigned
 
 
 def _widens(old: Column, new: Column) -> bool:
-    """Tell whether a decimal of the same scale stays as it is: all of its digits fit, and text stays text."""
+    """Return whether a decimal of the same scale stays as it is: all of its digits fit, and text stays text."""
     before, after = arrow_type(old), arrow_type(new)
     if pa.types.is_string(before) or pa.types.is_string(after):
         return bool(before == after)
@@ -91,7 +91,7 @@ def _reorders(old: Column, new: Column) -> bool:
 
 
 def narrows(old: Column, new: Column) -> bool:
-    """Tell whether the new type refuses or shortens some value that the old one holds, where kinds of type agree."""
+    """Return whether the new type refuses or shortens some value that the old one holds, where kinds of type agree."""
     if old.type in (*INTEGER, "YEAR") and new.type in INTEGER:
         (low, high), (lowest, highest) = numbers.bounds(old), numbers.bounds(new)
         return low < lowest or high > highest
@@ -130,12 +130,12 @@ def _shorter(old: Column, new: Column, wide: int) -> bool:
 
 
 def zone_matters(old: Column, new: Column) -> bool:
-    """Tell whether values depend on the time zone of the session that ran the DDL."""
+    """Return whether values depend on the time zone of the session that ran the DDL."""
     return (old.type == "TIMESTAMP") != (new.type == "TIMESTAMP")
 
 
 def loses_dates(old: Column, new: Column) -> bool:
-    """Tell whether zero and partial dates, which are NULL in the lake, are values of the new type in the source."""
+    """Return whether zero and partial dates, which are NULL in the lake, are values of the new type in the source."""
     return old.type in DATED and new.type not in DATED
 
 
@@ -209,7 +209,7 @@ def _refuse_nulls(array: pa.Array, old: Column, new: Column) -> None:
     if new.type == "TIMESTAMP" and old.nullable and not new.nullable:
         raise TableHeld(
             f'column "{new.name}": TiDB writes the time at which the DDL ran in place of NULL when a column becomes '
-            "TIMESTAMP NOT NULL, and no file tells that time. Rebuild the table from here.",
+            "TIMESTAMP NOT NULL, and no file records that time. Rebuild the table from here.",
             column=new.name,
         )
     if loses_dates(old, new) and not old.nullable:

@@ -19,7 +19,7 @@ class Change(NamedTuple):
 
 
 def members_of(column: Column) -> tuple[str, ...]:
-    """Return the members of an ENUM or SET; raises TableHeld where no file and no text tells them."""
+    """Return the members of an ENUM or SET; raises TableHeld if no file and no text lists them."""
     if column.elems is None:
         raise TableHeld(
             f'column "{column.name}": the members of its {column.type} are in no schema file and no DDL text, so what '

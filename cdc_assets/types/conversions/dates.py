@@ -37,7 +37,7 @@ def _point(value: Any, change: Change) -> Moment | None:
     if old.type == "TIME":
         raise TableHeld(
             f'column "{change.new.name}": a TIME that becomes a date takes the day on which the DDL ran in its '
-            "session, which no file tells. Rebuild the table from here.",
+            "session, which no file records. Rebuild the table from here.",
             column=change.new.name,
         )
     if old.type in (*INTEGER, "YEAR"):

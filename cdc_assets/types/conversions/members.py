@@ -57,7 +57,7 @@ def _masked(elems: tuple[str, ...], bits: int) -> str:
 
 
 def _number(text: str) -> int:
-    """TiDB reads other forms than plain digits too (octal, hexadecimal), which nobody means: they are refused here."""
+    """TiDB also reads octal and hexadecimal numbers, which nobody intends here: they are refused."""
     if _NUMBER.fullmatch(text) is None:
         raise ValueError(text)
     return int(text)

@@ -1,6 +1,6 @@
 """Dates and times of the years 0000 to 9999 as microseconds, and the texts and numbers that TiDB takes for them.
 
-Python's own dates begin with the year 1, so a moment of the year 0 is reckoned 400 years later, in a calendar that is
+Python's own dates begin with the year 1, so a moment of the year 0 is computed 400 years later, where the calendar is
 the same.
 """
 
@@ -67,16 +67,16 @@ class Moment(NamedTuple):
         return f"{self.year:04d}-{self.day:%m-%d}"
 
     def text(self, digits: int) -> str:
-        """Print date and time with so many fraction digits."""
+        """Print date and time with this many fraction digits."""
         return f"{self.date_text()} {self.clock}{_fraction(self.micros % _SECOND, digits)}"
 
     def number(self, digits: int, only_date: bool) -> Decimal:
-        """Return YYYYMMDD, or YYYYMMDDHHMMSS with so many fraction digits."""
+        """Return YYYYMMDD, or YYYYMMDDHHMMSS with this many fraction digits."""
         found = self.date_text() if only_date else self.text(digits)
         return Decimal(re.sub(r"[-: ]", "", found))
 
     def rounded(self, digits: int) -> Moment:
-        """Round to so many fraction digits, half up."""
+        """Round to this many fraction digits, half up."""
         found = Moment(round_half_up(self.micros, digits))
         if found.micros // _DAY > _LAST:
             raise ValueError(found.micros)
@@ -119,7 +119,7 @@ def _zone(name: str) -> Any:
 
 
 def round_half_up(micros: int, digits: int) -> int:
-    """Round to so many fraction digits; half goes to the later, also before zero."""
+    """Round to this many fraction digits; half goes to the later, also before zero."""
     unit: int = 10 ** (6 - digits)
     return (micros + unit // 2) // unit * unit
 
@@ -154,7 +154,7 @@ _PACKED_FRACTION = re.compile(r"(\d{11,12}|\d{14})\.(\d*)", re.ASCII)
 
 
 def moment_from_text(text: str, digits: int) -> Moment | None:
-    """Read a date or a time with separators or without, its fraction rounded to so many digits.
+    """Read a date or a time with separators or without, its fraction rounded to this many digits.
 
     Other forms that TiDB knows (zones, several separators in a row, fractions of a shorter form) raise ValueError.
     """
@@ -240,7 +240,7 @@ def time_micros(text: str) -> int:
 
 
 def time_text(micros: int, digits: int) -> str:
-    """Print a TIME with so many fraction digits."""
+    """Print a TIME with this many fraction digits."""
     if abs(micros) > _LONGEST:
         raise ValueError(micros)
     seconds, rest = divmod(abs(micros), _SECOND)
@@ -249,12 +249,12 @@ def time_text(micros: int, digits: int) -> str:
 
 
 def time_number(micros: int, digits: int) -> Decimal:
-    """Return HHMMSS with so many fraction digits."""
+    """Return HHMMSS with this many fraction digits."""
     return Decimal(time_text(micros, digits).replace(":", ""))
 
 
 def time_from_text(text: str, digits: int) -> int:
-    """Read `D HH:MM:SS`, `HH:MM:SS`, `HHMMSS`, or the time of a date and time, rounded to so many digits."""
+    """Read `D HH:MM:SS`, `HH:MM:SS`, `HHMMSS`, or the time of a date and time, rounded to this many digits."""
     text = text.strip()
     found = _CLOCK.fullmatch(text)
     micros = _clock(found, digits) if found is not None else None

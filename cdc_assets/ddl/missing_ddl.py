@@ -1,4 +1,4 @@
-"""What the columns say of DDL that is not in the changefeed, and that leaves open what became of the values."""
+"""Signs in the columns of DDL that is not in the changefeed, after which the old values are unknown."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["refuse_swapped", "refuse_taken_names", "refuse_unknown_columns"]
 
 
 def refuse_taken_names(before: TableSchema, file: SchemaFile, taken: Iterable[str]) -> None:
-    """Raise TableHeld for a text that gives columns the names of others that stay, unless it is only played again."""
+    """Raise TableHeld for a text that gives columns the names of others that stay, unless it is a repeated DDL."""
     if not _same_columns(before, file) and " EXISTS " not in file.query.upper():
         raise held(
             file,
-            f"The table has {', '.join(sorted(taken))} already, so a DDL before this one is not in the "
+            f"The table already has {', '.join(sorted(taken))}, so a DDL before this one is not in the "
             "changefeed and what became of the old values is not known",
         )
 
 
 def refuse_unknown_columns(file: SchemaFile, changed: Iterable[str], origin: Mapping[str, Column | None]) -> None:
-    """Raise TableHeld for a text that changes a column which came without one: what it was like then is not known."""
+    """Raise TableHeld for a text that changes a column that no text added: its definition was not known before."""
     unknown = sorted(name for name in changed if name in origin and origin[name] is None)
     if unknown:
         raise held(
@@ -33,21 +33,21 @@ def refuse_unknown_columns(file: SchemaFile, changed: Iterable[str], origin: Map
 
 
 def _same_columns(before: TableSchema, file: SchemaFile) -> bool:
-    """Tell whether the table has the file's columns: a DDL that is played again."""
+    """Return whether the table has the file's columns: a repeated DDL."""
     mine, theirs = (sorted((c.name.lower(), c.type) for c in some) for some in (before.columns, file.columns))
     return mine == theirs
 
 
 def refuse_swapped(file: SchemaFile, gone: Sequence[Column], retyped: Mapping[str, tuple[Column, Column]]) -> None:
-    """Raise TableHeld for columns that have each other's types without a text: they may have changed names instead."""
+    """Raise TableHeld for columns that exchanged types without a text: they may have exchanged names instead."""
     changed = {name: (a, b) for name, (a, b) in retyped.items() if None in (a.id, b.id)}
     left = {column.type for column in gone}
     for name, (_, new) in sorted(changed.items()):
         if new.type in left | {old.type for other, (old, _) in changed.items() if other != name}:
             raise held(
                 file,
-                f'The column "{new.name}" has another type, which another column had, and no text tells whether they '
-                "changed names",
+                f'The column "{new.name}" has another type, which another column had, and no text says whether they '
+                "exchanged names",
                 "set output-column-id = true in the changefeed for the future",
                 column=new.name,
             )
