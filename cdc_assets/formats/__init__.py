@@ -109,7 +109,18 @@ class Wire(Protocol):
 
     @property
     def has_commit_ts(self) -> bool:
-        """Tell whether rows carry their commit-ts, without which order and duplicates are known by split only."""
+        """Tell whether rows carry their commit-ts."""
+
+    @property
+    def has_positions(self) -> bool:
+        """Tell whether windows can be cut by where rows stand: by their commit-ts, or by the place that landing gave.
+
+        Else order is known by split only.
+        """
+
+    @property
+    def is_unordered(self) -> bool:
+        """Tell whether rows that come twice may be taken for new ones."""
 
     @property
     def timezone(self) -> str:

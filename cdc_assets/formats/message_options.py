@@ -6,6 +6,13 @@ from dataclasses import dataclass, field
 
 __all__ = ["MessageOptions"]
 
+_BY_OFFSET = frozenset({"avro"})
+_BY_EXTENSION = frozenset({"canal-json", "debezium"})
+"""Protocols by offset always, and those of TiCDC that send marks with `enable-tidb-extension` only."""
+_IN_SOURCE_ORDER: frozenset[str] = frozenset()
+"""Protocols by offset of which one writer sends all tables in the order of its log."""
+_CLOCKED = frozenset({"canal-json"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageOptions:
@@ -25,6 +32,27 @@ class MessageOptions:
     encoding_format: str = "json"
     timezone: str = "UTC"
     registry: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def by_offset(self) -> bool:
+        """Tell whether the order of messages is that of their offsets, so that landing gives rows their positions.
+
+        Else it is that of the commit-ts, which all of them tell, and marks say through which one all are there.
+        """
+        return self.protocol in _BY_OFFSET or (self.protocol in _BY_EXTENSION and not self.enable_tidb_extension)
+
+    @property
+    def in_source_order(self) -> bool:
+        """Tell whether one writer sends all tables in the order of its log: what is above a position comes after it.
+
+        TiCDC sends each table by itself.
+        """
+        return self.protocol in _IN_SOURCE_ORDER
+
+    @property
+    def is_unordered(self) -> bool:
+        """Tell whether what comes twice can be taken for something new: positions are milliseconds."""
+        return self.by_offset and self.protocol in _CLOCKED
 
     @property
     def needs_keys(self) -> bool:

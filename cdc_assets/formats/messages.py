@@ -46,6 +46,7 @@ __all__ = [
     "lines_of",
     "parts",
     "place",
+    "position_text",
     "read_claim",
     "said",
     "said_of_rows",
@@ -86,6 +87,9 @@ SPOKEN = pa.schema(
         pa.field("type", pa.int32()),
         pa.field("claim", pa.string()),
         pa.field("reason", pa.string()),
+        pa.field("source", pa.string()),
+        pa.field("source_position", pa.string()),
+        pa.field("shape", pa.string()),
     ]
 )
 """What messages speak of: a line for each message and table, in the order of the messages.
@@ -95,6 +99,13 @@ tell; `table` is "" for a DDL of the database. `ordinals` are the table's row ev
 is that of the DDL or mark, or the least of the rows; `last_commit_ts` the greatest. `query` and `type` (TiDB's number
 of the action, null where the protocol tells none) are a DDL's. `claim` is where the whole message lies, of which this
 one holds the key only. `reason` says why a message is bad or ignored; a bad one that names its table holds that alone.
+
+Protocols by offset (`MessageOptions.by_offset`) tell more. `source_position` is the place in the source's own log, as
+a text that sorts as the log goes (see `position_text`); null where the message has none, or where the protocol never
+sends anything twice. What stands at or below the greatest one of its table in its partition has come before. `source`
+names that log where there may be several whose positions do not compare, null for the only one. `shape` is equal for
+rows of a table whose messages describe the same columns; null where messages do not describe them. `commit_ts` is when
+the change was made, as a TSO, null where the message does not tell.
 """
 
 
@@ -111,6 +122,9 @@ class Said:
     type: int | None = None
     claim: str | None = None
     reason: str | None = None
+    source: str | None = None
+    source_position: str | None = None
+    shape: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +162,10 @@ def said(lines: Iterable[Said]) -> pa.RecordBatch:
             pa.array([one.query for one in held], pa.string()),
             pa.array([one.type for one in held], pa.int32()),
             pa.array([one.claim for one in held], pa.string()),
-            pa.array([one.reason for one in held], pa.string()),
+            *(
+                pa.array([getattr(one, name) for one in held], pa.string())
+                for name in ("reason", "source", "source_position", "shape")
+            ),
         ],
         schema=SPOKEN,
     )
@@ -161,6 +178,7 @@ def said_of_rows(
     tables: pa.Array,
     commit_ts: Rows,
     claims: pa.Array | None = None,
+    source_positions: pa.Array | None = None,
 ) -> pa.RecordBatch:
     """Return the lines of row events, one for each message and table; events come by message, then by ordinal."""
     events = pa.table(
@@ -171,10 +189,11 @@ def said_of_rows(
             "ordinals": pa.array(ordinals, pa.int32()),
             "ts": pa.array(commit_ts, pa.int64()),
             "claim": pa.nulls(len(messages), pa.string()) if claims is None else claims,
+            "at": pa.nulls(len(messages), pa.string()) if source_positions is None else source_positions,
         }
     )
     made = events.group_by(["message", "schema", "table"], use_threads=False).aggregate(
-        [("ordinals", "list"), ("ts", "min"), ("ts", "max"), ("claim", "first")]
+        [("ordinals", "list"), ("ts", "min"), ("ts", "max"), ("claim", "first"), ("at", "first")]
     )
     count = made.num_rows
     columns = {
@@ -188,10 +207,16 @@ def said_of_rows(
         "query": pa.nulls(count, pa.string()),
         "type": pa.nulls(count, pa.int32()),
         "claim": made.column("claim_first"),
-        "reason": pa.nulls(count, pa.string()),
+        "source_position": made.column("at_first"),
+        **{name: pa.nulls(count, pa.string()) for name in ("reason", "source", "shape")},
     }
     found = pa.table([columns[field.name].cast(field.type) for field in SPOKEN], schema=SPOKEN)
     return in_order(found.combine_chunks().to_batches())
+
+
+def position_text(*parts: int) -> str:
+    """Return numbers of a source's log, the most significant first, as a text that sorts as they do."""
+    return ".".join(f"{part:020d}" for part in parts)
 
 
 def in_order(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:

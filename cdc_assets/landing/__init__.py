@@ -2,6 +2,7 @@
 
 landing   look at the ends, read up to them, commit once
 reading   batches of messages -> rows, events, marks
+ordered   the same of protocols by offset: their order, their positions, what had come before
 rows      the columns of the landing table, sorted and cut into row groups
 events    events and the state <-> rows of the landing table
 store     what a place for a landing can do

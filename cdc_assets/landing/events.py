@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import pyarrow as pa
 
 from cdc_assets.landing.rows import LANDED, PART
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit, Stream, StreamEnd
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 
@@ -26,10 +26,15 @@ _OFFSETS, _SPLITS = "offsets", "splits"
 ByTopic = dict[str, dict[str, int]]
 
 
-def event_rows(events: Iterable[LandedEvent], state: Landed, splits: Iterable[LandedSplit]) -> pa.Table:
-    """Return the rows of a landing's events: those of messages, then the state, then the splits that it adds."""
+def event_rows(
+    events: Iterable[LandedEvent], state: Landed, splits: Iterable[LandedSplit], before: Landed | None = None
+) -> pa.Table:
+    """Return the rows of a landing's events: those of messages, then the state, then the splits that it adds.
+
+    Of tables, of which there may be thousands, the state has only those that are otherwise than `before`.
+    """
     rows: list[dict[str, Any]] = [_row(event) for event in events]
-    rows.append({PART: "events", "kind": _OFFSETS, "query": _format_state(state)})
+    rows.append({PART: "events", "kind": _OFFSETS, "query": _format_state(state, before or Landed())})
     told = [_split(split) for split in splits]
     if told:
         rows.append({PART: "events", "kind": _SPLITS, "query": json.dumps(told)})
@@ -51,6 +56,7 @@ def _row(event: LandedEvent) -> dict[str, Any]:
         "query": event.query,
         "type": event.type,
         "reason": event.reason,
+        **{name: getattr(event, name) or None for name in ("source", "source_position", "shape")},
     }
 
 
@@ -60,7 +66,7 @@ def with_events(landed: Landed, rows: pa.Table) -> Landed:
     state = landed
     for row in rows.to_pylist():
         if row["kind"] == _OFFSETS:
-            state = _parse_state(row["query"], landed)
+            state = _parse_state(row["query"], state)
         elif row["kind"] == _SPLITS:
             splits += [_parse_split(one) for one in json.loads(row["query"])]
         else:
@@ -80,6 +86,9 @@ def _event(row: Mapping[str, Any]) -> LandedEvent:
         row["key"],
         row["value"],
         row["reason"] or "",
+        row["source"] or "",
+        row["source_position"] or "",
+        row["shape"] or "",
     )
 
 
@@ -91,7 +100,7 @@ def digest_of(offsets: Mapping[Partition, int]) -> str:
     return hashlib.sha256(json.dumps(_by_topic(offsets), sort_keys=True).encode()).hexdigest()
 
 
-def _format_state(state: Landed) -> str:
+def _format_state(state: Landed, before: Landed) -> str:
     return json.dumps(
         {
             "next": _by_topic(state.next),
@@ -99,14 +108,26 @@ def _format_state(state: Landed) -> str:
             "ends": _by_topic(state.ends),
             "proven": state.proven,
             "landed_ms": state.landed_ms,
-            "began": [[table.schema, table.table, at] for table, at in sorted(state.began.items())],
+            "began": [
+                [table.schema, table.table, at]
+                for table, at in sorted(state.began.items())
+                if before.began.get(table) != at
+            ],
             "ignored": dict(state.ignored),
+            "streams": [
+                [*one.partition, one.table.schema, one.table.table, one.source, *astuple(end)]
+                for one, end in sorted(state.streams.items())
+                if before.streams.get(one) != end
+            ],
+            "sources": state.sources,
+            "barriers": [[*partition, at] for partition, at in sorted(state.barriers.items())],
         }
     )
 
 
 def _parse_state(text: str, landed: Landed) -> Landed:
     told = json.loads(text)
+    streams = {Stream(Partition(*one[:2]), TableId(*one[2:4]), one[4]): StreamEnd(*one[5:]) for one in told["streams"]}
     return replace(
         landed,
         next=_partitions(told["next"]),
@@ -114,8 +135,11 @@ def _parse_state(text: str, landed: Landed) -> Landed:
         ends=_partitions(told["ends"]),
         proven=told["proven"],
         landed_ms=told["landed_ms"],
-        began={TableId(schema, table): at for schema, table, at in told["began"]},
+        began={**landed.began, **{TableId(schema, table): at for schema, table, at in told["began"]}},
         ignored=told["ignored"],
+        streams={**landed.streams, **streams},
+        sources=tuple(told["sources"]),
+        barriers={Partition(topic, number): at for topic, number, at in told["barriers"]},
     )
 
 

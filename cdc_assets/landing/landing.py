@@ -14,12 +14,13 @@ A commit is guarded by the next offsets: who lands the same messages at the same
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.landing.events import digest_of, event_rows, read_event_rows
+from cdc_assets.landing.ordered import OrderedReading
 from cdc_assets.landing.reading import Reading
 from cdc_assets.landing.rows import grouped, splits_of
 from cdc_assets.landing.store import Added, Store
@@ -64,6 +65,7 @@ class Landing:
         self.options = options
         self.store = store
         self.mark_interval_seconds = mark_interval_seconds
+        self.clock_ms: Callable[[], int] = lambda: int(time.time() * 1000)
         self._concerns = concerns
         self._claims = claims
         self._commit_bytes = commit_bytes
@@ -105,6 +107,9 @@ class Landing:
         raise AssertionError("unreachable")
 
     def _advance(self) -> Advanced:
+        return self._advance_in_order() if self.options.by_offset else self._advance_by_commit_ts()
+
+    def _advance_by_commit_ts(self) -> Advanced:
         begun = self.landed()
         reading = self._reading(begun)
         done = Advanced()
@@ -124,6 +129,64 @@ class Landing:
         if reading.speaks or (news and self._due(begun)):
             done = self._commit(reading, state, done)
         return done
+
+    def _advance_in_order(self) -> Advanced:
+        """Land messages that get their positions here, in turns of which each holds what is read in memory."""
+        log, done, begun = self.log(), Advanced(), self.landed()
+        ends = self.ends()
+        while True:
+            reading = OrderedReading(begun, self.options, self._claims, clock_ms=self.clock_ms())
+            done, unread = self._read_some(log, _ranges(begun, ends), done, reading)
+            if not unread:
+                break
+            through = [reading.common_barrier(list(ends)), reading.greatest(unread) or None]
+            reading.settle(min((one for one in through if one is not None), default=None))
+            done = self._commit(reading, self._state(reading, ends, reading.last), done)
+            begun = self.landed()
+        through_all = reading.common_barrier(list(ends))
+        if through_all is None and self.options.in_source_order:
+            through_all = reading.greatest() or None
+        ends = self.ends()
+        more = _ranges(replace(begun, next={**begun.next, **reading.reached}), ends)
+        done, _ = self._read_some(log, more, done, reading, whole=True)
+        reading.settle(through_all)
+        state = self._state(reading, ends, reading.last)
+        news = (state.next, state.barriers) != (begun.next, begun.barriers)
+        if reading.speaks or (news and self._due(begun)):
+            done = self._commit(reading, state, done)
+        return done
+
+    def _read_some(
+        self,
+        log: LogReader,
+        ranges: Sequence[OffsetRange],
+        done: Advanced,
+        reading: OrderedReading,
+        whole: bool = False,
+    ) -> tuple[Advanced, list[Partition]]:
+        """Read ranges, of each about as much as its share of a commit; return those that are not read to their end.
+
+        TiCDC's DDL has its rows before it in all partitions, and nothing tells where: then all is read.
+        """
+        share = self._commit_bytes // max(1, len(ranges))
+        unread = []
+        for wanted in ranges:
+            at, size = wanted.start, 0
+            for batch in log.read(wanted):
+                if batch.num_rows:
+                    at = _refuse_missing(log, wanted, at, batch.column("offset")[-1].as_py() + 1, batch.num_rows)
+                    reading.take(batch, wanted)
+                    size += batch.nbytes
+                    done = replace(done, messages=done.messages + batch.num_rows)
+                if size >= share and at < wanted.stop and not whole:
+                    unread.append(OffsetRange(wanted.partition, at, wanted.stop))
+                    break
+            else:
+                _refuse_missing(log, wanted, at, wanted.stop, 0)
+                reading.finish(wanted)
+        if unread and reading.has_ddl and not self.options.in_source_order:
+            return self._read_some(log, unread, done, reading, whole=True)
+        return done, [one.partition for one in unread]
 
     def _due(self, begun: Landed) -> bool:
         return not begun.proven or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
@@ -161,6 +224,9 @@ class Landing:
             int(time.time() * 1000),
             dict(reading.began),
             ignored,
+            dict(reading.streams),
+            tuple(reading.sources),
+            dict(reading.barriers),
         )
 
     def _commit(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:
@@ -170,7 +236,8 @@ class Landing:
         before = digest_of(reading.before.next) if reading.before.next else ""
         written: tuple[tuple[str, int], ...] = (self.store.write_rows(groups),) if groups else ()
         splits = splits_of(groups, written[0][0]) if written else []
-        added = Added(written, (self.store.write_events(event_rows(reading.events, state, splits)),))
+        events = event_rows(reading.events, state, splits, reading.before)
+        added = Added(written, (self.store.write_events(events),))
         try:
             self.store.commit(added, before, digest_of(state.next), _changed(reading.before, state))
         except TableMoved:

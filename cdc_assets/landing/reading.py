@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -20,15 +21,17 @@ import pyarrow.compute as pc
 from cdc_assets.ddl import Unreadable, database_of
 from cdc_assets.formats import MESSAGE_FORMATS
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, read_claim
-from cdc_assets.landing.rows import LANDED, PART
+from cdc_assets.formats.messages import Kind, SchemaEvent, read_claim
+from cdc_assets.landing.rows import LANDED, PART, ROW
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics.schema_events import format_schema
 
-__all__ = ["Reading"]
+__all__ = ["Reading", "schema_event"]
+
+_AS_SPOKEN = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
 
 Claims = Callable[[str], bytes]
 """Location of a claim-check file -> its bytes; raises InputError."""
@@ -51,11 +54,13 @@ class Reading:
         self.next: dict[Partition, int] = dict(self.before.next)
         self.marks: dict[Partition, Tso] = dict(self.before.marks)
         self.began: dict[TableId, Tso] = dict(self.before.began)
-        self._ddl = {
-            (event.position, event.table, event.query) for event in self.before.events if event.kind is EventKind.DDL
-        }
+        self._ddl = {self._identity(event) for event in self.before.events if event.kind is EventKind.DDL}
         self._schemas = {event.table for event in self.before.events if event.kind is EventKind.SCHEMA}
         self._statements = {event.value for event in self.before.events if event.kind is EventKind.SCHEMA}
+        self.last = self.before.proven
+        self.streams = dict(self.before.streams)
+        self.sources = list(self.before.sources)
+        self.barriers = dict(self.before.barriers)
         self._protocol: Any = import_module(MESSAGE_FORMATS[self.options.protocol])
 
     @property
@@ -81,17 +86,21 @@ class Reading:
 
     # --- rows ---
 
-    def _take_rows(self, batch: pa.RecordBatch, lines: pa.RecordBatch) -> None:
+    def _take_rows(
+        self, batch: pa.RecordBatch, lines: pa.RecordBatch, given: Mapping[str, pa.Array] = MappingProxyType({})
+    ) -> None:
+        """Take the rows of some messages; `given` are columns in place of what the messages tell."""
         if not lines.num_rows:
             return
         held = batch.take(lines.column("message"))
         count = lines.num_rows
         columns = {
             **{name: held.column(name) for name in batch.schema.names if name in LANDED.names},
-            **{name: lines.column(name) for name in ("ordinals", "kind", "schema", "table", "claim")},
+            **{name: lines.column(name) for name in _AS_SPOKEN},
             PART: pa.repeat("rows", count),
             "position": lines.column("commit_ts"),
             "last_position": lines.column("last_commit_ts"),
+            **given,
         }
         arrays = [
             columns[one.name].cast(one.type) if one.name in columns else pa.nulls(count, one.type) for one in LANDED
@@ -101,7 +110,7 @@ class Reading:
         self.stored_bytes += rows.nbytes
         self.stored_twice += count - distinct
         self.rows.append(rows)
-        self._note_tables(batch, rows)
+        self._note_tables(batch, rows.filter(pc.equal(rows.column("kind"), ROW)))
 
     def _with_claims(self, rows: pa.Table) -> pa.Table:
         """Put the message itself in place of one that only says where it lies."""
@@ -132,17 +141,8 @@ class Reading:
         for told in self._protocol.schemas(batch, self.options):
             if told.approximate and told.table in fresh and told.table not in self._schemas:
                 self._schemas.add(told.table)
-                row = {name: batch.column(name)[told.message].as_py() for name in ("topic", "partition", "offset")}
-                self.events.append(
-                    LandedEvent(
-                        EventKind.SCHEMA,
-                        Partition(row["topic"], row["partition"]),
-                        row["offset"],
-                        told.version,
-                        told.table,
-                        format_schema(told.schema, told.approximate),
-                    )
-                )
+                version = self.began[told.table] if self.options.by_offset else told.version
+                self.events.append(schema_event(batch, told, version))
 
     # --- everything else ---
 
@@ -158,7 +158,7 @@ class Reading:
         key, value = (batch.column(name)[one["message"]].as_py() for name in ("key", "value"))
         event = LandedEvent(
             EventKind(kind.value), partition, offset, ts, table, one["query"] or "", one["type"] or 0, key, value,
-            one["reason"] or "",
+            one["reason"] or "", one["source"] or "", one["source_position"] or "",
         )  # fmt: skip
         if kind is Kind.DDL:
             self._take_ddl(event)
@@ -177,12 +177,33 @@ class Reading:
                 reason = f"its DDL names no table ({problem}): {event.query[:200]}"
                 self._take_bad(replace(event, kind=EventKind.BAD, reason=reason))
                 return
-        told = (event.position, event.table, event.query)
+        told = self._identity(event)
         if told not in self._ddl:
             self._ddl.add(told)
             self.events.append(event)
 
     def _take_bad(self, event: LandedEvent) -> None:
+        self.events.append(replace(event, kind=EventKind.BAD, position=self._position_of_bad(event)))
+
+    def _position_of_bad(self, event: LandedEvent) -> Tso:
+        """Return the position through which a message that cannot be read leaves its table, or the feed, complete."""
         known = event.position and event.table is not None
-        before = event.position - 1 if known else self.marks.get(event.partition, 0)
-        self.events.append(replace(event, kind=EventKind.BAD, position=before))
+        return event.position - 1 if known else self.marks.get(event.partition, 0)
+
+    def _identity(self, event: LandedEvent) -> tuple[Any, ...]:
+        """Return what is equal for a DDL that comes again, in another partition or after a restart."""
+        return event.position, event.table, event.query
+
+
+def schema_event(batch: pa.RecordBatch, told: SchemaEvent, position: Tso, shape: str = "") -> LandedEvent:
+    """Return the event of what a message of a batch tells of a table's columns."""
+    row = {name: batch.column(name)[told.message].as_py() for name in ("topic", "partition", "offset")}
+    return LandedEvent(
+        EventKind.SCHEMA,
+        Partition(row["topic"], row["partition"]),
+        row["offset"],
+        position,
+        told.table,
+        format_schema(told.schema, told.approximate),
+        shape=shape,
+    )

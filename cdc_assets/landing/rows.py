@@ -17,7 +17,7 @@ from cdc_assets.model.landed import LandedSplit
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 
-__all__ = ["LANDED", "PART", "Group", "grouped", "size_of", "splits_of"]
+__all__ = ["LANDED", "PART", "REPEAT", "ROW", "Group", "grouped", "size_of", "splits_of"]
 
 PART = "part"
 """The column that tells rows from events: each file holds one of both."""
@@ -39,7 +39,10 @@ LANDED = pa.schema(
         pa.field("table", pa.string()),
         pa.field("position", pa.int64()),
         pa.field("last_position", pa.int64()),
+        pa.field("commit_ts", pa.int64()),
+        pa.field("source", pa.string()),
         pa.field("source_position", pa.string()),
+        pa.field("shape", pa.string()),
         pa.field("query", pa.string()),
         pa.field("type", pa.int32()),
         pa.field("claim", pa.string()),
@@ -49,13 +52,16 @@ LANDED = pa.schema(
 """Columns of the landing table.
 
 `position` and `last_position` bound those of the row events. `claim` is where a large message lay whose key and value
-stand here. `query` is a DDL's text, or the JSON of an event that landing makes itself.
+stand here. `query` is a DDL's text, or the JSON of an event that landing makes itself. Of protocols by offset landing
+gives the position; what messages tell of it is in `commit_ts`, `source`, `source_position` and `shape`. The kind of a
+row is `row`, or `repeat` where it had come before and is not applied again.
 """
 
 _GROUP_BYTES = 24 << 20
 _ORDER = [("schema", "ascending"), ("table", "ascending"), ("topic", "ascending"), ("partition", "ascending"),
-          ("offset", "ascending")]  # fmt: skip
-_GROUPED_BY = ("schema", "table", "topic", "partition")
+          ("kind", "ascending"), ("offset", "ascending")]  # fmt: skip
+_GROUPED_BY = ("schema", "table", "topic", "partition", "kind")
+ROW, REPEAT = "row", "repeat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +98,12 @@ def grouped(rows: pa.Table) -> Iterator[Group]:
 
 
 def splits_of(groups: Iterable[Group], file: str) -> list[LandedSplit]:
-    """Return the splits of a file whose row groups are these, in this order."""
+    """Return the splits of a file whose row groups are these, in this order; what had come before is in none."""
     found = []
     for number, group in enumerate(groups):
         rows = group.rows
+        if rows.column("kind")[0].as_py() == REPEAT:
+            continue
         ends = rows.slice(0, 1).to_pylist()[0], rows.slice(rows.num_rows - 1, 1).to_pylist()[0]
         found.append(
             LandedSplit(

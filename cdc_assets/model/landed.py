@@ -5,12 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["EventKind", "Landed", "LandedEvent", "LandedSplit"]
+__all__ = ["EventKind", "Landed", "LandedEvent", "LandedSplit", "Stream", "StreamEnd"]
 
 
 class EventKind(str, enum.Enum):
@@ -52,7 +53,8 @@ class LandedEvent:
     """A message that is not a row. `position` is its commit-ts; for a bad one the mark before it, 0 if there is none.
 
     `table` is None where the message names none, `table.table` "" for a DDL of a database. `reason` says why a message
-    is bad.
+    is bad. Of protocols by offset `position` is the one that landing gave, and the last three are as messages tell
+    them (`formats.messages.SPOKEN`), "" for null.
     """
 
     kind: EventKind
@@ -65,11 +67,39 @@ class LandedEvent:
     key: bytes | None = None
     value: bytes | None = None
     reason: str = ""
+    source: str = ""
+    source_position: str = ""
+    shape: str = ""
 
     @property
     def place(self) -> str:
         """The message's place in its topic."""
         return f"{self.partition} offset {self.offset}"
+
+
+class Stream(NamedTuple):
+    """The rows of one table in one partition, from one log of the source ("" for the only one)."""
+
+    partition: Partition
+    table: TableId
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """Where a stream of a protocol by offset ends, by which a replay of it is known.
+
+    `newest` is the greatest source position, `at` how many rows stand there, of which `first` is a digest of the first
+    one, and `after` how many followed that tell no position. While a replay goes on, `again_at` and `again_after` count
+    how many of these have come again; both are -1 else.
+    """
+
+    newest: str = ""
+    at: int = 0
+    after: int = 0
+    first: str = ""
+    again_at: int = -1
+    again_after: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +110,10 @@ class Landed:
     as of the newest landing. `proven` is the mark through which the ends, asked after it was seen, are landed; 0 where
     nothing proves that. `landed_ms` is when the newest landing was committed, `began` the position of the first row of
     each table. `ignored` counts messages that concern no table, by reason.
+
+    Of protocols by offset `proven` is the greatest position that was given. `streams` are the ends of what each table
+    has in each partition, `sources` the source's logs in the order in which they were met, and `barriers` the newest
+    source position through which each partition says that it is complete.
     """
 
     identity: str = ""
@@ -90,6 +124,9 @@ class Landed:
     landed_ms: int = 0
     began: Mapping[TableId, Tso] = field(default_factory=dict)
     ignored: Mapping[str, int] = field(default_factory=dict)
+    streams: Mapping[Stream, StreamEnd] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    barriers: Mapping[Partition, str] = field(default_factory=dict)
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
 

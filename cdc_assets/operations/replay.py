@@ -61,7 +61,7 @@ def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Lis
         listing,
         applied,
         keys=settings.keys,
-        commit_ts=settings.source_options.wire.has_commit_ts,
+        commit_ts=settings.source_options.wire.has_positions,
         policies=settings.policies,
         new_collations=settings.new_collations is not False,
         releases=pipeline.lake.releases(),

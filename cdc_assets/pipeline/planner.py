@@ -51,7 +51,7 @@ def refuse_unordered(wire: Wire, *, accepted: bool) -> None:
 
     Raises BadSettings.
     """
-    if wire.has_commit_ts or accepted:
+    if not wire.is_unordered or accepted:
         return
     raise BadSettings(
         "the rows of this changefeed carry no commit-ts: their order is that of the files, and rows that come "
@@ -144,7 +144,7 @@ class Planner:
             applied,
             keys=settings.keys,
             stats=self._stats,
-            commit_ts=wire.has_commit_ts,
+            commit_ts=wire.has_positions,
             broken=[*broken_files(self.source, listing), *unread],
             policies=settings.policies,
             new_collations=settings.new_collations is not False,

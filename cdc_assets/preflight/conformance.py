@@ -87,7 +87,7 @@ def conformance(
     `collations_told` says that the settings tell whether the source has new collations.
     """
     found = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
-    if not options.wire.has_commit_ts:
+    if options.wire.is_unordered:
         found.append(_without_commit_ts(options.wire, accept_unordered))
     for rule in RULES:
         found.extend(rule(history, options.wire))

@@ -16,6 +16,8 @@ class RecordOptions:
     commit_ts_option: ClassVar[str] = "nothing: records have it"
     timezone: str = "UTC"
     has_commit_ts: bool = True
+    has_positions: bool = True
+    is_unordered: bool = False
     deletes_tell_keys_only: bool = False
     members_are_numbers: bool = False
 

@@ -23,7 +23,7 @@ from cdc_assets.formats.avro.wire import DELETE_MARK, framed, read_record, regis
 from cdc_assets.formats.compression import unpacked
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, said
+from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, position_text, said
 from cdc_assets.model.schema import Column, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
@@ -52,13 +52,20 @@ def _one(message: int, key: bytes | None, value: bytes | None, null: bool, optio
         if value is None or _is_delete(value):
             table = TableId(*registered(framed(key).id, options).schema_and_table)
             ts = None if value is None else _tso(int.from_bytes(value[1:], "big"))
-            return Said(message, Kind.ROW, table, (0,), ts)
-        schema, record = read_record(framed(value), options)
+            return Said(message, Kind.ROW, table, (0,), ts, source_position=_place(ts) or "")
+        row = framed(value)
+        schema, record = read_record(row, options)
         ts = _tso(record[COMMIT_TS_FIELD]) if COMMIT_TS_FIELD in record else None
-        return Said(message, Kind.ROW, TableId(*schema.schema_and_table), (0,), ts)
+        table = TableId(*schema.schema_and_table)
+        return Said(message, Kind.ROW, table, (0,), ts, source_position=_place(ts), shape=f"{framed(key).id}/{row.id}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error) if type(error) is ValueError else repr(error)
         return Said(message, Kind.BAD, _table_of_key(key, options), reason=f"it is no Avro message: {reason[:300]}")
+
+
+def _place(ts: int | None) -> str | None:
+    """Return the place in the source's log; a delete without commit-ts stands behind the row before it."""
+    return None if ts is None else position_text(ts)
 
 
 def _is_delete(value: bytes) -> bool:
@@ -89,7 +96,8 @@ def _marker(message: int, value: bytes | None) -> Said:
     if not all(isinstance(text, str) for text in texts) or type(held["type"]) is not int:
         raise ValueError("its DDL lacks schema, table, query or type")
     table = TableId(texts[0], texts[1])
-    return Said(message, Kind.DDL, table, commit_ts=_tso(held["commitTs"]), query=texts[2], type=held["type"])
+    ts = _tso(held["commitTs"])
+    return Said(message, Kind.DDL, table, commit_ts=ts, query=texts[2], type=held["type"], source_position=_place(ts))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

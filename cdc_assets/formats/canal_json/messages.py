@@ -25,7 +25,17 @@ from cdc_assets.formats.column_codes import guess
 from cdc_assets.formats.compression import unpacked
 from cdc_assets.formats.members import members
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import HANDLE_KEY_ONLY, Kind, Said, SchemaEvent, in_order, lines_of, said, said_of_rows
+from cdc_assets.formats.messages import (
+    HANDLE_KEY_ONLY,
+    Kind,
+    Said,
+    SchemaEvent,
+    in_order,
+    lines_of,
+    position_text,
+    said,
+    said_of_rows,
+)
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
@@ -85,7 +95,15 @@ def _plain_rows(values: pa.Array, options: MessageOptions) -> tuple[pa.RecordBat
     told = claims.filter(mine).filter(kept)
     told = pc.if_else(pc.greater(pc.binary_length(told), 0), told, pa.scalar(None, told.type))
     rows = said_of_rows(
-        places, np.zeros_like(places), names[0].filter(kept), names[1].filter(kept), ts[fit], told.cast(pa.string())
+        places,
+        np.zeros_like(places),
+        names[0].filter(kept),
+        names[1].filter(kept),
+        ts[fit],
+        told.cast(pa.string()),
+        None
+        if options.enable_tidb_extension
+        else pa.array([position_text(one) for one in ts[fit].tolist()], pa.string()),
     )
     return rows, plain
 
@@ -115,8 +133,10 @@ def _said(message: int, held: Any, options: MessageOptions) -> Said:
     table = TableId(_text(held, "database"), _text(held, "table"))
     clock = _tso({"es": held["es"] << 18}, "es") if "commitTs" not in extension else None
     commit_ts = clock if clock is not None else _tso(extension, "commitTs")
+    at = None if options.enable_tidb_extension else position_text(commit_ts)
     if held.get("isDdl"):
-        return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=_text(held, "sql"), type=_ACTIONS.get(kind))
+        query, action = _text(held, "sql"), _ACTIONS.get(kind)
+        return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=query, type=action, source_position=at)
     if kind not in KINDS or not table.table:
         raise ValueError(f'its type "{kind}" is none of a row, a DDL or a mark, or it names no table')
     if options.enable_tidb_extension and clock is not None:
@@ -127,7 +147,7 @@ def _said(message: int, held: Any, options: MessageOptions) -> Said:
         raise ValueError("its claimCheckLocation is no text")
     if extension.get("onlyHandleKey") and not claim:
         return Said(message, Kind.BAD, table, (0,), commit_ts, reason=HANDLE_KEY_ONLY)
-    return Said(message, Kind.ROW, table, (0,), commit_ts, claim=claim)
+    return Said(message, Kind.ROW, table, (0,), commit_ts, claim=claim, source_position=at)
 
 
 def _text(held: Mapping[str, Any], name: str) -> str:

@@ -31,6 +31,16 @@ class CanalJsonOptions:
         return self.enable_tidb_extension
 
     @property
+    def has_positions(self) -> bool:
+        """Tell whether windows can be cut by commit-ts."""
+        return self.enable_tidb_extension
+
+    @property
+    def is_unordered(self) -> bool:
+        """Tell whether nothing but the place in the files is known of a row."""
+        return not self.enable_tidb_extension
+
+    @property
     def deletes_tell_keys_only(self) -> bool:
         """Tell whether a delete has the key columns only."""
         return self.delete_only_output_handle_key_columns

@@ -34,6 +34,16 @@ class CsvOptions:
         return self.include_commit_ts
 
     @property
+    def has_positions(self) -> bool:
+        """Tell whether windows can be cut by commit-ts."""
+        return self.include_commit_ts
+
+    @property
+    def is_unordered(self) -> bool:
+        """Tell whether nothing but the place in the files is known of a row."""
+        return not self.include_commit_ts
+
+    @property
     def deletes_tell_keys_only(self) -> bool:
         """Tell whether the row before an update is not in the file."""
         return not self.output_old_value

@@ -26,7 +26,7 @@ from cdc_assets.formats.debezium_json.values import cells_of
 from cdc_assets.formats.images import Faults, Images, changes_of
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, said
+from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, position_text, said
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
@@ -90,10 +90,10 @@ def _said(message: int, held: Mapping[str, Any]) -> Said:
     if kind == "m":
         return Said(message, Kind.RESOLVED, commit_ts=ts)
     if kind in ("c", "u", "d"):
-        return Said(message, Kind.ROW, table, (0,), ts)
+        return Said(message, Kind.ROW, table, (0,), ts, source_position=position_text(ts))
     if kind is not None or not isinstance(held["ddl"], str):
         raise ValueError(f'its op is "{kind}"')
-    return Said(message, Kind.DDL, table, commit_ts=ts, query=held["ddl"])
+    return Said(message, Kind.DDL, table, commit_ts=ts, query=held["ddl"], source_position=position_text(ts))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

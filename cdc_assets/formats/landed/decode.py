@@ -60,12 +60,13 @@ def _part(
     found: Decoded = protocol.decode(rows, path, table, schema, options.messages)
     lines = frame.lines(chosen)
     changes = _renumbered(found.changes, lines)
-    if options.has_commit_ts:
-        ts = changes.column(COMMIT_TS)
-        inside = pc.and_(pc.greater(ts, pa.scalar(frame.since)), pc.less_equal(ts, pa.scalar(frame.until)))
-        changes = changes.filter(inside)
-    owners = _owners(frame)
-    rejects = (_placed(one, frame, int(lines[one.line - 1]), owners) for one in found.rejects)
+    owners, by_offset = _owners(frame), options.messages.by_offset
+    if by_offset:
+        changes = _positioned(changes, frame, owners)
+    ts = changes.column(COMMIT_TS)
+    inside = pc.and_(pc.greater(ts, pa.scalar(frame.since)), pc.less_equal(ts, pa.scalar(frame.until)))
+    changes = changes.filter(inside)
+    rejects = (_placed(one, frame, int(lines[one.line - 1]), owners, by_offset) for one in found.rejects)
     mine = tuple(r for r in rejects if r.commit_ts is None or frame.since < r.commit_ts <= frame.until)
     return replace(found, changes=changes, rejects=mine)
 
@@ -76,18 +77,27 @@ def _renumbered(changes: pa.Table, lines: Lines) -> pa.Table:
     return changes.set_column(place, changes.schema.field(LINE), pa.chunked_array([numbers]))
 
 
+def _positioned(changes: pa.Table, frame: Frame, owners: Lines) -> pa.Table:
+    """Let the place that landing gave a message be that of its rows."""
+    place = changes.schema.get_field_index(COMMIT_TS)
+    mine = owners[changes.column(LINE).to_numpy() - 1]
+    given = frame.messages.column("position").take(pa.array(mine))
+    return changes.set_column(place, changes.schema.field(COMMIT_TS), pa.chunked_array([given]))
+
+
 def _owners(frame: Frame) -> Lines:
     owners: Lines = pc.list_parent_indices(frame.messages.column("ordinals")).to_numpy().astype(np.int64)
     return owners
 
 
-def _placed(reject: Reject, frame: Frame, line: int, owners: Lines) -> Reject:
+def _placed(reject: Reject, frame: Frame, line: int, owners: Lines, by_offset: bool) -> Reject:
     """Say of which message a row event is, and of which commit-ts where its message has one only."""
     held = frame.messages.slice(int(owners[line - 1]), 1).to_pylist()[0]
     known = held["position"] if held["position"] == held["last_position"] else None
     where = f"{held['topic']}[{held['partition']}] offset {held['offset']}"
     said = f"{where}: {reject.reason}"
-    return replace(reject, line=line, reason=said, commit_ts=known if reject.commit_ts is None else reject.commit_ts)
+    own = None if by_offset else reject.commit_ts
+    return replace(reject, line=line, reason=said, commit_ts=known if own is None else own)
 
 
 def raw_records(data: bytes, lines: Collection[int] | None, options: LandedOptions) -> dict[int, bytes]:

@@ -23,8 +23,18 @@ class LandedOptions:
 
     @property
     def has_commit_ts(self) -> bool:
-        """Tell whether rows carry their commit-ts: all protocols but Canal-JSON without the extension."""
-        return self.messages.protocol != "canal-json" or self.messages.enable_tidb_extension
+        """Tell whether the place of a row is its commit-ts."""
+        return not self.messages.by_offset
+
+    @property
+    def has_positions(self) -> bool:
+        """Tell that windows can be cut: where rows do not tell their commit-ts, landing gave them a place."""
+        return True
+
+    @property
+    def is_unordered(self) -> bool:
+        """Tell whether what comes twice can be taken for something new."""
+        return self.messages.is_unordered
 
     @property
     def timezone(self) -> str:

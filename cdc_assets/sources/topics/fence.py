@@ -36,16 +36,20 @@ def find_fence(
     *,
     proves_ends: bool,
     passes_bad: bool = False,
+    by_offset: bool = False,
 ) -> Fence:
     """Return the fence of what was landed. `default` is the topic of marks without tables.
 
-    `passes_bad` lets it pass messages that cannot be read, as with quarantine.
+    `passes_bad` lets it pass messages that cannot be read, as with quarantine. `by_offset` is set for protocols by
+    offset, of which all that is landed counts.
     """
-    fence = Fence(landed.proven if proves_ends else max(landed.marks.values(), default=0))
+    fence = Fence(landed.proven if proves_ends or by_offset else max(landed.marks.values(), default=0))
     if not passes_bad:
         for bad in landed.open_bad:
             if bad.table is None and bad.position < fence.tso:
                 fence = Fence(bad.position, f"{bad.place} cannot be read: {bad.reason}")
+    if by_offset:
+        return fence
     there = {partition.topic for partition in landed.next}
     while fence.tso:
         names = living_names(files, fence.tso)

@@ -178,6 +178,7 @@ class TopicsSource:
             self.options.topic,
             proves_ends=self.options.archive is None,
             passes_bad=self.passes_bad,
+            by_offset=self.options.messages.by_offset,
         )
         if not found.tso:
             why = f": {found.kept_by}" if found.kept_by else ""

@@ -1,0 +1,327 @@
+"""Messages of protocols by offset: in which order they count, which of them had come before, their positions.
+
+    OrderedReading.take(batch)    keep what was read, and what it speaks of
+    OrderedReading.settle(whole)  land what is kept, each message with a position of its own
+
+A landing is sorted by the source's own log where messages tell their place in it, so that a DDL of one topic falls
+between the rows of another; the order of offsets stays within the rows of a table in a partition. Where one writer
+sends all tables in the order of its log, and where partitions say through where they are complete, a partition is
+landed only as far as all are there, and goes on from there next time.
+
+Positions are the time of landing as a TSO, and grow: they are in what is landed, so whoever reads it finds the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.formats.messages import Kind
+from cdc_assets.landing.reading import Reading, schema_event
+from cdc_assets.landing.rows import REPEAT, ROW
+from cdc_assets.model.landed import EventKind, LandedEvent, Stream, StreamEnd
+from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["OrderedReading", "follow"]
+
+_STEP = 2
+"""Between two positions there is one at which the columns of the later row can begin."""
+
+
+class _Line(NamedTuple):
+    """A line of SPOKEN in the order of landing: its place in the source's log, rows before DDL, and where it is.
+
+    `late` says why it cannot be put in its place, "" where it can.
+    """
+
+    at: str
+    rank: int
+    piece: int
+    line: int
+    repeated: bool
+    late: str
+
+
+class _Given(NamedTuple):
+    """What landing says of a line."""
+
+    position: Tso
+    repeated: bool
+    late: str
+
+
+@dataclass
+class _Piece:
+    partition: Partition
+    batch: pa.RecordBatch
+    spoken: pa.RecordBatch
+
+
+@dataclass
+class OrderedReading(Reading):
+    """What was read since the newest landing of a protocol by offset."""
+
+    held_bytes: int = 0
+    clock_ms: int = 0
+    _held: dict[Partition, list[_Piece]] = field(default_factory=dict)
+    _reached: dict[Partition, int] = field(default_factory=dict)
+    _floors: dict[object, str] = field(default_factory=dict)
+
+    @property
+    def speaks(self) -> bool:
+        """Tell whether there is more to land than marks."""
+        return super().speaks or bool(self._held)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        told = (event for event in self.before.events if event.kind is EventKind.SCHEMA)
+        self._shapes = {(event.table, event.shape) for event in told if event.shape}
+        self._ddl_places, self._row_places = dict[TableId, str](), dict[TableId, str]()
+        for event in self.before.events:
+            if event.kind is EventKind.DDL and event.table is not None and event.source_position:
+                self._raise(self._ddl_places, event.table, event.source, event.source_position)
+        for stream, end in self.before.streams.items():
+            if end.newest:
+                self._raise(self._row_places, stream.table, stream.source, end.newest)
+
+    def _raise(self, places: dict[TableId, str], table: TableId, source: str, at: str) -> None:
+        place = f"{self.sources.index(source):06d}/{at}"
+        places[table.folded] = max(place, places.get(table.folded, ""))
+
+    def take(self, batch: pa.RecordBatch, wanted: OffsetRange) -> None:
+        """Keep some messages of a range, in the order of their offsets."""
+        if not batch.num_rows:
+            return
+        spoken = self._protocol.classify(batch, self.options)
+        self._held.setdefault(wanted.partition, []).append(_Piece(wanted.partition, batch, spoken))
+        self.held_bytes += batch.nbytes
+        self._reached[wanted.partition] = batch.column("offset")[-1].as_py() + 1
+
+    def finish(self, wanted: OffsetRange) -> None:
+        """Note that a range was read to its end."""
+        self._reached[wanted.partition] = max(self._reached.get(wanted.partition, 0), wanted.stop)
+
+    @property
+    def reached(self) -> Mapping[Partition, int]:
+        """The offset from which each partition is to be read on, whether it is landed or only kept."""
+        return self._reached
+
+    @property
+    def has_ddl(self) -> bool:
+        """Tell whether a DDL is among what is kept."""
+        kinds = (piece.spoken.column("kind") for held in self._held.values() for piece in held)
+        return any(pc.any(pc.equal(kind, Kind.DDL.value)).as_py() for kind in kinds)
+
+    # --- how far ---
+
+    def greatest(self, partitions: Sequence[Partition] | None = None) -> str:
+        """Return the greatest place in the source's log that was read, "" where none was told; of some, the least."""
+        found = []
+        for partition in self._held if partitions is None else partitions:
+            places = [at for piece in self._held.get(partition, ()) for at in self._places(piece) if at]
+            found.append(max(places, default=""))
+        return (max if partitions is None else min)(found, default="")
+
+    def common_barrier(self, partitions: Sequence[Partition]) -> str | None:
+        """Return the place through which every partition says that it is complete, None where one never does."""
+        newest = dict(self.before.barriers)
+        for partition in partitions:
+            for piece in self._held.get(partition, ()):
+                kinds = piece.spoken.column("kind").to_pylist()
+                for kind, at in zip(kinds, self._places(piece), strict=True):
+                    if kind == Kind.RESOLVED.value and at:
+                        newest[partition] = max(at, newest.get(partition, ""))
+        told = [newest.get(partition) for partition in partitions]
+        return None if not told or None in told else min(at for at in told if at is not None)
+
+    def _places(self, piece: _Piece) -> list[str]:
+        """The place of each line in the source's log, "" for none; logs follow each other as they were first met."""
+        sources = piece.spoken.column("source").to_pylist()
+        found = []
+        for source, at in zip(sources, piece.spoken.column("source_position").to_pylist(), strict=True):
+            name = source or ""
+            if at and name not in self.sources:
+                self.sources.append(name)
+            found.append(f"{self.sources.index(name):06d}/{at}" if at else "")
+        return found
+
+    # --- in order ---
+
+    def settle(self, through: str | None = None) -> None:
+        """Land what is kept, of each partition what comes before the first message that is beyond `through`."""
+        pieces, lines = list[_Piece](), list[_Line]()
+        for partition in sorted(self._reached):
+            for piece in self._until(partition, through):
+                lines += self._followed(piece, len(pieces))
+                pieces.append(piece)
+        self._held, self._reached, self.held_bytes = {}, {}, 0
+        lines.sort(key=lambda line: (line.at, line.rank))  # stable: offsets stay in order
+        first = max(self.clock_ms << 18, self.last + _STEP)
+        first += first % _STEP
+        given: list[dict[int, _Given]] = [{} for _ in pieces]
+        for number, line in enumerate(lines):
+            given[line.piece][line.line] = _Given(first + number * _STEP, line.repeated, line.late)
+        self._note_shapes(pieces, lines, given)
+        for piece, mine in zip(pieces, given, strict=True):
+            self._land_others(piece, mine)
+            self._land_rows(piece, mine)
+        if lines:
+            self.last = first + (len(lines) - 1) * _STEP
+
+    def _until(self, partition: Partition, through: str | None) -> Iterator[_Piece]:
+        """Yield what is landed of a partition, and note how far that is."""
+        for piece in self._held.get(partition, ()):
+            beyond = (
+                [] if through is None else [line for line, at in enumerate(self._places(piece)) if at and at > through]
+            )
+            if not beyond:
+                yield piece
+                continue
+            message = piece.spoken.column("message")[beyond[0]].as_py()
+            self.next[partition] = piece.batch.column("offset")[message].as_py()
+            kept = int(np.searchsorted(piece.spoken.column("message").to_numpy(), message))
+            if kept:
+                yield replace(piece, spoken=piece.spoken.slice(0, kept))
+            return
+        self.next[partition] = max(self.next.get(partition, 0), self._reached[partition])
+
+    def _followed(self, piece: _Piece, number: int) -> Iterator[_Line]:
+        """Yield the lines of a piece in their order, and which of the rows had come before.
+
+        What tells no place stands behind what is before it: of its table, else of its partition.
+        """
+        columns = (piece.spoken.column(name).to_pylist() for name in _TOLD)
+        places, floors = self._places(piece), self._floors
+        for line, (message, kind, schema, table, source, told) in enumerate(zip(*columns, strict=True)):
+            at, repeated, late = places[line], False, ""
+            if kind == Kind.RESOLVED.value:
+                if at:
+                    self.barriers[piece.partition] = max(at, self.barriers.get(piece.partition, ""))
+                continue
+            mine: object = piece.partition
+            if kind == Kind.ROW.value:
+                mine = stream = Stream(piece.partition, TableId(schema, table), source or "")
+                known = self.streams.get(stream, StreamEnd())
+                end, repeated = follow(known, told, partial(_digest, piece.batch, message))
+                self.streams[stream] = end
+                late = "" if repeated or not at else self._below(at, self._ddl_places.get(stream.table.folded, ""))
+                if end.newest:
+                    at = f"{self.sources.index(stream.source):06d}/{end.newest}"
+            elif kind == Kind.DDL.value and at and table and not self._was_told(piece, line):
+                late = self._below(at, self._row_places.get(TableId(schema, table).folded, ""))
+            at = max(at or floors.get(piece.partition, ""), floors.get(mine, "") if mine != piece.partition else "")
+            floors[mine] = floors[piece.partition] = at
+            yield _Line(at, int(kind == Kind.DDL.value), number, line, repeated, late)
+
+    def _below(self, at: str, landed: str) -> str:
+        return (
+            ""
+            if at >= landed
+            else f"it stands at {_shown(at)} of the source's log, below what was landed of its "
+            f"table, through {_shown(landed)}: it came too late to be put in its place"
+        )
+
+    # --- landed ---
+
+    def _identity(self, event: LandedEvent) -> tuple[Any, ...]:
+        """A DDL is the same where its place in the source's log is."""
+        place = event.source_position or (event.partition, event.offset)
+        return place, event.source, event.table, event.query
+
+    def _position_of_bad(self, event: LandedEvent) -> Tso:
+        return event.position - 1
+
+    def _was_told(self, piece: _Piece, line: int) -> bool:
+        one = piece.spoken.slice(line, 1).to_pylist()[0]
+        table = TableId(one["schema"], one["table"])
+        return (one["source_position"], one["source"] or "", table, one["query"] or "") in self._ddl
+
+    def _land_others(self, piece: _Piece, given: Mapping[int, _Given]) -> None:
+        """Land what is no row, and rows that came too late, with the positions of their lines."""
+        offsets = piece.batch.column("offset")
+        for line, one in enumerate(piece.spoken.to_pylist()):
+            mine = given.get(line)
+            if mine is not None and mine.late:
+                one = {**one, "kind": Kind.BAD.value, "reason": mine.late}
+            if one["kind"] != Kind.ROW.value:
+                one["commit_ts"] = one["commit_ts"] if mine is None else mine.position
+                self._take_other(one, piece.batch, piece.partition, offsets[one["message"]].as_py())
+
+    def _land_rows(self, piece: _Piece, given: Mapping[int, _Given]) -> None:
+        kinds = piece.spoken.column("kind").to_pylist()
+        lines = [line for line, kind in enumerate(kinds) if kind == Kind.ROW.value and not given[line].late]
+        at = pa.array([given[line].position for line in lines], pa.int64())
+        found = pa.array([REPEAT if given[line].repeated else ROW for line in lines], pa.string())
+        spoken = piece.spoken.take(pa.array(lines, pa.int64()))
+        self._take_rows(piece.batch, spoken, {"position": at, "last_position": at, "kind": found})
+
+    def _note_shapes(
+        self, pieces: Sequence[_Piece], lines: Sequence[_Line], given: Sequence[dict[int, _Given]]
+    ) -> None:
+        """Write down the columns of rows of a shape that was not there before, from the first such row on."""
+        columns = [
+            [piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "shape", "message")]
+            for piece in pieces
+        ]
+        for line in lines:
+            kind, schema, table, shape, message = (column[line.line] for column in columns[line.piece])
+            if kind != Kind.ROW.value or shape is None or line.repeated or line.late:
+                continue
+            known = (TableId(schema, table), shape)
+            if known in self._shapes:
+                continue
+            batch = pieces[line.piece].batch.slice(message, 1)
+            for told in self._protocol.schemas(batch, self.options):
+                self._shapes.add(known)
+                self._schemas.add(told.table)
+                self.events.append(schema_event(batch, told, given[line.piece][line.line].position, shape))
+
+
+_TOLD = ("message", "kind", "schema", "table", "source", "source_position")
+
+
+def _shown(place: str) -> str:
+    return ".".join(part.lstrip("0") or "0" if part.isdigit() else part for part in place[7:].split("."))
+
+
+def _digest(batch: pa.RecordBatch, message: int) -> str:
+    """Return what is equal for copies of a message."""
+    key, value = (batch.column(name)[message].as_py() for name in ("key", "value"))
+    return hashlib.blake2b(repr((key, value)).encode(), digest_size=8).hexdigest()
+
+
+def follow(end: StreamEnd, at: str | None, digest: Callable[[], str]) -> tuple[StreamEnd, bool]:
+    """Return how a stream ends with one more row, and whether that row had come before.
+
+    `at` is the row's place in the source's log: "" for one that stands where the row before it does, None for one that
+    has nothing to do with places. Rows of a stream come in the order of the log, so what is below its end has come
+    before, and what stands at its end, or after it without a place, as often as that was there. A replay that begins
+    with the very row at the end is known by its being the same.
+    """
+    if at is None:
+        return end, False
+    again = end.again_at >= 0
+    if at == "":
+        if again and end.again_at < end.at:
+            return end, True
+        if again and end.again_after < end.after:
+            return replace(end, again_after=end.again_after + 1), True
+        return replace(end, after=end.after + bool(end.newest), again_at=-1, again_after=-1), False
+    if at > end.newest:
+        return StreamEnd(at, 1, 0, digest()), False
+    if at < end.newest:
+        return replace(end, again_at=0, again_after=0), True
+    if again and end.again_at < end.at:
+        return replace(end, again_at=end.again_at + 1), True
+    if not again and end.after and digest() == end.first:
+        return replace(end, again_at=1, again_after=0), True
+    return replace(end, at=end.at + 1, after=0, again_at=-1, again_after=-1), False

@@ -1,0 +1,165 @@
+"""Protocols by offset: which rows had come before, which order rows and DDL of several partitions get."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.landing.ordered import follow
+from cdc_assets.model.landed import EventKind, StreamEnd
+from cdc_assets_tests.landing.test_landing import CREATE, Broker, canal, rows_of
+from cdc_assets_tests.topic_feed import TopicFeed
+
+URI = "kafka://127.0.0.1:9092/cdc?protocol=canal-json"
+
+
+def followed(places: list[tuple[str, str]], end: StreamEnd | None = None) -> tuple[list[bool], StreamEnd]:
+    """Follow rows, each with its place and what makes it the same; tell which of them had come before."""
+    end, found = end or StreamEnd(), []
+    for at, same in places:
+        end, repeated = follow(end, at, lambda same=same: same)  # type: ignore[misc]
+        found.append(repeated)
+    return found, end
+
+
+# --- what had come before ---------------------------------------------------------------------------------------------
+
+ROWS = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["row", "row", "tombstone"])), max_size=12)
+
+
+@given(ROWS, st.data())
+def test_of_a_stream_that_is_sent_again_only_what_is_new_counts(
+    steps: list[tuple[int, str]], data: st.DataObject
+) -> None:
+    stream, at = list[tuple[str, str]](), 0
+    for number, (more, kind) in enumerate(steps):
+        at += more % 2
+        place = f"{at:03d}" if kind == "row" else ""
+        stream.append((place, f"{number} {kind}"))
+    stop = data.draw(st.integers(0, len(stream)))
+    rows = [place for place, (told, _) in enumerate(stream[:stop]) if told and told < max(t for t, _ in stream[:stop])]
+    if not rows:  # a replay that begins with a tombstone, or with the newest rows alone, cannot be seen
+        return
+    start = data.draw(st.sampled_from(rows))
+    first, end = followed(stream[:stop])
+    again, _ = followed(stream[start:], end)
+    assert not any(first)
+    assert again == [True] * (stop - start) + [False] * (len(stream) - stop)
+
+
+def test_a_replay_that_begins_with_the_newest_row_is_known_by_the_deletes_behind_it() -> None:
+    assert followed([("10", "a"), ("", "b"), ("10", "a"), ("", "b"), ("11", "c")])[0] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_what_has_nothing_to_do_with_places_is_always_new() -> None:
+    end = StreamEnd("10", 1)
+    assert follow(end, None, lambda: "") == (end, False)
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def plain(kind: str, ms: int, **more: Any) -> bytes:
+    told = json.loads(canal(kind, ms << 18, **more))
+    del told["_tidb"]
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def row(ms: int, key: int, value: int, kind: str = "INSERT", **more: Any) -> bytes:
+    return plain(kind, ms, data=[{"id": str(key), "v": str(value)}], **more)
+
+
+def ddl(ms: int, sql: str = CREATE) -> bytes:
+    return plain(sql.split()[0], ms, isDdl=True, sql=sql, pkNames=None, sqlType=None, mysqlType=None)
+
+
+@pytest.fixture
+def feed() -> TopicFeed:
+    return TopicFeed.of(Broker(), sink_uri=URI, accept_unordered=True)
+
+
+def send(feed: TopicFeed, partition: int, *values: bytes) -> None:
+    assert isinstance(feed.log, Broker)
+    feed.log.send(partition, *values)
+
+
+def test_without_consent_nothing_is_applied() -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI)
+    send(feed, 0, ddl(100))
+    with pytest.raises(BadSettings, match="--accept-unordered"):
+        feed.apply()
+
+
+def test_a_ddl_of_one_partition_falls_between_the_rows_of_another(feed: TopicFeed) -> None:
+    send(feed, 0, ddl(100), ddl(130, "TRUNCATE TABLE `t`"))
+    send(feed, 1, row(120, 1, 7), row(140, 2, 8))
+    feed.apply()
+    assert rows_of(feed) == [(2, 8)]
+
+
+def test_positions_grow_whatever_the_clock_does(feed: TopicFeed) -> None:
+    send(feed, 0, ddl(100), row(120, 1, 7))
+    feed.apply()
+    first = feed.fence
+    send(feed, 0, row(130, 1, 8))
+    feed.landing.clock_ms = lambda: 1000
+    feed.apply()
+    assert feed.fence > first
+    assert rows_of(feed) == [(1, 8)]
+
+
+def test_a_row_that_comes_below_a_ddl_that_is_landed_holds_its_table(feed: TopicFeed) -> None:
+    send(feed, 0, ddl(100), row(120, 1, 7), ddl(130, "TRUNCATE TABLE `t`"))
+    feed.apply()
+    send(feed, 1, row(125, 2, 8))
+    (table,) = feed.apply().tables
+    assert table.state.stopped
+    assert "cdc[1] offset 0" in table.reason
+    assert "it came too late" in table.reason
+    assert rows_of(feed) == []
+
+
+def test_an_older_state_never_comes_back(feed: TopicFeed) -> None:
+    changes = [row(120, 1, 7), row(130, 1, 8, "UPDATE", old=[{"id": "1", "v": "7"}]), row(140, 2, 9)]
+    send(feed, 0, ddl(100), *changes)
+    feed.apply()
+    for value in changes:
+        send(feed, 0, value)
+        feed.apply()
+        assert rows_of(feed) == [(1, 8), (2, 9)]
+
+
+def test_what_had_come_before_is_kept_and_in_no_split(feed: TopicFeed) -> None:
+    send(feed, 0, ddl(100), row(120, 1, 7), row(130, 1, 8), row(120, 1, 7))
+    feed.apply()
+    kinds = [kind for groups in feed.store.files.values() for rows in groups for kind in rows["kind"].to_pylist()]
+    assert kinds.count("repeat") == 1
+    assert sum(split.rows for split in feed.landing.landed().splits) == 2
+
+
+def test_a_ddl_that_comes_again_is_kept_once(feed: TopicFeed) -> None:
+    send(feed, 0, ddl(100))
+    feed.apply()
+    send(feed, 0, ddl(100))
+    send(feed, 1, ddl(100))
+    feed.apply()
+    assert [event.kind for event in feed.landing.landed().events] == [EventKind.DDL]
+
+
+def test_a_backlog_is_landed_in_turns_and_a_ddl_in_it_still_falls_between_its_rows(feed: TopicFeed) -> None:
+    send(feed, 0, ddl(100), *(row(101 + at, at, at) for at in range(100)), ddl(400, "TRUNCATE TABLE `t`"))
+    send(feed, 1, *(row(201 + at, 100 + at, at) for at in range(100)), row(500, 7, 7))
+    feed.landing = feed.landed_in(commit_bytes=2000)
+    feed.apply()
+    assert rows_of(feed) == [(7, 7)]
