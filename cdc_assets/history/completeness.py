@@ -1,7 +1,8 @@
-"""Which tables lack rows: those that were there before the feed began and that nothing brought. Pure.
+"""Which tables lack rows: those that existed before the feed began and were not imported. Pure.
 
 A table is complete by its CREATE, by a dump or a TRUNCATE, or because a person said that it had no rows before.
-TRUNCATE ends incompleteness, and so does DROP, for whoever takes the name is another table. RENAME and RECOVER keep it.
+TRUNCATE ends incompleteness, and so does DROP, since a later table of that name is another one. RENAME and RECOVER
+keep it.
 EXCHANGE PARTITION passes it on with the rows: the partitioned table has rows of both afterwards, the other one all that
 were in the partition.
 """
@@ -28,7 +29,7 @@ __all__ = ["Completed", "gap_text", "is_complete", "pattern_of", "with_gaps"]
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A person said of all tables that a pattern fits that they had no rows before. `when` is ISO text in UTC."""
+    """A person's statement that all tables matching a pattern had no rows before. `when` is ISO text in UTC."""
 
     pattern: str
     who: str = ""
@@ -60,13 +61,13 @@ def with_gaps(history: History, complete: Iterable[str] = ()) -> History:
             if isinstance(event, Held):
                 stopped.add(life)
             gaps[life].append((version, now[life]))
-    lacking = {life: tuple(told) for life, told in gaps.items() if any(gap is not None for _, gap in told)}
+    lacking = {life: tuple(found) for life, found in gaps.items() if any(gap is not None for _, gap in found)}
     lives = {life: replace(table, gaps=lacking.get(life, ())) for life, table in history.lives.items()}
     return replace(history, lives=lives)
 
 
 def _brings_all(first: Event) -> bool:
-    """Tell whether a table has all its rows from its first event on."""
+    """Return whether a table has all its rows from its first event on."""
     return isinstance(first, Imported) or isinstance(ddl.statement(first.file), (ddl.CreateTable, ddl.Truncate))
 
 
@@ -79,27 +80,27 @@ def _after(event: Event, life: Life, before: dict[Life, Gap | None]) -> Gap | No
 
 
 def _empties(event: Event) -> bool:
-    """Tell whether the source dropped all rows; that a person let go those of the lake is another matter."""
+    """Return whether the source deleted all rows; rows of the lake that a person dropped do not count."""
     by_source = event.release is None or event.release.way == "apply" or _brings_all(event)
     return by_source and DeleteRows(None) in event.changes
 
 
 def is_complete(life: Life, patterns: Iterable[str]) -> bool:
-    """Tell whether a pattern fits the name that a table had when the feed began, or its identity.
+    """Return whether a pattern matches the name that a table had when the feed began, or its identity.
 
-    Not its present name: another table may take that tomorrow.
+    Its present name does not count: another table may take that later.
     """
     names = [fold_name(str(life.born_as)), fold_name(str(life))]
     return any(fnmatchcase(name, fold_name(pattern)) for pattern in patterns for name in names)
 
 
 def pattern_of(life: Life) -> str:
-    """Return the pattern that fits a table's first name and no other."""
+    """Return the pattern that matches a table's first name and no other."""
     return glob.escape(str(life.born_as))
 
 
 def gap_text(gap: Gap, life: Life) -> str:
-    """Say of an incomplete table what is missing, why, and what a person can do."""
+    """Return the sentence on an incomplete table: what is missing, why, and what a person can do."""
     pattern = pattern_of(gap.life)
     quoted = shlex.quote(pattern)
     whose = "it" if gap.life == life else f"{gap.life.born_as}, from which rows came by EXCHANGE PARTITION,"
@@ -108,7 +109,7 @@ def gap_text(gap: Gap, life: Life) -> str:
         f"incomplete: {whose} existed before its changefeed began (its first schema file, of version {gap.since}, has "
         f"no CREATE TABLE), so the rows that it had then are missing here; what changed since is applied. {offered}If "
         "it had "
-        f"none, or nobody needs them, say so: {json.dumps(pattern, ensure_ascii=False)} in the changefeed's setting "
+        f"none, or they are not needed, say so: {json.dumps(pattern, ensure_ascii=False)} in the changefeed's setting "
         f"initial: {{complete: [...]}}, --complete {quoted}, or, to keep it in the lake, cdc-assets release --complete "
         f"{quoted}."
     )

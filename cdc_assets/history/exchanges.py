@@ -1,4 +1,4 @@
-"""EXCHANGE PARTITION: one DDL, two lives that change rows. Both get an event, and one decision holds for both."""
+"""EXCHANGE PARTITION: one DDL, two lives that exchange rows. Both get an event, and one decision applies to both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.errors import CdcError
 from cdc_assets.history.imports import unknown_values
-from cdc_assets.history.lives import UNTOLD, Lives
+from cdc_assets.history.lives import MISSING_DDL, Lives
 from cdc_assets.history.policies import Decision, Evolved, by_policy
 from cdc_assets.history.releases import ways_out
 from cdc_assets.model.progress import Life
@@ -24,9 +24,9 @@ __all__ = ["exchange"]
 def exchange(
     lives: Lives, file: SchemaFile, statement: ddl.Exchange, files: Sequence[SchemaFile]
 ) -> tuple[SchemaFile, ...]:
-    """Add the event to both tables. Return the second one's own files among those of the version, which are part of it.
+    """Add the event to both tables. Return the second table's files of the version, which belong to the event.
 
-    They have no DDL text and are nothing of their own where both tables are known.
+    They have no DDL text, and are no events themselves if both tables are known.
     """
     name = statement.other if statement.other.schema else TableId(file.table.schema, statement.other.table)
     table, other = lives.holder(file.table), lives.holder(name)
@@ -36,13 +36,13 @@ def exchange(
     reason, predicate = "", None
     if table is None or other is None:
         missing = file.table if table is None else name
-        reason = f"{file.query}: {missing} is not in the feed, so the rows that change places are not known."
+        reason = f"{file.query}: {missing} is not in the feed, so the exchanged rows are not known."
     else:
         reason, predicate = _exchangeable(file, statement, found[table.life], found[other.life])
         unknown = next(filter(None, (unknown_values(one, predicate) for one in (table, other))), "")
         reason, predicate = (f"{file.query}: {unknown}", None) if unknown else (reason, predicate)
     decision = _decision(lives, file, [one for one in (table, other) if one is not None])
-    predicate = ddl.confirm_nulls(predicate) if predicate is not None and decision.told else predicate
+    predicate = ddl.confirm_nulls(predicate) if predicate is not None and decision.by_own_text else predicate
     for one, two, own in sides:
         if one is not None:
             partner = None if two is None else two.life
@@ -60,16 +60,16 @@ def _decision(lives: Lives, file: SchemaFile, tables: Sequence[TableHistory]) ->
 def _exchangeable(
     file: SchemaFile, statement: ddl.Exchange, table: Evolved, other: Evolved
 ) -> tuple[str, ddl.Predicate | None]:
-    """Why two tables cannot change rows, or which rows those are."""
+    """Return why two tables cannot exchange rows, or the condition for those of the partition."""
     schema = table.after
     if table.reason or other.reason:
-        return f"{file.query}: {UNTOLD} {table.reason or other.reason}", None
+        return f"{file.query}: {MISSING_DDL} {table.reason or other.reason}", None
     if schema.partitioning is None:
         return f"{file.query}: the partitions of {file.table} are not known, its CREATE TABLE is not in the feed.", None
     if bare(schema) != schema or bare(other.after) != other.after:
-        return f"{file.query}: a dropped column is kept in one of the tables, so their rows are not alike.", None
+        return f"{file.query}: one of the tables keeps a dropped column, so their columns differ.", None
     if not schema.decodes_like(other.after):
-        return f"{file.query}: the two tables have other columns, so a DDL of one is not in the changefeed.", None
+        return f"{file.query}: the two tables differ in their columns, so a DDL of one is not in the changefeed.", None
     try:
         return "", ddl.exchange_predicate(schema.partitioning, statement.partition, schema)
     except CdcError as error:
@@ -84,7 +84,7 @@ def _event(
     other: Life | None,
     rows: tuple[Life, ddl.Predicate, bool] | None,
 ) -> Event:
-    """The event of one of the tables; `found` is what happened to its columns without a DDL."""
+    """The event of one of the tables; `found` are changes of its columns without a DDL."""
     reason, decision = decided
     after, hidden = (table.schema, ()) if found.reason else (found.after, found.changes)
     common = (file, table.schema, after, table.name)

@@ -1,12 +1,12 @@
 """Schema files -> the life of every table. Pure: no I/O, no clock, no Spark.
 
 All schema files of one version are one event of the source. They are played in order of their version over a small
-name space: who holds which name when. A life keeps its identity through renames; rows filed under a name belong to
-whoever held that name at their commit-ts.
+name space: which table has which name when. A life keeps its identity through renames; rows filed under a name belong
+to the table that had that name at their commit-ts.
 
-The columns of the schema files are the truth; DDL texts decide what columns cannot tell (see `ddl`). What cannot be
+The columns of the schema files are the truth; DDL texts decide what columns leave open (see `ddl`). What cannot be
 carried out faithfully becomes a hold on its life: the event is kept with its reason, later ones are not applied. What
-people decided, by kind of DDL or about a single one, takes the place of what the files say (see `policies`).
+people decided, by kind of DDL or about a single one, replaces what the files say (see `policies`).
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def read_history(
 ) -> History:
     """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not.
 
-    `policies` says what to do by kind of DDL, `releases` what a person decided about single ones. `timezone` is the one
-    in which TIMESTAMP and other types become each other. Without `new_collations` the source compares texts by bytes.
+    `policies` says what to do by kind of DDL, `releases` what a person decided about single ones. `timezone` is used to
+    convert between TIMESTAMP and other types. Without `new_collations` the source compares texts by bytes.
     `complete` are patterns of tables that had no rows before the feed began.
 
-    `imports` are tables of dumps, `standing` is what the lake holds, of which some stand on a dump, and `begun` the
-    earliest TSO that is known of the feed.
+    `imports` are tables of dumps, `standing` are the tables of the lake, some of which are based on a dump, and `begun`
+    is the earliest TSO known of the feed.
     """
     if not new_collations:
         files = [replace(f, columns=tuple(replace(c, bytewise=True) for c in f.columns)) for f in files]
@@ -87,7 +87,7 @@ def read_history(
         late = superseded(history, fresh, there, alone)
         if not late:
             return with_gaps(replace(history, waiting=choice.waiting, offered=offered), complete)
-        offered |= {life: one.told.base for one, life in late.items() if life is not None}
+        offered |= {life: one.table.base for one, life in late.items() if life is not None}
         chosen = [one for one in chosen if one not in late]
 
 
@@ -110,9 +110,9 @@ class _Player:
         return History(self.lives.tables, decoding, tuple(self.other_files))
 
     def play_all(self, ordered: Sequence[SchemaFile], until: Tso, chosen: Iterable[Chosen]) -> None:
-        """Carry out what is not later than `until`: of one version the feed's files, then what a dump of then has."""
+        """Carry out what is not later than `until`: of one version the feed's files, then the tables of a dump."""
         due = [file for file in ordered if file.version <= until]
-        dumps = {at: list(group) for at, group in groupby(chosen, key=lambda one: one.told.base.at)}
+        dumps = {at: list(group) for at, group in groupby(chosen, key=lambda one: one.table.base.at)}
         files = {version: list(group) for version, group in groupby(due, key=lambda f: f.version)}
         for version in sorted({*files, *dumps}):
             self.play(version, files.get(version, []))
@@ -124,7 +124,7 @@ class _Player:
 
     def play(self, version: Tso, files: list[SchemaFile]) -> None:
         """Carry out all schema files of one version: exchanges, drops, renames at once, then the rest."""
-        files = [self._as_told(file) for file in files]
+        files = [self._with_released_text(file) for file in files]
         pairs: list[tuple[SchemaFile, ddl.Statement]] = [(file, ddl.statement(file)) for file in files]
         renames = [(f, s) for f, s in pairs if isinstance(s, ddl.Rename)]
         exchanges = [(f, s) for f, s in pairs if isinstance(s, ddl.Exchange)]
@@ -140,8 +140,8 @@ class _Player:
         for file, statement in pairs:
             self._decode_by(file, statement)
 
-    def _as_told(self, file: SchemaFile) -> SchemaFile:
-        """The file with the text that a person gave for it; the renames of known tables are asked for by table."""
+    def _with_released_text(self, file: SchemaFile) -> SchemaFile:
+        """The file with the text that a person gave for it; renames of known tables are decided by table."""
         version, life = file.version, self.lives.holders.get(file.table)
         released = self.rules.release(Life(file.table, version), version)
         if released is None and life is not None and not isinstance(ddl.statement(file), ddl.Rename):
@@ -213,7 +213,7 @@ class _Player:
     def _alter(self, file: SchemaFile, statement: ddl.Statement) -> None:
         table = self.lives.holder(file.table)
         if table is None and file.by_text or table is not None and file.whole is not None:
-            self.other_files.append(file)  # of a table that begins with what tells its columns
+            self.other_files.append(file)  # of a table that begins with the file that has its columns
         elif table is not None:
             found = self.lives.evolved(table, file)
             if table.brought is not None:
@@ -231,7 +231,7 @@ class _Player:
     # --- how rows are read ---
 
     def _decode_by(self, file: SchemaFile, statement: object) -> None:
-        """Rows of a directory are read with its own file's columns, and the facts of the table that had them."""
+        """Decode a directory by its own file's columns, with the facts of the table that had them."""
         table = self.lives.holder(file.table)
         if not file.table.table or isinstance(statement, ddl.View) or (table is None and file.by_text):
             return
@@ -240,7 +240,7 @@ class _Player:
         schema = with_facts(file, table.schema if table is not None else None)
         if known is None:
             for name in [name for name in tables if name not in self.lives.holders]:
-                del tables[name]  # a hop of a rename, whose name nobody has afterwards
+                del tables[name]  # a hop of a rename, whose name no table has afterwards
             better = not tables or table is not None
         else:
             better = known.decodes_like(schema) and _known_members(schema) >= _known_members(known)
@@ -248,9 +248,9 @@ class _Player:
             tables[file.table] = schema
 
     def read_ahead(self, past: Sequence[SchemaFile], future: Sequence[SchemaFile]) -> None:
-        """A directory of a later version takes older rows too, where its columns have the checksum of an older one.
+        """A directory of a later version gets older rows too, if its columns have the checksum of an older one.
 
-        The other table of such a directory, which comes to it by a later exchange, is told as well.
+        The other table of such a directory, which a later exchange moves there, is added as well.
         """
         same = {
             (f.root, f.checksum): known

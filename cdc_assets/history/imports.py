@@ -1,11 +1,11 @@
-"""Tables that a dump brings: which dump counts, whose table it is, and what the feed has to agree with.
+"""Tables of a dump: which dump counts, which life it belongs to, and what the feed has to agree with.
 
-A dump tells its tables as they were at one TSO. Whoever holds the name then is the table: it begins anew there, with
-the dump's columns and rows, and what the feed tells of it at or below that TSO is older. Later schema files find the
-table there; the first one without DDL has to have its columns.
+A dump has its tables as of one TSO. The life that has the name at that TSO is the table: it begins anew there, with
+the dump's columns and rows, and what the feed has of it at or below that TSO is older. Later schema files apply to that
+table; the first one without DDL must have its columns.
 
-A table that stands in the lake stays on what it stands on: on the dump that it was made of, also when that is gone, or
-on the feed alone, until a person asks to have it built anew.
+A table of the lake keeps its base: the dump that it was created from, even if that no longer exists, or the feed
+alone, until a person asks for a rebuild.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ _SIZED = ("BINARY", "CHAR", "VARBINARY", "VARCHAR")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """An import that counts. `life` is the table that stands on it, None where dump and feed tell; `doubt` holds it."""
+    """An import that counts. `life` is the lake's table based on it, None if there is none; `doubt` holds it."""
 
-    told: Import
+    table: Import
     life: Life | None = None
     doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The imports that count, by their TSO, and those that wait until the feed has come so far."""
+    """The imports that count, by their TSO, and those that wait until the feed has reached them."""
 
     chosen: tuple[Chosen, ...] = ()
     waiting: tuple[Import, ...] = ()
 
 
 def choose(imports: Iterable[Import], standing: Mapping[Life, Applied], until: Tso, begun: Tso | None) -> Choice:
-    """Return which imports count. `standing` are the tables of the lake, which stand on a dump or on none.
+    """Return which imports count. `standing` are the tables of the lake, based on a dump or on none.
 
-    Of several dumps that have a table the newest at or below `until` counts. `begun` is the earliest TSO that is known
-    of the feed: it has to have begun at or before the dump, or changes in between are missing.
+    Of several dumps that have a table the newest at or below `until` counts. `begun` is the earliest TSO known of the
+    feed: it must have begun at or before the dump, or changes in between are missing.
     """
     known = {(one.base.table.folded, one.base.at): one for one in imports}
     stood = [(life, state.base) for life, state in standing.items() if state.base is not None]
@@ -77,13 +77,13 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, Applied], until: T
             newest[one.base.table] = one
     waiting = [one for one in known.values() if one.base.at > until and one.base.table not in newest]
     chosen += [Chosen(one, None, _doubt(one.base, begun)) for one in newest.values()]
-    chosen = [one for one in chosen if one.told.base.at <= until]
-    chosen.sort(key=lambda one: (one.told.base.at, str(one.told.base.table)))
+    chosen = [one for one in chosen if one.table.base.at <= until]
+    chosen.sort(key=lambda one: (one.table.base.at, str(one.table.base.table)))
     return Choice(tuple(chosen), tuple(waiting))
 
 
 def _gone(base: Base) -> Import:
-    """Return what is still known of a table whose dump is not there any more: its columns of then."""
+    """Return what is still known of a table whose dump no longer exists: its columns as of then."""
     schema = ddl.created(base.query, database_collation=base.collation, timezone=base.timezone, shown=True)
     return Import(base, schema, lost=True)
 
@@ -91,51 +91,51 @@ def _gone(base: Base) -> Import:
 def _doubt(base: Base, begun: Tso | None) -> str:
     if begun is not None and begun <= base.at:
         return ""
-    told = f"the earliest that it tells is {begun}" if begun is not None else "it tells nothing yet"
+    earliest = f"its earliest known TSO is {begun}" if begun is not None else "it has no changes yet"
     return (
-        f"{base.uri} was taken at {base.at}, and whether the changefeed began at or before that is not known: {told}. "
-        "If it began later, changes in between are in neither. If it did not, say so: its start-ts as initial.start_ts "
-        "in the settings"
+        f"{base.uri} was taken at {base.at}, and whether the changefeed began at or before that is not known: "
+        f"{earliest}. If it began later, changes in between are in neither. If it did not, say so: its start-ts as "
+        "initial.start_ts in the settings"
     )
 
 
-# --- a table is brought -----------------------------------------------------------------------------------------------
+# --- a table begins with its dump -------------------------------------------------------------------------------------
 
 
 def bring(
     lives: Lives, decoding: dict[tuple[str, Tso], ByName[TableSchema]], one: Chosen, new_collations: bool
 ) -> Life | None:
-    """Let a table begin with its dump, after everything else of that TSO was played.
+    """Begin a table with its dump, after everything else of that TSO was played.
 
-    Return the table, None where a person said that the dump does not count for it.
+    Return the table, None if a person said that the dump does not count for it.
     """
-    base = one.told.base
+    base = one.table.base
     holder = lives.holders.get(base.table)
     life = one.life or holder or Life(base.table, base.at)
     release = lives.rules.release(life, base.at)
     if release is not None and release.way == "skip":
         return None
-    schema = _schema(one.told.schema, new_collations)
-    file = SchemaFile(base.uri, one.told.root, base.table, base.at, base.query, _CREATE_TABLE, schema.columns)
+    schema = _schema(one.table.schema, new_collations)
+    file = SchemaFile(base.uri, one.table.root, base.table, base.at, base.query, _CREATE_TABLE, schema.columns)
     found = lives.keyed(Evolved(schema), file)
     schema = found.after
     event: Event = Imported(file, schema, schema, base.table, release=release)
-    reason = one.told.problem or found.reason or ("" if release is not None else one.doubt)
+    reason = one.table.problem or found.reason or ("" if release is not None else one.doubt)
     if reason:
         event = Held(file, schema, schema, base.table, f"{reason}.", _ways(life, base, one))
     before = None if holder is None else lives.tables[holder]
-    lives.import_table(life, TableHistory(life, (event,), (), brought=one.told))
-    if one.told.root:
-        decoding[one.told.root, base.at] = ByName({base.table: schema})
+    lives.import_table(life, TableHistory(life, (event,), (), brought=one.table))
+    if one.table.root:
+        decoding[one.table.root, base.at] = ByName({base.table: schema})
     if before is not None:
-        _tell_older_files(decoding, before, base, schema)
+        _complete_older_files(decoding, before, base, schema)
     return life
 
 
 def _ways(life: Life, base: Base, one: Chosen) -> tuple[str, ...]:
     command = f"cdc-assets release {life} {base.at} "
     skip = f"go without the dump, so that rows from before the changefeed are missing: {command}--skip"
-    return (f"import it all the same: {command}--apply", skip) if one.doubt and not one.told.problem else (skip,)
+    return (f"import it all the same: {command}--apply", skip) if one.doubt and not one.table.problem else (skip,)
 
 
 def _schema(schema: TableSchema, new_collations: bool) -> TableSchema:
@@ -144,24 +144,24 @@ def _schema(schema: TableSchema, new_collations: bool) -> TableSchema:
     return replace(schema, columns=tuple(replace(column, bytewise=True) for column in schema.columns))
 
 
-def _tell_older_files(
+def _complete_older_files(
     decoding: Mapping[tuple[str, Tso], ByName[TableSchema]], before: TableHistory, base: Base, schema: TableSchema
 ) -> None:
-    """Rows from after the dump may lie in directories from before it, whose files do not tell what its text does.
+    """Add the dump's facts to older schema files: rows from after the dump may be in their directories.
 
-    Where no text told of the table, that is so of every column; else of a table like the one of the dump.
+    Without a CREATE TABLE in the feed every file gets them; else those whose columns are decoded like the dump's.
     """
-    untold = not isinstance(ddl.statement(before.events[0].file), ddl.CreateTable)
+    no_create = not isinstance(ddl.statement(before.events[0].file), ddl.CreateTable)
     for (_, version), tables in decoding.items():
         known = tables.get(base.table)
         if known is not None and before.life.version <= version <= base.at:
             file = SchemaFile("", "", base.table, version, "", 0, bare(known).columns)
-            told = with_facts(file, schema)
-            if untold or told.decodes_like(schema):
-                tables[base.table] = replace(known, columns=told.columns)
+            completed = with_facts(file, schema)
+            if no_create or completed.decodes_like(schema):
+                tables[base.table] = replace(known, columns=completed.columns)
 
 
-# --- what the feed tells afterwards -----------------------------------------------------------------------------------
+# --- later schema files of the feed -----------------------------------------------------------------------------------
 
 
 def beside_the_dump(table: TableHistory, file: SchemaFile, found: Evolved) -> Evolved:
@@ -174,12 +174,12 @@ def beside_the_dump(table: TableHistory, file: SchemaFile, found: Evolved) -> Ev
 
 
 def _refused_columns(table: TableHistory, file: SchemaFile) -> str:
-    """Say in what the first schema file without DDL differs from the table as the dump and the DDL since made it.
+    """Return how the first schema file without DDL differs from the table by the dump and the DDL since.
 
-    "" where it does not, or where that was asked before: from then on the feed's own files tell.
+    "" if it does not differ, or if an earlier file was compared: from then on the feed's own files count.
     """
-    told_before = any(event.file.columns for event in table.events[1:])
-    if table.brought is None or told_before or file.query or not file.columns:
+    compared = any(event.file.columns for event in table.events[1:])
+    if table.brought is None or compared or file.query or not file.columns:
         return ""
     mine, theirs = bare(table.schema), with_facts(file, bare(table.schema))
     odd = _differing(mine.columns, theirs.columns)
@@ -187,14 +187,14 @@ def _refused_columns(table: TableHistory, file: SchemaFile) -> str:
         return ""
     base = table.brought.base
     return (
-        f"{file.path}, of version {file.version}, differs from the table as the dump of {base.at} has it in "
-        f"{', '.join(odd)}, and no DDL between the two is in the changefeed. Was the dump taken at another time, of "
-        "another cluster, or did the changefeed begin after it? Dump the table anew"
+        f"{file.path}, of version {file.version}, differs from the table in the dump of {base.at} in "
+        f"{', '.join(odd)}, and no DDL between the two is in the changefeed. Was the dump taken at another time, from "
+        "another cluster, or did the changefeed begin after it? Dump the table again"
     )
 
 
 def _differing(mine: Sequence[Column], theirs: Sequence[Column]) -> list[str]:
-    """Return the columns that differ, each with what about it; the schema file need not list virtual ones."""
+    """Return the columns that differ, each with how; the schema file need not list virtual ones."""
     ours = {column.name.lower(): column for column in mine if not column.hidden}
     others = {column.name.lower(): column for column in theirs if not column.hidden}
     both = [name for name in ours if name in others]
@@ -216,7 +216,7 @@ def _alike(mine: Column, theirs: Column) -> bool:
 
 
 def _known_rows(table: TableHistory, found: Evolved) -> Evolved:
-    """Hold what goes by values that are NULL in the rows of the dump, unless a person decided it."""
+    """Hold a change that depends on values that are NULL in the rows of the dump, unless a person decided it."""
     if not table.made_null or found.reason or found.release is not None:
         return found
     for change in found.changes:
@@ -228,11 +228,11 @@ def _known_rows(table: TableHistory, found: Evolved) -> Evolved:
 
 
 def unknown_values(table: TableHistory, predicate: Predicate | None, names: Iterable[str] = ()) -> str:
-    """Say which column of a condition, or of these, has no values in the rows of the dump; "" where all have."""
+    """Return the sentence on a column, of a condition or of `names`, without values in the dump's rows; "" if none."""
     for name in (*_used(predicate), *names):
         if name in table.made_null:
             return (
-                f'It goes by the column "{name}", which is NULL in the rows that the dump brought '
+                f'It depends on the column "{name}", which is NULL in the rows from the dump '
                 f"({table.made_null[name]}), so the rows that it concerns are not known."
             )
     return ""
@@ -245,16 +245,16 @@ def _used(predicate: Predicate | None) -> tuple[str, ...]:
     return (*own, *(name for arg in predicate.args for name in _used(arg)))
 
 
-# --- tables that stand ------------------------------------------------------------------------------------------------
+# --- tables of the lake -----------------------------------------------------------------------------------------------
 
 
 def superseded(
     played: History, brought: Mapping[Chosen, Life], standing: Mapping[Life, Applied], alone: Callable[[], History]
 ) -> dict[Chosen, Life | None]:
-    """Return which imports are of tables that stand in the lake without them, and those tables.
+    """Return which imports are of tables that are in the lake without them, and those tables.
 
     `brought` are the tables by import. The feed `alone` may have begun such a table later and under another identity:
-    the same schema files tell of both. A table whose name another has by now comes too late, and is none.
+    the same schema files are about both. A table whose name another one has by now comes too late, and is None.
     """
     names = {state.name.folded for state in standing.values() if state.name is not None}
     found: dict[Chosen, Life | None] = {one: life for one, life in brought.items() if life in standing}
@@ -262,11 +262,11 @@ def superseded(
     if not standing or not left:
         return found
     lives = alone().lives
-    told = {(e.file.path, e.at): life for life in standing.keys() & lives.keys() for e in lives[life].events}
+    life_of = {(e.file.path, e.at): life for life in standing.keys() & lives.keys() for e in lives[life].events}
     for one, life in left.items():
-        there = [told[e.file.path, e.at] for e in played.lives[life].events[1:] if (e.file.path, e.at) in told]
+        there = [life_of[e.file.path, e.at] for e in played.lives[life].events[1:] if (e.file.path, e.at) in life_of]
         if there:
             found[one] = there[0]
-        elif one.told.base.table.folded in names:
+        elif one.table.base.table.folded in names:
             found[one] = None
     return found

@@ -1,4 +1,4 @@
-"""The tables while schema files are played: who holds which name, how a table begins and how it goes."""
+"""The tables while schema files are played: which life has which name, how tables begin and end."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from cdc_assets.model.table_history import (
 )
 from cdc_assets.model.tso import Tso
 
-__all__ = ["UNTOLD", "Lives", "unchanged"]
+__all__ = ["MISSING_DDL", "Lives", "unchanged"]
 
-UNTOLD = "the columns changed before it, and the changefeed has no DDL that says how."
+MISSING_DDL = "the columns changed before it, and the changefeed has no DDL that says how."
 AS_WRITTEN = ("as written", "skip")
-"""The ways out of a hold that a policy asked for, where rows stay."""
+"""The ways out of a hold by policy, where rows stay."""
 
 
 def unchanged(table: TableHistory, file: SchemaFile) -> tuple[SchemaFile, TableSchema, TableSchema, TableId | None]:
@@ -64,7 +64,7 @@ class Lives:
         return None if life is None else self.tables[life]
 
     def add(self, life: Life, event: Event) -> None:
-        """Something happened to a table."""
+        """Add an event to a table."""
         self.tables[life] = self.tables[life].then(event)
 
     # --- births and deaths ---
@@ -93,7 +93,7 @@ class Lives:
         self.holders[file.table] = life
 
     def import_table(self, life: Life, table: TableHistory) -> None:
-        """Begin a table with its dump, in place of what the feed told of it; whose names were whose before stays.
+        """Begin a table with its dump, in place of what the feed has of it; earlier names stay as they were.
 
         A table of the feed that has the name is this one, whatever its identity.
         """
@@ -109,7 +109,7 @@ class Lives:
         self.holders[begin.file.table] = life
 
     def drop(self, name: TableId, file: SchemaFile, kinds: Sequence[str] | None = None) -> None:
-        """Let a table go; without `kinds` because another takes its name, which no policy prevents."""
+        """Drop a table; without `kinds` because another takes its name, which no policy prevents."""
         self.unclear.pop(name, None)
         self._left[name] = file.version
         table = self.holder(name)
@@ -117,7 +117,7 @@ class Lives:
             return
         decision = self.rules.decide(table.life, file.version, kinds) if kinds is not None else Decision()
         if decision.way in ("hold", "rebuild"):
-            reason = by_policy(file, decision.kind) if decision.kind else f"{file.query}: no rows come after it."
+            reason = by_policy(file, decision.kind) if decision.kind else f"{file.query}: no rows follow it."
             self.add(table.life, Held(*unchanged(table, file), reason, ways_out(name, file.version, AS_WRITTEN)))
             return
         del self.holders[name]
@@ -130,7 +130,7 @@ class Lives:
         self.add(table.life, Dropped(file, table.schema, table.schema, None, release=decision.release))
 
     def recover(self, table: TableHistory, old: TableId, file: SchemaFile, decision: Decision) -> None:
-        """A table that went under the name `old` comes back under that of its file."""
+        """Restore a table, dropped under the name `old`, under the name of its file."""
         self.gone.take(old)
         self._kept.pop(old, None)
         self._take_name(table.life, file)
@@ -142,7 +142,7 @@ class Lives:
         self._named(table, file, back, decision.release)
 
     def _make_room(self, file: SchemaFile) -> None:
-        """A table takes a name: what the lake kept under it goes aside, as an ordinary drop would have let it."""
+        """Drop the table that the lake kept under a name that another table takes."""
         self.unclear.pop(file.table, None)
         life = self._kept.pop(file.table, None)
         if life is not None:
@@ -175,10 +175,10 @@ class Lives:
         event: type[Renamed] | type[Recovered] | type[Changed],
         release: Release | None,
     ) -> None:
-        """A DDL gave a name and left the columns alone; before it something may have happened to them without a DDL."""
+        """A DDL that renames without changing columns; before it they may have changed without a DDL."""
         found = self.hidden(table, file)
         if found.reason:
-            reason = f"{file.query}: {UNTOLD} {found.reason}"
+            reason = f"{file.query}: {MISSING_DDL} {found.reason}"
             self.add(table.life, Held(file, table.schema, table.schema, file.table, reason))
             return
         hidden = found.changes
@@ -187,7 +187,7 @@ class Lives:
     # --- columns ---
 
     def hidden(self, table: TableHistory, file: SchemaFile) -> Evolved:
-        """What an earlier DDL did to the columns that is not in the changefeed, because an event filter hides it."""
+        """Changes of columns by an earlier DDL that is not in the changefeed, because an event filter hides it."""
         bare_columns = bare(table.schema).columns
         if file.by_text:
             try:
@@ -199,7 +199,7 @@ class Lives:
         return self._evolved(table, replace(file, query="", type=0), Rules(self.rules.policies))
 
     def evolved(self, table: TableHistory, file: SchemaFile) -> Evolved:
-        """What a schema file does to the columns of the table that has its name."""
+        """Changes of a schema file to the columns of the table that has its name."""
         return self._evolved(table, file, self.rules)
 
     def _evolved(self, table: TableHistory, file: SchemaFile, rules: Rules) -> Evolved:
@@ -216,7 +216,7 @@ class Lives:
         return self.collations.get(TableId(file.table.schema, ""))
 
     def keyed(self, found: Evolved, file: SchemaFile, before: tuple[str, ...] = ()) -> Evolved:
-        """Give the table the key of the settings, or the one of `before` where that has a new name; else it is held."""
+        """Return the schema with the key of the settings, or that of `before` by its new names; else a hold."""
         key = self._keys.get(fold_name(str(file.table)))
         if not key or found.reason:
             return found

@@ -1,4 +1,4 @@
-"""What people decided about DDL, ahead by kind (policies) or about a single one (releases), and what follows from it.
+"""What people decided about DDL, ahead by kind (policies) or about a single one (releases), and its consequences.
 
 schema before + file ──▶ kinds ──▶ Rules.decide ──▶ apply     evolve, as the DDL says
                                                     skip      follow: rows stay, columns are the file's
@@ -39,16 +39,16 @@ class Decision:
     release: Release | None = None
 
     @property
-    def told(self) -> bool:
-        """Tell whether a person said by a text of their own what the DDL did."""
+    def by_own_text(self) -> bool:
+        """Return whether a person gave a text of their own for the DDL's effect."""
         return self.release is not None and bool(self.release.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Policies by kind of DDL, and releases by life and version. A release takes the place of every policy.
+    """Policies by kind of DDL, and releases by life and version. A release overrides every policy.
 
-    `timezone` is what people told of zones: the `--tz` of the TiCDC server.
+    `timezone` is the setting for zones: the `--tz` of the TiCDC server.
     """
 
     policies: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Rules:
         return self.releases.get((life, version)) if life is not None else None
 
     def kinds(self, file: SchemaFile, changes: Iterable[SchemaChange] = ()) -> tuple[str, ...]:
-        """Return the kinds of DDL that a schema file is (see `ddl.kinds`), where there are policies to ask; else ()."""
+        """Return the kinds of DDL of a schema file (see `ddl.kinds`) if there are policies; else ()."""
         return ddl.kinds(file, changes) if self.policies else ()
 
     def decide(self, life: Life, version: Tso, kinds: Sequence[str]) -> Decision:
@@ -68,13 +68,13 @@ class Rules:
         release = self.release(life, version)
         if release is not None:
             return Decision(release.way, release=release)
-        told = {self.policies.get(kind, "apply"): kind for kind in reversed(kinds)}
-        way = next((way for way in ("hold", "skip") if way in told), "apply")
-        return Decision(way, "keep" in told, told.get(way, ""))
+        by_policy_value = {self.policies.get(kind, "apply"): kind for kind in reversed(kinds)}
+        way = next((way for way in ("hold", "skip") if way in by_policy_value), "apply")
+        return Decision(way, "keep" in by_policy_value, by_policy_value.get(way, ""))
 
 
 def by_policy(file: SchemaFile, kind: str) -> str:
-    """Return the reason of a hold that a policy asked for."""
+    """Return the reason of a hold by policy."""
     text = file.query or "columns changed without DDL text"
     return f'{file.table} at {file.version}: {text}. The policy for "{kind}" is to hold it until a person decides.'
 
@@ -87,7 +87,7 @@ def ways_of(error: CdcError) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Evolved:
-    """What a schema file means for a table. A `reason` says that it is held, `ways` how it is released."""
+    """The effect of a schema file on a table. A non-empty `reason` holds it, `ways` says how it is released."""
 
     after: TableSchema
     changes: tuple[SchemaChange, ...] = ()
@@ -106,7 +106,7 @@ def evolved(
 ) -> Evolved:
     """Decide a schema file of a table (its life and name) and carry the decision out on its schema.
 
-    `key` is the one that the settings give.
+    `key` is the one in the settings.
     """
     kept, error = any(column.kept for column in before.columns), None
     source = bare(before) if kept else before
@@ -125,8 +125,8 @@ def evolved(
             error = None
         if decision.way == "rebuild":
             changes = emptied(changes)
-        if decision.told:
-            changes = tuple(_told(change) for change in changes)
+        if decision.by_own_text:
+            changes = tuple(_confirmed(change) for change in changes)
         if error is None and (kept or decision.keep):
             after, changes = with_kept(before, after, changes, file, decision.keep, key)
     except CdcError as problem:
@@ -139,7 +139,7 @@ def evolved(
     return Evolved(after, (), reason, ways_out(table[1], file.version, offered, more), decision.release)
 
 
-def _told(change: SchemaChange) -> SchemaChange:
+def _confirmed(change: SchemaChange) -> SchemaChange:
     if isinstance(change, DeleteRows) and change.predicate is not None:
         return DeleteRows(ddl.confirm_nulls(change.predicate))
     return change
@@ -153,7 +153,7 @@ def born(
     reason: str = "",
     timezone: str = "UTC",
 ) -> Evolved:
-    """Decide a schema file that begins a table. `reason` says why it is held anyway: what it holds is not known."""
+    """Decide a schema file that begins a table. `reason` says why it is held anyway: its rows are not known."""
     offered: tuple[str, ...] = ("apply", "skip")
     more: tuple[str, ...] = ()
     if not reason and decision.way == "hold":

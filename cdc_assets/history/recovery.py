@@ -1,7 +1,7 @@
-"""Which table RECOVER and FLASHBACK TABLE bring back.
+"""Which table RECOVER and FLASHBACK TABLE restore.
 
 TiDB looks through its DDL jobs for the newest DROP TABLE *or* TRUNCATE TABLE of a table that had the name then, in a
-database that still is the same (`tidb:pkg/executor/ddl.go`); BY JOB takes the job of a number that no file tells.
+database that still is the same (`tidb:pkg/executor/ddl.go`); BY JOB takes the job of a number that no file records.
 Tables of a dropped database are found by neither.
 """
 
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 class Unrecoverable(Exception):
-    """The rows that come back are in no table that is known; the text says why."""
+    """The restored rows are in no known table; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loss(Generic[T]):
-    """A table as it went at a version; without it `why` says where its rows are."""
+    """A table as it was dropped at a version; without it `why` says where its rows are."""
 
     version: Tso
     table: T | None
@@ -33,7 +33,7 @@ class _Loss(Generic[T]):
 
 
 class Gone(Generic[T]):
-    """What was dropped and truncated, by the name of that time."""
+    """Dropped and truncated tables, by the name of that time."""
 
     def __init__(self) -> None:
         self._losses: ByName[list[_Loss[T]]] = ByName()
@@ -43,36 +43,36 @@ class Gone(Generic[T]):
         self._losses.setdefault(name, []).append(_Loss(version, table))
 
     def truncate(self, version: Tso, name: TableId) -> None:
-        """Remember rows that were truncated: the table goes on without them, and they belong to nobody."""
-        why = f"the newest of {name} that went are the rows before the TRUNCATE of version {version}"
+        """Remember truncated rows: the table goes on without them, and they belong to no table."""
+        why = f"the last ones dropped of {name} are the rows before the TRUNCATE of version {version}"
         self._losses.setdefault(name, []).append(_Loss(version, None, why))
 
     def forget(self, schema: TableId) -> None:
-        """A database was dropped: nothing of it comes back by a table's name."""
+        """Forget a dropped database: none of its tables can be restored by name."""
         for name in [name for name in self._losses if name.folded.schema == schema.folded.schema]:
             del self._losses[name]
 
     def newest(self, name: TableId) -> T:
-        """Return what comes back by name; raises Unrecoverable."""
+        """Return the table that is restored by name; raises Unrecoverable."""
         losses = self._losses.get(name)
         if not losses:
-            raise Unrecoverable(f"the rows of {name} come back without events, and its earlier life is not here")
+            raise Unrecoverable(f"the rows of {name} are restored without events, and its earlier life is not known")
         if losses[-1].table is None:
-            raise Unrecoverable(f"the rows come back without events, and {losses[-1].why}")
+            raise Unrecoverable(f"the rows are restored without events, and {losses[-1].why}")
         return losses[-1].table
 
     def only(self, name: TableId) -> T:
-        """Return what comes back by the number of a job: the one that there is. Raises Unrecoverable."""
+        """Return the table that is restored by a job's number: the only candidate. Raises Unrecoverable."""
         losses = self._losses.get(name, [])
         if len(losses) > 1:
-            told = ", ".join(str(loss.version) for loss in losses)
+            versions = ", ".join(str(loss.version) for loss in losses)
             raise Unrecoverable(
-                f"no file tells which DDL the job is: rows of {name} went at the versions {told}, and perhaps before "
-                "the changefeed began"
+                f"no file records which DDL the job is: rows of {name} were dropped at the versions {versions}, and "
+                "perhaps before the changefeed began"
             )
         return self.newest(name)
 
     def take(self, name: TableId) -> None:
-        """The newest came back: TiDB refuses to bring it back again, and does not look for an older one."""
+        """The newest is restored: TiDB refuses to restore it again, and does not look for an older one."""
         last = self._losses[name].pop()
-        self._losses[name].append(_Loss(last.version, None, f"what went at version {last.version} came back already"))
+        self._losses[name].append(_Loss(last.version, None, f"the drop of {last.version} was already recovered"))

@@ -22,7 +22,7 @@ _SAYS = {
 
 
 def ways_out(name: TableId | Life, version: Tso, offered: Iterable[str], more: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the commands that release a DDL, each after what it means. `offered` are keys of WAYS or `as written`."""
+    """Return the commands that release a DDL, each after its meaning. `offered` are keys of WAYS or `as written`."""
     command = f"cdc-assets release {shlex.quote(str(name))} {version}"
     flags = {"apply": '--apply "DDL"', "as written": "--apply", "skip": "--skip", "rebuild": "--rebuild"}
     return (*more, *(f"{_SAYS[way]}: {command} {flags[way]}" for way in offered))

@@ -1,7 +1,7 @@
-"""Several renames of one version -> who is called what afterwards. Pure.
+"""Several renames of one version -> the names afterwards. Pure.
 
-Names may swap and tables may move in hops, so all renames of one version are one question: `resolve` answers it, or the
-tables are held. What people gave for single tables comes first, and policies have the last word.
+Names may swap and tables may move in hops, so all renames of one version are resolved together, or the tables are held.
+What people gave for single tables comes first, and policies have the last word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Unresolved", "rename", "resolve"]
 
 
 def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.Rename]]) -> None:
-    """Carry out all renames of one version, and hold the tables of those that cannot or shall not be."""
+    """Carry out all renames of one version, and hold the tables of those that cannot or must not be."""
     moves = _known(lives, ByName({file.table: (_source(lives, file, statement), file) for file, statement in renames}))
     final = ByName(_given_renames(lives.holders, version, moves, lives.rules.releases))
     left = {to: source for to, (source, _) in moves.items() if to not in final}
@@ -41,7 +41,7 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
         decision = lives.rules.decide(lives.holders[source], version, ("rename table",))
         if decision.way != "apply":
             file = moves[to][1]
-            reason = by_policy(file, decision.kind) if decision.kind else "without a new name nothing can go on."
+            reason = by_policy(file, decision.kind) if decision.kind else "without its new name the table cannot go on."
             _hold(lives, {to: (source, file)}, reason, ("as written", "apply"))
             del final[to]
     lives.rename({to: (source, moves[to][1]) for to, source in final.items()})
@@ -51,7 +51,7 @@ def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.R
 
 
 def _known(lives: Lives, moves: ByName[tuple[TableId, SchemaFile]]) -> ByName[tuple[TableId, SchemaFile]]:
-    """Leave out tables of which nothing is known: where texts are all there is, they begin with what tells columns."""
+    """Leave out unknown tables: with texts alone, a table begins with the first DDL that has its columns."""
     names, left = {name.folded for name in lives.holders}, dict(moves)
     found: ByName[tuple[TableId, SchemaFile]] = ByName()
     while due := [to for to, (source, file) in left.items() if source.folded in names or not file.by_text]:
@@ -66,8 +66,8 @@ def _with_reason(
 ) -> Mapping[TableId, TableId]:
     """Return what `resolve` found; raise Unresolved for a hop without a reason.
 
-    Only tables that exchange names need one. Else its name is that of a table that nothing is known of and that makes
-    room, as in `RENAME TABLE t TO t_old, t_new TO t`.
+    Only tables that exchange names need one. Else its name is that of an unknown table that gives it up, as in
+    `RENAME TABLE t TO t_old, t_new TO t`.
     """
     direct = ByName(moves)
     for to, source in found.items():
@@ -89,12 +89,12 @@ def _source(lives: Lives, file: SchemaFile, statement: ddl.Rename) -> TableId:
 def _hold(
     lives: Lives, moves: Mapping[TableId, tuple[TableId, SchemaFile]], reason: str, offered: tuple[str, ...]
 ) -> None:
-    """Hold the tables, and whatever comes under the new names without a CREATE of its own."""
+    """Hold the tables, and what follows under the new names without a CREATE of its own."""
     for to, (source, file) in moves.items():
         table, why = lives.holder(source), f"{file.query}: {reason}"
         whole = f"give the whole rename as the DDL, as in RENAME TABLE {source} TO {to}"
         if table is not None:
-            lives.unclear[to] = f"it came to its name by a rename that is held. {why}"
+            lives.unclear[to] = f"it got its name by a rename that is held. {why}"
             if table.events[-1].at != file.version:
                 ways = ways_out(source, file.version, offered, (whole,))
                 lives.add(table.life, Held(*unchanged(table, file), why, ways))
@@ -103,18 +103,18 @@ def _hold(
 
 
 def _hold_former(lives: Lives, file: SchemaFile) -> None:
-    """Hold the table that has the name to which a rename leads: rows under it are another table's from here on."""
+    """Hold the table that has a rename's new name: from here on rows under it belong to another table."""
     table = lives.holder(file.table)
     if table is not None and table.events[-1].at != file.version:
-        why = f"{file.query}: another table takes its name, and no DDL tells what became of {table.life}."
-        told = f"restore the schema file that tells it under {file.table.schema}/*/meta, or rebuild the table"
-        lives.add(table.life, Held(*unchanged(table, file), why, (told,)))
+        why = f"{file.query}: another table takes its name, and no DDL says what became of {table.life}."
+        way = f"restore the schema file that says it under {file.table.schema}/*/meta, or rebuild the table"
+        lives.add(table.life, Held(*unchanged(table, file), why, (way,)))
 
 
 def _given_renames(
     held: Mapping[TableId, Life], version: Tso, targets: Container[TableId], releases: Releases
 ) -> dict[TableId, TableId]:
-    """Return new name -> present name of the tables whose rename a person gave, where a schema file leads there."""
+    """Return new name -> present name of the tables whose rename a person gave, if a schema file has the new name."""
     found: dict[TableId, TableId] = {}
     for name, life in held.items():
         release = releases.get((life, version))
@@ -125,7 +125,7 @@ def _given_renames(
 
 
 class Unresolved(Exception):
-    """The renames of one statement cannot be told apart."""
+    """The renames of one statement are ambiguous."""
 
 
 def resolve(moves: Mapping[TableId, TableId], held: set[TableId]) -> dict[TableId, TableId]:
@@ -133,8 +133,8 @@ def resolve(moves: Mapping[TableId, TableId], held: set[TableId]) -> dict[TableI
 
     The old architecture names every source as of before the statement, so a table that moves in hops is the source of
     several moves (`a TO tmp, b TO a, tmp TO b` is filed as a→tmp, b→a, a→b); the new one may name hops literally.
-    Every order of the moves that can be executed is tried; raises Unresolved unless all of them end alike. Names come
-    back as `held` spells them, then as `moves` does.
+    Every order of the moves that can be executed is tried; raises Unresolved unless all have the same result. Names
+    are spelled as in `held`, then as in `moves`.
     """
     spelled = ByName({name: name for name in (*moves, *held)}).spelled
     moves = {spelled(to): spelled(source) for to, source in moves.items()}

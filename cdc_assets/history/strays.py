@@ -1,8 +1,8 @@
 """When rows of a name can have been written with which columns. Pure.
 
 A row is written with the columns that its table has at that moment, so the rows of a directory are from times at which
-its columns were in force. A row of another time, a stray, tells that a DDL is not in the changefeed: an event filter
-hides it, or its schema file was removed. What such a row would need is not known, so it holds its table.
+its columns were in force. A row of another time, a stray, shows that a DDL is not in the changefeed: an event filter
+hides it, or its schema file was removed. How such a row would have to be converted is unknown, so it holds its table.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cdc_assets.model.tso import Tso
 __all__ = ["Period", "Strays"]
 
 Period = tuple[Tso, Tso]
-"""From (included) and to (excluded)."""
+"""From (inclusive) and to (exclusive)."""
 
 
 class Strays:
-    """Answers for one history; what was asked once is kept."""
+    """The strays of one history; results are cached."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -31,8 +31,8 @@ class Strays:
     def of(self, life: Life, name: TableId, root: str, version: Tso, own: TableSchema) -> tuple[Period, ...]:
         """Return when no row of a name can have been written with the columns `own` of a directory.
 
-        These are times at which `life` has the name and other columns, or nobody has the name. Times of its other
-        holders are their own concern.
+        These are times at which `life` has the name and other columns, or no table has the name. Times of other tables
+        with that name do not count.
         """
         asked = (life, name, root, version)
         if asked not in self._known:
@@ -42,12 +42,12 @@ class Strays:
                 if holder != life or not schemas or any(own.decodes_like(schema) for schema in schemas)
             ]
             base = self._history.lives[life].base
-            seen = 0 if base is None else base.at + 1  # rows from before are older than the dump, and not looked at
+            seen = 0 if base is None else base.at + 1  # rows from before are older than the dump, and ignored
             self._known[asked] = tuple((max(a, seen), b) for a, b in _between(fits) if b > seen)
         return self._known[asked]
 
     def _of(self, name: TableId) -> list[tuple[Life, Period, tuple[TableSchema, ...]]]:
-        """Who has the name when, and with which columns: () where that is not known, because the table is held."""
+        """The lives with the name by time, with their columns: () where those are unknown because the table is held."""
         if name not in self._in_force:
             self._in_force[name] = [
                 (life, (max(since, a), min(until, b)), schemas)
@@ -61,7 +61,7 @@ class Strays:
 
 
 def _periods(table: TableHistory) -> list[tuple[Period, tuple[TableSchema, ...]]]:
-    """The columns of a table by time; those of DDL that leave rows as they are belong together."""
+    """The columns of a table by time; DDL that leaves rows as they are begins no new period."""
     begun: list[tuple[Tso, tuple[TableSchema, ...]]] = []
     for event in table.events:
         if isinstance(event, Held):

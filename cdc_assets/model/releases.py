@@ -1,4 +1,4 @@
-"""What a person decided about single DDL."""
+"""A person's decisions about single DDL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Release", "Releases"]
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What a person decided about the DDL of one version in one life.
+    """A person's decision about the DDL of one version in one life.
 
     `way` is apply (`text` is the DDL that says what really happened, "" the schema file's own), skip (its effect on
     existing rows is left out) or rebuild (the rows up to here are dropped). `when` is ISO text in UTC.
@@ -27,8 +27,8 @@ class Release:
     when: str = ""
 
     def __str__(self) -> str:
-        told = f" {self.text!r}" if self.text else ""
-        return f"released: {self.way}{told}"
+        own_text = f" {self.text!r}" if self.text else ""
+        return f"released: {self.way}{own_text}"
 
 
 Releases = Mapping[tuple[Life, Tso], Release]

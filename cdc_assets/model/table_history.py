@@ -1,4 +1,4 @@
-"""What the life of a table is made of: its events, and the names that it held."""
+"""The history of a table: its events, and the names that it had."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ FOREVER: Tso = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class _FromFile:
-    """What one schema file means for one life: its columns before and after, and its name afterwards (None: none).
+    """The effect of one schema file on one life: its columns before and after, and its name afterwards (None: none).
 
-    `release` is the person's decision that made it so. `hidden` are changes of columns by an earlier DDL that is not in
-    the changefeed: this one's schema file shows them first.
+    `release` is the person's decision behind it. `hidden` are changes of columns by an earlier DDL that is not in the
+    changefeed: this one's schema file shows them first.
     """
 
     action: ClassVar[str]
@@ -52,17 +52,17 @@ class _FromFile:
 
     @property
     def at(self) -> Tso:
-        """The version, at which it takes effect."""
+        """The version at which it takes effect."""
         return self.file.version
 
     @property
     def changes(self) -> tuple[SchemaChange, ...]:
-        """What it does to columns and rows."""
+        """Its changes to columns and rows."""
         return ()
 
     @property
     def journal_action(self) -> str:
-        """The action, and that a person decided it."""
+        """The action, and the person's decision if there is one."""
         return self.action if self.release is None else f"{self.action}, released by {self.release.way}"
 
     @property
@@ -80,7 +80,7 @@ class Created(_FromFile):
 
 @dataclass(frozen=True, slots=True)
 class Imported(_FromFile):
-    """The table begins as a dump has it; its file is the CREATE TABLE text of the dump."""
+    """The table begins with a dump; its file is the CREATE TABLE text of the dump."""
 
     action = "import"
 
@@ -122,21 +122,21 @@ class Renamed(_FromFile):
 
 @dataclass(frozen=True, slots=True)
 class Dropped(_FromFile):
-    """The table has no name any more; its rows are kept aside."""
+    """The table loses its name; its rows are retained."""
 
     action = "drop"
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered(_FromFile):
-    """A dropped table comes back."""
+    """A dropped table is restored."""
 
     action = "recover"
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged(_FromFile):
-    """Rows change places with `other`: those of the partitioned table for which `predicate` holds, all of the other."""
+    """Rows are exchanged with `other`: those of the partitioned table that satisfy `predicate`, all of the other."""
 
     action = "exchange"
 
@@ -147,7 +147,7 @@ class Exchanged(_FromFile):
 
 @dataclass(frozen=True, slots=True)
 class Held(_FromFile):
-    """What cannot be carried out faithfully; nothing later is applied. `ways` lead out, `other` is an exchange's."""
+    """A DDL that cannot be carried out faithfully; nothing later is applied. `other` is an exchange's other table."""
 
     action = "hold"
 
@@ -161,7 +161,7 @@ Event = Created | Imported | Changed | Kept | Renamed | Dropped | Recovered | Ex
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
-    """The events of one life in order, and the names it held: (name, from, until), from <= commit-ts < until."""
+    """The events of one life in order, and the names it had: (name, from, until), from <= commit-ts < until."""
 
     life: Life
     events: tuple[Event, ...]
@@ -169,16 +169,16 @@ class TableHistory:
     gaps: tuple[tuple[Tso, Gap | None], ...] = ()
     """From which version on which rows are missing, in order (see `completeness`)."""
     brought: Import | None = None
-    """What the dump has of it with which it begins."""
+    """The table in the dump with which it begins."""
 
     @property
     def base(self) -> Base | None:
-        """The dump that it stands on, None for a table that begins with the feed."""
+        """The dump that it is based on, None for a table that begins with the feed."""
         return None if self.brought is None else self.brought.base
 
     @property
     def made_null(self) -> Mapping[str, str]:
-        """The columns that are NULL in the rows of the dump for want of their values, each with the reason."""
+        """The columns that are NULL in the rows of the dump because their values are missing, each with the reason."""
         lost = {} if self.brought is None else dict(self.brought.made_null)
         for event in self.events[1:] if lost else ():
             for change in (*event.hidden, *event.changes):
@@ -192,11 +192,11 @@ class TableHistory:
 
     @property
     def gap(self) -> Gap | None:
-        """Why the table is incomplete once everything is applied that can be, None for a complete one."""
+        """Why the table is incomplete after all events, None for a complete one."""
         return self.gap_at(FOREVER)
 
     def gap_at(self, version: Tso) -> Gap | None:
-        """Why the table is incomplete once the DDL of a version is applied, None for a complete one."""
+        """Why the table is incomplete after the DDL of a version, None for a complete one."""
         return next((gap for at, gap in reversed(self.gaps) if at <= version), None)
 
     @property
@@ -206,7 +206,7 @@ class TableHistory:
 
     @property
     def changes(self) -> tuple[tuple[Tso, tuple[SchemaChange, ...]], ...]:
-        """The versions of its DDL with what each changes."""
+        """The versions of its DDL with the changes of each."""
         return tuple((event.at, (*event.hidden, *event.changes)) for event in self.events)
 
     @property
@@ -233,7 +233,7 @@ class TableHistory:
         return replace(self, events=(*self.events, event))
 
     def called(self, name: TableId, since: Tso) -> TableHistory:
-        """Return the life with a name that it has from then on; the inverse of `left`."""
+        """Return the life with a name that it has from `since` on; the inverse of `left`."""
         return replace(self, names=(*self.names, (name, since, FOREVER)))
 
     def left(self, until: Tso) -> TableHistory:
@@ -247,7 +247,7 @@ class History:
     """Every life, how to decode each (root, version), and schema files that are no table's (views, databases).
 
     A directory has the rows of one table, and `decoding` its name and columns. Where table ids are the path, an
-    EXCHANGE PARTITION leaves schema files of two tables there: then it tells both, and the rows whose they are.
+    EXCHANGE PARTITION leaves schema files of two tables there: then it has both, and each row says whose it is.
     """
 
     lives: Mapping[Life, TableHistory]

@@ -1,4 +1,4 @@
-"""What depends on a held table is held with it: the other side of an exchange, and whoever wants its name. Pure."""
+"""Holds for what depends on a held table: the other side of an exchange, and a table that takes its name. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wanted_name(step: Naming) -> TableId:
 
 
 def held_back(steps: Sequence[Step], applied: Mapping[Life, Applied]) -> list[Step]:
-    """Return the steps, those of a table that has to wait for a held one replaced by a hold of its own.
+    """Return the steps, with those of a table that must wait for a held one replaced by a hold of its own.
 
     Renames of one DDL happen at once, so a table may wait for one whose hold comes after it in the order.
     """
@@ -44,7 +44,7 @@ def held_back(steps: Sequence[Step], applied: Mapping[Life, Applied]) -> list[St
 def _passed(
     steps: Sequence[Step], applied: Mapping[Life, Applied], known: ByName[HoldTable]
 ) -> tuple[list[Step], ByName[HoldTable]]:
-    """Go through the steps once; `known` are names that stay taken, and by which hold, as an earlier pass found."""
+    """Go through the steps once; `known` are names that stay taken, with the hold, as found by an earlier pass."""
     held: dict[Life, HoldTable] = {}
     stuck = ByName(known)
     kept: list[Step] = []
@@ -81,13 +81,13 @@ def _taken(step: CreateTable, holder: Life) -> Step:
         step.life,
         step.at,
         f"{step.name} is the name of {holder} in the lake, and no schema file says that it was dropped or renamed: a "
-        "schema file was removed, or written anew without its DDL. Restore the schema files under "
+        "schema file was removed, or rewritten without its DDL. Restore the schema files under "
         f"{step.name.schema}, or rebuild {step.name}.",
     )
 
 
 class _Names:
-    """Which life is called what while the steps are gone through, and the other way round."""
+    """The name of each life while the steps are processed, and the life of each name."""
 
     def __init__(self, applied: Mapping[Life, Applied]) -> None:
         self.of: dict[Life, TableId | None] = {}

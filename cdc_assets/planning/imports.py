@@ -1,4 +1,4 @@
-"""Tables that a dump brings: what of them is to be planned. Pure."""
+"""Plans for tables of a dump. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["brought_rows", "earliest", "lost_rows", "standing", "waiting"]
 
 
 def standing(applied: Mapping[Life, Applied], bases: Mapping[Life, Base | None]) -> dict[Life, Applied]:
-    """Return the tables of the lake with what they stand on; `bases` says it of tables that are to stand elsewhere."""
+    """Return the tables of the lake with their dumps; `bases` has the dump of tables that are to change theirs."""
 
     def on(life: Life, base: Base | None) -> Applied:
         return replace(applied.get(life, Applied(Progress(life.version, Phase.DDL), -1, None)), base=base)
@@ -26,14 +26,14 @@ def standing(applied: Mapping[Life, Applied], bases: Mapping[Life, Base | None])
 
 
 def earliest(listing: Listing, stats: Mapping[str, FileStats], begun: Tso | None) -> Tso:
-    """Return the least TSO that is known of a feed, which began before it; `begun` is what else is known."""
+    """Return the lowest TSO known of a feed, which began at or before it; `begun` is one known from elsewhere."""
     versions = [file.version for file in listing.schema_files]
     rows = [one.min_commit_ts for one in stats.values() if one.min_commit_ts is not None]
     return min([listing.checkpoint, *versions, *rows, *([] if begun is None else [begun])])
 
 
 def waiting(history: History, applied: Mapping[Life, Applied], through: Tso) -> dict[Life, HoldTable]:
-    """Return the incomplete tables that a later dump has: they begin when the feed has come as far as the dump."""
+    """Return the incomplete tables that a later dump has: they begin when the feed has reached the dump's TSO."""
     later = ByName({one.base.table: one.base for one in history.waiting})
     found: dict[Life, HoldTable] = {}
     for life, table in history.lives.items():
@@ -48,21 +48,21 @@ def waiting(history: History, applied: Mapping[Life, Applied], through: Tso) -> 
 
 
 def brought_rows(table: TableHistory) -> list[ApplyRows]:
-    """Return the rows that a dump has of a table, as one window of its TSO alone; none for an empty table."""
-    told, first = table.brought, table.events[0]
-    if told is None or not told.files:
+    """Return the rows of a table in its dump, as one window of the dump's TSO alone; none for an empty table."""
+    imported, first = table.brought, table.events[0]
+    if imported is None or not imported.files:
         return []
-    decoding = {(told.root, first.at): (told.base.table, told.promised or first.after)}
-    names = ((told.base.table, first.at, first.at + 1),)
-    return [ApplyRows(table.life, first.at - 1, first.at, told.files, decoding, first.after, first.at, names)]
+    decoding = {(imported.root, first.at): (imported.base.table, imported.promised or first.after)}
+    names = ((imported.base.table, first.at, first.at + 1),)
+    return [ApplyRows(table.life, first.at - 1, first.at, imported.files, decoding, first.after, first.at, names)]
 
 
 def lost_rows(table: TableHistory) -> HoldTable:
-    """Hold a table that was made as its dump has it, and whose rows are not there any more."""
+    """Hold a table that was created from its dump, and whose rows no longer exist there."""
     base = table.base
     assert base is not None
     reason = (
-        f"its rows as of {base.at} are still to come from {base.uri}, and no data file of {base.table} is there. "
+        f"its rows as of {base.at} are still missing from {base.uri}, which has no data file of {base.table}. "
         "Restore the dump, or rebuild the table from another one."
     )
     return HoldTable(table.life, base.at, reason)

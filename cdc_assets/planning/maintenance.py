@@ -1,11 +1,11 @@
-"""What is due for a table's files. Pure: no I/O, no clock, no Spark.
+"""Maintenance that is due for a table's files. Pure: no I/O, no clock, no Spark.
 
     compact     many small files, or many deleted rows that every reader has to skip
     manifests   many small ones, which every plan of a read opens
-    expire      snapshots that nobody needs any more, with the files that only they refer to
-    orphans     files that no snapshot refers to, left by runs that died
+    expire      snapshots that are no longer needed, with the files that only they refer to
+    orphans     files that no snapshot refers to, left by runs that were killed
 
-Snapshots go from the old end only: what is left of a table's lineage is one piece, from the newest to the oldest that
+Snapshots expire from the old end only: the rest of a table's lineage has no holes, from the newest to the oldest that
 is needed, so progress and exchanges find theirs.
 """
 
@@ -24,14 +24,14 @@ __all__ = ["Chores", "SnapshotFact", "TableFacts", "Thresholds", "chores", "expi
 
 _DAY_MS = 86_400_000
 _MANIFEST_BYTES = 4 << 20
-"""Manifests of this size are worth an opening each; Iceberg aims at twice as much."""
+"""Manifests of this size are worth opening one by one; Iceberg's target is twice this size."""
 
 _FEW_ROWS = 1000
-"""Deleted rows that cost a reader nothing, whatever share of the table they are."""
+"""Deleted rows that cost a reader nothing, whatever their share of the table."""
 
 
 class Thresholds(Protocol):
-    """From when on something is due: the settings of maintenance."""
+    """When something is due: the settings of maintenance."""
 
     @property
     def small_files(self) -> int:
@@ -47,11 +47,11 @@ class Thresholds(Protocol):
 
     @property
     def snapshot_days(self) -> float:
-        """Keep snapshots for so long."""
+        """Keep snapshots for this long."""
 
     @property
     def snapshots_kept(self) -> int:
-        """Keep this many of the newest, however old."""
+        """Keep this many of the newest, whatever their age."""
 
     @property
     def expire_at_least(self) -> int:
@@ -59,12 +59,12 @@ class Thresholds(Protocol):
 
     @property
     def orphan_days(self) -> float:
-        """Look for orphan files every so many days."""
+        """Look for orphan files at this interval in days."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFact:
-    """A snapshot: when it was made (ms since 1970), and whether it carries a label or is held by a branch or tag."""
+    """A snapshot: its time (ms since 1970), and whether it carries a label or is referenced by a branch or tag."""
 
     id: int
     made_ms: int
@@ -114,9 +114,9 @@ class Chores:
         return self.compact or self.manifests or self.orphans or bool(self.expire)
 
     def __str__(self) -> str:
-        told = [name for name in ("compact", "manifests", "orphans") if getattr(self, name)]
-        told += [f"expire {counted(len(self.expire), 'snapshot')}"] if self.expire else []
-        return ", ".join(told) or "nothing"
+        due = [name for name in ("compact", "manifests", "orphans") if getattr(self, name)]
+        due += [f"expire {counted(len(self.expire), 'snapshot')}"] if self.expire else []
+        return ", ".join(due) or "nothing"
 
 
 def chores(facts: TableFacts, settings: Thresholds, now_ms: int) -> Chores:
@@ -133,7 +133,7 @@ def chores(facts: TableFacts, settings: Thresholds, now_ms: int) -> Chores:
 
 
 def expirable(facts: TableFacts, settings: Thresholds, now_ms: int) -> tuple[int, ...]:
-    """Return the snapshots that may go: the lineage's old end, and what lies beside it, both past the retention.
+    """Return the snapshots that may expire: the lineage's old end, and strays, both past the retention.
 
     Kept are the newest labelled one and all after it, what is needed, referenced or young, and the newest few.
     """
@@ -151,7 +151,7 @@ def expirable(facts: TableFacts, settings: Thresholds, now_ms: int) -> tuple[int
 
 
 def open_exchanges(planned: Plan, applied: Mapping[Life, Applied]) -> dict[Life, frozenset[Tso]]:
-    """Return by table the versions of exchanges that its partner has still to take: its rows from before are needed."""
+    """Return by table the versions of exchanges that its partner still has to apply: its older rows are needed."""
     found: dict[Life, set[Tso]] = {}
     for life, table in planned.history.lives.items():
         seen = applied[life].ddl if life in applied else -1

@@ -36,23 +36,23 @@ class PartitionKey:
 
 
 def format_partition_key(key: PartitionKey) -> str:
-    """Write a key; the inverse of parse_partition_key."""
+    """Return the text of a key; the inverse of parse_partition_key."""
     return f"{format_table(key.table)}@{key.version:020d}"
 
 
 def format_table(table: TableId) -> str:
-    """Write a table as its keys begin, which is also what the queue tells tables apart by (tag `cdc/table`)."""
+    """Return the prefix of a table's partition keys, also the value of the run tag `cdc/table`."""
     names = (table.schema, table.table) if table.table else (table.schema,)
     return ".".join(_encoded(name) for name in names)
 
 
 def parse_partition_key(text: str) -> PartitionKey:
-    """Read a key; raises BadSettings for a text that is none."""
+    """Parse a key; raises BadSettings for any other text."""
     name, sign, version = text.rpartition("@")
     parts = [unquote(part) for part in name.split(".")]
     if not sign or not version.isdigit() or len(parts) > 2 or not all(parts):
         raise BadSettings(
-            f'"{text}" is no partition of a changefeed; expected schema.table@version with the version in 20 digits, '
+            f'"{text}" is not a partition of a changefeed; expected schema.table@version with a version of 20 digits, '
             "as the sensor adds them."
         )
     return PartitionKey(TableId(parts[0], parts[1] if len(parts) == 2 else ""), int(version))
@@ -79,6 +79,6 @@ def life_of(plan: Plan, key: PartitionKey) -> tuple[Life, ...]:
 
 
 def limit_of(plan: Plan, life: Life, version: Tso) -> Tso:
-    """Return the TSO through which the rows of a version go: up to the life's next version, or the checkpoint."""
+    """Return the TSO at which the rows of a version end: at the life's next version, or the checkpoint."""
     later = [event.at for event in plan.history.lives[life].events if event.at > version]
     return min([*(at - 1 for at in later), plan.checkpoint])

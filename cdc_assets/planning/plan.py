@@ -102,22 +102,22 @@ def plan(
     begun: Tso | None = None,
     bases: Mapping[Life, Base | None] | None = None,
 ) -> Plan:
-    """Return what is to be done so that every table stands at the listing's checkpoint.
+    """Return the steps that bring every table to the listing's checkpoint.
 
-    `stats` tells what earlier readings found in files, to leave out those that hold nothing new; it only saves work.
+    `stats` are the statistics of files from earlier readings, to skip those with nothing new; they only save work.
     `commit_ts` False means that rows carry no commit-ts: they belong to the DDL before their directory's version.
     `broken` names (root, version, why) of what cannot be read: tables of that name stop before that version.
-    `holds` says of a history which tables stop, and from which version on.
+    `holds` returns, for a history, which tables stop, and from which version.
     `fuse` lets a new table be created with the columns that later DDL gives it, and its rows be applied in one window
     across those DDL: the same end in fewer commits.
     `keys`, `policies`, `releases`, `new_collations`, `timezone` and `complete` are those of `read_history`.
-    `begun` is a TSO at or before which the feed began, as far as its files do not tell. `bases` are the dumps on which
-    tables are to stand that do not yet, None for one that is to stand on the feed alone.
+    `begun` is a TSO at or before which the feed began, if its files do not show it. `bases` are the new dumps that
+    tables are to be based on, None for one that is to be based on the feed alone.
     """
-    told = (keys, policies, releases, new_collations, timezone, complete)
+    options = (keys, policies, releases, new_collations, timezone, complete)
     there, known = imports.standing(applied, bases or {}), imports.earliest(listing, stats or {}, begun)
     dumps = (listing.imports, there, known)
-    history = read_history(listing.schema_files, listing.checkpoint, *told, *dumps)
+    history = read_history(listing.schema_files, listing.checkpoint, *options, *dumps)
     stops = {**_stops(history, broken), **imports.waiting(history, applied, listing.checkpoint)}
     for hold in holds(history):
         if hold.life not in stops or hold.at < stops[hold.life].at:
@@ -149,7 +149,7 @@ def plan(
 
 
 def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Life, HoldTable]:
-    """The lives that hold a name whose file cannot be read; a database-level file concerns all of its tables."""
+    """The lives that have a name whose file cannot be read; a database-level file concerns all of its tables."""
     stops: dict[Life, HoldTable] = {}
     for root, version, why in broken:
         names = {
@@ -182,7 +182,7 @@ def _by_name(listing: Listing, history: History) -> dict[TableId, list[DataFile]
 
 @dataclass(slots=True)
 class _Chain:
-    """The steps that one life is short of."""
+    """The steps that one life still needs."""
 
     table: TableHistory
     applied: Applied | None
@@ -250,20 +250,20 @@ class _Chain:
         return min(self.table.life.version, self.table.names[0][1])
 
     def _named_otherwise(self, seen: Tso) -> str:
-        """A rename that was applied and is not in the schema files any more would take rows to the wrong table."""
+        """Without a rename that was applied and later removed from the files, rows would reach the wrong table."""
         names = [event.name for event in self.table.events if event.at <= seen]
         if self.applied is None or self.applied.name is None or not names or names[-1] in (None, self.applied.name):
             return ""
         return (
             f"it is applied through version {seen} and was called {self.applied.name} then, while the schema files say "
-            f"{names[-1]}: one of them was removed, or written anew without its DDL. Restore the schema files under "
+            f"{names[-1]}: one of them was removed, or rewritten without its DDL. Restore the schema files under "
             f"{self.applied.name.schema}/{self.applied.name.table}/meta, or rebuild the tables of both names."
         )
 
     def _late(self, event: Event, position: Progress) -> bool:
-        """A DDL below the applied TSO cannot take effect in order any more; a snapshot without DDL has no rows yet.
+        """A DDL below the applied TSO can no longer take effect in order; a snapshot without DDL has no rows yet.
 
-        A person may let it take effect now; to drop the rows up to it is too late, as later ones are applied.
+        A person may decide that it takes effect now; dropping the rows up to it is too late, as later ones are applied.
         """
         if self.applied is None or event.at >= position.tso:
             return False
@@ -306,14 +306,14 @@ class _Chain:
                 return HoldTable(life, event.at, event.reason, event.ways, releasable=True)
 
     def _after(self, event: Event, position: Progress) -> Progress:
-        """How far the table is after an event; a dump brings its rows along."""
+        """How far the table is after an event; a dump includes its rows."""
         if isinstance(event, Created):
             return position
         return max(position, Progress(event.at, Phase.ROWS if isinstance(event, Imported) else Phase.DDL))
 
     @property
     def _is_unfilled(self) -> bool:
-        """Tell whether the table was made as its dump has it, and the rows are still to come."""
+        """Return whether the table was created from its dump, and its rows are still missing."""
         unfilled = Progress(self._since, Phase.DDL)
         return self.table.base is not None and self.applied is not None and self.applied.progress == unfilled
 
@@ -335,7 +335,7 @@ class _Chain:
                 then = next((e.after for e in reversed(current) if own.decodes_like(e.after)), current[-1].after)
                 decoding[where] = (carried, _as_written(own, then))
                 if len(tables := self.history.decoding[where]) > 1:
-                    siblings[where] = tuple(told for told in tables if told[0].folded != name)
+                    siblings[where] = tuple(other for other in tables if other[0].folded != name)
         if not taken and not beside:
             return []
         return [
@@ -358,7 +358,7 @@ class _Chain:
 
     def _own(self, name: TableId, where: tuple[str, Tso]) -> tuple[TableId, TableSchema]:
         """The name as the rows of a directory carry it, and its columns there."""
-        return next(told for told in self.history.decoding[where] if told[0].folded == name)
+        return next(owner for owner in self.history.decoding[where] if owner[0].folded == name)
 
     def _unexplained(
         self, where: Mapping[tuple[str, Tso], tuple[TableId, TableSchema]]
@@ -386,7 +386,7 @@ class _Chain:
         }
         readable = [file for file in files if (file.root, file.version) in alike]
         needed = [file.may_hold(self.stats.get(file.path), lo, hi) for file in readable]
-        # A directory of later columns is looked into by the window that takes it.
+        # A directory of later columns is read by the window that includes it.
         beside = [
             file
             for file in files
@@ -405,16 +405,16 @@ class _Chain:
 
 
 def _evolutions(current: Sequence[Event], ahead: Sequence[Event], lo: Tso) -> tuple[Evolution, ...]:
-    """The DDL inside a window, where the table has taken one ahead of its rows."""
+    """The DDL inside a window, where the table has applied one ahead of its rows."""
     if not any(event.at > lo for event in ahead):
         return ()
     return tuple(Evolution(e.at, e.changes, e.before, e.after) for e in current[1:] if e.at > lo)
 
 
 def _fusable(steps: Sequence[Step], event: Event, current: Sequence[Event]) -> bool:
-    """Tell whether a table that is only just created may have this DDL's columns from the start.
+    """Return whether a table that is about to be created may have this DDL's columns from the start.
 
-    Columns that come back as they were, perhaps in another order, would share a directory with their first time. A
+    Columns that return to an earlier state, perhaps in another order, would share a directory with that state. A
     column that the source dropped and the lake keeps is in no later file.
     """
     if any(column.kept for column in (*event.before.columns, *event.after.columns)):
@@ -450,13 +450,13 @@ def _delivery_sequence(file: DataFile) -> tuple[object, ...]:
 
 
 def number_sequence(file: DataFile) -> str:
-    """Name the sequence in which a file's number is unique: its directory, dispatcher and number width."""
+    """Return a name for the sequence in which a file's number is unique: directory, dispatcher, number width."""
     width = len(file.path.rsplit("/", 1)[-1])
     return f"{file.directory}|{file.dispatcher}|{width}"
 
 
 def _as_written(own: TableSchema, now: TableSchema) -> TableSchema:
-    """How rows of the window lie in a directory: a row is written with the columns that its table has at that moment.
+    """The columns of the window's rows in a directory: a row is written with the columns of its table at that time.
 
     The checksum that chooses a directory does not see the order of columns, nor the members of ENUM and SET in old
     files, so after a restart rows from before a reordering lie in the directory of after it.

@@ -1,4 +1,4 @@
-"""Quarantined records of one table -> what is read again to take them in. Pure."""
+"""Quarantined records of one table -> what is read again to apply them. Pure."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def plan_replay(
     new_collations: bool = True,
     timezone: str = "UTC",
 ) -> Replay:
-    """Plan the replay of one table's open records. `read_before` is what reading the table's files told.
+    """Plan the replay of one table's open records. `read_before` are the statistics of the table's files.
 
-    Raises InputError that names files which are gone, and TableHeld where rows cannot be carried over what happened to
-    the table since.
+    Raises InputError with the names of missing files, and TableHeld if rows cannot be converted through the table's
+    later changes.
     """
     life, lo = rows[0].life, min(row.lo for row in rows)
     before = {stats.path: stats for stats in read_before}
@@ -69,7 +69,7 @@ def plan_replay(
 
 
 def _carried(planned: Plan, table: TableHistory, applied: Applied) -> tuple[ApplyRows | ChangeTable, ...]:
-    """The table's steps since, over which rows are carried one by one; raises TableHeld for one that takes all."""
+    """The table's later steps, by which rows are converted one by one; raises TableHeld for one that needs all rows."""
     life = table.life
     for step in planned.of(life):
         if isinstance(step, (HoldTable, ExchangePartition)):
@@ -88,7 +88,7 @@ def _targets(rows: Iterable[QuarantinedRow]) -> dict[str, frozenset[int]]:
 
 
 def _changed_since(paths: Iterable[str], before: Mapping[str, FileStats], listing: Listing) -> bool:
-    """Tell whether one of the files is not as it was when it was read."""
+    """Return whether one of the files has changed since it was read."""
     now = {file.name: (file.size, file.etag) for file in (*listing.data_files, *_brought(listing))}
     return any(path not in before or now[path] != (before[path].size, before[path].etag) for path in paths)
 
@@ -105,14 +105,14 @@ def _refuse_gone(life: Life, files: set[str], before: Mapping[str, FileStats], l
     if gone:
         shown = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
         raise InputError(
-            f"{life}: the records cannot be replayed, because files that their changes stand in are gone: {shown}. "
+            f"{life}: the records cannot be replayed, because the files with their changes are missing: {shown}. "
             "Restore them, or rebuild the table from a changefeed that has all of its rows.",
             table=str(life),
         )
 
 
 def _taken(step: ApplyRows | ChangeTable, applied: Applied) -> ApplyRows | ChangeTable:
-    """Without commit-ts, leave out files that the table has not taken in yet."""
+    """Without commit-ts, leave out files that are not applied to the table yet."""
     if isinstance(step, ChangeTable) or step.positions is None:
         return step
     files = tuple(file for file in step.files if file.number <= applied.positions.get(number_sequence(file), 0))
@@ -120,7 +120,7 @@ def _taken(step: ApplyRows | ChangeTable, applied: Applied) -> ApplyRows | Chang
 
 
 def _refuse_changes(life: Life, steps: Sequence[ApplyRows | ChangeTable], schema: TableSchema) -> None:
-    """Refuse a table whose rows cannot be carried over its DDL one by one."""
+    """Refuse a table whose rows cannot be converted through its DDL one by one."""
     changes = [step for step in steps if isinstance(step, ChangeTable) and step.changes]
     windows = [step for step in steps if isinstance(step, ApplyRows)]
     unordered = any(step.positions is not None for step in windows)
@@ -131,7 +131,7 @@ def _refuse_changes(life: Life, steps: Sequence[ApplyRows | ChangeTable], schema
 
 def _not_carried(life: Life, at: Tso) -> TableHeld:
     return TableHeld(
-        f"{life}: the records are older than the DDL of version {at}, and this table's rows cannot be carried over it "
-        "one by one. Rebuild the table.",
+        f"{life}: the records are older than the DDL of version {at}, and this table's rows cannot be converted "
+        "through it one by one. Rebuild the table.",
         table=str(life),
     )

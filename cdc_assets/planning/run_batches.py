@@ -1,10 +1,10 @@
-"""Which tables have something to do, and how they are put together into runs. Pure: no I/O, no clock, no Dagster.
+"""Which tables have something to do, and how they are grouped into runs. Pure: no I/O, no clock, no Dagster.
 
-    Plan ──▶ families ──▶ Due ──── without what is busy or rests ───▶ batches ──▶ one run each
-                           └ its mark stays the same until it moves: that is how often it was asked for in vain
+    Plan ──▶ families ──▶ Due ──── without busy and waiting ones ───▶ batches ──▶ one run each
+                           └ its mark stays the same until a table moves: so attempts in vain are counted
 
-A family are the tables that exchange names or rows: they are applied together. Who asks keeps for each mark when and
-how often he asked; a mark that is not due any more has moved, and is forgotten.
+A family are the tables that exchange names or rows: they are applied together. The sensor keeps for each mark when and
+how often it requested a run; a mark that is no longer due has moved, and is forgotten.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 MARK_SIGNS = 6
-"""The length of a mark."""
+"""The length of a mark in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One run. `everything` takes all tables, those too that become due while it lasts; else only `dues`."""
+    """One run. `everything` includes all tables, also those that become due meanwhile; else only `dues`."""
 
     dues: tuple[Due, ...]
     attempt: int = 1
@@ -75,12 +75,12 @@ class Batch:
 
     @property
     def since(self) -> Tso:
-        """From when on the oldest of it is behind."""
+        """The TSO from which its oldest table is behind."""
         return min(one.since for one in self.dues)
 
 
 def families(history: History) -> Mapping[Life, tuple[Life, ...]]:
-    """Return for each life all that it exchanges names or rows with at any time, itself included, in a stable order."""
+    """Return, by life, all lives that it ever exchanges names or rows with, itself included, in a stable order."""
     root: dict[Life, Life] = {life: life for life in history.lives}
 
     def found(life: Life) -> Life:
@@ -101,13 +101,13 @@ def families(history: History) -> Mapping[Life, tuple[Life, ...]]:
     return {life: tuple(sorted(members[found(life)])) for life in history.lives}
 
 
-def due(planned: Plan, salt: str = "", told: Mapping[str, str] | None = None) -> tuple[Due, ...]:
+def due(planned: Plan, salt: str = "", reported: Mapping[str, str] | None = None) -> tuple[Due, ...]:
     """Return what has steps before any hold, in order of the plan.
 
-    `salt` names settings that make a retry worth it. `told` are the holds that were reported already, the reason by the
-    text of the life: a hold that nobody was told of yet is due too, once.
+    `salt` names settings whose change makes a retry worthwhile. `reported` are the holds that were already reported,
+    the reason by the text of the life: a hold that is not reported yet is due too, once.
     """
-    told = told or {}
+    reported = reported or {}
     first: dict[Life, Step] = {}
     bytes_of: dict[Life, int] = {}
     for step in planned.steps:
@@ -117,7 +117,7 @@ def due(planned: Plan, salt: str = "", told: Mapping[str, str] | None = None) ->
     family = families(planned.history)
     together: dict[tuple[Life, ...], list[Life]] = {}
     for life, step in first.items():
-        if not isinstance(step, HoldTable) or told.get(str(life)) != step.reason:
+        if not isinstance(step, HoldTable) or reported.get(str(life)) != step.reason:
             together.setdefault(family[life], []).append(life)
     return tuple(
         Due(
@@ -135,9 +135,9 @@ def _since(step: Step) -> Tso:
 
 
 def _mark(steps: Iterable[Step], salt: str) -> str:
-    """Return six signs that change when one of the tables moves or when its next step becomes another one."""
-    told = sorted((str(s.life), type(s).__name__, _since(s), getattr(s, "ddl", 0)) for s in steps)
-    digest = hashlib.blake2b(repr((salt, told)).encode(), digest_size=4).digest()
+    """Return six characters that change when one of the tables moves or its next step changes."""
+    parts = sorted((str(s.life), type(s).__name__, _since(s), getattr(s, "ddl", 0)) for s in steps)
+    digest = hashlib.blake2b(repr((salt, parts)).encode(), digest_size=4).digest()
     return base64.urlsafe_b64encode(digest)[:MARK_SIGNS].decode()
 
 
@@ -145,18 +145,18 @@ def _mark(steps: Iterable[Step], salt: str) -> str:
 
 
 def backoff_seconds(attempt: int, first: int, most: int) -> int:
-    """Return how long a table rests after its nth request in vain: doubled each time, at most `most`."""
+    """Return the seconds that a table waits after its nth failed attempt: doubled each time, at most `most`."""
     return min(most, first << min(attempt - 1, 30))
 
 
 def backoff(asked: Iterable[Attempt], now: int, first: int, most: int) -> dict[str, int]:
-    """Return the marks that rest, with the second (since 1970) at which they may be asked for again."""
+    """Return the marks that wait, with the second (since 1970) at which they may be requested again."""
     until = {mark: one.at + backoff_seconds(one.attempt, first, most) for one in asked for mark in one.marks}
     return {mark: at for mark, at in until.items() if at > now}
 
 
 def open_attempts(asked: Iterable[Attempt], dues: Iterable[Due], again: Iterable[str]) -> tuple[Attempt, ...]:
-    """Return what is still to be remembered: marks that are due all the same, but for those asked for `again` now."""
+    """Return the attempts to remember: marks that are still due, except those that are requested `again` now."""
     marks = {one.mark for one in dues} - set(again)
     left = (Attempt(one.at, one.attempt, tuple(mark for mark in one.marks if mark in marks)) for one in asked)
     return tuple(one for one in left if one.marks)
@@ -173,11 +173,11 @@ def batches(
     file_bytes: int,
     everything: bool,
 ) -> tuple[Batch, ...]:
-    """Put tables together: those with little to read share a run, one with more than `file_bytes` has its own.
+    """Group tables: those with little to read share a run, one with more than `file_bytes` has its own.
 
-    What was asked for in vain goes apart from the rest, in ever smaller runs, so that one that ends its whole run is
-    found and the others go on. With `everything` a rest that fits into one run takes all tables. Ordered by who has
-    been behind for longest.
+    Tables with failed attempts are separated from the rest, in ever smaller runs, so that one that fails its whole run
+    is isolated and the others go on. With `everything`, a rest that fits into one run includes all tables. Ordered by
+    how long they have been behind, longest first.
     """
     fresh = [one for one in ready if attempt_of(one) == 1]
     small = [one for one in fresh if one.file_bytes <= file_bytes]

@@ -47,6 +47,6 @@ def outcome_json(name: str, outcome: Outcome) -> dict[str, Any]:
 
 def record_json(changefeed: str, row: QuarantinedRow) -> dict[str, Any]:
     """Return a quarantined record as plain JSON values, its bytes in base64."""
-    told = {**dataclasses.asdict(row), "changefeed": changefeed, "identity": str(row.life), "table": str(row.table)}
-    del told["life"]
-    return {**told, "raw": base64.b64encode(row.raw).decode(), "quarantined_at": row.quarantined_at.isoformat()}
+    fields = {**dataclasses.asdict(row), "changefeed": changefeed, "identity": str(row.life), "table": str(row.table)}
+    del fields["life"]
+    return {**fields, "raw": base64.b64encode(row.raw).decode(), "quarantined_at": row.quarantined_at.isoformat()}

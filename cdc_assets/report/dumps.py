@@ -1,4 +1,4 @@
-"""What was in the tables before a changefeed, for a person: a dump's tables, and what is odd in it."""
+"""Contents of a dump, for a person: its tables, and what is unusual in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DumpInspection", "DumpedTable", "describe_dump", "dump_lines"]
 
 @dataclass(frozen=True, slots=True)
 class DumpedTable:
-    """A table of a dump. `rows` are by estimate, None where nothing tells; `problem` is why it cannot be taken."""
+    """A table of a dump. `rows` is an estimate, None if there is none; `problem` says why it cannot be imported."""
 
     table: str
     key: tuple[str, ...]
@@ -28,7 +28,7 @@ class DumpedTable:
 
 @dataclass(frozen=True, slots=True)
 class DumpInspection:
-    """What lies in a dump, or in a server at a TSO; `left_out` are views and sequences."""
+    """The contents of a dump, or of a server at a TSO; `left_out` are views and sequences."""
 
     uri: str
     at: Tso
@@ -42,12 +42,12 @@ class DumpInspection:
 
     @property
     def sound(self) -> bool:
-        """Tell whether every table can be taken."""
+        """Return whether every table can be imported."""
         return not any(table.problem for table in self.tables)
 
 
 def describe_dump(dump: Dump, glances: Mapping[TableId, Glance]) -> DumpInspection:
-    """Return a dump as values for a person; `glances` are those of its tables."""
+    """Return a dump as values for a person; `glances` are the estimates of its tables."""
     tables = [
         DumpedTable(
             str(table.id),
@@ -60,7 +60,7 @@ def describe_dump(dump: Dump, glances: Mapping[TableId, Glance]) -> DumpInspecti
         )
         for table in dump.tables
     ]
-    tables += [DumpedTable(str(table), (), 0, 0, 0, None, f"{told}.") for table, told in dump.problems.items()]
+    tables += [DumpedTable(str(table), (), 0, 0, 0, None, f"{problem}.") for table, problem in dump.problems.items()]
     return DumpInspection(
         dump.uri,
         dump.at,
@@ -75,7 +75,7 @@ def describe_dump(dump: Dump, glances: Mapping[TableId, Glance]) -> DumpInspecti
 
 
 def dump_lines(found: DumpInspection) -> Iterator[str]:
-    """Yield what lies in a dump as lines of text."""
+    """Yield the contents of a dump as lines of text."""
     taken = f", dumped from {found.started} to {found.finished}" if found.finished else ""
     yield f"{found.uri}: tables as of TSO {found.at} ({found.at_time}){taken}"
     heads = ("table", "key", "columns", "files", "bytes", "rows, about")

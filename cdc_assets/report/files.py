@@ -17,7 +17,7 @@ __all__ = ["FileText", "file_texts"]
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """One data file as it was read last. `rows` is None for one that vanished unread; `time` is `max_commit_ts`'s."""
+    """A data file as it was last read. `rows` is None for one that vanished unread; `time` is `max_commit_ts`'s."""
 
     changefeed: str
     path: str
@@ -33,7 +33,7 @@ class FileText:
 
 
 def file_texts(changefeed: str, entries: Iterable[FileEntry]) -> list[FileText]:
-    """Describe what the ledger knows of files, in the order in which their rows end."""
+    """Describe the ledger's files, ordered by the commit-ts of their last row."""
     ordered = sorted(entries, key=lambda entry: (entry.max_commit_ts or 0, entry.path))
     return [
         FileText(

@@ -45,7 +45,7 @@ ALL_ROWS = "rewrite of all rows"
 
 @dataclass(frozen=True, slots=True)
 class StepText:
-    """One line of a plan. `undo` says how the effect can be taken back, `` when there is nothing to take back."""
+    """One line of a plan. `undo` says how the effect can be undone, "" if there is nothing to undo."""
 
     at: Tso
     time: str
@@ -58,9 +58,9 @@ class StepText:
 
 
 def describe_plan(plan: Plan, rows: Mapping[str, int | None] | None = None) -> list[StepText]:
-    """Describe every step, in order; DDL that a new table takes from the start stand behind its creation.
+    """Describe every step, in order; DDL that a new table includes from the start follows its creation.
 
-    `rows` tells how many rows a table has now, by the text of its life, for the cost of a rewrite.
+    `rows` are the current row counts of tables, by the text of their life, for the cost of a rewrite.
     """
     texts: list[StepText] = []
     for step in plan.steps:
@@ -83,7 +83,7 @@ def _taken(step: Step, plan: Plan) -> list[StepText]:
             str(_name_at(history, event.at)),
             event.action,
             "; ".join(_change(change) for change in event.changes)
-            + "; taken when the table is created"
+            + "; applied when the table is created"
             + (f" ({event.release})" if event.release is not None else ""),
             event.file.query,
         )
@@ -93,7 +93,7 @@ def _taken(step: Step, plan: Plan) -> list[StepText]:
 
 
 def describe_step(step: Step, plan: Plan) -> StepText:
-    """Say what a step does, from which DDL text it comes, what it costs and whether it can be undone."""
+    """Describe what a step does, the DDL text that it comes from, its cost and whether it can be undone."""
     history = plan.history.lives[step.life]
     event = next((e for e in history.events if e.at == step.at), None)
     query = event.file.query if event is not None and not isinstance(step, ApplyRows) else ""
@@ -108,9 +108,9 @@ def _words(step: Step) -> tuple[str, str, str, str]:
     match step:
         case CreateTable(_, _, name, schema, _, gap=gap):
             key = f"key ({', '.join(schema.key)})" if schema.key else "no key: a multiset"
-            told = f"{name}: {counted(len(schema.stored), 'column')}, {key}"
+            shape = f"{name}: {counted(len(schema.stored), 'column')}, {key}"
             lacks = f", incomplete: without its rows from before {gap.since}" if gap is not None else ""
-            return "create", told + lacks, METADATA_ONLY, "drop it"
+            return "create", shape + lacks, METADATA_ONLY, "drop it"
         case ChangeTable(_, _, changes):
             rewrite = any(_rewrites(change) for change in changes)
             deletes = any(isinstance(change, DeleteRows) for change in changes)
@@ -122,7 +122,7 @@ def _words(step: Step) -> tuple[str, str, str, str]:
         case DropTable():
             return "drop", "moved aside, not purged", METADATA_ONLY, "rename back"
         case RecoverTable(_, _, to):
-            return "recover", f"back as {to}", METADATA_ONLY, "rename back"
+            return "recover", f"restored as {to}", METADATA_ONLY, "rename back"
         case ExchangePartition(_, other, _, predicate, partitioned, _):
             what = f"rows where {predicate} and all rows of {other.born_as}"
             return (
@@ -151,17 +151,16 @@ def _rewrites(change: SchemaChange) -> bool:
 def _change(change: SchemaChange) -> str:
     match change:
         case AddColumn(column, default, approximate):
-            told = "" if default is None else f", old rows read {default!r}"
-            return (
-                f"add column {column.name} {column_type(column)}{told}{' (' + approximate + ')' if approximate else ''}"
-            )
+            old_rows = "" if default is None else f", old rows read {default!r}"
+            guess = f" ({approximate})" if approximate else ""
+            return f"add column {column.name} {column_type(column)}{old_rows}{guess}"
         case DropColumn(name):
             return f"drop column {name}"
         case RenameColumn(old, new):
             return f"rename column {old} to {new}"
         case RetypeColumn(old, new, _, approximate):
-            told = f" (approximate: {approximate})" if approximate else ""
-            return f"change {new.name} from {column_type(old)} to {column_type(new)}{told}"
+            guess = f" (approximate: {approximate})" if approximate else ""
+            return f"change {new.name} from {column_type(old)} to {column_type(new)}{guess}"
         case MoveColumns(order):
             return f"order columns as {', '.join(order)}"
         case SetDefault(name, default):

@@ -1,4 +1,4 @@
-"""What there is, for a person: the tables of a changefeed's files, and those of a lake."""
+"""The tables of a changefeed's files, and those of a lake, for a person."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Inspection", "TableStatus", "TableText", "column_type", "describe_ta
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What lies under a changefeed's prefix, for a person."""
+    """The contents of a changefeed's prefix, for a person."""
 
     changefeed: str
     uri: str
@@ -44,11 +44,11 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table of the lake. `lag_seconds` is the time from `through` to the newest checkpoint that was seen.
+    """One table of the lake. `lag_seconds` is the time from `through` to the newest checkpoint seen.
 
-    `rows` is None for a table that is not there. `check` is passed, failed or `` before anything was applied.
+    `rows` is None for a table that does not exist. `check` is passed, failed, or "" before anything was applied.
     `quarantined` counts records that wait in quarantine; `fidelity` is empty before a run has looked at the table.
-    `stages` is how long the newest applied change was under way, None before one was applied or where rows carry no
+    `stages` is the lag of the newest applied change by stage, None before one was applied or where rows carry no
     commit-ts; `miscounted` says which window's rows did not add up, `incomplete` which rows from before the feed are
     missing.
     """
@@ -73,15 +73,15 @@ class TableStatus:
 
     @property
     def wants_a_person(self) -> bool:
-        """Tell whether something is left that no run mends by itself."""
+        """Return whether something remains that no run can fix by itself."""
         return self.state.stopped or bool(self.quarantined or self.miscounted or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True)
 class TableText:
-    """One table of a changefeed as its files tell: versions are schema files, bytes those of data files.
+    """One table by a changefeed's files: versions are schema files, bytes those of data files.
 
-    `incomplete` says which rows from before the changefeed are missing, "" of a complete table.
+    `incomplete` says which rows from before the changefeed are missing, "" for a complete table.
     """
 
     table: str
@@ -113,7 +113,7 @@ def column_type(column: Column) -> str:
 
 
 def describe_tables(listing: Listing, history: History) -> list[TableText]:
-    """Describe every table that the schema files tell of, with the data files that lie under its names."""
+    """Describe every table in the schema files, with the data files under its names."""
     return [_table(table, listing, history) for table in sorted(history.lives.values(), key=lambda t: t.life)]
 
 
@@ -125,8 +125,8 @@ def _table(table: TableHistory, listing: Listing, history: History) -> TableText
         file
         for file in listing.data_files
         if any(
-            told.folded == n.folded and since <= file.version < until
-            for told, _ in history.decoding.get((file.root, file.version), ())
+            name_there.folded == n.folded and since <= file.version < until
+            for name_there, _ in history.decoding.get((file.root, file.version), ())
             for n, since, until in table.names
         )
     ]
@@ -158,5 +158,5 @@ def _incomplete(table: TableHistory) -> str:
 
 
 def incomplete_tables(history: History) -> dict[str, str]:
-    """Say of each table that lacks rows from before its feed what is missing, by its name."""
-    return {str(table.name): told for table in history.lives.values() if (told := _incomplete(table))}
+    """Return, by name of each table that lacks rows from before its feed, the sentence on what is missing."""
+    return {str(table.name): text for table in history.lives.values() if (text := _incomplete(table))}

@@ -29,7 +29,7 @@ def step_lines(steps: Iterable[StepText]) -> Iterator[str]:
 
 
 def inspection_lines(found: Inspection) -> Iterator[str]:
-    """Yield what lies under a changefeed's prefix as lines of text."""
+    """Yield the contents of a changefeed's prefix as lines of text."""
     yield f"checkpoint {found.checkpoint} ({found.checkpoint_time})"
     heads = ("table", "state", "key", "columns", "versions", "newest version", "files", "bytes")
     cells = [(_state(t.state, t.incomplete), ", ".join(t.key) or "none") for t in found.tables]
@@ -49,7 +49,7 @@ def inspection_lines(found: Inspection) -> Iterator[str]:
 
 
 def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
-    """Yield what a run did as lines of text, each with whether it belongs on the error output."""
+    """Yield what a run did as lines of text, each with whether it goes to the error output."""
     heads = ("table", "version", "state", "applied through", "its time", "steps", "changes")
     shown = [table for table in outcome.tables if table.state is not State.DROPPED or table.steps]
     times = [tso_time(table.through) if table.through else "" for table in shown]
@@ -74,7 +74,7 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
 
 
 def status_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
-    """Yield each table's progress as lines of text, then what is held and the ways out."""
+    """Yield each table's progress as lines of text, then the held tables and the ways out."""
     heads = ("table", "version", "rows", "applied through", "its time", "lag", "check", "quarantine")
     counts = ["" if row.rows is None else f"{row.rows:,}" for row in rows]
     cells = [
@@ -107,11 +107,11 @@ def _state(state: str, incomplete: str) -> str:
 
 
 def _lag_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
-    """Yield how long each table's newest applied change was under way, by stage."""
-    told = [(row.table, tso_time(row.stages.commit_ts), *lag_cells(row.stages)) for row in rows if row.stages]
-    if told:
+    """Yield the lag of each table's newest applied change, by stage."""
+    newest = [(row.table, tso_time(row.stages.commit_ts), *lag_cells(row.stages)) for row in rows if row.stages]
+    if newest:
         yield ""
-        yield from grid_lines(("newest change of", "committed", *LAG_HEADS), told)
+        yield from grid_lines(("newest change of", "committed", *LAG_HEADS), newest)
 
 
 def grid_lines(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:

@@ -25,7 +25,7 @@ def format_report(rows: Iterable[ColumnFidelity]) -> str:
 
 
 def _line(*cells: str) -> str:
-    """Escape what would end a cell: names are any text."""
+    """Escape what would end a cell: names can be any text."""
     shown = (" ".join(cell.replace("\\", "\\\\").replace("|", "\\|").split()) for cell in cells)
     return f"| {' | '.join(shown)} |"
 
@@ -34,13 +34,13 @@ _PAGE = """\
 # Types
 
 What a column of the source becomes in the lake, and what of its values is kept. This page is generated from the type
-table (`python -m cdc_assets.report.type_page`); a test holds it to the code.
+table (`python -m cdc_assets.report.type_page`); a test compares it with the code.
 
 - **lossless**: the lake's values are the source's. **kept as text**: all of the value, but not in a type of its own.
   **changed**: some values cannot be kept as they are; each is counted in the table's fidelity report.
-- In a column of the key no value becomes null or another one: such a row is rejected.
-- *Rejected when* is what the checks refuse beyond the lake type. NOT NULL is checked as well, but for dates where zero
-  dates became null.
+- In a column of the key no value becomes null or changes: such a row is rejected.
+- *Rejected when* is what the checks refuse beyond the lake type. NOT NULL is checked as well, except for dates where
+  zero dates became null.
 - Virtual generated columns are absent: TiCDC never writes their values.
 - A column that changes its type (MODIFY, CHANGE) is converted as TiDB converts it; see below.
 - A type that is not listed is refused by name. TiDB does not have {unsupported}.
@@ -70,20 +70,20 @@ Existing rows are converted by TiDB's rules in strict mode. What cannot be known
 preview of the DDL, the journal and the column's fidelity report say so, or the table is **held** with the value in the
 message.
 
-- Approximate: TIMESTAMP to any other type and back is converted in the time zone that the changefeed was told
-  (`timezone`). TiDB takes the zone of the session that ran the DDL, which no file tells. A policy `modify column: hold`
-  leaves each such change to a person.
+- Approximate: TIMESTAMP to any other type and back is converted in the time zone of the changefeed's settings
+  (`timezone`). TiDB takes the zone of the session that ran the DDL, which no file records. A policy
+  `modify column: hold` leaves each such change to a person.
 - Approximate: a zero or partial date is NULL in the lake and stays NULL when its column becomes a text, a number or
   JSON. Where the column was NOT NULL, so that NULL can be nothing else, the table is held.
 - Approximate: JSON from DECIMAL, FLOAT, DOUBLE and text has the same numbers as in TiDB, but not always the same
   digits: a whole float is printed as `1000`, where some versions print `1000.0`.
 - Held: a value that the new type refuses or shortens. A source in strict mode refuses such a DDL; in another sql_mode
-  it cut or clamped the value. Columns that become narrower are read for that before their type changes.
+  it cut or clamped the value. Columns that become narrower are checked for such values before their type changes.
 - Held: TIME to DATE, DATETIME or TIMESTAMP (the day on which the DDL ran), NULL to TIMESTAMP NOT NULL (the time at
-  which it ran), a local time that the zone's clock skipped, members of ENUM and SET that no file tells, texts that are
+  which it ran), a local time that the zone's clock skipped, members of ENUM and SET that no file lists, texts that are
   a date in a form with a zone or in other rare forms, and changes of type that TiDB does not have.
 - Held: DROP, TRUNCATE and EXCHANGE PARTITION by a DATE or DATETIME column while rows have no value in it. It may be a
-  partial date, which is NULL in the lake and belongs to a partition that the lake cannot tell.
+  partial date, which is NULL in the lake and belongs to a partition that the lake cannot determine.
 """
 
 
@@ -101,7 +101,7 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {"ENUM": ("a", "b"), "SET": ("a", "b")
 
 
 def _variants() -> Iterator[Column]:
-    """Go over the type table itself, so that no type is forgotten; unsigned where the type's text tells it."""
+    """Yield a column for every row of the type table, so that none is forgotten; unsigned where the type can be."""
     for kind in TYPES:
         for precision, scale in _SIZES.get(kind, ((None, None),)):
             for unsigned in (False, True):

@@ -49,12 +49,12 @@ def test_a_table_with_new_rows_is_due_and_one_without_is_not() -> None:
     assert (one.lives, one.since, one.file_bytes) == ((LIFE,), 50, 100)
 
 
-def test_a_hold_that_was_told_is_not_due_and_one_that_was_not_is_once() -> None:
+def test_a_reported_hold_is_not_due_and_an_unreported_one_is_once() -> None:
     held = planned(80, create(A, 10), TRUNCATE, applied=at(59))
     (step,) = held.steps
     assert isinstance(step, HoldTable)
-    assert due(held, told={str(LIFE): step.reason}) == ()
-    assert [one.lives for one in due(held, told={str(LIFE): "another reason"})] == [(LIFE,)]
+    assert due(held, reported={str(LIFE): step.reason}) == ()
+    assert [one.lives for one in due(held, reported={str(LIFE): "another reason"})] == [(LIFE,)]
 
 
 def test_the_mark_stays_while_only_the_checkpoint_moves_and_changes_when_the_table_does() -> None:
