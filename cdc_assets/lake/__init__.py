@@ -1,27 +1,27 @@
 """Iceberg tables: the only place that writes. Reads its progress back with PyIceberg, without a JVM.
 
 tables               Lake: what the pipeline calls
-workbench            what steps share: sessions, a table with its label, what a step did
-steps                tables made, renamed, dropped, exchanged
+workbench            what steps share: sessions, a table with its label, results of steps
+steps                tables created, renamed, dropped, exchanged
 windows              rows staged and committed
-replaying            quarantined records taken in after a fix
-state                what the catalog holds (no JVM)
-held                 a table as its metadata file has it, its label with it (no JVM)
+replaying            quarantined records applied after a fix
+state                contents of the catalog (no JVM)
+held                 a table by its metadata file, with its label (no JVM)
 decisions            what people decided, as properties of the lake's own namespace (no JVM)
 namespaces           the catalog's namespaces (no JVM)
 settling             tables brought to the names that they should have (no JVM)
-names                which table stands at which name (no JVM)
-failures             what a catalog or a store says when it fails, as a sentence (no JVM)
+names                which table has which name (no JVM)
+failures             errors of catalogs and stores, each as a sentence (no JVM)
 label                progress as snapshot properties (no JVM)
-metadata_file        a table's metadata, by its few members (no JVM)
+metadata_file        the few members of a table's metadata that matter here (no JVM)
 release_properties   people's decisions as catalog properties (no JVM)
 growing              tables of the lake itself that only grow (no JVM)
 staging/             files -> reduced changes as Parquet, on the executors
 writers/             staged changes -> rows of a table, by its kind
 taking_in            a staged window -> one commit
 commit               guarded, labelled commits
-schema               tables made, changed, rewritten
-quarantine           records that were kept aside
+schema               tables created, changed, rewritten
+quarantine           records that were set aside
 swap                 tables built aside and swapped in one commit
 maintenance          files and snapshots kept in shape
 catalogs/            the catalog, without a JVM

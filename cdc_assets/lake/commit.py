@@ -1,13 +1,13 @@
-"""Commits to one table: each is guarded, labelled and all there is to see of a step.
+"""Commits to one table: each is guarded and labelled, and is a step's only visible effect.
 
-    rows        what a writer of the table's kind does, as a snapshot that nobody sees yet (write-audit-publish)
+    rows        written by the writer of the table's kind, as a snapshot that is not visible yet (write-audit-publish)
     publish     one Java transaction: that snapshot, or one with the label and no files, or with data files that were
                 written for an empty table, with schema and properties
 
-What Iceberg validates of a MERGE is its rows only: one that races with a DDL, or with rows of other keys, would go
-through. So the guard is in `publish`: it refuses a table whose snapshot or schema is not the one that the step began
-with, and its updateSchema makes Iceberg refuse whatever is committed from there on. A crash before it leaves a snapshot
-that nothing refers to, which expires as others do.
+Iceberg validates only the rows of a MERGE: one that races with a DDL, or with rows of other keys, would be committed.
+So the guard is in `publish`: it refuses a table whose snapshot or schema is not the one that the step began with, and
+its updateSchema makes Iceberg refuse whatever is committed from there on. A crash before it leaves an unreferenced
+snapshot, which expires like any other.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Target:
 
 
 def target(session: StepSession, identifier: Identifier, table: Any, empty: bool) -> Target:
-    """Return a table for a step, as it was just loaded; `empty` is what its metadata file tells."""
+    """Return a table for a step, as it was just loaded; `empty` comes from its metadata file."""
     return Target(session, identifier, table, _snapshot_id(table), table.schema().schemaId(), empty)
 
 
@@ -83,11 +83,11 @@ def publish(
     delete_all: bool = False,
     mark: Mapping[str, str] | None = None,
 ) -> None:
-    """Commit rows, schema, properties and label at once. Raises TableMoved, with nothing done, when the table moved.
+    """Commit rows, schema, properties and label at once. Raises TableMoved, with nothing done, if the table moved.
 
-    `rows` writes to the table in the step's session; `files` are data files of the table that are written already, with
-    their bytes; `schema` is given the transaction. `mark` stands beside the label on the snapshot, where `rows` is not
-    given. The snapshot that is main's afterwards has the columns that the table has then.
+    `rows` writes to the table in the step's session; `files` are data files of the table that are already written, with
+    their bytes; `schema` is called with the transaction. `mark` are properties beside the label on the snapshot, if
+    `rows` is not given. Main's snapshot afterwards has the table's new columns.
     """
     staged = _staged(target, label, rows) if rows is not None else None
     work = target.table.newTransaction()  # reads the table's newest state
@@ -104,7 +104,7 @@ def publish(
     if staged is not None:
         work.manageSnapshots().setCurrentSnapshot(staged).commit()
     if staged is None or (before and columns_of(work.table()) != before):
-        # Rows that were written aside have the columns of before, and who reads a table as of a snapshot gets its.
+        # Rows that were written aside have the old columns, and a reader as of a snapshot gets that snapshot's columns.
         _mark(target, work, {**label.properties(), **(mark or {})}, files or {}, delete_all)
     work.commitTransaction()
 
@@ -115,7 +115,7 @@ def columns_of(table: Any) -> list[tuple[str, str]]:
 
 
 def refuse_moved(target: Target, table: Any) -> None:
-    """Raise TableMoved when a table, as just loaded, is not what the step began with."""
+    """Raise TableMoved if a table, as just loaded, is not what the step began with."""
     if (_snapshot_id(table), table.schema().schemaId()) != (target.snapshot, target.schema_id):
         raise TableMoved(
             f"{target.name}: another writer committed first. Read the progress again and plan again.",
@@ -140,7 +140,7 @@ def _mark(target: Target, work: Any, said: Mapping[str, str], files: Mapping[str
 
 
 def _data_file(target: Target, table: Any, location: str, size: int) -> Any:
-    """Describe a Parquet file as Iceberg does those that it wrote: counts and bounds from the file's own footer."""
+    """Describe a Parquet file as Iceberg describes its own: counts and bounds from the file's footer."""
     java = target.session.iceberg.java
     file = table.io().newInputFile(location, size)
     config = java("org.apache.iceberg.MetricsConfig").forTable(table)
@@ -150,10 +150,10 @@ def _data_file(target: Target, table: Any, location: str, size: int) -> Any:
 
 
 def _staged(target: Target, label: Label, rows: Callable[[], None]) -> int | None:
-    """Write rows as a labelled snapshot beside main, and return it; raises TableHeld where main would take them."""
+    """Write rows as a labelled snapshot beside main, and return it; raises TableHeld if main would get them at once."""
     if target.table.properties().get("write.wap.enabled") != "true":
         raise TableHeld(
-            f"{target.name}: its property write.wap.enabled is not true any more, so rows cannot be written aside and "
+            f"{target.name}: its property write.wap.enabled is no longer true, so rows cannot be written aside and "
             "published in one guarded commit. Set it to true again.",
             table=".".join(target.identifier),
         )
@@ -170,9 +170,9 @@ def _staged(target: Target, label: Label, rows: Callable[[], None]) -> int | Non
     raise RuntimeError(f"{target.name} has no snapshot of the rows that were just written")
 
 
-def overwrite(target: Target, rows: DataFrame, told: str) -> None:
-    """Replace all rows; `told` is what the journal says of it."""
-    target.session.statements.append(told)
+def overwrite(target: Target, rows: DataFrame, statement: str) -> None:
+    """Replace all rows; `statement` is its text for the journal."""
+    target.session.statements.append(statement)
     rows.writeTo(target.name).overwrite(sql.lit(True))
 
 

@@ -1,4 +1,4 @@
-"""What people decided, kept where the tables are: properties of the lake's own namespace.
+"""People's decisions, kept where the tables are: properties of the lake's own namespace.
 
 cdc.release.…   what people decided about single DDL (`history.releases`)
 cdc.complete.…  which tables people said to have had no rows before the changefeed (`history.completeness`)
@@ -25,7 +25,7 @@ __all__ = ["Decisions"]
 
 @dataclass(frozen=True)
 class Decisions:
-    """The decisions of one changefeed. `catalog` opens the catalog when first asked, `own` is the lake's namespace."""
+    """The decisions about one changefeed. `catalog` opens the catalog on first use, `own` is the lake's namespace."""
 
     catalog: Callable[[], Catalog]
     changefeed: str
@@ -36,13 +36,13 @@ class Decisions:
         return kept.parse_properties(own_properties(self.catalog(), self.own), self.changefeed)
 
     def release(self, release: Release) -> None:
-        """Keep a release in one update, in place of an earlier one about the same DDL."""
+        """Store a release in one update, in place of an earlier one about the same DDL."""
         catalog = self.catalog()
         old = kept.property_names(own_properties(catalog, self.own), self.changefeed, release.life, release.version)
         set_own_properties(catalog, self.own, kept.format_properties(self.changefeed, release), old)
 
     def unrelease(self, life: Life, version: Tso) -> None:
-        """Forget a release."""
+        """Remove a release."""
         catalog = self.catalog()
         remove_own_properties(
             catalog, self.own, kept.property_names(own_properties(catalog, self.own), self.changefeed, life, version)
@@ -53,13 +53,13 @@ class Decisions:
         return kept.parse_complete(own_properties(self.catalog(), self.own), self.changefeed)
 
     def say_complete(self, one: Completed) -> None:
-        """Keep in one update that tables had no rows before, in place of what was said of the same pattern."""
+        """Store in one update that tables had no rows before, in place of an earlier entry of the same pattern."""
         catalog = self.catalog()
         old = kept.complete_names(own_properties(catalog, self.own), self.changefeed, one.pattern)
         set_own_properties(catalog, self.own, kept.format_complete(self.changefeed, one), old)
 
     def unsay_complete(self, pattern: str) -> None:
-        """Forget what was said of a pattern."""
+        """Remove the entry of a pattern."""
         catalog = self.catalog()
         remove_own_properties(
             catalog, self.own, kept.complete_names(own_properties(catalog, self.own), self.changefeed, pattern)

@@ -1,9 +1,9 @@
 """A table of the lake itself that only grows: finished Parquet files, appended in guarded commits, without a JVM.
 
-PyIceberg writes it, in format version 2: there are no deletes, no schema changes and no defaults, and who lands
-messages every few seconds must not wait for a JVM. Each file is of one part (the column of that name), by which the
-table is partitioned, and holds row groups as they were given. Iceberg's own retries are off: they would commit again
-what another writer has appended meanwhile. Here a commit is tried again only while `still` says that it may be.
+PyIceberg writes it, in format version 2: there are no deletes, no schema changes and no defaults, and landing messages
+every few seconds must not wait for a JVM. Each file is of one part (the column of that name), by which the table is
+partitioned, and holds row groups as they were given. Iceberg's own retries are off: they would commit again what
+another writer has appended meanwhile. Here a commit is retried only while `still` allows it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """The table as it stands: its id, the files of each part in the order of their commits, and what was said last.
+    """The table's current state: its id, the files of each part in commit order, and the newest commit's properties.
 
     `said` are the properties of the newest snapshot that has any with the prefix of the table; `at_ms` is when it was
     committed.
@@ -62,7 +62,7 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that is in no snapshot yet."""
+    """A file that no snapshot has yet."""
 
     location: str
     file_bytes: int
@@ -75,23 +75,23 @@ class RowGroups:
     io: Mapping[str, str]
 
     def __call__(self, location: str, group: int) -> pa.Table:
-        """Return one row group; raises InputError when the file is gone."""
+        """Return one row group; raises InputError if the file does not exist."""
         try:
             system, path = storage(self.io, location)
             with system.open_input_file(path) as source:
                 return pq.ParquetFile(source).read_row_group(group)
         except FileNotFoundError:
             raise InputError(
-                f"{location} is gone: its rows expired, or were compacted meanwhile. Plan again.",
+                f"{location} no longer exists: its rows expired, or were compacted meanwhile. Plan again.",
                 file=location,
                 gone=True,
             ) from None
 
 
 class GrowingTable:
-    """One such table. `part` is the column that parts it, `location` its directory.
+    """One such table. `part` is the column that partitions it, `location` its directory.
 
-    Properties of commits begin with `prefix`. The table is made by its first commit.
+    Properties of commits begin with `prefix`. The table is created by its first commit.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class GrowingTable:
     # --- looking ---
 
     def look(self) -> Grown | None:
-        """Return the table as it stands, None before it was made; a state that was looked at is not read again."""
+        """Return the table's current state, None before it was created; an unchanged state is not read again."""
         place = entry(self._catalog, self.identifier)
         if place is None:
             return None
@@ -176,7 +176,7 @@ class GrowingTable:
                 size = int(sink.tell())
         except OSError as error:
             raise LakeUnavailable(
-                f"{location}: the warehouse takes no files ({error}). Nothing was committed. Correct that and try "
+                f"{location}: the warehouse cannot be written ({error}). Nothing was committed. Correct that and try "
                 "again."
             ) from error
         return Written(location, size)
@@ -199,8 +199,8 @@ class GrowingTable:
     ) -> None:
         """Add files in one commit with these properties.
 
-        `still` is asked of what the newest commit said, before each attempt. Raises TableMoved where it says no, or
-        where it is not known whether the commit took effect.
+        `still` is called with the newest commit's properties before each attempt. Raises TableMoved if it returns
+        False, or if it is not known whether the commit took effect.
         """
         self._commit(files, (), said, still)
 
@@ -211,7 +211,7 @@ class GrowingTable:
         said: Mapping[str, str],
         still: Callable[[Mapping[str, str]], bool],
     ) -> None:
-        """Put files in place of others in one commit; raises what `append` raises."""
+        """Replace files by others in one commit; raises what `append` raises."""
         self._commit(files, old, said, still)
 
     def _commit(
@@ -237,7 +237,7 @@ class GrowingTable:
         raise TableMoved(f"{'.'.join(self.identifier)}: others commit all the time. Try again.")
 
     def try_once(self, table: Table, files: Sequence[Written], old: Sequence[str], said: Mapping[str, str]) -> None:
-        """Commit against the table as it was loaded; raises what PyIceberg raises where it has moved."""
+        """Commit against the table as loaded; raises PyIceberg's exceptions if it has moved."""
         gone = frozenset(old)
         with table.transaction() as work:
             update = work.update_snapshot(snapshot_properties=dict(said))
@@ -272,7 +272,7 @@ class GrowingTable:
             return self._catalog.load_table(self.identifier)
 
     def _table(self) -> Table:
-        """Return the table, made where there is none."""
+        """Return the table, created if there is none."""
         if entry(self._catalog, self.identifier) is None:
             ensure_namespace(self._catalog, self.identifier[0])
             with suppress(TableAlreadyExistsError, CommitFailedException), answering():

@@ -1,13 +1,13 @@
-"""A changefeed's table as its metadata file has it: read with PyIceberg, without a JVM, and each file once.
+"""A changefeed's table by its metadata file: read with PyIceberg, without a JVM, and each file once.
 
 Progress has one home: the label of the newest labelled ancestor of main, snapshot properties that a step's own commit
-carries. A table property of the same name counts only where no snapshot has the label any more (maintenance writes it
+carries. A table property of the same name counts only if no snapshot has the label any more (maintenance writes it
 before it expires snapshots).
 
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
     table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)  cdc.key
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
-               cdc.initial (the TSO of the dump that it stands on)  cdc.initial-of (which table of which dump: JSON)
+               cdc.initial (the TSO of the dump that it is based on)  cdc.initial-of (which table of which dump: JSON)
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", 
 GAP = ("cdc.incomplete", "cdc.incomplete-of")
 """Properties of an incomplete table only."""
 BASE = ("cdc.initial", "cdc.initial-of")
-"""Properties of a table that a dump brought."""
+"""Properties of a table that is based on a dump."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A table of this changefeed as the catalog has it now. `rows` is its row count, None when it cannot be told.
+    """A table of this changefeed as it is in the catalog now. `rows` is its row count, None if it is not known.
 
-    `empty` tells that its data files have no rows at all, hidden ones neither: the first rows may be files of its own.
-    `file_bytes` and `data_files` are what its newest snapshot says of its files, None where it says nothing.
+    `empty` says that its data files have no rows, not even deleted ones: the first rows may be files of its own.
+    `file_bytes` and `data_files` come from the summary of its newest snapshot, None if it lacks them.
     """
 
     identifier: Identifier
@@ -106,10 +106,10 @@ _cache_lock = Lock()
 
 
 def read_standing(catalog: Catalog, standing: Iterable[tuple[Identifier, str]]) -> list[Owned]:
-    """Return the changefeeds' tables among what the catalog names, each with the name that it has now.
+    """Return the changefeeds' tables among those of the catalog, each with its current name.
 
-    `standing` is everything in the catalog: files that it names no more are forgotten. Raises FileNotFoundError when
-    a commit retired a file after the catalog had named it.
+    `standing` is everything in the catalog: files that it no longer names are forgotten. Raises FileNotFoundError if a
+    commit removed a file after it was listed.
     """
     named = list(standing)
     unread = [place for _, place in named if place not in _cache]
@@ -122,7 +122,7 @@ def read_standing(catalog: Catalog, standing: Iterable[tuple[Identifier, str]]) 
 
 
 def read_owned(catalog: Catalog, place: str, identifier: Identifier) -> Owned | None:
-    """Return what a metadata file says of the table of that name, None where it is no changefeed's.
+    """Return the table of that name by its metadata file, None if it is not a changefeed's.
 
     Raises FileNotFoundError.
     """
@@ -144,7 +144,7 @@ def _interpreted(catalog: Catalog, place: str) -> Owned | None:
 
 
 def _forget_retired(places: set[str]) -> None:
-    """Keep the cache as small as what catalogs name now, and a thousand more."""
+    """Limit the cache to what catalogs name now, and a thousand more."""
     with _cache_lock:
         if len(_cache) > 2 * len(places) + 1000:
             for place in _cache.keys() - places:
@@ -179,40 +179,42 @@ def _interpret(place: str, file: MetadataFile) -> Owned | None:
 
 
 def format_base(base: Base | None) -> dict[str, str]:
-    """Return the properties of a table that stands on a dump; none for any other."""
+    """Return the properties of a table that is based on a dump; none for any other."""
     if base is None:
         return {}
-    told: dict[str, str | None] = {"table": format_name(base.table), "uri": base.uri, "query": base.query}
-    told |= {"collation": base.collation, "timezone": base.timezone}
-    return dict(zip(BASE, (str(base.at), json.dumps(told, ensure_ascii=False)), strict=True))
+    fields: dict[str, str | None] = {"table": format_name(base.table), "uri": base.uri, "query": base.query}
+    fields |= {"collation": base.collation, "timezone": base.timezone}
+    return dict(zip(BASE, (str(base.at), json.dumps(fields, ensure_ascii=False)), strict=True))
 
 
 def _parse_base(properties: Mapping[str, str]) -> Base | None:
     if not all(name in properties for name in BASE):
         return None
-    told = json.loads(properties[BASE[1]])
-    table = parse_name(told["table"])
+    fields = json.loads(properties[BASE[1]])
+    table = parse_name(fields["table"])
     assert table is not None
-    return Base(int(properties[BASE[0]]), table, told["uri"], told["query"], told["collation"], told["timezone"])
+    return Base(
+        int(properties[BASE[0]]), table, fields["uri"], fields["query"], fields["collation"], fields["timezone"]
+    )
 
 
 # --- one metadata file ------------------------------------------------------------------------------------------------
 
 
 def read_file(catalog: Catalog, place: str) -> MetadataFile:
-    """Return what a metadata file says; raises FileNotFoundError."""
+    """Return the content of a metadata file; raises FileNotFoundError."""
     data = read_bytes(catalog, place)
     try:
         return parse_metadata_file(data)
     except (ValueError, KeyError, TypeError) as error:
         raise LakeUnavailable(
-            f"{place}: the catalog names it as a table's metadata, but it is no Iceberg metadata file ({error!r}). "
-            "Restore the file, or take the table out of the catalog."
+            f"{place}: the catalog names it as a table's metadata, but it is not an Iceberg metadata file ({error!r}). "
+            "Restore the file, or remove the table from the catalog."
         ) from error
 
 
 def read_model(catalog: Catalog, place: str) -> TableMetadata:
-    """Return what a metadata file says as PyIceberg's model: schemas, specs and manifests too."""
+    """Return the content of a metadata file as PyIceberg's model: schemas, specs and manifests too."""
     data = read_bytes(catalog, place)
     return TableMetadataUtil.parse_raw((gzip.decompress(data) if data.startswith(GZIP) else data).decode())
 
@@ -229,14 +231,14 @@ def snapshot_below(file: MetadataFile, held: Held, version: Tso) -> int:
         if label is not None and label.ddl < version:
             return snapshot.snapshot_id
     raise TableHeld(
-        f"{held.life}: no snapshot from before version {version} is left, so its rows cannot change places. "
+        f"{held.life}: no snapshot from before version {version} is left, so its rows cannot be exchanged. "
         "Snapshots of a table must not be expired while an exchange is open; rebuild both tables.",
         table=str(held.life),
     )
 
 
 def landing_of(metadata: TableMetadata) -> Landing | None:
-    """Return where data files of a table go, None where they may not be written without Iceberg's own writer."""
+    """Return where data files of a table go, None if only Iceberg's own writer may write them."""
     properties = metadata.properties
     plain = properties.get("write.format.default", "parquet") == "parquet" and not metadata.spec().fields
     if not plain or properties.get("write.object-storage.enabled", "false") == "true":

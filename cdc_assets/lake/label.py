@@ -1,10 +1,10 @@
-"""How far a table is: the label that a step's own commit carries, and where it is found.
+"""How far a table is applied: the label that a step's own commit carries, and where it is stored.
 
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
     table      the same, and cdc.applied-snapshot: the fallback for a table without any labelled ancestor
 
-The newest labelled ancestor of main tells. The fallback is what maintenance writes, and counts only where it is known
-that nothing but unlabelled commits (compactions) came after the snapshot that it names.
+The newest labelled ancestor of main counts. The fallback is written by maintenance, and counts only if it is known that
+nothing but unlabelled commits (compactions) followed the snapshot that it names.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ __all__ = ["AT", "Label", "fallback", "kept_label"]
 _TS, _PHASE, _DDL, _POSITIONS = "cdc.applied-ts", "cdc.applied-phase", "cdc.ddl-ts", "cdc.positions"
 
 AT = "cdc.applied-snapshot"
-"""Table property: main's snapshot at which the fallback was right."""
+"""Table property: main's snapshot when the fallback was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """How far a snapshot is, and the newest schema version that it took into account."""
+    """How far a snapshot is applied, and the newest schema version that it includes."""
 
     progress: Progress
     ddl: Tso
     positions: Mapping[str, int] = field(default_factory=dict)
 
     def properties(self) -> dict[str, str]:
-        """Return the snapshot properties that say so."""
+        """Return the snapshot properties of the label."""
         said = {
             _TS: str(self.progress.tso),
             _PHASE: self.progress.phase.name.lower(),
@@ -47,7 +47,7 @@ class Label:
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Label | None:
-        """Return the label among properties, None when there is none."""
+        """Return the label among properties, None if there is none."""
         if _TS not in properties:
             return None
         progress = Progress(int(properties[_TS]), Phase[properties.get(_PHASE, "rows").upper()])
@@ -56,7 +56,7 @@ class Label:
     def through_ddl(self, at: Tso, ddl: Tso) -> Label:
         """Return the label after a step at that TSO that brings a table to the schema version `ddl`.
 
-        A DDL that came late leaves rows as far as they were.
+        A late DDL does not change how far rows are applied.
         """
         return replace(self, progress=max(self.progress, Progress(at, Phase.DDL)), ddl=max(self.ddl, ddl))
 
@@ -67,14 +67,14 @@ class Label:
 
 
 def fallback(label: Label, snapshot_id: int) -> dict[str, str]:
-    """Return the table properties that keep a label for the time after its snapshot; the inverse of `kept_label`."""
+    """Return the table properties that keep a label beyond its snapshot; the inverse of `kept_label`."""
     return {**label.properties(), AT: str(snapshot_id)}
 
 
 def kept_label(file: MetadataFile) -> Label | None:
-    """Return the label that the table's properties keep, None where something may have been committed since.
+    """Return the label in the table's properties, None if a step may have been committed since.
 
-    Good is one that was written at a snapshot from which only visible, unlabelled commits lead to the present one.
+    It is valid if only visible, unlabelled commits lead from the snapshot at which it was written to the present one.
     """
     label, at = Label.parse(file.properties), file.properties.get(AT)
     if label is None or at is None:

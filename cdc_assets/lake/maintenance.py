@@ -1,8 +1,8 @@
-"""The lake's files kept in order: what there is, read without a JVM, and Iceberg's own actions on it.
+"""Maintenance of the lake's files: facts, read without a JVM, and Iceberg's own actions.
 
-Every action is a commit that Iceberg validates: one that races with a window loses or wins, and the loser is told
-(TableMoved). None of them carries a label, so before a snapshot goes the progress is written down as a table property
-too, together with the snapshot at which it was right (see `label`).
+Every action is a commit that Iceberg validates: in a race with a window one of them wins, and the loser gets
+TableMoved. No action carries a label, so before a snapshot expires the progress is also written as a table property,
+together with the snapshot at which it was valid (see `label`).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["LakeMaintenance"]
 
 _SWEPT = "cdc.swept-ms"
-"""Table property: when files that nothing refers to were removed last, ms since 1970."""
+"""Table property: when orphan files were last removed, ms since 1970."""
 
 _ATTEMPTS = 4
 
 
 class LakeMaintenance:
-    """Looks after one changefeed's tables, dropped ones included, and after the tables of the lake itself."""
+    """Maintains one changefeed's tables, dropped ones included, and the tables of the lake itself."""
 
     def __init__(self, lake: Lake, settings: MaintenanceSettings) -> None:
         self.lake = lake
@@ -53,14 +53,14 @@ class LakeMaintenance:
     # --- looking ---
 
     def facts(self, exchanges: Mapping[Life, frozenset[Tso]] | None = None) -> tuple[TableFacts, ...]:
-        """Return what each table's metadata says; starts no JVM. `exchanges` are open ones (`open_exchanges`)."""
+        """Return the facts in each table's metadata; starts no JVM. `exchanges` are open ones (`open_exchanges`)."""
         held = {one.identifier: one for one in self.lake.state.tables().values()}
         tokens = {ticket.token for ticket in Rebuilds(self.lake).tickets()}
         own = self.lake.state.places.own.main
         mine = sorted(entry for entry in self.lake.state.entries() if entry[0] in held or entry[0][0] == own)
 
         def look(entry: tuple[Identifier, str]) -> TableFacts | None:
-            with suppress(FileNotFoundError):  # a commit retired it just now; the next look tells
+            with suppress(FileNotFoundError):  # a commit just removed it; the next look finds its successor
                 return self._fact(*entry, held.get(entry[0]), tokens, exchanges or {})
             return None
 
@@ -105,7 +105,7 @@ class LakeMaintenance:
         )
 
     def _files(self, place: str, data_files: int) -> tuple[list[int], list[int]]:
-        """Sizes of the manifests, and of the data files where those may be too many."""
+        """Sizes of the manifests, and of the data files if those may be too many."""
         metadata = read_model(self.lake.state.catalog, place)
         snapshot = metadata.current_snapshot()
         if snapshot is None:
@@ -124,7 +124,7 @@ class LakeMaintenance:
     def _needed(
         self, held: Held | None, line: Iterable[Snapshot], tokens: set[str], exchanges: Mapping[Life, frozenset[Tso]]
     ) -> Iterator[int]:
-        """Snapshots that an open exchange reads, or by which a replay or a rebuild tells that it was made."""
+        """Snapshots that an open exchange reads, or that prove that a replay or a rebuild was committed."""
         if held is None:
             return
         for version in exchanges.get(held.life, ()):
@@ -141,9 +141,9 @@ class LakeMaintenance:
     # --- doing ---
 
     def carry_out(self, facts: TableFacts, due: Chores, now_ms: int) -> int:
-        """Do what is due for one table, again where a writer got in between; return how many orphan files went.
+        """Do what is due for one table, retrying after concurrent commits; return how many orphan files were removed.
 
-        Raises TableMoved when writers never leave it alone: what was done by then stays done.
+        Raises TableMoved if writers keep committing: what was done by then stays done.
         """
         identifier, orphans = self._places[facts.table], 0
         settings = self.settings
@@ -165,7 +165,7 @@ class LakeMaintenance:
         return orphans
 
     def _again(self, facts: TableFacts) -> TableFacts:
-        """Look at one table's files again."""
+        """Read one table's facts again."""
         identifier = self._places[facts.table]
         held = self.lake.state.find(facts.life) if facts.life is not None else None
         places = dict(self.lake.state.entries())
@@ -173,11 +173,11 @@ class LakeMaintenance:
         return self._fact(identifier, place, held, set(), {})
 
     def sweep(self) -> tuple[int, int]:
-        """Remove stages and tables aside of runs that died; return how many (stages, tables)."""
+        """Remove stages and aside tables of dead runs; return how many (stages, tables)."""
         return self.lake.workbench.remove_stale(), Rebuilds(self.lake).end_stale()
 
     def _repeated(self, facts: TableFacts, action: Any) -> int:
-        """Do something in a session of its own, again while writers get in between."""
+        """Run an action in a session of its own, retrying after concurrent commits."""
         for attempt in range(_ATTEMPTS):
             try:
                 with races(facts.table), self.lake.workbench.sessions.step() as session:
@@ -189,7 +189,7 @@ class LakeMaintenance:
         raise AssertionError("unreachable")
 
     def _load(self, session: StepSession, facts: TableFacts) -> Any:
-        """Load a table where it is now; a rename takes nothing from it."""
+        """Load a table by its current name."""
         identifier = self._places[facts.table]
         if facts.life is not None:
             identifier = self.lake.state.find(facts.life).identifier
@@ -201,17 +201,17 @@ class LakeMaintenance:
     def _keep_progress(
         self, session: StepSession, facts: TableFacts, identifier: Identifier, swept: Mapping[str, str]
     ) -> None:
-        """Write the label down as of one snapshot; should a newer one come before it is there, that one's tells."""
-        table, told = self._load(session, facts), dict(swept)
+        """Write the label as of one snapshot as a table property; a newer labelled snapshot overrides it."""
+        table, properties = self._load(session, facts), dict(swept)
         if facts.life is not None:
             place = table.operations().current().metadataFileLocation()
             held = self.lake.state.at(place, identifier)
             if held.snapshot_id is not None:
-                told.update(fallback(held.label, held.snapshot_id))
-        if not told:
+                properties.update(fallback(held.label, held.snapshot_id))
+        if not properties:
             return
         update = table.updateProperties()
-        for key, value in sorted(told.items()):
+        for key, value in sorted(properties.items()):
             update.set(key, value)
         update.commit()
 
@@ -225,14 +225,14 @@ def _fact_of(one: Snapshot, file: MetadataFile) -> SnapshotFact:
 
 
 def _actions(session: StepSession) -> Any:
-    """Return Iceberg's actions, which read their settings from the session that is active in this thread."""
+    """Return Iceberg's actions, which read their settings from this thread's active session."""
     spark = session.jvm.org.apache.spark.sql.SparkSession
     spark.setActiveSession(session.spark._jsparkSession)
     return session.jvm.org.apache.iceberg.spark.actions.SparkActions.get(session.spark._jsparkSession)
 
 
 def _compact(session: StepSession, table: Any, settings: MaintenanceSettings) -> None:
-    """Write small files, and those with many deleted rows, into few that have none."""
+    """Rewrite small files, and those with many deleted rows, into few without."""
     options = {
         "target-file-size-bytes": str(settings.target_file_bytes),
         "min-input-files": "2",
@@ -251,7 +251,7 @@ def _rewrite_manifests(session: StepSession, table: Any) -> None:
 
 
 def _remove_orphans(session: StepSession, table: Any, older_ms: int, local: bool) -> int:
-    """Remove files below the table's directory that are older and that no snapshot refers to."""
+    """Remove files below the table's directory that are older than this and that no snapshot refers to."""
     action = _actions(session).deleteOrphanFiles(table).olderThan(older_ms)
     files = action.usePrefixListing(not local).execute().orphanFileLocations().iterator()
     count = 0
@@ -262,8 +262,8 @@ def _remove_orphans(session: StepSession, table: Any, older_ms: int, local: bool
 
 
 def _expire(table: Any, snapshots: tuple[int, ...]) -> None:
-    """Expire these snapshots and no others, with the files that only they refer to."""
-    expiring = table.expireSnapshots().expireOlderThan(1)  # or those above Iceberg's own age go too
+    """Expire exactly these snapshots, with the files that only they refer to."""
+    expiring = table.expireSnapshots().expireOlderThan(1)  # else those above Iceberg's default age expire too
     for one in snapshots:
         expiring = expiring.expireSnapshotId(one)
     expiring.commit()

@@ -1,6 +1,6 @@
-"""An Iceberg table's metadata file: the few members that tell how far a table is.
+"""An Iceberg table's metadata file: the few members that say how far a table is applied.
 
-PyIceberg's own model reads and validates everything, which takes ten times as long. That counts with thousands of
+PyIceberg's own model reads and validates everything, which takes ten times as long. That matters with thousands of
 tables, so it is used only where schemas, partition specs or manifests are needed.
 """
 
@@ -16,12 +16,12 @@ __all__ = ["GZIP", "MetadataFile", "Snapshot", "parse_metadata_file"]
 
 GZIP = b"\x1f\x8b"
 _NO_SNAPSHOT = -1
-"""What some writers give as the current snapshot of a table that has none."""
+"""The current snapshot that some writers give to a table without any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot: when it was made (ms since 1970), and its summary with the properties that a commit gave it."""
+    """A snapshot: its time (ms since 1970), and its summary with the properties of its commit."""
 
     snapshot_id: int
     parent_id: int | None
@@ -29,13 +29,13 @@ class Snapshot:
     summary: Mapping[str, str]
 
     def number(self, name: str) -> int | None:
-        """Return a number of the summary, None where it says nothing."""
-        told = self.summary.get(name)
-        return None if told is None else int(told)
+        """Return a number of the summary, None if it lacks it."""
+        value = self.summary.get(name)
+        return None if value is None else int(value)
 
     @property
     def rows(self) -> int | None:
-        """The table's rows, None where the summary does not tell."""
+        """The table's rows, None if the summary lacks them."""
         total = self.number("total-records")
         if total is None or self.number("total-equality-deletes"):
             return None
@@ -43,16 +43,16 @@ class Snapshot:
 
     @property
     def empty(self) -> bool:
-        """Tell whether no data file has a row: what is written then meets none, whatever deletes are left behind.
+        """Return whether no data file has a row, so that new rows meet none, whatever delete files remain.
 
-        Rows that deletion vectors hide count here, and so does a summary that does not tell.
+        Rows that deletion vectors hide count as rows, and a summary without counts counts as not empty.
         """
         return self.number("total-records") == 0
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataFile:
-    """What a table is now. `snapshot_id` is main's, None without any; `log` is what main was, oldest first.
+    """A table's current state. `snapshot_id` is main's, None without any; `log` are main's past ones, oldest first.
 
     `refs` are the snapshots of branches and tags by name.
     """
@@ -70,7 +70,7 @@ class MetadataFile:
         return None if self.snapshot_id is None else self.snapshots.get(self.snapshot_id)
 
     def lineage(self, across_rewrites: bool = False) -> Iterator[Snapshot]:
-        """Yield main's snapshot and its ancestors, newest first; before a rewrite, which has no parent, by the log."""
+        """Yield main's snapshot and its ancestors, newest first; across a rewrite, which has no parent, by the log."""
         seen: set[int] = set()
         for start in (self.snapshot_id, *(reversed(self.log) if across_rewrites else ())):
             snapshot = None if start is None else self.snapshots.get(start)
@@ -83,23 +83,23 @@ class MetadataFile:
 def parse_metadata_file(data: bytes) -> MetadataFile:
     """Read a metadata file of any format version, compressed or not.
 
-    Raises ValueError, TypeError or KeyError for what is none.
+    Raises ValueError, TypeError or KeyError for anything else.
     """
-    told = json.loads(gzip.decompress(data) if data.startswith(GZIP) else data)
-    if not isinstance(told, dict):
-        raise ValueError("it is no JSON object")
-    current = told.get("current-snapshot-id")
-    snapshots = (_snapshot(one) for one in told.get("snapshots") or ())
+    document = json.loads(gzip.decompress(data) if data.startswith(GZIP) else data)
+    if not isinstance(document, dict):
+        raise ValueError("it is not a JSON object")
+    current = document.get("current-snapshot-id")
+    snapshots = (_snapshot(one) for one in document.get("snapshots") or ())
     return MetadataFile(
-        told["location"],
-        told.get("properties") or {},
+        document["location"],
+        document.get("properties") or {},
         None if current == _NO_SNAPSHOT else current,
         {one.snapshot_id: one for one in snapshots},
-        tuple(one["snapshot-id"] for one in told.get("snapshot-log") or ()),
-        {name: one["snapshot-id"] for name, one in (told.get("refs") or {}).items()},
+        tuple(one["snapshot-id"] for one in document.get("snapshot-log") or ()),
+        {name: one["snapshot-id"] for name, one in (document.get("refs") or {}).items()},
     )
 
 
-def _snapshot(told: Mapping[str, Any]) -> Snapshot:
-    summary = told.get("summary") or {}
-    return Snapshot(told["snapshot-id"], told.get("parent-snapshot-id"), told["timestamp-ms"], summary)
+def _snapshot(entry: Mapping[str, Any]) -> Snapshot:
+    summary = entry.get("summary") or {}
+    return Snapshot(entry["snapshot-id"], entry.get("parent-snapshot-id"), entry["timestamp-ms"], summary)

@@ -1,7 +1,7 @@
-"""Names of the lake's tables: written into one word, and which table stands at which name.
+"""Names of the lake's tables: encoded into one word, and which table has which name.
 
-A changefeed's table stands at its source name in the namespace of its database. It waits aside while another still
-holds that name, and is kept aside once it is dropped.
+A changefeed's table has its source name in the namespace of its database. It waits aside while another table still has
+that name, and is retained aside once it is dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Identifier = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class OwnNamespaces:
-    """The namespaces of the lake itself. `main` holds tombstones and the quarantine; all others begin with its name."""
+    """The namespaces of the lake itself. `main` has tombstones and the quarantine; all others begin with its name."""
 
     main: str = "_cdc"
 
@@ -49,38 +49,38 @@ class OwnNamespaces:
 
     @property
     def moving(self) -> str:
-        """Where a table waits whose name is still taken."""
+        """Where tables wait whose name is still taken."""
         return f"{self.main}_moving"
 
     @property
     def aside(self) -> str:
-        """What namespaces of a rebuild's tables begin with; its token and the database's namespace follow."""
+        """The prefix of namespaces of a rebuild's tables; its token and the database's namespace follow."""
         return f"{self.main}_rebuild_"
 
 
 def encoded(text: str) -> str:
-    """Write any text into one word without dots."""
+    """Encode any text into one word without dots."""
     return quote(text, safe="").replace(".", "%2E")
 
 
 def format_name(name: TableId | None) -> str:
-    """Write a table's name into one word; "" for none."""
+    """Encode a table's name into one word; "" for none."""
     return "" if name is None else f"{encoded(name.schema)}.{encoded(name.table)}"
 
 
 def parse_name(text: str) -> TableId | None:
-    """Read what `format_name` wrote."""
+    """Parse a name; the inverse of `format_name`."""
     schema, _, table = text.partition(".")
     return TableId(unquote(schema), unquote(table)) if text else None
 
 
 def format_identity(life: Life) -> str:
-    """Write a life into one word: `schema.table@version`, percent-encoded."""
+    """Encode a life into one word: `schema.table@version`, percent-encoded."""
     return f"{format_name(life.born_as)}@{life.version}"
 
 
 def parse_identity(text: str) -> Life:
-    """Read what `format_identity` wrote; raises ValueError."""
+    """Parse a life; the inverse of `format_identity`. Raises ValueError."""
     name, _, version = text.rpartition("@")
     born_as = parse_name(name)
     if born_as is None:
@@ -94,13 +94,13 @@ def _short(text: str) -> str:
 
 
 def location(warehouse: str, changefeed: str, life: Life | None) -> str:
-    """Return a table's own directory, which no name can make leave the warehouse; without a life that of all tables."""
+    """Return a table's own directory, inside the warehouse whatever its name; without a life that of all tables."""
     place = f"{warehouse.rstrip('/')}/{encoded(changefeed)}"
     return place if life is None else f"{place}/{_short(format_identity(life))}"
 
 
 def aside_changefeed(changefeed: str, token: str) -> str:
-    """Return the name to which a rebuild's tables belong. No changefeed can be called so: it has a `~`."""
+    """Return the changefeed name of a rebuild's tables. It contains a `~`, which no changefeed's own name has."""
     return f"{changefeed}~{token}"
 
 
@@ -111,9 +111,9 @@ def aside_name(changefeed: str, life: Life) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the tables of one changefeed stand. `namespace` is its pattern, such as `src_{schema}`.
+    """The names of one changefeed's tables. `namespace` is its pattern, such as `src_{schema}`.
 
-    `folds` tells of a catalog that keeps names in lower case.
+    `folds` is set for a catalog that stores names in lower case.
     """
 
     changefeed: str
@@ -122,15 +122,15 @@ class Places:
     folds: bool = False
 
     def home(self, name: TableId) -> Identifier:
-        """Return where a table of that source name stands."""
+        """Return the identifier of a table of that source name."""
         return self._spelled((self.namespace.format(schema=name.schema), name.table))
 
     def aside(self, life: Life) -> Identifier:
-        """Return where a dropped table is kept."""
+        """Return the identifier of a dropped table."""
         return self._spelled((self.own.dropped, aside_name(self.changefeed, life)))
 
     def waiting(self, life: Life) -> Identifier:
-        """Return where a table waits whose name is still taken."""
+        """Return the identifier of a table whose name is still taken."""
         return self._spelled((self.own.moving, aside_name(self.changefeed, life)))
 
     def _spelled(self, identifier: Identifier) -> Identifier:
@@ -142,13 +142,13 @@ class Places:
         reserved = namespace.startswith(self.own.aside) and not self.namespace.startswith(self.own.aside)
         if reserved or namespace in (self.own.main, self.own.dropped, self.own.moving):
             raise TableHeld(
-                f"{life}: the namespace {namespace} is kept for the lake itself. "
+                f"{life}: the namespace {namespace} is reserved for the lake itself. "
                 "Give the changefeed another namespace pattern (setting namespace), such as src_{schema}.",
                 table=str(life),
             )
 
 
-# --- who goes where ---------------------------------------------------------------------------------------------------
+# --- renames that are due ---------------------------------------------------------------------------------------------
 
 
 class Move(NamedTuple):
@@ -165,10 +165,10 @@ def moves(
     waiting: Mapping[Life, Identifier],
     taken: Iterable[Identifier],
 ) -> list[Move]:
-    """Return the renames, in order, that bring tables to their wanted names, as far as those get free.
+    """Return the renames, in order, that bring tables to their wanted names, as far as those become free.
 
-    `taken` are all names in the catalog. Of tables that wait for each other one goes to its `waiting` name first; one
-    whose name is held by a table that is to stay there waits where it is.
+    `taken` are all names in the catalog. Of tables that wait for each other one moves to its `waiting` name first; one
+    whose name belongs to a table that stays waits where it is.
     """
     place, busy, plan = dict(now), set(taken), []
 
@@ -194,7 +194,7 @@ def moves(
 
 
 def _leads_back(life: Life, wanted: Mapping[Life, Identifier], holders: Mapping[Identifier, Life]) -> bool:
-    """Tell whether the table waits, over others that want to move, for its own name to get free."""
+    """Return whether the table waits, through others that have to move, for its own name to become free."""
     seen: set[Life] = set()
     at: Life | None = life
     while at is not None and at not in seen:

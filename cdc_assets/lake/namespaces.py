@@ -1,4 +1,4 @@
-"""The catalog's namespaces: made when they are needed. The lake's own one carries properties, read with one query."""
+"""The catalog's namespaces: created when needed. The lake's own one carries properties, read with one query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ensure_namespace", "own_properties", "remove_own_properties", "set_o
 
 
 def ensure_namespace(catalog: Catalog, namespace: str) -> None:
-    """Create a namespace unless it is there; two that do so at once both succeed."""
+    """Create a namespace if it does not exist; concurrent callers all succeed."""
     try:
         with answering():
             catalog.create_namespace((namespace,))
@@ -35,7 +35,7 @@ def ensure_namespace(catalog: Catalog, namespace: str) -> None:
 
 
 def own_properties(catalog: Catalog, own: str) -> Mapping[str, str]:
-    """Return the properties of the lake's own namespace; none before it is made."""
+    """Return the properties of the lake's own namespace; none before it exists."""
     try:
         with answering():
             return catalog.load_namespace_properties((own,))
@@ -51,7 +51,7 @@ def set_own_properties(catalog: Catalog, own: str, updates: Mapping[str, str], r
 
 
 def remove_own_properties(catalog: Catalog, own: str, names: Iterable[str]) -> None:
-    """Remove properties of the lake's own namespace; where it is not made there are none."""
+    """Remove properties of the lake's own namespace; nothing happens if it does not exist."""
     removals = set(names)
     if removals:
         with answering(), suppress(NoSuchNamespaceError):

@@ -1,7 +1,7 @@
 """The lake's table of records that did not fit: `_cdc.quarantine`, one row for each (changefeed, file, line).
 
-Reading it takes no JVM. Written before the window that the records belong to; a second writing changes nothing but the
-reason. Two runs may write at once: the later one reads the table again.
+Reading it takes no JVM. It is written before the window of its records; writing it again changes only the reason. Two
+runs may write at once: the later one reads the table again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Session = Callable[[], "StepSession"]
 
 
 def _equal(name: str, value: str) -> Any:
-    return EqualTo(name, value)  # type: ignore[call-arg,arg-type]  # its types know pydantic's way of making one only
+    return EqualTo(name, value)  # type: ignore[call-arg,arg-type]  # its types describe only pydantic's constructor
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def counts(state: LakeState) -> Mapping[Life, int]:
 
 
 def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyRows, staged: Staged, run: str) -> None:
-    """Write a staged window's records into the table; those that are there already stay as they are."""
+    """Write a staged window's records into the table; existing ones stay as they are."""
     from cdc_assets.lake.staging.stage import read_manifest, read_parts
 
     rejects = read_manifest(io, staged.path).rejects
@@ -136,7 +136,7 @@ def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyR
             "'write.merge.mode'='merge-on-read', 'write.metadata.delete-after-commit.enabled'='true')"
         )
         rows = read_parts(work.spark, io, [f"{staged.path}/{part}" for part in rejects], _FOUND)
-        told = {
+        constants = {
             "changefeed": state.changefeed,
             "identity": format_identity(step.life),
             "lo": step.lo,
@@ -144,7 +144,7 @@ def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyR
             "quarantined_at": now,
             "state": OPEN,
         }
-        for column, value in told.items():
+        for column, value in constants.items():
             rows = rows.withColumn(column, sql.lit(value))
         rows.withColumn("replay", sql.lit(None).cast("string")).createOrReplaceTempView("rejects")
         names = ", ".join(column.split()[0] for column in _COLUMNS.split(", "))
@@ -165,14 +165,14 @@ def close(session: Session, state: LakeState, life: Life, lines: Iterable[tuple[
 
 
 def replaying(session: Session, state: LakeState, life: Life, lines: Iterable[tuple[str, int]]) -> str:
-    """Write down which records a commit is about to replay, under a token that the commit carries; return the token."""
+    """Record which rows a commit is about to replay, under a token that the commit carries; return the token."""
     token = uuid.uuid4().hex
     _set(session, state, life, lines, f"t.replay = '{token}'")
     return token
 
 
 def begun(state: LakeState, life: Life) -> dict[str, list[tuple[str, int]]]:
-    """Return the records that a replay began to commit, by its token."""
+    """Return the records that a replay began to commit, by token."""
     table = _table(state)
     if table is None:
         return {}
@@ -209,7 +209,7 @@ def _set(session: Session, state: LakeState, life: Life, lines: Iterable[tuple[s
 
 
 def _repeated(session: Session, state: LakeState, action: Callable[[StepSession], None]) -> None:
-    """Do something in a session of its own, again while other writers get in between."""
+    """Run an action in a session of its own, retrying after concurrent commits."""
     from cdc_assets.lake.spark.failures import races
 
     for attempt in range(_ATTEMPTS):
@@ -228,7 +228,7 @@ def _repeated(session: Session, state: LakeState, action: Callable[[StepSession]
 
 
 def find(spark: SparkSession, replay: Replay, reader: SplitReader) -> Found:
-    """Let an executor find the keys of quarantined records."""
+    """Find the keys of quarantined records on an executor."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

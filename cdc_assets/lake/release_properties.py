@@ -1,4 +1,4 @@
-"""Releases as properties of the lake's own namespace: they decide, so they live where the tables do."""
+"""Releases as properties of the lake's own namespace: decisions are stored where the tables are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 _PREFIX = "cdc.release."
 _COMPLETE = "cdc.complete."
 _PIECE = 900
-"""Catalogs keep at most 1000 characters of a property in one row, and 255 of its name."""
+"""Catalogs store at most 1000 characters of a property in one row, and 255 of its name."""
 
 
 def format_properties(changefeed: str, release: Release) -> dict[str, str]:
@@ -52,26 +52,26 @@ def parse_properties(properties: Mapping[str, str], changefeed: str) -> dict[tup
 
 
 def property_names(properties: Iterable[str], changefeed: str, life: Life, version: Tso) -> set[str]:
-    """Return the names under which a release is held now."""
+    """Return the property names of a stored release."""
     key = _key(changefeed, life, version)
     return {name for name in properties if name.rpartition("#")[0] == key}
 
 
 def format_complete(changefeed: str, one: Completed) -> dict[str, str]:
-    """Return the namespace properties that hold what was said of a pattern; the inverse of `parse_complete`."""
+    """Return the namespace properties of a pattern of complete tables; the inverse of `parse_complete`."""
     said = {"changefeed": changefeed, "pattern": one.pattern, "who": one.who, "when": one.when}
     return _in_pieces(_complete_key(changefeed, one.pattern), said)
 
 
 def parse_complete(properties: Mapping[str, str], changefeed: str) -> tuple[Completed, ...]:
-    """Return what people said of tables of a changefeed among a namespace's properties, by time."""
+    """Return the complete tables of a changefeed among a namespace's properties, by time."""
     found = _joined(properties, _COMPLETE, changefeed)
     said = (Completed(*(str(one[name]) for name in ("pattern", "who", "when"))) for one in found)
     return tuple(sorted(said, key=lambda one: (one.when, one.pattern)))
 
 
 def complete_names(properties: Iterable[str], changefeed: str, pattern: str) -> set[str]:
-    """Return the names under which what was said of a pattern is held now."""
+    """Return the property names of a stored pattern of complete tables."""
     key = _complete_key(changefeed, pattern)
     return {name for name in properties if name.rpartition("#")[0] == key}
 
@@ -98,8 +98,8 @@ def _complete_key(changefeed: str, pattern: str) -> str:
 
 def _release(said: Mapping[str, object]) -> Release:
     life = Life(TableId(str(said["schema"]), str(said["table"])), int(str(said["born"])))
-    told = {name: str(said.get(name, "")) for name in ("way", "text", "who", "when")}
-    return Release(life, int(str(said["version"])), **told)
+    texts = {name: str(said.get(name, "")) for name in ("way", "text", "who", "when")}
+    return Release(life, int(str(said["version"])), **texts)
 
 
 def _key(changefeed: str, life: Life, version: Tso) -> str:

@@ -1,7 +1,7 @@
-"""Quarantined records that fit now, taken into their table in one commit.
+"""Quarantined records that fit now, applied to their table in one commit.
 
-What a replay adds to a table whose rows may be equal must not be added twice: its commit carries a token, under which
-the records are written down before.
+In a table that may have equal rows a replay must not be added twice: its commit carries a token, under which the
+records are marked before.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cdc_assets.lake.workbench import Workbench
 __all__ = ["REPLAY", "replay_records"]
 
 REPLAY = "cdc.replay"
-"""Snapshot property: the token of a replay, which tells whether it was committed."""
+"""Snapshot property: the token of a replay, which proves that it was committed."""
 
 
 def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Found:
     """Merge the changes of quarantined records' keys in one commit, and mark the records that fit now.
 
-    Raises TableMoved when the table does not stand at `replay.frame.hi` any more.
+    Raises TableMoved if the table's progress is no longer `replay.frame.hi`.
     """
     life, spark = replay.frame.life, bench.sessions.side().spark
     if kind_of(replay.frame.schema).EQUAL_ROWS:
@@ -59,7 +59,7 @@ def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Fou
 
 
 def _without_done(bench: Workbench, replay: Replay) -> Replay:
-    """Leave out records whose replay was committed by a run that died before it could mark them."""
+    """Leave out records whose replay was committed by a run that was killed before it could mark them."""
     life = replay.frame.life
     done: set[tuple[str, int]] = set()
     for token, lines in quarantine.begun(bench.state, life).items():

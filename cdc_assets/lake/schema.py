@@ -1,11 +1,11 @@
-"""Tables made, changed and rewritten. What Iceberg can do in metadata is one Java transaction; the rest is a rewrite.
+"""Tables created, changed and rewritten. What Iceberg can do in metadata is one Java transaction, the rest a rewrite.
 
 A rewrite (`REPLACE TABLE … AS SELECT` in one commit, with MySQL's conversion rules) has no parent snapshot:
-older ones stay readable by id, rollback across it is not possible. Iceberg lets it win over a commit made meanwhile;
-that commit's label is gone with its rows, so progress tells that they are due again.
+older ones stay readable by id, rollback across it is not possible. Iceberg lets it win over a concurrent commit; that
+commit's label is lost with its rows, so by the progress they are due again.
 
-A column that only became narrower is read first: no value of it changes, unless the source cut some, and then the table
-is held.
+A column that only became narrower is read first: none of its values changes, unless the source cut some, and then the
+table is held.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TABLE_PROPERTIES = {
 
 
 def create(session: StepSession, identifier: Identifier, step: CreateTable, changefeed: str, place: str) -> None:
-    """Make an empty table at `place`, with its identity and first label, in one commit."""
+    """Create an empty table at `place`, with its identity and first label, in one commit."""
     refuse_reserved(step.schema, step)
     properties = {
         **TABLE_PROPERTIES,
@@ -88,7 +88,7 @@ def gap_properties(gap: Gap | None) -> dict[str, str]:
 
 
 def mark_incomplete(target: Target, gap: Gap | None) -> None:
-    """Let the table's properties say which rows it lacks."""
+    """Record in the table's properties which rows it lacks."""
     update = target.table.updateProperties()
     wanted, there = gap_properties(gap), dict(target.table.properties())
     for name in GAP:
@@ -104,15 +104,15 @@ def refuse_reserved(schema: TableSchema, step: CreateTable | ChangeTable) -> Non
     for column in schema.stored:
         if column.name.lower().startswith("_cdc_"):
             raise TableHeld(
-                f'{step.life}: the column name "{column.name}" is kept for the lake\'s own columns. '
-                "Leave the column out with the changefeed's column selectors.",
+                f'{step.life}: the column name "{column.name}" is reserved for the lake\'s own columns. '
+                "Exclude the column with the changefeed's column selectors.",
                 table=str(step.life),
                 column=column.name,
             )
 
 
 def schema_json(schema: TableSchema) -> dict[str, object]:
-    """Return the lake's schema in Iceberg's JSON form. All columns are optional: NOT NULL is the checks' business."""
+    """Return the lake's schema in Iceberg's JSON form. All columns are optional: the checks enforce NOT NULL."""
     fields: list[dict[str, object]] = [
         {"name": column.name, "type": iceberg_type(column), "doc": column_doc(column)} for column in schema.stored
     ]
@@ -139,7 +139,7 @@ def column_doc(column: Column) -> str:
 def bury(
     session: StepSession, identifier: Identifier, changefeed: str, life: Life, dropped: Tso, tombstones: Identifier
 ) -> None:
-    """Remove a dropped table with its files, after its tombstone was written: identity and TSO of the drop."""
+    """Remove a dropped table with its files, after writing its tombstone: identity and TSO of the drop."""
     name = session.name(tombstones)
     session.sql(
         f"CREATE TABLE IF NOT EXISTS {name} (changefeed string, identity string, dropped bigint, purged_at timestamp) "
@@ -176,7 +176,7 @@ def change(target: Target, step: ChangeTable, label: Label) -> None:
         return
     for one in step.changes:
         if isinstance(one, RetypeColumn) and one.approximate:
-            target.session.statements.append(_told_guess(one))
+            target.session.statements.append(_guess_comment(one))
     publish(
         target,
         label,
@@ -193,7 +193,7 @@ def _rows(target: Target) -> DataFrame:
 
 
 def needs_rewrite(step: ChangeTable) -> bool:
-    """Tell whether existing values have to be converted, or a default cannot be one of Iceberg's."""
+    """Return whether existing values must be converted, or a default cannot be stored in Iceberg's schema."""
     empties = _empties(step)
     return any(_rewrites(one, empties) for one in step.changes)
 
@@ -203,7 +203,7 @@ def _empties(step: ChangeTable) -> bool:
 
 
 def _cuts_values(target: Target, step: ChangeTable) -> bool:
-    """Read the columns that became narrower, and tell whether a text loses blanks behind its new length.
+    """Read the columns that became narrower, and return whether a text loses blanks beyond its new length.
 
     Raises TableHeld for a value that does not fit.
     """
@@ -234,14 +234,14 @@ def _comparer(sources: tuple[_Source, ...]) -> Callable[[Iterable[pa.RecordBatch
 
 @contextmanager
 def _conversion_errors() -> Iterator[None]:
-    """Bring back the reason for which an executor held the table: Spark tells it as a text."""
+    """Restore the TableHeld that an executor raised, which Spark passes on as a text."""
     try:
         yield
     except PySparkException as error:
-        told = _HELD.search(str(error))
-        if told is None:
+        held = _HELD.search(str(error))
+        if held is None:
             raise
-        raise TableHeld(told[1]) from error
+        raise TableHeld(held[1]) from error
 
 
 _HELD = re.compile(r"cdc_assets\.errors\.TableHeld: ([^\n]+)")
@@ -257,7 +257,7 @@ def _rewrites(one: SchemaChange, empties: bool) -> bool:
 
 
 def _widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Tell whether Iceberg takes the type change as metadata."""
+    """Return whether Iceberg makes the type change in metadata."""
     if old == new or (old, new) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64())):
         return True
     if pa.types.is_decimal(old) and pa.types.is_decimal(new):
@@ -285,17 +285,17 @@ def _alter(target: Target, work: Any, step: ChangeTable) -> None:
     update.commit()
     update = work.updateSchema()
     for add in adds:
-        say(f"{where} ADD COLUMN {quoted(add.column.name)} {spark_type(add.column)}" + _told_default(add))
+        say(f"{where} ADD COLUMN {quoted(add.column.name)} {spark_type(add.column)}" + _default_clause(add))
         _add(target.session, update, add)
     update.commit()
     _settle_columns(target, work, step)
 
 
-def _told_default(add: AddColumn) -> str:
+def _default_clause(add: AddColumn) -> str:
     if add.default is None:
         return ""
-    told = add.default.hex() if isinstance(add.default, bytes) else str(add.default)
-    return f" DEFAULT {told!r}{f' -- {add.approximate}' if add.approximate else ''}"
+    default = add.default.hex() if isinstance(add.default, bytes) else str(add.default)
+    return f" DEFAULT {default!r}{f' -- {add.approximate}' if add.approximate else ''}"
 
 
 def _add(session: StepSession, update: Any, add: AddColumn) -> None:
@@ -308,7 +308,7 @@ def _add(session: StepSession, update: Any, add: AddColumn) -> None:
 
 
 def _settle_columns(target: Target, work: Any, step: ChangeTable) -> None:
-    """Types, docs and order as the schema has them; a column that is missing or too much holds the table."""
+    """Set types, docs and order as in the schema; a missing or surplus column holds the table."""
     wanted = [column.name for column in step.schema.stored]
     names = _column_names(work.table())
     if sorted(names) != sorted([*wanted, COMMIT_TS]):
@@ -338,7 +338,7 @@ def _settle_columns(target: Target, work: Any, step: ChangeTable) -> None:
 
 
 def _moves(names: Sequence[str], wanted: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield (name, the one it comes after) that turn one order into the other."""
+    """Yield the moves, (name, preceding name), that turn one order into the other."""
     order, before = list(names), None
     for position, name in enumerate(wanted):
         if order[position] != name:
@@ -372,7 +372,7 @@ def _literal(session: StepSession, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a rewritten column comes from: a position in the old table, converted by `retype`, or a default."""
+    """The source of a rewritten column: a position in the old table, converted by `retype`, or a default."""
 
     column: Column
     position: int | None
@@ -381,7 +381,7 @@ class _Source:
 
 
 def _rewrite(target: Target, step: ChangeTable, label: Label) -> None:
-    """Read the rows as the step found them: what another writer commits from here on must not be converted twice."""
+    """Rewrite the rows as the step found them: later commits of another writer must not be converted twice."""
     rows = _rows(target)
     names = rows.columns
     sources = list(_sources(step, names))
@@ -394,14 +394,14 @@ def _rewrite(target: Target, step: ChangeTable, label: Label) -> None:
     writer = writer.tableProperty(KEY, json.dumps(step.schema.key)).tableProperty("format-version", "3")
     for key, value in label.properties().items():
         writer = writer.option(f"snapshot-property.{key}", value)
-    told = ", ".join(f"{quoted(source.column.name)} {spark_type(source.column)}" for source in sources)
-    target.session.statements.append(f"REPLACE TABLE {target.name} ({told}, {COMMIT_TS} bigint) AS SELECT …")
+    columns = ", ".join(f"{quoted(source.column.name)} {spark_type(source.column)}" for source in sources)
+    target.session.statements.append(f"REPLACE TABLE {target.name} ({columns}, {COMMIT_TS} bigint) AS SELECT …")
     target.session.statements += [
-        _told_guess(one) for one in step.changes if isinstance(one, RetypeColumn) and one.approximate
+        _guess_comment(one) for one in step.changes if isinstance(one, RetypeColumn) and one.approximate
     ]
     refuse_moved(target, target.session.load(target.identifier))
     with _conversion_errors():
-        writer.replace()  # never `createOrReplace`: a table that was renamed meanwhile would get a twin
+        writer.replace()  # never `createOrReplace`: a table that was renamed meanwhile would be created again
     target.table.refresh()
     _refuse_lost(target, step)
     work = target.table.newTransaction()
@@ -410,7 +410,7 @@ def _rewrite(target: Target, step: ChangeTable, label: Label) -> None:
 
 
 def _refuse_lost(target: Target, step: ChangeTable) -> None:
-    """Tell the caller to read progress again when a commit was made between reading the rows and replacing them."""
+    """Raise TableMoved if a commit was made between reading the rows and replacing them."""
     history = [entry.snapshotId() for entry in target.table.history()]
     if len(history) > 1 and history[-2] != target.snapshot:
         raise TableMoved(
@@ -421,7 +421,7 @@ def _refuse_lost(target: Target, step: ChangeTable) -> None:
 
 
 def _sources(step: ChangeTable, names: Sequence[str]) -> Iterator[_Source]:
-    """Yield the source of each column of the new schema. Renames come first, so a type change names either name."""
+    """Yield the source of each column of the new schema. Renames come first, so a type change has either name."""
     renames = {one.new: one.old for one in step.changes if isinstance(one, RenameColumn)}
     dropped = {one.name for one in step.changes if isinstance(one, DropColumn)}
     adds = {one.column.name: one for one in step.changes if isinstance(one, AddColumn)}
@@ -434,8 +434,8 @@ def _sources(step: ChangeTable, names: Sequence[str]) -> Iterator[_Source]:
         was = renames.get(name, retype.old.name if retype is not None and name not in names else name)
         if was not in names or (was in dropped and was == name):
             raise TableHeld(
-                f'{step.life}: the schema file of version {step.at} has the column "{name}", of which neither the lake '
-                "table nor the DDL knows where it comes from. A schema file in between may be missing; rebuild it.",
+                f'{step.life}: the schema file of version {step.at} has the column "{name}", which neither the lake '
+                "table nor the DDL has. A schema file in between may be missing; rebuild the table.",
                 table=str(step.life),
                 column=name,
             )
@@ -444,7 +444,7 @@ def _sources(step: ChangeTable, names: Sequence[str]) -> Iterator[_Source]:
 
 
 def _converted(rows: DataFrame, sources: Sequence[_Source], names: Sequence[str]) -> DataFrame:
-    """Return the rows in the new columns. They cross to Python by position, so that no name can get in the way."""
+    """Return the rows in the new columns. They are passed to Python by position, so that any name works."""
     places = [f"c{position}" for position in range(len(names))]
     renamed = rows.select(*[sql.col(quoted(name)).alias(place) for name, place in zip(names, places, strict=True)])
     fields = [f"c{position} {spark_type(source.column)}" for position, source in enumerate(sources)]
@@ -482,5 +482,5 @@ def _retyped(array: pa.Array, source: _Source) -> pa.Array:
     return convert(array.cast(arrow_type(old)), old, source.column, source.retype.timezone)[0]
 
 
-def _told_guess(one: RetypeColumn) -> str:
+def _guess_comment(one: RetypeColumn) -> str:
     return f"-- {one.new.name} is approximate: {one.approximate}"

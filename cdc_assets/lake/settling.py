@@ -1,4 +1,4 @@
-"""Tables brought to the names that they should have, by renames in the catalog."""
+"""Renames in the catalog that give tables the names that they should have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["settle_names"]
 
 
 def settle_names(state: LakeState) -> None:
-    """Bring every table to the name that it should have; one whose name is still taken waits where it is."""
+    """Rename every table to the name that it should have; one whose name is still taken waits where it is."""
     silent: LakeUnavailable | None = None
     for attempt in range(5):
         due = _moves(state)
@@ -33,7 +33,7 @@ def settle_names(state: LakeState) -> None:
         return
     if silent is not None:
         raise silent
-    raise TableMoved("tables are being renamed by somebody else. Plan again.")
+    raise TableMoved("another run is renaming tables. Plan again.")
 
 
 def _moves(state: LakeState) -> list[Move]:

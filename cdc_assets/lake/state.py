@@ -1,4 +1,4 @@
-"""What the lake holds, read with PyIceberg: no JVM, milliseconds, and nothing again that has not changed."""
+"""The state of the lake, read with PyIceberg: no JVM, in milliseconds, and only what has changed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cdc_assets.lake.catalogs.catalog import (
     entries,
     entry,
     io_of,
+    lists_locations,
     names,
     open_catalog,
     rename,
-    tells_places,
 )
 from cdc_assets.lake.decisions import Decisions
 from cdc_assets.lake.failures import answering
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["TOMBSTONES", "LakeState"]
 
 TOMBSTONES = "tombstones"
-"""The lake's own table of what was purged."""
+"""The lake's own table of purged tables."""
 
 
 class LakeState:
@@ -71,24 +71,26 @@ class LakeState:
     # --- tables ---
 
     def tables(self) -> dict[Life, Held]:
-        """Return every table that this changefeed made, wherever it is now."""
+        """Return every table that this changefeed created, whatever its name is now."""
         self._seen = {one.held.life: one.held for one in self._owned() if one.changefeed == self.changefeed}
         return dict(self._seen)
 
     def standing(self) -> dict[Life, Held]:
-        """Return what `tables` does, without a question for each table where the catalog has the same names as then.
+        """Return what `tables` returns, without a request for each table if the catalog still has the same names.
 
-        A table that another writer committed to since is as it was seen last; its own next step tells.
+        A table to which another writer has committed since is as it was last seen; its next step finds out.
         """
-        same = self._listed is not None and not tells_places(self.catalog) and names(self.catalog) == set(self._listed)
+        same = (
+            self._listed is not None and not lists_locations(self.catalog) and names(self.catalog) == set(self._listed)
+        )
         return dict(self._seen) if same else self.tables()
 
     def listed(self) -> Mapping[Identifier, str]:
-        """Return the metadata location of every table in the catalog by its name, as they were listed last."""
+        """Return the metadata location of every table in the catalog by name, as of the last listing."""
         return dict(self.entries()) if self._listed is None else self._listed
 
     def note(self, held: Held, before: Identifier | None = None) -> Held:
-        """Take down how a step left a table of this changefeed, and where it stood before."""
+        """Record a table of this changefeed as a step left it, and its name before."""
         self._seen[held.life] = held
         if self._listed is not None:
             if before is not None:
@@ -104,10 +106,11 @@ class LakeState:
         for _ in range(3):
             try:
                 return read_standing(self.catalog, self.entries())
-            except FileNotFoundError as error:  # a commit retired it after the catalog had named it
+            except FileNotFoundError as error:  # a commit removed it after it was listed
                 gone = error
         raise LakeUnavailable(
-            f"the lake's catalog names a metadata file that is not there ({gone}). Was the warehouse moved or cleaned?"
+            f"the lake's catalog names a metadata file that does not exist ({gone}). Was the warehouse moved or "
+            "cleaned?"
         )
 
     def entries(self) -> Iterator[tuple[Identifier, str]]:
@@ -116,20 +119,20 @@ class LakeState:
         return iter(self._listed.items())
 
     def place_of(self, identifier: Identifier) -> str | None:
-        """Return the metadata location of what stands at a name, None where nothing does."""
+        """Return the metadata location of the table of a name, None if there is none."""
         return entry(self.catalog, identifier)
 
     def find(self, life: Life) -> Held:
-        """Return one table as it is now; raises TableMoved when it is not there."""
+        """Return one table as it is now; raises TableMoved if it does not exist."""
         held = self._where_it_was(life) or self.tables().get(life)
         if held is None:
             raise TableMoved(
-                f"{life} is not in the lake: it was purged, or dropped by somebody else. Plan again.", table=str(life)
+                f"{life} is not in the lake: it was purged, or dropped by another program. Plan again.", table=str(life)
             )
         return held
 
     def _where_it_was(self, life: Life) -> Held | None:
-        """Return a table that still has the name under which it was seen last, None where it must be looked for."""
+        """Return a table if it still has the name under which it was last seen, else None."""
         identifier = self._seen[life].identifier if life in self._seen else None
         place = self.place_of(identifier) if identifier is not None else None
         if identifier is None or place is None:
@@ -142,7 +145,7 @@ class LakeState:
         return owned.held if owned is not None and mine else None
 
     def seen(self, life: Life) -> Held | None:
-        """Return one table as it was seen last, None where it was not."""
+        """Return one table as it was last seen, None if it was not."""
         return self._seen.get(life)
 
     def io(self, held: Held) -> dict[str, str]:
@@ -157,41 +160,41 @@ class LakeState:
         raise KeyError(str(name))
 
     def at(self, place: str, identifier: Identifier) -> Held:
-        """Return a table as a metadata file tells it."""
+        """Return a table by its metadata file."""
         owned = read_owned(self.catalog, place, identifier)
         if owned is None:
             raise TableMoved(f"{'.'.join(identifier)} has no progress in {place}. Plan again.")
         return owned.held
 
     def foreign(self, identifier: Identifier, life: Life) -> TableHeld:
-        """Return the error about a table that stands where a life is to stand, and is none of those in `tables`."""
+        """Return the error about a table that has the name meant for a life, and is not one of `tables`."""
         properties = self._properties(identifier) or {}
         if IDENTITY in properties and properties.get(CHANGEFEED) == self.changefeed:
             return TableHeld(
-                f"{'.'.join(identifier)} tells no progress: something other than `cdc-assets maintain` expired its "
+                f"{'.'.join(identifier)} has no progress: something other than `cdc-assets maintain` expired its "
                 f"labelled snapshots. Drop it, and rebuild {life.born_as} from its history.",
                 table=str(life),
             )
         owner = f"the changefeed {properties[CHANGEFEED]}'s" if CHANGEFEED in properties else "no changefeed's"
         return TableHeld(
             f"the lake's table {'.'.join(identifier)} is {owner}, and not the changefeed {self.changefeed}'s: {life} "
-            "cannot stand there. Rename or drop that table, or give this changefeed another namespace pattern (setting "
-            "namespace).",
+            "cannot have that name. Rename or drop that table, or give this changefeed another namespace pattern "
+            "(setting namespace).",
             table=str(life),
         )
 
     def owner(self, name: TableId) -> str | None:
-        """Return the changefeed whose table stands where one of that source name belongs: "" none's, None no table."""
+        """Return the changefeed of the table at the place of a source name: "" for none, None without a table."""
         properties = self._properties(self.places.home(name))
         return properties.get(CHANGEFEED, "") if properties is not None else None
 
     def exists(self, identifier: Identifier) -> bool:
-        """Tell whether anything is at a name."""
+        """Return whether a name is taken."""
         with answering():
             return self.catalog.table_exists(identifier)
 
     def read(self, name: TableId) -> pa.Table:
-        """Return the rows of a table by its source name; raises KeyError when there is none."""
+        """Return the rows of a table by its source name; raises KeyError if there is none."""
         return self.catalog.load_table(self.named(name).identifier).scan().to_arrow()
 
     def row_counts(self) -> dict[str, int | None]:
@@ -215,13 +218,13 @@ class LakeState:
         }
 
     def rename(self, life: Life, source: Identifier, target: Identifier) -> None:
-        """Rename a table of this changefeed, which was seen at its old name."""
+        """Rename a table of this changefeed, which was seen under its old name."""
         rename(self.catalog, source, target)
         if life in self._seen:
             self.note(replace(self._seen[life], identifier=target), source)
 
     def forget_listing(self) -> None:
-        """Look at the catalog again when it is next asked for what stands in it."""
+        """List the catalog again at the next use."""
         self._listed = None
 
     def ensure_namespace(self, namespace: str) -> None:
@@ -230,14 +233,14 @@ class LakeState:
             namespaces.ensure_namespace(self.catalog, namespace)
 
     def forget(self, identifier: Identifier) -> None:
-        """Take a table out of the catalog; its files stay."""
+        """Remove a table from the catalog; its files stay."""
         with answering(), suppress(NoSuchTableError):
             self.catalog.drop_table(identifier)
 
     # --- snapshots ---
 
     def file(self, place: str) -> MetadataFile:
-        """Return what a metadata file says; raises FileNotFoundError."""
+        """Return the content of a metadata file; raises FileNotFoundError."""
         return read_file(self.catalog, place)
 
     def snapshot_with(self, life: Life, name: str, value: str) -> Snapshot | None:
@@ -246,7 +249,7 @@ class LakeState:
         return next((one for one in snapshots if one.summary.get(name) == value), None)
 
     def has_mark(self, held: Held, name: str, value: str) -> bool:
-        """Tell whether any snapshot that a table's metadata still knows has a property of that value."""
+        """Return whether any snapshot in a table's metadata has a property of that value."""
         snapshots = self.file(held.metadata_location).snapshots.values()
         return any(one.summary.get(name) == value for one in snapshots)
 

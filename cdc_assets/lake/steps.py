@@ -1,4 +1,4 @@
-"""Steps that change what a table is: made, changed, renamed, dropped; each one guarded and labelled commit."""
+"""Steps that create, change, rename and drop tables; each is one guarded and labelled commit."""
 
 from __future__ import annotations
 
@@ -57,10 +57,11 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
 
 
 def _refuse_passed(bench: Workbench, step: Step, work: Work) -> None:
-    """Refuse a DDL below the rows, unless it was planned from this very state: it came late and is due now."""
+    """Refuse a DDL below the rows, unless it was planned from this very state: then it is late and due now."""
     if work.label.progress.tso > step.at and not bench.expects(step.life):
         raise TableMoved(
-            f"{step.life} stands at {work.label.progress.tso} already, past the DDL of version {step.at}. Plan again.",
+            f"{step.life} is already applied to {work.label.progress.tso}, past the DDL of version {step.at}. Plan "
+            "again.",
             table=str(step.life),
         )
 
@@ -86,7 +87,7 @@ def _run_ddl(bench: Workbench, step: Step, work: Work, label: Label) -> None:
 
 
 def _refuse_taken(bench: Workbench, name: TableId, life: Life) -> None:
-    """Refuse a name that is not free for a changefeed; a table of its own may hold it until names are settled."""
+    """Refuse a name that is not free for a changefeed; one of its own tables may have it until names are settled."""
     bench.state.places.refuse_reserved(name, life)
     home = bench.state.places.home(name)
     if bench.state.exists(home) and all(held.identifier != home for held in bench.state.tables().values()):
@@ -106,7 +107,7 @@ def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
             with races(str(step.life)):
                 schema.create(session, home, step, bench.changefeed, place)
                 held = bench.took(session.load(home), home)
-        except Exception:  # the catalog tells in its own way that another run made it first
+        except Exception:  # catalogs differ in how they report that another run created it first
             if step.life not in bench.state.tables():
                 raise
             held = bench.made(step.life)
@@ -115,9 +116,9 @@ def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
 
 
 def purge(bench: Workbench, life: Life) -> StepResult:
-    """Remove a dropped table with its files for good; its progress stays, and RECOVER is not possible any more.
+    """Remove a dropped table with its files for good; its progress stays, and RECOVER is no longer possible.
 
-    Raises BadSettings for a table that is not dropped; one that was purged already stays so.
+    Raises BadSettings for a table that is not dropped; nothing happens if it was already purged.
     """
     started = time.monotonic()
     held = bench.state.tables().get(life)
@@ -147,5 +148,5 @@ def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Labe
     condition = sql_condition(work.target, step.predicate)
     columns = [*(column.name for column in step.schema.stored), COMMIT_TS]
     entering = rows.where(condition).select(*map(quoted, columns))
-    told = f"INSERT OVERWRITE {work.target.name} SELECT … FROM {name} VERSION AS OF {theirs} WHERE {condition}"
-    publish(work.target, label, rows=lambda: overwrite(work.target, entering, told))
+    statement = f"INSERT OVERWRITE {work.target.name} SELECT … FROM {name} VERSION AS OF {theirs} WHERE {condition}"
+    publish(work.target, label, rows=lambda: overwrite(work.target, entering, statement))

@@ -1,9 +1,10 @@
 """Tables that are built aside and take the place of the rows they replace, in one commit each.
 
 A rebuild has a token. Its tables are those of a changefeed `<name>~<token>`, in namespaces and a directory of their
-own, so nobody meets them by chance and all of them can be removed at once. A ticket (a property of the lake's own
-namespace) is written before the first of them and removed after the last: tables whose ticket nobody has touched for
-STALE_SECONDS are nobody's. The commit that swaps carries the token, which tells a later run that it was made.
+own, so they cannot be confused with live ones and can all be removed at once. A ticket (a property of the lake's own
+namespace) is written before the first of them and removed after the last: tables whose ticket has not been touched for
+STALE_SECONDS belong to a dead run. The commit that swaps carries the token, which proves to a later run that it was
+made.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ REBUILD = "cdc.rebuild"
 """Snapshot property: the token of the rebuild that a commit swapped in."""
 
 STALE_SECONDS = 900
-"""A rebuild that has not touched its ticket for so long is dead; one that lives does so every minute."""
+"""A rebuild that has not touched its ticket for this long is dead; a running one touches it every minute."""
 
 _PREFIX = "cdc.rebuild."
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A rebuild under way. `plan` tells what is rebuilt and by which settings; times are seconds since 1970."""
+    """A running rebuild. `plan` says what is rebuilt and with which settings; times are seconds since 1970."""
 
     token: str
     plan: str
@@ -63,7 +64,7 @@ class Ticket:
 
 
 class AsideLake(Lake):
-    """The tables of one rebuild. What people decided about DDL is that of the live tables."""
+    """The tables of one rebuild. Decisions about DDL are those of the live tables."""
 
     def __init__(self, live: Lake, token: str) -> None:
         name = aside_changefeed(live.changefeed, token)
@@ -80,7 +81,7 @@ class AsideLake(Lake):
         return self._live.releases()
 
     def said_complete(self) -> tuple[Completed, ...]:
-        """Return what people said of the live changefeed's tables."""
+        """Return the live changefeed's complete tables."""
         return self._live.said_complete()
 
 
@@ -96,25 +97,25 @@ class Rebuilds:
     # --- tickets ---
 
     def tickets(self) -> tuple[Ticket, ...]:
-        """Return the rebuilds of this changefeed that began and did not end, the oldest first."""
+        """Return the rebuilds of this changefeed that began and did not end, oldest first."""
         kept = own_properties(self._state.catalog, self._own.main)
         found = [Ticket(**json.loads(text)) for name, text in kept.items() if name.startswith(self._prefix)]
         mine = (ticket for ticket in found if f"{self._prefix}{ticket.token}" in kept)
         return tuple(sorted(mine, key=lambda ticket: (ticket.begun, ticket.token)))
 
     def touch(self, ticket: Ticket) -> None:
-        """Write a ticket, or show that its run lives."""
+        """Write a ticket, or renew it."""
         text = json.dumps(asdict(replace(ticket, alive=time.time())))
         set_own_properties(self._state.catalog, self._own.main, {f"{self._prefix}{ticket.token}": text})
 
     def begin(self, token: str) -> AsideLake:
-        """Return the lake in which the rebuild's tables are made."""
+        """Return the lake in which the rebuild's tables are created."""
         return AsideLake(self.live, token)
 
     # --- swapping ---
 
     def swapped(self, life: Life, token: str) -> StepResult | None:
-        """Return what the rebuild's commit of that table did, None where it was not made yet."""
+        """Return the result of the rebuild's commit of that table, None if it was not made yet."""
         if life not in self._state.tables():
             return None
         made = self._state.snapshot_with(life, REBUILD, token)
@@ -123,9 +124,9 @@ class Rebuilds:
         return StepResult(("swapped in by a run that died after it",), made.parent_id, made.snapshot_id)
 
     def swap(self, aside: Lake, life: Life, token: str) -> StepResult:
-        """Give the live table the rows, columns, name and label of the one aside, in one commit.
+        """Give the live table the rows, columns, name and label of the aside table, in one commit.
 
-        Raises TableMoved, with nothing done, when the live table is further than the one aside, or moves meanwhile.
+        Raises TableMoved, with nothing done, if the live table is ahead of the aside table, or moves meanwhile.
         """
         started = time.monotonic()
         theirs = aside.state.find(life)
@@ -136,8 +137,8 @@ class Rebuilds:
             session, label = work.session, theirs.label
             if label.progress < work.label.progress or label.ddl < work.label.ddl:
                 raise TableMoved(
-                    f"{life} went on to {work.label.progress.tso} while it was rebuilt through {label.progress.tso}. "
-                    "Bring the rebuilt table there and try again.",
+                    f"{life} advanced to {work.label.progress.tso} while it was rebuilt through {label.progress.tso}. "
+                    "Apply that to the rebuilt table too and try again.",
                     table=str(life),
                 )
             source = session.load(theirs.identifier)
@@ -146,11 +147,11 @@ class Rebuilds:
             properties |= format_base(theirs.base)
             if columns_of(source) == columns_of(work.target.table):
                 session.label({REBUILD: token})
-                told = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"
+                statement = f"INSERT OVERWRITE {work.target.name} SELECT * FROM {session.name(theirs.identifier)}"
                 publish(
                     work.target,
                     label,
-                    rows=lambda: overwrite(work.target, rows, told),
+                    rows=lambda: overwrite(work.target, rows, statement),
                     schema=lambda transaction: _document(transaction, source),
                     properties=properties,
                 )
@@ -159,11 +160,11 @@ class Rebuilds:
             return self.live.workbench.result(work, started)
 
     def _create(self, theirs: Held, token: str, started: float) -> StepResult:
-        """Make a live table that was never there, with its rows and its label at once."""
+        """Create a live table that did not exist, with its rows and its label at once."""
         life, name, state = theirs.life, theirs.name, self._state
         if name is None:
             raise RebuildRefused(
-                f"{life} was dropped at the source and is not in the lake: nothing is there to rebuild."
+                f"{life} was dropped at the source and is not in the lake: there is nothing to rebuild."
             )
         state.places.refuse_reserved(name, life)
         home = state.places.home(name)
@@ -191,7 +192,7 @@ class Rebuilds:
     def end(self, token: str) -> int:
         """Remove a rebuild's tables with their files, then its ticket; return how many tables there were.
 
-        Repeated after a crash at any line, it removes what is left.
+        Repeated after a crash at any line, it removes the rest.
         """
         state, name = self._state, aside_changefeed(self.live.changefeed, token)
         vends = self.live.settings.kind.vends
@@ -207,14 +208,14 @@ class Rebuilds:
         return len(tables)
 
     def end_stale(self, now: float | None = None) -> int:
-        """Remove the tables of rebuilds that died; return how many. `now` is seconds since 1970."""
+        """Remove the tables of dead rebuilds; return how many. `now` is seconds since 1970."""
         moment = time.time() if now is None else now
         dead = {one.token for one in self.tickets() if moment - one.alive > STALE_SECONDS}
         known = {one.token for one in self.tickets()}
         return sum(self.end(token) for token in sorted(dead | (self._tokens() - known)))
 
     def _tokens(self) -> set[str]:
-        """The tokens in the names of tables that are aside now."""
+        """The tokens in the names of aside tables."""
         prefix = aside_changefeed(self.live.changefeed, "")
         return {name.removeprefix(prefix) for name in self._state.changefeeds() if name.startswith(prefix)}
 
@@ -223,7 +224,7 @@ class Rebuilds:
         return [one[0] for one in self._state.catalog.list_namespaces() if len(one) == 1 and one[0].startswith(prefix)]
 
     def _drop(self, identifier: Identifier) -> None:
-        """Remove a table with its files by a catalog that alone may grant that."""
+        """Remove a table with its files through its catalog, which may be the only one with access."""
         with races(".".join(identifier)), self.live.workbench.sessions.step() as session:
             session.iceberg.drop(identifier)
 
@@ -270,7 +271,7 @@ def _writer(rows: DataFrame, name: str, label: Label, token: str, properties: Ma
 
 
 def _replace(target: Target, rows: DataFrame, label: Label, token: str, properties: Mapping[str, str]) -> None:
-    """Replace columns and rows. Iceberg lets it win over a commit made meanwhile, whose label goes with its rows."""
+    """Replace columns and rows. Iceberg lets it win over a concurrent commit, whose label is lost with its rows."""
     kept = {**properties, "location": target.table.location(), "format-version": "3"}
     target.session.statements.append(f"REPLACE TABLE {target.name} AS SELECT …")
     refuse_moved(target, target.session.load(target.identifier))

@@ -1,12 +1,12 @@
-"""The lake: carries out steps, each one guarded and labelled commit, and tells how far every table is.
+"""The lake: carries out steps, each one guarded and labelled commit, and returns how far every table is applied.
 
     applied()          PyIceberg reads the labels                       no JVM
     run(step)          DDL: one Java transaction, or one atomic rewrite
-    stage, commit      rows: staged as Parquet, taken in by one MERGE; the first ones are its own files at once
-    settle_names()     every table to the name that it should have      no JVM
+    stage, commit      rows: staged as Parquet, applied by one MERGE; the first ones become data files directly
+    settle_names()     renames every table to the name it should have   no JVM
 
 Before a step, its table's label is read in the step's own session; what the step commits is validated against that very
-state. A step whose label is there already does nothing, so each may be repeated after a crash at any line.
+state. A step whose label already exists does nothing, so each may be repeated after a crash at any line.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["Lake"]
 
 
 class Lake:
-    """The tables of one changefeed. `spark` gives the session when a step needs one; without it one is started here."""
+    """The tables of one changefeed. `spark` returns a session when a step needs one; without it one is started here."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class Lake:
         return {**self.state.tombstones(), **{life: held.applied for life, held in tables.items()}}
 
     def releases(self) -> Releases:
-        """Return what people decided about single DDL. Starts no JVM."""
+        """Return people's decisions about single DDL. Starts no JVM."""
         return self.state.decisions.releases()
 
     def release(self, release: Release) -> None:
-        """Keep a decision, in place of an earlier one about the same DDL. Starts no JVM."""
+        """Store a decision, in place of an earlier one about the same DDL. Starts no JVM."""
         self.state.decisions.release(release)
 
     def said_complete(self) -> tuple[Completed, ...]:
@@ -82,15 +82,15 @@ class Lake:
         return self.state.decisions.said_complete()
 
     def say_complete(self, one: Completed) -> None:
-        """Keep that tables had no rows before. Starts no JVM."""
+        """Store that tables had no rows before. Starts no JVM."""
         self.state.decisions.say_complete(one)
 
     def unsay_complete(self, pattern: str) -> None:
-        """Forget what was said of a pattern. Starts no JVM."""
+        """Remove the entry of a pattern of complete tables. Starts no JVM."""
         self.state.decisions.unsay_complete(pattern)
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
-        """Let tables say in their properties which rows they lack; a table that another writer moves waits for its."""
+        """Record in tables' properties which rows they lack, except for a table that another writer moves."""
         there = self.state.tables()
         for life, gap in gaps.items():
             if life in there and there[life].gap != gap:
@@ -98,7 +98,7 @@ class Lake:
                     schema.mark_incomplete(work.target, gap)
 
     def unrelease(self, life: Life, version: Tso) -> None:
-        """Forget a decision. Starts no JVM."""
+        """Remove a decision. Starts no JVM."""
         self.state.decisions.unrelease(life, version)
 
     def read(self, name: TableId) -> pa.Table:
@@ -106,7 +106,7 @@ class Lake:
         return self.state.read(name)
 
     def names(self) -> set[TableId]:
-        """Return the source names of the tables that are there."""
+        """Return the source names of the lake's tables."""
         return {held.name for held in self.state.tables().values() if held.name is not None}
 
     # --- steps ---
@@ -119,9 +119,9 @@ class Lake:
         return carry_out(self.workbench, step)
 
     def purge(self, life: Life) -> StepResult:
-        """Remove a dropped table with its files for good; its progress stays, and RECOVER is not possible any more.
+        """Remove a dropped table with its files for good; its progress stays, and RECOVER is no longer possible.
 
-        Raises BadSettings for a table that is not dropped; one that was purged already stays so.
+        Raises BadSettings for a table that is not dropped; nothing happens if it was already purged.
         """
         return purge(self.workbench, life)
 
@@ -135,7 +135,7 @@ class Lake:
         return stage_window(self.workbench, step, reader, quarantine)
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
-        """Return why these tables cannot get these names, for each that is another's. Starts no JVM."""
+        """Return, for each name that belongs to another changefeed, why the table cannot get it. Starts no JVM."""
         homes = {claim: self.state.places.home(claim[1]) for claim in claims}
         if not homes:
             return {}
@@ -144,34 +144,34 @@ class Lake:
         return {claim: self.state.foreign(home, claim[0]).message for claim, home in homes.items() if home in theirs}
 
     def warm(self) -> None:
-        """Begin to start the JVM, while rows are read; returns at once."""
+        """Start the JVM in the background, while rows are read; returns at once."""
         self.workbench.sessions.warm()
 
     def can_prefetch(self, step: ApplyRows) -> bool:
-        """Tell whether a window may be staged beside a step: one that the driver reads with little memory."""
+        """Return whether a window may be staged during another step: one that the driver reads with little memory."""
         return stage.is_small(step)
 
     def commit(self, step: ApplyRows, staged: Staged) -> StepResult:
         """Write a staged window with its label in one commit, and remove the stage.
 
-        Raises TableMoved when the table does not stand at `step.lo` any more.
+        Raises TableMoved if the table's progress is no longer `step.lo`.
         """
         return commit_window(self.workbench, step, staged)
 
     def discard(self, staged: Staged) -> None:
-        """Forget a staged window."""
+        """Remove a staged window."""
         discard_window(self.workbench, staged)
 
     # --- quarantine ---
 
     def quarantine(self, step: ApplyRows, staged: Staged, run: str) -> None:
-        """Keep the records of a staged window that do not fit, before the window itself is committed."""
+        """Quarantine the records of a staged window that do not fit, before the window itself is committed."""
         if staged.report.quarantined:
             io = self.workbench.io_at(staged.path)
             quarantine.keep(self.workbench.sessions.side, self.state, io, step, staged, run)
 
     def quarantined(self, raw: bool = False, replayed: bool = False) -> tuple[QuarantinedRow, ...]:
-        """Return the open records, or all of them, with their bytes if so asked. Starts no JVM."""
+        """Return the open records, or all of them, with their bytes if requested. Starts no JVM."""
         return quarantine.read(self.state, raw=raw, replayed=replayed)
 
     def quarantined_counts(self) -> Mapping[Life, int]:
@@ -181,14 +181,14 @@ class Lake:
     def replay(self, replay: Replay, reader: SplitReader) -> Found:
         """Merge the changes of quarantined records' keys in one commit, and mark the records that fit now.
 
-        Raises TableMoved when the table does not stand at `replay.frame.hi` any more.
+        Raises TableMoved if the table's progress is no longer `replay.frame.hi`.
         """
         return replay_records(self.workbench, replay, reader)
 
     # --- names ---
 
     def settle_names(self) -> None:
-        """Bring every table to the name that it should have; a table whose name is still taken waits aside."""
+        """Rename every table to the name that it should have; a table whose name is still taken waits aside."""
         settling.settle_names(self.state)
 
     def close(self) -> None:

@@ -18,15 +18,15 @@ from cdc_assets.model.steps import ApplyRows
 __all__ = ["STAGED", "take_in"]
 
 STAGED = "cdc.stage"
-"""Snapshot property: the stage whose data files a first load took in as they were."""
+"""Snapshot property: the stage whose data files a first load added as they were."""
 
 
 def take_in(
     target: Target, label: Label, step: ApplyRows, staged: Staged, batch: Batch, io: Mapping[str, str]
 ) -> AlikeKeys:
-    """Commit a staged window with its label, and tell which of its keys met alike ones of the table.
+    """Commit a staged window with its label, and return its keys that equal those of the table by collation only.
 
-    Raises TableMoved when the table is not what it was staged for.
+    Raises TableMoved if the table is not the one for which the window was staged.
     """
     if batch.schema_id is None:
         alike = AlikeKeys()
@@ -37,7 +37,7 @@ def take_in(
         return alike
     if not target.empty or target.schema_id != batch.schema_id:
         raise TableMoved(
-            f"{step.life} was empty when its first rows were written, and is not what it was: another writer "
+            f"{step.life} was empty when its first rows were written, and has changed since: another writer "
             "committed first. Plan again.",
             table=str(step.life),
         )

@@ -1,6 +1,6 @@
 """Windows of a table's rows: staged beside it, and committed once.
 
-A step's label is read in its own session before, so a window that is there already is not taken in again.
+A step's label is read in its own session first, so a window that is already applied is not applied again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarant
 def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResult:
     """Write a staged window with its label in one commit, and remove the stage.
 
-    Raises TableMoved when the table does not stand at `step.lo` any more.
+    Raises TableMoved if the table's progress is no longer `step.lo`.
     """
     started, batch, alike = time.monotonic(), Batch(), AlikeKeys()
     if staged.report.failed:
@@ -59,7 +59,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
             if work.label.progress < label.progress:
                 if work.label.rows_from != step.lo:
                     raise TableMoved(
-                        f"{step.life} stands at {work.label.rows_from}, and the window begins at {step.lo}: "
+                        f"{step.life} is applied to {work.label.rows_from}, and the window begins at {step.lo}: "
                         "another writer committed first. Plan again.",
                         table=str(step.life),
                     )
@@ -77,7 +77,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
 
 
 def _forget(bench: Workbench, life: Life, staged: Staged) -> None:
-    """Remove a window that lost, and its data files unless a snapshot has them: a run before may have committed."""
+    """Remove a window that lost a race, and its data files unless a snapshot has them, by an earlier run's commit."""
     with suppress(CdcError, OSError):
         held = bench.state.tables().get(life)
         io = bench.io_at(staged.path)
@@ -89,5 +89,5 @@ def _forget(bench: Workbench, life: Life, staged: Staged) -> None:
 
 
 def discard_window(bench: Workbench, staged: Staged) -> None:
-    """Forget a staged window."""
+    """Remove a staged window."""
     stage.discard(bench.io_at(staged.path), staged.path)

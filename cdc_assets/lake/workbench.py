@@ -1,4 +1,4 @@
-"""Where steps on a changefeed's tables are carried out: Spark's sessions, and the labels that steps begin from."""
+"""What steps on a changefeed's tables need: Spark's sessions, and the labels from which steps begin."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Work:
 
 
 class Workbench:
-    """What steps on the tables of one changefeed share."""
+    """The shared state of steps on the tables of one changefeed."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Workbench:
     def storage(self, held: Held) -> tuple[str, dict[str, str]]:
         """Return where windows of a table are staged, and PyIceberg's properties for that place.
 
-        Beside the tables; where a catalog may grant a table's own location only, below that.
+        Beside the tables; if a catalog may grant a table's own location only, below that.
         """
         root = held.location if self.settings.kind.vends else self.settings.root
         return root, self.state.io(held)
@@ -73,27 +73,27 @@ class Workbench:
         return io_properties(self.state.catalog, place)
 
     def expect(self, labels: Mapping[Life, Label]) -> None:
-        """From here on refuse tables whose label is another: steps were planned from these."""
+        """Refuse tables whose label differs from here on: steps were planned from these labels."""
         self._expected = dict(labels)
 
     def expects(self, life: Life) -> bool:
-        """Tell whether steps on a table were planned from a label that is known."""
+        """Return whether steps on a table were planned from a known label."""
         return life in self._expected
 
     def made(self, life: Life) -> Held:
-        """Return a table as a step left it, from where the next one goes on."""
+        """Return a table as a step left it, for the next one."""
         held = self.state.note(self.state.find(life))
         self._expected[life] = held.label
         return held
 
     def took(self, table: Any, identifier: Identifier) -> Held:
-        """Return a table as Iceberg's `Table` has it after a step, which asks nobody."""
+        """Return a table from Iceberg's `Table` after a step, without a request."""
         held = self.state.note(self._held(table, identifier))
         self._expected[held.life] = held.label
         return held
 
     def _held(self, table: Any, identifier: Identifier) -> Held:
-        """Read a table's progress from what Iceberg has loaded of it; files that are far are not read once more."""
+        """Read a table's progress from what Iceberg has loaded of it; remote files are not read once more."""
         metadata = table.operations().current()
         place = metadata.metadataFileLocation()
         if local_path(place) is None:
@@ -111,7 +111,7 @@ class Workbench:
             expected = self._expected.get(life)
             if expected is not None and expected != held.label:
                 raise TableMoved(
-                    f"{life} stands at {held.label.progress.tso}, and stood at {expected.progress.tso} when its "
+                    f"{life} is applied to {held.label.progress.tso}, and was at {expected.progress.tso} when its "
                     "progress was read: another writer committed first. Plan again.",
                     table=str(life),
                 )
@@ -126,7 +126,7 @@ class Workbench:
                 ) from error
 
     def _loaded(self, session: StepSession, life: Life) -> tuple[Any, Identifier]:
-        """Load a table from the name that it was seen at last, or where it is now."""
+        """Load a table by the name under which it was last seen, or by its current one."""
         seen = self.state.seen(life)
         if seen is not None:
             table = session.find(seen.identifier)
@@ -148,15 +148,15 @@ class Workbench:
     def result(
         self, work: Work, started: float, report: Report | None = None, leaving: int | None = None
     ) -> StepResult:
-        """Tell what a step did, from the newest snapshot's summary.
+        """Return the result of a step, from the newest snapshot's summary.
 
-        Iceberg tells rows added and removed. `leaving` of the removed ones were deletes, the others made room for an
-        update; where that is not known, a removed row counts as updated when one was added.
+        Iceberg counts rows added and removed. `leaving` of the removed ones were deletes, the others were replaced by
+        an update; if that is not known, a removed row counts as updated when one was added.
         """
         held = self._left(work)
-        told = self.state.summary(held) if held.snapshot_id != work.held.snapshot_id else {}
-        added, removed = int(told.get("added-records", 0)), int(told.get("deleted-records", 0))
-        removed += int(told.get("added-position-deletes", 0)) - int(told.get("removed-position-deletes", 0))
+        summary = self.state.summary(held) if held.snapshot_id != work.held.snapshot_id else {}
+        added, removed = int(summary.get("added-records", 0)), int(summary.get("deleted-records", 0))
+        removed += int(summary.get("added-position-deletes", 0)) - int(summary.get("removed-position-deletes", 0))
         deleted = max(removed - added, 0) if leaving is None else min(leaving, removed)
         updated = removed - deleted
         alone = held.snapshot_id == work.held.snapshot_id or held.parent_id == work.held.snapshot_id
@@ -174,14 +174,14 @@ class Workbench:
         )
 
     def _left(self, work: Work) -> Held:
-        """Return a table as a step left it; a commit through Iceberg's own `Table` tells without being asked."""
+        """Return a table as a step left it; after a commit through Iceberg's own `Table` without a request."""
         table = work.target.table
         place = table.operations().current().metadataFileLocation()
         moved = place != work.held.metadata_location
         return self.took(table, work.held.identifier) if moved else self.made(work.held.life)
 
     def free(self, home: Identifier, step: CreateTable) -> None:
-        """Make sure that nothing is under a new table's name; what waits for another name goes there first."""
+        """Make sure that a new table's name is free; a table that waits for another name is renamed first."""
         if home not in self.state.listed():
             return
         settling.settle_names(self.state)
@@ -191,18 +191,18 @@ class Workbench:
         if owner is None:
             raise self.state.foreign(home, step.life)
         raise TableHeld(
-            f"{step.life} cannot be created: {owner.life} holds the name {step.name}, neither renamed nor dropped.",
+            f"{step.life} cannot be created: {owner.life} has the name {step.name}, neither renamed nor dropped.",
             table=str(step.life),
         )
 
     def clean_once(self) -> None:
-        """Remove stages of runs that died, the first time."""
+        """Remove stages of dead runs, on the first call."""
         if not self._cleaned:
             self.remove_stale()
             self._cleaned = True
 
     def remove_stale(self) -> int:
-        """Remove stages of runs that died, and return how many; those below a table go as its orphans do."""
+        """Remove stages of dead runs, and return how many; those below a table are removed as its orphans."""
         if self.settings.kind.vends:
             return 0
         return stage.remove_stale(self.settings.pyiceberg_properties(), self.settings.root)

@@ -25,7 +25,7 @@ SAID: list[tuple[str, type[CdcError], str]] = [
     ("RESTError: NotFoundException: Warehouse not found: prod", BadSettings, "warehouse of lake.catalog"),
     ("org.apache.iceberg.exceptions.NotAuthorizedException: Not authorized", SetupError, "token, credential"),
     ("OAuthError: invalid_client: the client or its secret is wrong", SetupError, "token, credential"),
-    ("org.apache.iceberg.exceptions.ForbiddenException: Forbidden: no grant", SetupError, "granted"),
+    ("org.apache.iceberg.exceptions.ForbiddenException: Forbidden: no grant", SetupError, "grants"),
     ("java.net.UnknownHostException: catalog.example", LakeUnavailable, "uri and s3.endpoint"),
     ("java.net.ConnectException: Connection refused", LakeUnavailable, "uri and s3.endpoint"),
     ("ServiceFailureException: Server error: overloaded", LakeUnavailable, "Try again"),

@@ -109,6 +109,6 @@ def test_a_file_that_is_no_metadata_is_named_with_what_to_do(tmp_path: Path, tab
     place = Path(table.metadata_location.removeprefix("file://"))
     place.write_bytes(data)
     state = LakeState(LakeSettings.from_warehouse(tmp_path / "lake"), "default")
-    with pytest.raises(LakeUnavailable, match=r"no Iceberg metadata file.*Restore the file"):
+    with pytest.raises(LakeUnavailable, match=r"not an Iceberg metadata file.*Restore the file"):
         state.file(str(place))
     state.close()

@@ -194,7 +194,7 @@ def test_a_table_that_was_never_made_live_appears_with_its_rows(open_lake: Calla
 def test_a_table_that_is_further_than_the_one_aside_is_left_alone(open_lake: Callable[..., Lake]) -> None:
     live, made, rebuilds = pair(open_lake)
     made.apply(150, [("I", 110, 1, "a")])
-    with pytest.raises(TableMoved, match="went on to 200 while it was rebuilt through 150"):
+    with pytest.raises(TableMoved, match="advanced to 200 while it was rebuilt through 150"):
         rebuilds.swap(made.lake, live.life, "t1")
     assert live.rows() == [(1, "a"), (2, "b")]
 

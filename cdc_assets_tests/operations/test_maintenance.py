@@ -265,7 +265,7 @@ def test_a_table_whose_newer_labels_were_lost_does_not_go_back_to_what_was_writt
     compact_as_another_tool(lake, orders)
     expire_all(lake, orders)
     assert orders.life not in lake.applied()
-    with pytest.raises(TableHeld, match=r"shop\.orders tells no progress: .* Drop it, and rebuild shop\.orders"):
+    with pytest.raises(TableHeld, match=r"shop\.orders has no progress: .* Drop it, and rebuild shop\.orders"):
         lake.run(CreateTable(orders.life, 100, orders.name, orders.schema))
 
 

@@ -1,9 +1,9 @@
 """The Iceberg catalog, read without a JVM: a module for each type of catalog, with the same names.
 
-catalog      the catalog as PyIceberg opens it; which module is whose
-remembered   what answers about tables told, so that it is not asked for again
+catalog      the catalog as PyIceberg opens it, and the module for its type
+remembered   cached answers about tables: metadata, and access to the files
 sql          in a SQL database
-rest         behind Iceberg's REST interface
+rest         Iceberg's REST catalog
 glue         AWS Glue
 hive         a Hive metastore
 """

@@ -1,4 +1,4 @@
-"""The lake's catalog as PyIceberg opens it: what stands in it, asked for with as few questions as it allows."""
+"""The lake's catalog as PyIceberg opens it: its tables, listed with as few requests as possible."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ __all__ = [
     "entry",
     "io_of",
     "io_properties",
+    "lists_locations",
     "local_path",
     "names",
     "open_catalog",
@@ -37,12 +38,11 @@ __all__ = [
     "remember",
     "rename",
     "table_io",
-    "tells_places",
 ]
 
 
 def open_catalog(settings: LakeSettings) -> Catalog:
-    """Open the catalog; its tables may be being made by somebody else at this moment."""
+    """Open the catalog; another process may be creating its tables at the same time."""
     directory = settings.local_directory
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -63,13 +63,13 @@ def close(catalog: Catalog) -> None:
 
 
 class Listing(Protocol):
-    """What the modules of this folder have in common: what stands in a type of catalog.
+    """The interface of this folder's modules: the tables in a type of catalog.
 
-    `TELLS_PLACES`: a listing tells where metadata is. `VENDS`: an answer about a table may tell how its files are
-    reached.
+    `LISTS_LOCATIONS`: a listing has the locations of metadata. `VENDS`: an answer about a table may have credentials
+    for its files.
     """
 
-    TELLS_PLACES: bool
+    LISTS_LOCATIONS: bool
     VENDS: bool
 
     def entries(self, catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
@@ -82,7 +82,7 @@ class Listing(Protocol):
         """Return the metadata location of one table, None where there is none."""
 
     def rename(self, catalog: Catalog, source: Identifier, target: Identifier) -> None:
-        """Give a table another name."""
+        """Rename a table."""
 
 
 LISTINGS: dict[str, Listing] = {"SqlCatalog": sql, "RestCatalog": rest, "GlueCatalog": glue, "HiveCatalog": hive}
@@ -90,7 +90,7 @@ LISTINGS: dict[str, Listing] = {"SqlCatalog": sql, "RestCatalog": rest, "GlueCat
 
 
 def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
-    """Yield (identifier, metadata location) of every table in the catalog, with as few questions as it allows."""
+    """Yield (identifier, metadata location) of every table in the catalog, with as few requests as possible."""
     with answering():
         found = list(_listing(catalog).entries(catalog))
     keep_only(catalog, {place for _, place in found})
@@ -110,18 +110,18 @@ def entry(catalog: Catalog, identifier: Identifier) -> str | None:
 
 
 def rename(catalog: Catalog, source: Identifier, target: Identifier) -> None:
-    """Give a table another name. Raises PyIceberg's NoSuchTableError, TableAlreadyExistsError."""
+    """Rename a table. Raises PyIceberg's NoSuchTableError, TableAlreadyExistsError."""
     with answering():
         _listing(catalog).rename(catalog, source, target)
 
 
-def tells_places(catalog: Catalog) -> bool:
-    """Tell whether a listing tells where metadata is, so that all tables cost no more than their names."""
-    return _listing(catalog).TELLS_PLACES
+def lists_locations(catalog: Catalog) -> bool:
+    """Return whether a listing has the locations of metadata, so that all tables cost no more than their names."""
+    return _listing(catalog).LISTS_LOCATIONS
 
 
 def io_of(catalog: Catalog, identifier: Identifier, place: str) -> dict[str, str]:
-    """Return PyIceberg's properties for a table's files, asked for where the catalog told none yet."""
+    """Return PyIceberg's properties for a table's files, requested if no answer had them yet."""
     if _listing(catalog).VENDS and not knows(catalog, place):
         entry(catalog, identifier)
     return io_properties(catalog, place)
@@ -136,19 +136,19 @@ def read_bytes(catalog: Catalog, place: str) -> bytes:
     local = local_path(place)
     if local is not None:
         return local.read_bytes()
-    told = recall(catalog, place)
-    if told is not None:
-        return told
+    body = recall(catalog, place)
+    if body is not None:
+        return body
     with answering(), table_io(catalog, place).new_input(place).open() as source:
         return source.read()
 
 
 def table_io(catalog: Catalog, place: str) -> FileIO:
-    """Return PyIceberg's way to the files of the table whose metadata file lies at `place`."""
+    """Return PyIceberg's access to the files of the table whose metadata file is at `place`."""
     return load_file_io(io_properties(catalog, place), place)
 
 
 def local_path(place: str) -> Path | None:
-    """Return the path of a file on this machine, which is read without pyarrow: importing that takes longer."""
+    """Return the path of a local file, which is read without pyarrow, because importing pyarrow takes longer."""
     path = place.removeprefix("file://")
     return Path(path) if path.startswith("/") else None

@@ -1,4 +1,4 @@
-"""AWS Glue: a listing of a database tells where the metadata of all its tables is, a hundred in a request."""
+"""AWS Glue: a listing of a database has the metadata locations of all its tables, a hundred in a request."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cdc_assets.lake.names import Identifier
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-__all__ = ["TELLS_PLACES", "VENDS", "entries", "entry", "names", "rename"]
+__all__ = ["LISTS_LOCATIONS", "VENDS", "entries", "entry", "names", "rename"]
 
-TELLS_PLACES, VENDS = True, False
+LISTS_LOCATIONS, VENDS = True, False
 
 
 def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
@@ -46,14 +46,14 @@ def _tables(client: Any, database: str, account: dict[str, str]) -> Iterator[tup
                 place = _place(table)
                 if place is not None:
                     yield (database, table["Name"]), place
-    except client.exceptions.EntityNotFoundException:  # gone since it was listed
+    except client.exceptions.EntityNotFoundException:  # dropped since it was listed
         return
 
 
 def _place(table: Any) -> str | None:
-    told = table.get("Parameters") or {}
-    is_iceberg = told.get("table_type", "").lower() == "iceberg"
-    return told.get("metadata_location") if is_iceberg else None
+    parameters = table.get("Parameters") or {}
+    is_iceberg = parameters.get("table_type", "").lower() == "iceberg"
+    return parameters.get("metadata_location") if is_iceberg else None
 
 
 def _account(catalog: Catalog) -> dict[str, str]:
@@ -62,5 +62,5 @@ def _account(catalog: Catalog) -> dict[str, str]:
 
 
 def rename(catalog: Catalog, source: Identifier, target: Identifier) -> None:
-    """Give a table another name."""
+    """Rename a table."""
     catalog.rename_table(source, target)

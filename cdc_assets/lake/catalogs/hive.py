@@ -1,4 +1,4 @@
-"""A Hive metastore, and any catalog that PyIceberg knows and no other module here: by its listings, table by table."""
+"""A Hive metastore, and any catalog of PyIceberg without a module of its own: by its listings, table by table."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cdc_assets.lake.names import Identifier
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-__all__ = ["TELLS_PLACES", "VENDS", "entries", "entry", "names", "rename"]
+__all__ = ["LISTS_LOCATIONS", "VENDS", "entries", "entry", "names", "rename"]
 
-TELLS_PLACES, VENDS = False, False
+LISTS_LOCATIONS, VENDS = False, False
 
 
 def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
@@ -41,5 +41,5 @@ def entry(catalog: Catalog, identifier: Identifier) -> str | None:
 
 
 def rename(catalog: Catalog, source: Identifier, target: Identifier) -> None:
-    """Give a table another name."""
+    """Rename a table."""
     catalog.rename_table(source, target)

@@ -1,4 +1,4 @@
-"""What a catalog's answers told of tables, so that it is not asked for again: metadata, and how to reach the files.
+"""Cached answers of catalogs about tables: metadata, and access to the files.
 
 Metadata files never change, so their contents are kept by their locations. Credentials are those of the newest answer.
 """
@@ -21,8 +21,8 @@ __all__ = ["io_properties", "keep_only", "knows", "recall", "remember"]
 _FEW = 64
 
 
-class _Told:
-    """The answers of one catalog: metadata by its location, compressed; properties of the storage by the table's."""
+class _Answers:
+    """The answers of one catalog: metadata by its location, compressed; storage properties by table location."""
 
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
@@ -30,49 +30,49 @@ class _Told:
         self.lock = Lock()
 
 
-_told: WeakKeyDictionary[Catalog, _Told] = WeakKeyDictionary()
+_answers: WeakKeyDictionary[Catalog, _Answers] = WeakKeyDictionary()
 
 
 def remember(catalog: Catalog, place: str, body: bytes, config: Mapping[str, str] | None = None) -> None:
-    """Keep what a metadata file holds and, where given, how the table's files are reached."""
-    told = _told.setdefault(catalog, _Told())
-    with told.lock:
-        told.bodies[place] = zlib.compress(body, 1)
+    """Keep the content of a metadata file and, if given, the storage properties for the table's files."""
+    answers = _answers.setdefault(catalog, _Answers())
+    with answers.lock:
+        answers.bodies[place] = zlib.compress(body, 1)
         if config is not None:
-            told.configs[_table(place)] = dict(config)
+            answers.configs[_table(place)] = dict(config)
 
 
 def recall(catalog: Catalog, place: str) -> bytes | None:
-    """Return what a metadata file holds, None where no answer told."""
-    told = _told.get(catalog)
-    body = told.bodies.get(place) if told is not None else None
+    """Return the content of a metadata file, None if no answer had it."""
+    answers = _answers.get(catalog)
+    body = answers.bodies.get(place) if answers is not None else None
     return None if body is None else zlib.decompress(body)
 
 
 def knows(catalog: Catalog, place: str) -> bool:
-    """Tell whether an answer told how the files of the table with that metadata file are reached."""
-    told = _told.get(catalog)
-    return told is not None and _table(place) in told.configs
+    """Return whether an answer had the storage properties of the table with that metadata file."""
+    answers = _answers.get(catalog)
+    return answers is not None and _table(place) in answers.configs
 
 
 def keep_only(catalog: Catalog, places: set[str]) -> None:
-    """Forget the metadata files that a complete listing does not name, but for a few of steps that are under way."""
-    told = _told.get(catalog)
-    if told is None:
+    """Forget the metadata files that a complete listing does not name, except for a few of running steps."""
+    answers = _answers.get(catalog)
+    if answers is None:
         return
-    with told.lock:
-        others = [place for place in told.bodies if place not in places]
+    with answers.lock:
+        others = [place for place in answers.bodies if place not in places]
         for place in others[:-_FEW]:
-            del told.bodies[place]
-        if len(told.configs) > 2 * len(places) + _FEW:
-            tables = {_table(place) for place in told.bodies}
-            told.configs = {table: config for table, config in told.configs.items() if table in tables}
+            del answers.bodies[place]
+        if len(answers.configs) > 2 * len(places) + _FEW:
+            tables = {_table(place) for place in answers.bodies}
+            answers.configs = {table: config for table, config in answers.configs.items() if table in tables}
 
 
 def io_properties(catalog: Catalog, place: str) -> dict[str, str]:
-    """Return PyIceberg's properties for the files of the table whose metadata file, or stage, lies at `place`."""
-    told = _told.get(catalog)
-    config = told.configs.get(_table(place), {}) if told is not None else {}
+    """Return PyIceberg's properties for the files of the table whose metadata file, or stage, is at `place`."""
+    answers = _answers.get(catalog)
+    config = answers.configs.get(_table(place), {}) if answers is not None else {}
     if not config:
         return dict(catalog.properties)
     replaced = {"s3.region": "client.region", "s3.force-virtual-addressing": "s3.path-style-access"}

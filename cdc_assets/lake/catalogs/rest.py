@@ -1,7 +1,7 @@
-"""A REST catalog: one request a namespace and one a table, side by side; what a table's answer told is kept.
+"""A REST catalog: one request a namespace and one a table, in parallel; a table's answer is cached.
 
-The answer holds the table's metadata and, where the catalog vends them, the credentials of its files. Neither is asked
-for again as long as the catalog names the same metadata file.
+The answer holds the table's metadata and, if the catalog vends them, the credentials for its files. Neither is
+requested again as long as the catalog names the same metadata file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from cdc_assets.lake.names import Identifier
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-__all__ = ["TELLS_PLACES", "VENDS", "entries", "entry", "names", "rename"]
+__all__ = ["LISTS_LOCATIONS", "VENDS", "entries", "entry", "names", "rename"]
 
-TELLS_PLACES, VENDS = False, True
+LISTS_LOCATIONS, VENDS = False, True
 
 _SIDE_BY_SIDE = 8
 _EXPIRED = (401, 419)
@@ -43,13 +43,13 @@ def names(catalog: Catalog) -> Iterator[Identifier]:
     for namespace in catalog.list_namespaces():
         try:
             listed = catalog.list_tables(namespace)
-        except NoSuchNamespaceError:  # gone since it was listed
+        except NoSuchNamespaceError:  # dropped since it was listed
             continue
         yield from ((".".join(one[:-1]), one[-1]) for one in listed)
 
 
 def entry(catalog: Catalog, identifier: Identifier) -> str | None:
-    """Return the metadata location of one table, None where there is none, and keep what the answer tells."""
+    """Return the metadata location of one table, None if there is none, and cache the answer."""
     response = _asked(catalog, identifier)
     if response.status_code in _EXPIRED:
         catalog.load_table(identifier)  # gets a new token
@@ -59,12 +59,12 @@ def entry(catalog: Catalog, identifier: Identifier) -> str | None:
     if response.status_code in (401, 403):
         raise SetupError(
             f"the lake's catalog refuses {'.'.join(identifier)} ({response.status_code} {_reason(response)}). Check "
-            "token, credential and scope of lake.catalog, and what they are granted."
+            "token, credential and scope of lake.catalog, and their grants."
         )
     response.raise_for_status()
-    told = response.json()
-    place = str(told["metadata-location"])
-    remember(catalog, place, json.dumps(told["metadata"]).encode(), _config(told, place))
+    answer = response.json()
+    place = str(answer["metadata-location"])
+    remember(catalog, place, json.dumps(answer["metadata"]).encode(), _config(answer, place))
     return place
 
 
@@ -75,11 +75,11 @@ def _asked(catalog: Any, identifier: Identifier) -> Any:
     return catalog._session.get(catalog.url(Endpoints.load_table, prefixed=True, **path))
 
 
-def _config(told: Any, place: str) -> dict[str, str]:
-    """What an answer says of how to reach the files; of several credentials the one for the longest prefix."""
-    fitting = [one for one in told.get("storage-credentials") or () if place.startswith(one["prefix"])]
+def _config(answer: Any, place: str) -> dict[str, str]:
+    """The storage properties in an answer; of several credentials the one for the longest prefix."""
+    fitting = [one for one in answer.get("storage-credentials") or () if place.startswith(one["prefix"])]
     best: dict[str, str] = max(fitting, key=lambda one: len(one["prefix"]))["config"] if fitting else {}
-    return {**(told.get("config") or {}), **best}
+    return {**(answer.get("config") or {}), **best}
 
 
 def _reason(response: Any) -> str:
@@ -90,7 +90,7 @@ def _reason(response: Any) -> str:
 
 
 def rename(catalog: Catalog, source: Identifier, target: Identifier) -> None:
-    """Give a table another name; PyIceberg's own way asks three questions more."""
+    """Rename a table; PyIceberg's own method makes three more requests."""
     from pyiceberg.catalog.rest import Endpoints
     from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 

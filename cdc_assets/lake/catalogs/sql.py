@@ -1,6 +1,6 @@
-"""A catalog in a SQL database: everything that stands in it is one query.
+"""A catalog in a SQL database: all of its tables are one query.
 
-PyIceberg lists no namespace with a dot at its beginning or end, so the database is asked directly.
+PyIceberg lists no namespace that begins or ends with a dot, so the database is queried directly.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from cdc_assets.lake.names import Identifier
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-__all__ = ["TELLS_PLACES", "VENDS", "entries", "entry", "names", "rename"]
+__all__ = ["LISTS_LOCATIONS", "VENDS", "entries", "entry", "names", "rename"]
 
-TELLS_PLACES, VENDS = True, False
+LISTS_LOCATIONS, VENDS = True, False
 
 
 def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
@@ -47,5 +47,5 @@ def _standing(catalog: Any, only: Identifier | None = None) -> Iterator[tuple[Id
 
 
 def rename(catalog: Catalog, source: Identifier, target: Identifier) -> None:
-    """Give a table another name."""
+    """Rename a table."""
     catalog.rename_table(source, target)

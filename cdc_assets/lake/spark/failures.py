@@ -1,4 +1,4 @@
-"""What Spark, Iceberg and Java raise at a step, as errors of this project: races, what was meant, what is not known."""
+"""Exceptions of Spark, Iceberg and Java at a step, as errors of this project: lost races, known and unknown causes."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from cdc_assets.lake.failures import explained, first_line, redacted
 __all__ = ["races"]
 
 _LOST = ("org.apache.iceberg.exceptions.CommitFailedException",)
-"""What the loser of a race gets."""
+"""Exceptions of a lost race."""
 
 _VALIDATION = "org.apache.iceberg.exceptions.ValidationException"
 _CONFLICT = re.compile(
     r"conflict|[Mm]issing required files|[Ff]ound new|[Cc]annot determine history|[Cc]annot commit|not an ancestor|"
     r"[Cc]annot find snapshot|already been updated|concurrent|requirement failed|[Ss]tale|in the latest snapshot"
 )
-"""What Iceberg's validation says of a race, beside all else that it validates."""
+"""Messages of Iceberg's validation about a race; it validates other things too."""
 
 _AWAY = (
     "org.apache.iceberg.exceptions.NoSuchTableException",
     "org.apache.spark.sql.catalyst.analysis.NoSuchTableException",
     "org.apache.spark.sql.catalyst.analysis.CannotReplaceMissingTableException",
 )
-"""The table is not at its name any more."""
+"""Exceptions of a table that no longer has its name."""
 
 _UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
-"""A commit that may still take effect."""
+"""Exceptions of a commit that may still take effect."""
 
 _OTHER_TABLE = "Table UUID does not match"
-"""What Iceberg says, without a class of its own, when another table took the name of a loaded one."""
+"""Iceberg's message, without a class of its own, when another table took the name of a loaded one."""
 
 _UNANSWERED = ("java.io.", "java.net.", "java.nio.file.", "java.sql.", "org.sqlite.", "software.amazon.awssdk.core.")
-"""Where the exceptions of a catalog or a warehouse come from that did not do what it was asked."""
+"""Packages of exceptions about a catalog or a warehouse that did not answer."""
 
 _IN_TEXT = re.compile(r"\bjava\.(?:io|net|nio\.file)\.\w+Exception: [^\n]*")
-"""What the executors' exceptions look like when they reach the driver as text."""
+"""Exceptions of executors as they reach the driver: as text."""
 
 _OURS_IN_TEXT = re.compile(
     r"^cdc_assets\.errors\.(?P<kind>\w+): (?P<message>.*?)(?=\n\s*\n|\n\s+at |\Z)", re.MULTILINE | re.DOTALL
 )
-"""What errors of this project look like that were raised where Spark calls Python."""
+"""Errors of this project that were raised in Python workers, as text."""
 
 
 @contextmanager
 def races(table: str) -> Iterator[None]:
-    """Turn exceptions about lost races into TableMoved, about a catalog or storage that fails into LakeUnavailable.
+    """Turn exceptions about lost races into TableMoved, about a failing catalog or storage into LakeUnavailable.
 
-    Nothing is known then but that the table stands at the old state or at the new one: its progress tells. An error of
-    this project that was raised on an executor is raised here as what it is; whatever else Spark, Iceberg or Java raise
-    is the table's StepFailed.
+    The table is then at the old state or at the new one: its progress says which. An error of this project that was
+    raised on an executor is raised here as itself; any other exception of Spark, Iceberg or Java is the table's
+    StepFailed.
     """
     try:
         yield
@@ -82,43 +82,45 @@ def races(table: str) -> Iterator[None]:
             ) from error
         if any(name in _AWAY for name in known) or _OTHER_TABLE in message:
             raise TableMoved(
-                f"{table} is not at its name in the catalog any more ({message}): it was renamed, dropped or made "
-                "anew. Read the progress again and plan again.",
+                f"{table} no longer has its name in the catalog ({message}): it was renamed, dropped or created "
+                "again. Read the progress again and plan again.",
                 table=table,
             ) from error
         ours = _from_executor(table, error)
         if ours is not None:
             raise ours from error
-        told = _IN_TEXT.search(str(error))
-        said = "\n".join([*(f"{name}: {text}" for name, text in classes), *([told[0]] if told is not None else [])])
+        in_text = _IN_TEXT.search(str(error))
+        said = "\n".join(
+            [*(f"{name}: {text}" for name, text in classes), *([in_text[0]] if in_text is not None else [])]
+        )
         meant = explained(table, said, table=table)
         if meant is not None:
             raise meant from error
-        if told is not None or any(name.startswith(_UNANSWERED) for name in known):
-            raise _failed(table, told[0] if told is not None else message) from error
+        if in_text is not None or any(name.startswith(_UNANSWERED) for name in known):
+            raise _failed(table, in_text[0] if in_text is not None else message) from error
         raise _step_failed(table, error, classes) from error
 
 
 def _from_executor(table: str, error: BaseException) -> CdcError | None:
-    """Return the error of this project that an executor raised: Spark tells it in the text of a Python traceback."""
-    told = _OURS_IN_TEXT.search(str(error))
-    kind = getattr(errors, told["kind"], None) if told is not None else None
-    return kind(told["message"].strip(), table=table) if told is not None and kind is not None else None
+    """Return the error of this project that an executor raised: Spark has it in the text of a Python traceback."""
+    raised = _OURS_IN_TEXT.search(str(error))
+    kind = getattr(errors, raised["kind"], None) if raised is not None else None
+    return kind(raised["message"].strip(), table=table) if raised is not None and kind is not None else None
 
 
 def _step_failed(table: str, error: BaseException, causes: Sequence[tuple[str, str]]) -> StepFailed:
     lines = dict.fromkeys(f"{name}: {first_line(redacted(message))}" for name, message in causes)
     reason = "; caused by ".join(lines) or first_line(redacted(str(error)))
     return StepFailed(
-        f"{table}: Spark or Iceberg failed at this step ({reason}). The table stands as it was before it, or after it; "
-        "nothing is half done, and other tables go on. Try again; if it fails again, report it with this text.",
+        f"{table}: Spark or Iceberg failed at this step ({reason}). The table is as it was before the step, or after "
+        "it; nothing is half done, and other tables go on. Try again; if it fails again, report it with this text.",
         table=table,
     )
 
 
 def _failed(table: str, reason: str) -> LakeUnavailable:
     return LakeUnavailable(
-        f"{table}: the lake's catalog or storage failed ({first_line(redacted(reason))}). The table stands as it was "
+        f"{table}: the lake's catalog or storage failed ({first_line(redacted(reason))}). The table is as it was "
         "before this step, or after it; nothing is half done. Correct that and try again.",
         table=table,
     )

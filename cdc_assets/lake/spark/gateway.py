@@ -1,10 +1,10 @@
 """The JVM and Iceberg's own API in it, for what needs no Spark session: metadata read, metadata committed.
 
-A session takes seconds to start and a query's first run seconds more; a table is made, changed in metadata, labelled or
-given finished data files by Iceberg's classes alone, in the same JVM that a session would start in later.
+A session takes seconds to start and a query's first run seconds more; Iceberg's classes alone create a table, change
+its metadata, label it or add finished data files, in the same JVM in which a session may start later.
 
     open_gateway     the JVM that PySpark talks to, the same for the whole process
-    IcebergCatalog   the lake's catalog as Iceberg's Java API has it, built from the settings that Spark's gets
+    IcebergCatalog   the lake's catalog in Iceberg's Java API, built from the same settings as Spark's
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _SDK_PROPERTIES = {
     "client.secret-access-key": "aws.secretAccessKey",
     "client.session-token": "aws.sessionToken",
 }
-"""Where Amazon's client for Java looks first for keys."""
+"""The system properties in which Amazon's client for Java looks for keys first."""
 
 _ANNOUNCED = b"WARNING: Using incubator modules: "
-"""What Java says of a module that Spark's launcher asks for."""
+"""Java's warning about a module that Spark's launcher requests."""
 
 
 def open_gateway(conf: Mapping[str, str]) -> Any:
-    """Return the JVM as py4j shows it; one is started with a session's configuration when none runs in this process.
+    """Return the JVM as a py4j view; one is started with a session's configuration if none runs in this process.
 
-    Catalogs are not part of that: a JVM's settings stand on its command line, which all users of a machine can read.
-    Callers wait for each other. Raises RuntimeError when Java does not start.
+    Settings of catalogs are left out: a JVM's settings are on its command line, which all users of a machine can read.
+    Concurrent callers wait for each other. Raises RuntimeError if Java does not start.
     """
-    told = [(key, value) for key, value in conf.items() if not key.startswith("spark.sql.catalog.")]
-    settings = SparkConf(loadDefaults=False).setAll(told)
+    options = [(key, value) for key, value in conf.items() if not key.startswith("spark.sql.catalog.")]
+    settings = SparkConf(loadDefaults=False).setAll(options)
     with SparkContext._lock:
         if SparkContext._gateway is None:
             SparkContext._ensure_initialized(gateway=_launched(settings))
@@ -60,7 +60,7 @@ def open_gateway(conf: Mapping[str, str]) -> Any:
 
 
 def _launched(settings: SparkConf) -> Any:
-    """Start a JVM whose standard error is passed on, but for what Java announces at every start."""
+    """Start a JVM and pass its standard error on, except for the lines that Java prints at every start."""
     reader, writer = os.pipe()
     says = _Says(reader)
     try:
@@ -69,7 +69,7 @@ def _launched(settings: SparkConf) -> Any:
             gateway = launch_gateway(settings, {"stderr": writer})  # type: ignore[no-untyped-call]
     finally:
         os.close(writer)
-        says.pass_on()  # what a JVM says that does not start is the reason
+        says.pass_on()  # the output of a JVM that does not start has the reason
     Thread(target=says.pass_on, args=(None,), name="cdc-assets-jvm-says", daemon=True).start()
     atexit.register(says.finish)
     return gateway
@@ -77,9 +77,9 @@ def _launched(settings: SparkConf) -> Any:
 
 @contextmanager
 def _behind_spark(jars: Sequence[Path]) -> Iterator[None]:
-    """Let a JVM that starts have these jars last on its class path, where the class-data archive does not count them.
+    """Put these jars last on the class path of a JVM that starts, where the class-data archive does not check them.
 
-    It takes no more classes later on, and serves every lake that its process opens.
+    It cannot load more jars later, and serves every lake that its process opens.
     """
     name = "SPARK_DIST_CLASSPATH"
     before = os.environ.get(name)
@@ -101,7 +101,7 @@ class _Says:
         self._lock = Lock()
 
     def pass_on(self, patience_seconds: float | None = 0) -> None:
-        """Pass on what is said by now; with None for patience all that will be said."""
+        """Pass on the output so far; with None for patience all output until the end."""
         while select.select([self._reader], [], [], patience_seconds)[0]:
             with self._lock:
                 if not select.select([self._reader], [], [], 0)[0]:
@@ -117,14 +117,14 @@ class _Says:
                     return
 
     def finish(self) -> None:
-        """Pass on what is left, and wait for what another thread has read and not passed on yet."""
+        """Pass on the rest, and wait for output that another thread has read and not passed on yet."""
         self.pass_on()
         with self._lock:
             return
 
 
 class IcebergCatalog:
-    """Iceberg's `Catalog` of a lake. `spark` is given where a session runs whose Hadoop settings have to serve."""
+    """Iceberg's `Catalog` of a lake. `spark` is a running session whose Hadoop settings are to be used."""
 
     def __init__(self, jvm: Any, settings: LakeSettings, spark: SparkSession | None = None) -> None:
         self.jvm = jvm
@@ -168,32 +168,32 @@ class IcebergCatalog:
         return self.java("org.apache.iceberg.catalog.TableIdentifier").of(self._namespaces[namespace], name)
 
     def java(self, name: str) -> Any:
-        """Return a Java class by its full name; each part of the name asks the JVM, so it is kept."""
+        """Return a Java class by its full name, cached, since each part of the name takes a call to the JVM."""
         if name not in self._classes:
             self._classes[name] = reduce(getattr, name.split("."), self.jvm)
         return self._classes[name]
 
     def java_map(self, values: Mapping[str, str]) -> Any:
-        """Return a Java map of texts in one crossing, where py4j would need one for each entry."""
+        """Return a Java map of texts in one call, where py4j would need one for each entry."""
         if self._map_type is None:
             self._map_type = self.jvm.java.util.HashMap().getClass()
         return self.java("org.apache.iceberg.util.JsonUtil").mapper().readValue(json.dumps(values), self._map_type)
 
     def close(self) -> None:
-        """Give back the catalog's connections."""
+        """Close the catalog's connections."""
         if hasattr(self._catalog, "close"):
             self._catalog.close()
 
 
 def _give_keys(jvm: Any, options: Mapping[str, str]) -> None:
-    """Let Amazon's client find the keys that were given: Iceberg hands them to S3 only."""
+    """Pass the configured keys to Amazon's client: Iceberg passes them to S3 only."""
     for option, name in _SDK_PROPERTIES.items():
         if option in options:
             jvm.java.lang.System.setProperty(name, options[option])
 
 
 def _hadoop(jvm: Any, spark: SparkSession | None) -> Any:
-    """Return Hadoop's configuration as Spark would have it: of the session, or of Spark's own settings files."""
+    """Return Hadoop's configuration as in Spark: of the session, or of Spark's own settings files."""
     if spark is not None:
         context: Any = spark.sparkContext
         return jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())

@@ -1,7 +1,7 @@
-"""Spark for the lake: how a session is built, sessions for steps, and the JVM gateway, which nothing else touches.
+"""Spark for the lake: how a session is built, sessions for steps, and the JVM gateway, which nothing else uses.
 
-A label is a session setting and would leak to a neighbour thread's commits, so no two steps share a session. Sessions
-are used again one after the other: each has a catalog with connections of its own, which only `close` gives back.
+A label is a session setting and would leak into another thread's commits, so no two steps share a session at a time.
+Sessions are reused one after the other: each has a catalog with connections of its own, which only `close` closes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def spark_configuration(settings: LakeSettings) -> dict[str, str]:
     """Return Spark's configuration for the lake, with defaults for a local session.
 
     `CDC_ASSETS_SPARK_MASTER` and `CDC_ASSETS_DRIVER_MEMORY` change the two that depend on the machine. Raises
-    SetupError when the jars were never fetched.
+    SetupError if the jars were never fetched.
     """
     jars, more = ([str(path) for path in paths] for paths in (spark_jars(), needed_jars(settings.extras)))
     master = spark_master()
@@ -82,7 +82,7 @@ def spark_configuration(settings: LakeSettings) -> dict[str, str]:
 
 @contextmanager
 def java_needed() -> Iterator[None]:
-    """Find the Java that a block starts a JVM with. Raises JavaMissing, also when the JVM ends at once, SetupError."""
+    """Find the Java with which a block starts a JVM. Raises JavaMissing, also if the JVM exits at once, SetupError."""
     prepare_environment()
     try:
         yield
@@ -91,9 +91,9 @@ def java_needed() -> Iterator[None]:
 
 
 def start_jvm(settings: LakeSettings) -> Any:
-    """Return the JVM of this process, started when there is none. Raises JavaMissing, SetupError.
+    """Return the JVM of this process, started if there is none. Raises JavaMissing, SetupError.
 
-    A caller that comes while it starts waits for it.
+    A concurrent caller waits for the start.
     """
     with java_needed():
         jvm = open_gateway(spark_configuration(settings))
@@ -103,7 +103,7 @@ def start_jvm(settings: LakeSettings) -> Any:
 
 
 def _start_jvm_aside(settings: LakeSettings) -> None:
-    """Begin to start the JVM and go on; what goes wrong is met again by the `start_jvm` that needs it."""
+    """Start the JVM in the background; the `start_jvm` that needs it raises the error if that fails."""
 
     def run() -> None:
         with suppress(CdcError):
@@ -113,7 +113,7 @@ def _start_jvm_aside(settings: LakeSettings) -> None:
 
 
 def _log_options() -> list[str]:
-    """Name our settings of Spark's log; none where the installation has its own."""
+    """Return the options for our settings of Spark's log; none if the installation has its own."""
     ours = Path(__file__).with_name("log4j2.properties")
     return [] if spark_conf(ours.name).exists() or " " in str(ours) else [f"-Dlog4j2.configurationFile={ours.as_uri()}"]
 
@@ -123,7 +123,7 @@ def _log_level() -> str:
 
 
 def spark_session(settings: LakeSettings, **conf: str) -> SparkSession:
-    """Return the process's Spark session, started when there is none.
+    """Return the process's Spark session, started if there is none.
 
     `conf` changes `spark_configuration`: pass `**{"spark.master": "…"}`. Raises JavaMissing, SetupError.
     """
@@ -145,7 +145,7 @@ def quoted(*names: str) -> str:
 class StepSession:
     """A session for one step at a time. `statements` collects what was run, for the journal.
 
-    Iceberg's own API is at hand at once; a Spark session is opened when the step first asks for one.
+    Iceberg's own API is available at once; a Spark session is opened when the step first needs one.
     """
 
     def __init__(self, catalog: str, iceberg: IcebergCatalog, opened: Callable[[], SparkSession]) -> None:
@@ -164,7 +164,7 @@ class StepSession:
         return self._spark
 
     def sql(self, statement: str) -> DataFrame:
-        """Run a statement and note it down."""
+        """Run a statement and record it."""
         self.statements.append(statement)
         return self.spark.sql(statement)
 
@@ -179,13 +179,13 @@ class StepSession:
         self.spark.conf.set(key, value)
 
     def reset(self) -> None:
-        """Forget labels, settings and statements of the step before."""
+        """Clear labels, settings and statements of the step before."""
         while self._set:
             self.spark.conf.unset(self._set.pop())
         self.statements = []
 
     def close(self) -> None:
-        """Give back the connections of the Spark session's catalog; it is of no use afterwards."""
+        """Close the connections of the Spark session's catalog; it cannot be used afterwards."""
         if self._spark is None:
             return
         jvm = self.jvm
@@ -202,7 +202,7 @@ class StepSession:
 
     @property
     def jvm(self) -> Any:
-        """The JVM as py4j shows it."""
+        """The JVM as a py4j view."""
         return self.iceberg.jvm
 
     def load(self, identifier: Identifier) -> Any:
@@ -210,7 +210,7 @@ class StepSession:
         return self.iceberg.load(identifier)
 
     def find(self, identifier: Identifier) -> Any | None:
-        """Return Iceberg's `Table` as it is now, None where nothing can be loaded from that name."""
+        """Return Iceberg's `Table` as it is now, None if nothing can be loaded from that name."""
         try:
             return self.iceberg.load(identifier)
         except Py4JJavaError:
@@ -253,11 +253,11 @@ class Sessions:
 
     @property
     def local(self) -> bool:
-        """Tell whether executors would be threads of the driver's own machine."""
+        """Return whether executors would be threads of the driver's own machine."""
         return _is_local(spark_master() if self._given is None else str(self.spark.sparkContext.master))
 
     def warm(self) -> None:
-        """Begin to start the JVM, unless Spark is given; returns at once."""
+        """Start the JVM in the background, unless Spark is given; returns at once."""
         if self._given is None and self._iceberg is None:
             _start_jvm_aside(self._settings)
 
@@ -285,7 +285,7 @@ class Sessions:
         return StepSession(self._settings.name, self.iceberg, lambda: step_spark(self.spark, self._settings))
 
     def side(self) -> StepSession:
-        """Return the session for what is no step: staging, and tables of the lake itself."""
+        """Return the session for work outside steps: staging, and tables of the lake itself."""
         if self._side is None:
             self._side = self._session()
         self._side.reset()

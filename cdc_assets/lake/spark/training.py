@@ -1,4 +1,4 @@
-"""What a JVM is led through so that its class-data archive holds what runs need: tables made, loaded, merged into.
+"""The workload that fills the JVM's class-data archive with the classes of a run: create, load and merge into tables.
 
 python -m cdc_assets.lake.spark.training DIRECTORY JAVA_OPTION …
 """
@@ -39,7 +39,7 @@ _ROW = '"{op}","rows","training",{ts},{key},"1.50","a","2026-01-02","2026-01-02 
 
 
 def train(warehouse: Path, java_options: list[str]) -> None:
-    """Lead a JVM with these options through a lake in `warehouse`, and let it end. Raises SetupError."""
+    """Run the workload in a JVM with these options, on a lake in `warehouse`, until it exits. Raises SetupError."""
     settings = LakeSettings.from_warehouse(warehouse)
     spark = spark_session(settings, **{"spark.driver.extraJavaOptions": " ".join(java_options)})
     lake = Lake(settings, "training", lambda: spark)
@@ -66,7 +66,7 @@ def train(warehouse: Path, java_options: list[str]) -> None:
     process = gateway.proc
     with suppress(Exception):
         gateway.shutdown()
-    process.stdin.close()  # by which the JVM knows that it is to end; it writes the archive then
+    process.stdin.close()  # this makes the JVM exit; it writes the archive then
     process.wait()
 
 

@@ -1,5 +1,5 @@
-"""A window's changes on their way: decoded and written as Parquet by tasks, taken in by one commit.
+"""Staging of a window's changes: decoded and written as Parquet by tasks, applied by one commit.
 
-stage   a window's changes on their way
+stage   staging of a window's changes
 tasks   one task's part of a stage
 """

@@ -1,15 +1,15 @@
-"""A window's changes on their way: decoded, checked, reduced and written as Parquet; the commit takes them in.
+"""Staging of a window's changes: decoded, checked, reduced and written as Parquet, for a commit to apply.
 
     <warehouse>/_cdc_stage/<seconds since 1970>-<uuid>/part-00000.parquet …, rejects-00000.parquet …, _stage.json
     <table>/data/cdc-<seconds since 1970>-<uuid>-00000.parquet …     where the table is empty: its own data files
 
 A small window is read in the driver, and a large one too where executors would be the same few cores; any other is read
 by executors. Several tasks that share a window reduce it twice: each what it read, written by the key's hash, then each
-hash what all of them wrote. Columns of the source stand in a stage by position (`c0`, `c1`, …), so no name can get in
-the way. Only reports cross to the driver.
+hash what all of them wrote. Columns of the source are in a stage by position (`c0`, `c1`, …), so any name works. Only
+reports are returned to the driver.
 
-A stage whose run died is removed by the next commit of anybody once it is a day old. Data files of such a run are named
-like its stage and belong to no snapshot.
+The stage of a dead run is removed by the next commit of any run once it is a day old. Data files of such a run are
+named like its stage and belong to no snapshot.
 """
 
 from __future__ import annotations
@@ -72,20 +72,20 @@ __all__ = [
 ]
 
 Run = Callable[[int, Callable[[int], Part]], list[Part]]
-"""Runs that many tasks by their number, and returns their parts in order."""
+"""Runs a number of tasks, and returns their parts in order."""
 
 STAGE = "_cdc_stage"
 _TASK_BYTES = 256 << 20
 _SMALL_BYTES = 8 << 20
 _ONCE_BYTES = 256 << 20
-"""Windows up to this are held in memory as a whole where the driver reads them."""
+"""Windows up to this size in bytes are held in memory as a whole when the driver reads them."""
 _SHARE_BYTES = 128 << 20
-"""What one thread of the driver reads of a larger window at a time."""
+"""The bytes that one thread of the driver reads of a larger window at a time."""
 _HERE_BYTES_REMOTE = 16 << 20
-"""Windows up to this are read in the driver where executors are other machines."""
+"""Windows up to this size in bytes are read in the driver when executors are other machines."""
 _HERE_THREADS = 2
 _FEW_CORES = 4
-"""Up to this many, executors in the driver's process would read no faster than its threads."""
+"""Up to this many cores, executors in the driver's process would read no faster than its threads."""
 _DUMP_EXPANSION = 2
 """Rows of a dump may be compressed."""
 _STALE_SECONDS = 24 * 3600
@@ -93,19 +93,19 @@ _STALE_SECONDS = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where windows are read. `spark` starts a session, for which a small window need not wait."""
+    """Decides where windows are read. `spark` starts a session, for which a small window need not wait."""
 
     spark: Callable[[], SparkSession]
     local: Callable[[], bool]
 
     def reads_here(self, step: ApplyRows, reader: SplitReader) -> bool:
-        """Tell whether the driver reads a window itself."""
+        """Return whether the driver reads a window itself."""
         few = _loaded_bytes(step, reader) <= _ONCE_BYTES or (os.cpu_count() or 1) <= _FEW_CORES
         return is_small(step) or (few and self.local())
 
 
 def is_small(step: ApplyRows) -> bool:
-    """Tell whether a window is read in the driver wherever executors are."""
+    """Return whether a window is read in the driver wherever executors are."""
     return sum(file.size for file in step.files) <= _HERE_BYTES_REMOTE
 
 
@@ -145,10 +145,10 @@ def stage(
     quarantine: bool = False,
     landing: Landing | None = None,
 ) -> Staged:
-    """Decode a window and write it reduced. `io` is PyIceberg's properties of the warehouse.
+    """Decode a window and write it reduced. `io` are PyIceberg's properties of the warehouse.
 
-    With `landing` the changes become data files of that table, which has to be empty. Rows that do not fit are in the
-    report, and with `quarantine` in Parquet files beside the changes. Raises what the format raises for the whole
+    With `landing` the changes become data files of that table, which must be empty. Rows that do not fit are in the
+    report, and with `quarantine` in Parquet files beside the changes. Raises the format's errors about the whole
     window: TableHeld, InputError.
     """
     place = _place(warehouse, io, step, landing if kind_of(step.schema).LANDS else None)
@@ -172,7 +172,7 @@ def stage_tasks(
     reader: Callable[[Any], Window],
     tasks: Sequence[Any],
 ) -> Staged:
-    """Let executors write the windows that `reader` makes of the tasks, all with the columns of the step's schema."""
+    """Write the windows that `reader` makes of the tasks on executors, with the columns of the step's schema."""
     place = _place(warehouse, io, step, None)
     return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, reader, tasks))
 
@@ -183,7 +183,7 @@ def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: Land
 
 
 def _staged(place: Place, write: Callable[[], Sequence[Part]]) -> Staged:
-    """Write the parts and what is to be known of them; nothing stays of a window that will not be committed."""
+    """Write the parts and their manifest; everything of a window that will not be committed is removed."""
     started = time.monotonic()
     try:
         parts = write()
@@ -210,7 +210,7 @@ def _staged(place: Place, write: Callable[[], Sequence[Part]]) -> Staged:
 
 
 def _read_here(place: Place, reader: SplitReader, quarantine: bool) -> list[Part]:
-    """Read a window in this process, files side by side, and reduce it once."""
+    """Read a window in this process, files in parallel, and reduce it once."""
     step = place.step
     cut = shares(step, _HERE_THREADS)
     with ThreadPoolExecutor(len(cut), "cdc-assets-read") as pool:
@@ -219,7 +219,7 @@ def _read_here(place: Place, reader: SplitReader, quarantine: bool) -> list[Part
 
 
 def _run_tasks(run: Run, place: Place, reader: Callable[[Any], Window], tasks: Sequence[Any]) -> Sequence[Part]:
-    """Let tasks read windows; what several of them read is reduced once more where the kind can."""
+    """Read windows in tasks; what several tasks read is reduced once more if the kind allows it."""
     if len(tasks) == 1 or kind_of(place.step.schema).split is None:
         return run(len(tasks), lambda number: write_window(place, reader(tasks[number]), number))
     count, probe = len(tasks), hash_probe()
@@ -247,7 +247,7 @@ def _in_threads(count: int, work: Callable[[int], Part]) -> list[Part]:
 
 
 def _on_executors(spark: SparkSession, count: int, work: Callable[[int], Part]) -> list[Part]:
-    """Run tasks 0 … count-1 on the executors; raises what one of them raised."""
+    """Run tasks 0 … count-1 on the executors; raises the error of one of them."""
     if not count:
         return []
     rows = spark.range(0, count, 1, count).mapInArrow(on_executors(work), "part binary").collect()
@@ -259,9 +259,9 @@ def _on_executors(spark: SparkSession, count: int, work: Callable[[int], Part]) 
 
 
 def shares(step: ApplyRows, tasks: int) -> list[list[int]]:
-    """Cut the files, by position and in order, into few shares of about equal bytes.
+    """Divide the files, by position and in order, into few shares of about equal bytes.
 
-    A kind that cannot split changes needs all files in one share: only together do they tell what was delivered twice.
+    A kind that cannot split changes needs all files in one share: only together do they show what was delivered twice.
     A dump has each row once.
     """
     sizes = [max(file.size, 1) for file in step.files]
@@ -306,29 +306,29 @@ def read_parts(spark: SparkSession, io: Mapping[str, str], files: Sequence[str],
 
 def _write_manifest(io: Mapping[str, str], path: str, batch: Batch) -> None:
     system, place = storage(io, path)
-    told = dataclasses.asdict(batch)
+    fields = dataclasses.asdict(batch)
     make_directory(system, place)
     with system.open_output_stream(f"{place}/_stage.json") as sink:
-        sink.write(json.dumps(told).encode())
+        sink.write(json.dumps(fields).encode())
 
 
 def read_manifest(io: Mapping[str, str], path: str) -> Batch:
-    """Return what a stage tells of itself."""
+    """Return a stage's manifest."""
     system, place = storage(io, path)
     with system.open_input_stream(f"{place}/_stage.json") as source:
-        told = json.loads(source.readall())
-    ranges = {name: (int(low), int(high)) for name, (low, high) in told["ranges"].items()}
-    lists = {name: tuple(told[name]) for name in ("parts", "sizes", "rejects")}
-    return Batch(**{**told, **lists, "ranges": ranges})
+        fields = json.loads(source.readall())
+    ranges = {name: (int(low), int(high)) for name, (low, high) in fields["ranges"].items()}
+    lists = {name: tuple(fields[name]) for name in ("parts", "sizes", "rejects")}
+    return Batch(**{**fields, **lists, "ranges": ranges})
 
 
 def name_of(path: str) -> str:
-    """Return a stage's own name, which the data files that were written with it begin with."""
+    """Return a stage's own name, the prefix of the data files that were written with it."""
     return path.rsplit("/", 1)[-1]
 
 
 def discard(io: Mapping[str, str], path: str) -> None:
-    """Remove a stage; nothing happens when it is gone already. Data files stay: a snapshot may have them."""
+    """Remove a stage, if it still exists. Data files stay: a snapshot may have them."""
     if path:
         system, place = storage(io, path)
         with suppress(OSError):
@@ -336,7 +336,7 @@ def discard(io: Mapping[str, str], path: str) -> None:
 
 
 def remove_files(io: Mapping[str, str], locations: Iterable[str]) -> None:
-    """Remove data files that no snapshot has; what is not removed is an orphan, which maintenance removes."""
+    """Remove data files that no snapshot has; those that cannot be removed are orphans for maintenance."""
     for location in locations:
         system, place = storage(io, location)
         with suppress(OSError):
@@ -344,7 +344,7 @@ def remove_files(io: Mapping[str, str], locations: Iterable[str]) -> None:
 
 
 def _forget(place: Place) -> None:
-    """Remove whatever the tasks of a stage wrote, known or not: a task may have failed beside others that wrote."""
+    """Remove everything that the tasks of a stage wrote, known or not: one may have failed while others wrote."""
     discard(place.io, place.path)
     if place.landing is None:
         return
@@ -357,7 +357,7 @@ def _forget(place: Place) -> None:
 
 
 def remove_stale(io: Mapping[str, str], warehouse: str) -> int:
-    """Remove stages of runs that died more than a day ago, by the time in their names; return how many."""
+    """Remove stages that are more than a day old, by the time in their names; return how many."""
     removed = 0
     system, place = storage(io, f"{warehouse.rstrip('/')}/{STAGE}")
     with suppress(OSError):

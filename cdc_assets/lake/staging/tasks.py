@@ -4,7 +4,7 @@
     scatter       files -> reduced changes by the key's hash   a window that several tasks read …
     gather        one hash's changes -> reduced changes        … and share once more by key
 
-What is left is written as staged changes for a MERGE, or, where the table is empty, as its own data files.
+The result is written as staged changes for a MERGE, or, if the table is empty, as its own data files.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _GROUP_BYTES = 64 << 20
 """Row groups of data files, before they are encoded."""
 _BRIEFLY = pa.ipc.IpcWriteOptions(compression="lz4")
-"""How changes are written that the next task reads: encoding them as Parquet took a quarter of a large load."""
+"""Options for changes that the next task reads: encoding them as Parquet took a quarter of a large load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Where data files of a table lie, and its columns: name -> (Iceberg's type, field id, id of a list's element)."""
+    """The directory of a table's data files, and its columns: name -> (Iceberg's type, field id, list element's id)."""
 
     directory: str
     schema_id: int
     columns: Mapping[str, tuple[str, int, int | None]]
 
     def takes(self, schema: TableSchema) -> bool:
-        """Tell whether the table has exactly the schema's columns, and the lake's own."""
+        """Return whether the table has exactly the schema's columns, and the lake's own."""
         wanted = {column.name: iceberg_type(column) for column in schema.stored} | {COMMIT_TS: "long"}
         return wanted == {name: kind for name, (kind, _, _) in self.columns.items()}
 
@@ -76,7 +76,7 @@ class Place:
     landing: Landing | None = None
 
     def part_path(self, number: int) -> str:
-        """Return the location of a part: data files are called after the stage, `cdc-<seconds>-<uuid>-<number>`."""
+        """Return the location of a part: data files are named after the stage, `cdc-<seconds>-<uuid>-<number>`."""
         if self.landing is None:
             return f"{self.path}/part-{number:05d}.parquet"
         return f"{self.landing.directory}/cdc-{self.path.rsplit('/', 1)[-1]}-{number:05d}.parquet"
@@ -84,7 +84,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task did. `name` is the location of what it wrote, `buckets` those by the key's hash, "" for none."""
+    """The result of one task. `name` is the location of its file, `buckets` those by the key's hash, "" for none."""
 
     report: Report
     name: str = ""
@@ -98,7 +98,7 @@ class Part:
 
 
 def on_executors(work: Callable[[int], Part]) -> Batches:
-    """Return what an executor runs: it gets numbers of tasks and yields a pickled Part for each."""
+    """Return the function that an executor runs: it gets numbers of tasks and yields a pickled Part for each."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -121,7 +121,7 @@ def write_window(place: Place, window: Window, number: int) -> Part:
 
 
 def scatter(place: Place, window: Window, number: int, buckets: int) -> Part:
-    """Write what one task reduced for itself into files by the hash of the key."""
+    """Write the changes that one task reduced into files by the hash of the key."""
     if window.report.failed:
         return Part(window.report)
     rejects = _write_rejects(place, window, number)
@@ -137,7 +137,7 @@ def scatter(place: Place, window: Window, number: int, buckets: int) -> Part:
 
 
 def gather(place: Place, files: Sequence[str], number: int) -> Part:
-    """Reduce what several tasks wrote for one hash, and write it as part `number`."""
+    """Reduce the changes that several tasks wrote for one hash, and write them as part `number`."""
     found = []
     for file in files:
         system, path = storage(place.io, file)
@@ -181,7 +181,7 @@ def _write(place: Place, location: str, rows: pa.Table, **options: Any) -> int:
 
 @contextmanager
 def _sink(place: Place, location: str) -> Iterator[Any]:
-    """Open a file to write to; raises LakeUnavailable where that is not possible."""
+    """Open a file for writing; raises LakeUnavailable if that fails."""
     try:
         system, path = storage(place.io, location)
         make_directory(system, path.rsplit("/", 1)[0])
@@ -189,12 +189,12 @@ def _sink(place: Place, location: str) -> Iterator[Any]:
             yield sink
     except OSError as error:
         raise LakeUnavailable(
-            f"{location}: the warehouse takes no files ({error}). Nothing was applied. Correct that and try again."
+            f"{location}: the warehouse cannot be written ({error}). Nothing was applied. Correct that and try again."
         ) from error
 
 
 def make_directory(system: Any, path: str) -> None:
-    """Make a local directory. A store has none: making one there asks for the bucket, which a grant need not cover."""
+    """Create a local directory. A store has none: creating one there needs access to the bucket itself."""
     if isinstance(system, pafs.LocalFileSystem):
         system.create_dir(path, recursive=True)
 
@@ -207,7 +207,7 @@ def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
 
 
 def _landed(changes: pa.Table, step: ApplyRows, landing: Landing) -> pa.Table:
-    """The rows that enter, as the table's own: its columns by their field ids, then the commit-ts."""
+    """The inserted rows in the table's own form: its columns by their field ids, then the commit-ts."""
     if pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py():
         changes = changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8())))
     arrays, fields = [], []
@@ -230,7 +230,7 @@ def _field_id(number: int) -> dict[str, str]:
 
 
 def part_reader(io: dict[str, str], files: Sequence[str]) -> Batches:
-    """Read parts in Python: object stores that Iceberg reaches need not be known to Spark's own readers."""
+    """Read parts in Python: Spark's own readers may not support an object store that Iceberg supports."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

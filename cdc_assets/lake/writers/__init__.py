@@ -1,7 +1,7 @@
-"""How staged changes become rows of a table: a module for each kind of table (`decoding/kinds`), with the same names.
+"""Writers of staged changes: a module for each kind of table (`decoding/kinds`), with the same names.
 
 keyed       MERGE by key
-multiset    equal rows enter and leave by count
+multiset    equal rows are inserted and deleted by count
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ __all__ = ["WRITERS", "Writer", "writer_of"]
 
 
 class Writer(Protocol):
-    """What modules of this folder have in common."""
+    """The interface of this folder's modules."""
 
     def write(self, target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> None:
-        """Write staged changes in the step's session: columns `c0`, `c1`, … in table order, and those of their kind.
+        """Write staged changes in the step's session: columns `c0`, `c1`, … in table order, and those of the kind.
 
         Raises TableHeld for changes that the table's rows contradict.
         """
 
     def alike_keys(self, target: Target, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
-        """Count the keys of reduced changes that are new and meet a row whose key only its collation makes equal."""
+        """Count the new keys of reduced changes that equal a row's key by collation only."""
 
 
 WRITERS: dict[str, Writer] = {"keyed": keyed, "multiset": multiset}
 
 
 def writer_of(schema: TableSchema) -> Writer:
-    """Return what writes to tables of that schema's kind."""
+    """Return the writer for tables of that schema's kind."""
     return WRITERS[kind_of(schema).NAME]

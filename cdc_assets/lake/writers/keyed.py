@@ -25,7 +25,7 @@ __all__ = ["alike_keys", "write"]
 
 
 def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> None:
-    """Give each key of the changes its row, or none."""
+    """Insert, update or delete the row of each key of the changes."""
     if not target.empty:
         _merge(target, changes, step.schema, batch.ranges)
         return
@@ -36,9 +36,9 @@ def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> 
 
 
 def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
-    """Count the keys of reduced changes that are new and meet a row whose key only its collation makes equal.
+    """Count the new keys of reduced changes that equal a row's key by collation only.
 
-    Nothing is read for a table whose keys compare byte for byte, or where no key of the window is new.
+    Nothing is read for a table whose keys compare byte for byte, or if no key of the window is new.
     """
     columns = [(schema.column(name), f"t.{quoted(name)}", _place(schema, name)) for name in schema.key]
     differ = [f"NOT ({ours} <=> {theirs})" for column, ours, theirs in columns if _key_form(column, ours) != ours]

@@ -1,4 +1,4 @@
-"""Tables without a key: a MERGE by file and position of the rows that leave."""
+"""Tables without a key: a MERGE by file and position of the deleted rows."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSc
 
 
 def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> None:
-    """Let COUNT equal rows enter (> 0) or leave (< 0) for each row of `changes`; which of equal rows leave is all one.
+    """Insert COUNT equal rows (> 0) or delete as many (< 0) for each row of `changes`, whichever of the equal ones.
 
-    Raises TableHeld when there are fewer equal rows than are to leave.
+    Raises TableHeld if there are fewer equal rows than are to be deleted.
     """
     session, columns = target.session, [column.name for column in step.schema.stored]
     places = [f"c{position}" for position in range(len(columns))]
@@ -55,15 +55,15 @@ def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> 
 
 
 def _refuse_missing(session: StepSession, table: str) -> None:
-    """Compare how many are to leave with how many were found, on the state that the commit is validated against."""
+    """Compare the rows to delete with those found, in the state against which the commit is validated."""
     due = session.spark.sql(f"SELECT coalesce(sum(-{COUNT}), 0) FROM changes WHERE {COUNT} < 0").head()
     found = session.spark.sql("SELECT count(*) FROM leaving").head()
     assert due is not None
     assert found is not None
     if due[0] != found[0]:
         raise TableHeld(
-            f"{table} has no key, and {due[0] - found[0]} of {due[0]} deleted rows equal no row of the lake table. "
-            "Rows of it are missing: are they in quarantine (then replay them), was the changefeed started later than "
-            "the table, or were files removed? Else rebuild the table from a changefeed that has all of its rows.",
+            f"{table} has no key, and {due[0] - found[0]} of {due[0]} deleted rows equal no row of the lake table, so "
+            "rows of it are missing. If they are in quarantine, replay them; if the changefeed began later than the "
+            "table, or files were removed, rebuild the table from a changefeed that has all of its rows.",
             table=table,
         )
