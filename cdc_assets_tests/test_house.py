@@ -17,7 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 TESTS = sorted(Path(__file__).parent.rglob("*.py"))
 
 ROOMS = {
-    "boto3": ("io/", "settings/", "defs/"),
+    "boto3": ("io/", "settings/", "defs/", "sources/topics/registry/"),
     "click": ("cli/",),
     "confluent_kafka": ("sources/topics/kafka/",),
     "dagster": ("defs/", "definitions.py", "run_coordinator.py", "cli/demo.py"),
@@ -31,6 +31,7 @@ ROOMS = {
     "pyiceberg": ("lake/",),
     "pymysql": ("sources/mysql_protocol/",),
     "pyspark": ("lake/", "defs/", "operations/opening.py"),
+    "requests": ("sources/topics/registry/",),
     "rich": ("cli/",),
     "sqlalchemy": ("ledger.py",),
     "sqlglot": ("ddl/",),

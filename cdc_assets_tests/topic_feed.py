@@ -151,6 +151,7 @@ class TopicFeed:
     def landed_in(self, **given: Any) -> Landing:
         """Open the landing, anew with other options."""
         concerns = self.source.routing.concerns
+        given.setdefault("registry", (self.recorded.registry if self.recorded is not None else {}).get)
         return Landing(lambda: self.log, self.source.options.messages, self.store, concerns, lambda _: b"", **given)
 
     def send(self, count: int | None = None, lines: Sequence[Line] | None = None) -> None:
@@ -192,6 +193,7 @@ def settings_of(topic: Topic, **given: Any) -> ChangefeedSettings:
             + ("&content-compatible=true" if recorded["content_compatible"] else ""),
             "tz": recorded["timezone"],
             "initial": {"complete": ["*"]},
+            **({"topics": ["*"]} if "{" in str(recorded["topic"]) else {}),
             **given,
         }
     )

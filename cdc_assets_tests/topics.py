@@ -101,11 +101,12 @@ class Topic:
             only_output_updated_columns=compatible,
             encoding_format="avro" if self.name == "simple-avro" else "json",
             timezone=self.recorded["timezone"],
-            registry=tuple(sorted(self._registry.items())),
+            registry=self.registry,
         )
 
     @property
-    def _registry(self) -> Mapping[str, str]:
+    def registry(self) -> Mapping[str, str]:
+        """The schemas that the messages name, by their ids."""
         held = self._members.get(f"mq-{self.name}/registry.json")
         return {} if held is None else dict(json.loads(held)["schemas_by_id"])
 

@@ -64,6 +64,9 @@ def feed_options(command: F) -> F:
             metavar="NAME=VALUE",
             help="Option of the broker's client, by librdkafka's name; @VARIABLE is read from the environment.",
         ),
+        click.option(
+            "--schema-registry", metavar="URL|FILE", default="", help="Where the schemas are that messages name."
+        ),
         click.option("--topics", multiple=True, metavar="PATTERN", help="Topics that the sink URI does not tell."),
         click.option(
             "--schemas",
@@ -161,6 +164,7 @@ def target_of(given: dict[str, Any]) -> Target:
             archive=(given["archive"], given["archive_layout"]) if given["archive"] else None,
             kafka=dict(_client_option(text) for text in given["kafka"]),
             topics=given["topics"],
+            schema_registry=given["schema_registry"],
             schemas=given["schemas"],
             initial=initial_of(given),
         )

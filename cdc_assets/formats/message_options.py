@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 __all__ = ["MessageOptions"]
@@ -18,8 +19,8 @@ _CLOCKED = frozenset({"canal-json"})
 class MessageOptions:
     """TiCDC's options of its message protocols, by TiCDC's names and with its defaults.
 
-    `timezone` is the `--tz` of its server. `registry` are the schemas of a schema registry that messages name: an id,
-    which is a number (Confluent) or a UUID (Glue), and the schema's text.
+    `timezone` is the `--tz` of its server. `registry` are the schemas of a schema registry that messages name: by
+    an id, which is a number (Confluent) or a UUID (Glue), the schema's text.
     """
 
     protocol: str
@@ -31,7 +32,7 @@ class MessageOptions:
     claim_check_raw_value: bool = False
     encoding_format: str = "json"
     timezone: str = "UTC"
-    registry: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def by_offset(self) -> bool:

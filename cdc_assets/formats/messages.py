@@ -1,10 +1,13 @@
-"""Change messages of a topic: what is the same for all protocols. A protocol is a module or folder with three names.
+"""Change messages of a topic: what is the same for all protocols. A protocol is a module or folder with these names.
 
     classify(messages, options) -> SPOKEN
         What each message speaks of, without its columns. Raises for no message: a broken one is `bad`, with the reason.
     decode(rows, path, table, schema, options) -> Decoded
         The changes of one table, in the shape that files decode to (`cdc_assets.formats`). Of what does not fit, the
         row event is a Reject.
+    schema_ids(messages, options) -> dict[str, int]
+        Only where messages name schemas of a registry: the ids, each with the first message that names it. What they
+        stand for is in `options.registry` when messages are classified and decoded.
     schemas(messages, options) -> tuple[SchemaEvent, ...]
         What messages tell of the columns of tables: exactly where the protocol carries schemas, else what the types
         of their rows say, told as approximate.

@@ -16,12 +16,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.landing.events import digest_of, event_rows, read_event_rows
 from cdc_assets.landing.ordered import OrderedReading
-from cdc_assets.landing.reading import Reading
+from cdc_assets.landing.reading import Reading, Registered
 from cdc_assets.landing.rows import grouped, splits_of
 from cdc_assets.landing.store import Added, Store
 from cdc_assets.model.landed import Landed
@@ -45,7 +46,8 @@ class Advanced:
 
 
 class Landing:
-    """The landing of one feed. `concerns` tells which topics are the feed's, `claims` reads claim-check files.
+    """The landing of one feed. `concerns` tells which topics are the feed's, `claims` reads claim-check files, and
+    `registry` gives the schemas that messages name.
 
     A range of marks alone is landed once the newest landing is `mark_interval_seconds` old.
     """
@@ -58,6 +60,7 @@ class Landing:
         concerns: Callable[[str], bool],
         claims: Callable[[str], bytes],
         *,
+        registry: Registered | None = None,
         mark_interval_seconds: float = 0,
         commit_bytes: int = _COMMIT_BYTES,
     ) -> None:
@@ -67,7 +70,7 @@ class Landing:
         self.mark_interval_seconds = mark_interval_seconds
         self.clock_ms: Callable[[], int] = lambda: int(time.time() * 1000)
         self._concerns = concerns
-        self._claims = claims
+        self._more: dict[str, Any] = {"claims": claims, **({"registry": registry} if registry is not None else {})}
         self._commit_bytes = commit_bytes
         self._landed = Landed()
         self._read: tuple[str, ...] = ()
@@ -135,7 +138,7 @@ class Landing:
         log, done, begun = self.log(), Advanced(), self.landed()
         ends = self.ends()
         while True:
-            reading = OrderedReading(begun, self.options, self._claims, clock_ms=self.clock_ms())
+            reading = OrderedReading(begun, self.options, clock_ms=self.clock_ms(), **self._more)
             done, unread = self._read_some(log, _ranges(begun, ends), done, reading)
             if not unread:
                 break
@@ -192,7 +195,7 @@ class Landing:
         return not begun.proven or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
 
     def _reading(self, before: Landed) -> Reading:
-        return Reading(before, self.options, self._claims)
+        return Reading(before, self.options, **self._more)
 
     def _take(
         self, log: LogReader, wanted: OffsetRange, done: Advanced, reading: Reading, ends: Ends

@@ -65,6 +65,7 @@ def _landed(settings: ChangefeedSettings, source: TopicsSource, lake: LakeSettin
         table,
         source.routing.concerns,
         _claims(settings, source),
+        registry=_registry(settings),
         mark_interval_seconds=settings.mark_interval_seconds,
     )
     source.passes_bad = settings.quarantine
@@ -73,6 +74,14 @@ def _landed(settings: ChangefeedSettings, source: TopicsSource, lake: LakeSettin
         yield landing
     finally:
         table.close()
+
+
+def _registry(settings: ChangefeedSettings) -> Callable[[str], str | None] | None:
+    """Return what gives the schemas of a registry, None where no registry is told."""
+    from cdc_assets.sources.topics.registry import connect
+
+    options = settings.registry()
+    return connect(options).schema if options else None
 
 
 def _claims(settings: ChangefeedSettings, source: TopicsSource) -> Callable[[str], bytes]:

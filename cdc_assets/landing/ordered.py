@@ -101,7 +101,7 @@ class OrderedReading(Reading):
         """Keep some messages of a range, in the order of their offsets."""
         if not batch.num_rows:
             return
-        spoken = self._protocol.classify(batch, self.options)
+        spoken = self._spoken(batch)
         self._held.setdefault(wanted.partition, []).append(_Piece(wanted.partition, batch, spoken))
         self.held_bytes += batch.nbytes
         self._reached[wanted.partition] = batch.column("offset")[-1].as_py() + 1

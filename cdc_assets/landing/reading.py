@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.ddl import Unreadable, database_of
+from cdc_assets.errors import BadSettings
 from cdc_assets.formats import MESSAGE_FORMATS
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent, read_claim
@@ -29,12 +30,21 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics.schema_events import format_schema
 
-__all__ = ["Reading", "schema_event"]
+__all__ = ["Reading", "Registered", "schema_event"]
 
 _AS_SPOKEN = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
 
 Claims = Callable[[str], bytes]
 """Location of a claim-check file -> its bytes; raises InputError."""
+Registered = Callable[[str], "str | None"]
+"""Id of a schema -> its text, None where the registry has none; raises StorageUnavailable."""
+
+
+def _no_registry(schema_id: str) -> str | None:
+    raise BadSettings(
+        f"messages name schema {schema_id} of a schema registry, and none is told. Give it as schema_registry (flag "
+        "--schema-registry): the URL that TiCDC has, or a file of schemas."
+    )
 
 
 @dataclass
@@ -44,6 +54,7 @@ class Reading:
     before: Landed
     options: MessageOptions
     claims: Claims
+    registry: Registered = _no_registry
     rows: list[pa.Table] = field(default_factory=list)
     events: list[LandedEvent] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
@@ -61,6 +72,8 @@ class Reading:
         self.streams = dict(self.before.streams)
         self.sources = list(self.before.sources)
         self.barriers = dict(self.before.barriers)
+        self.options = replace(self.options, registry={**self.options.registry, **self.before.registered})
+        self._unknown = set[str]()
         self._protocol: Any = import_module(MESSAGE_FORMATS[self.options.protocol])
 
     @property
@@ -70,7 +83,7 @@ class Reading:
 
     def take(self, batch: pa.RecordBatch, wanted: OffsetRange) -> None:
         """Take some messages of a range, in the order of their offsets."""
-        spoken = self._protocol.classify(batch, self.options)
+        spoken = self._spoken(batch)
         kinds = spoken.column("kind")
         self._take_rows(batch, spoken.filter(pc.equal(kinds, Kind.ROW.value)))
         others = spoken.filter(pc.not_equal(kinds, Kind.ROW.value))
@@ -79,6 +92,24 @@ class Reading:
             self._take_other(one, batch, wanted.partition, offsets[one["message"]].as_py())
         if batch.num_rows:
             self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), offsets[-1].as_py() + 1)
+
+    def _spoken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Classify messages; schemas that they name and nobody has asked for yet are asked for, and kept."""
+        if hasattr(self._protocol, "schema_ids"):
+            for name, message in self._protocol.schema_ids(batch, self.options).items():
+                if name not in self.options.registry and name not in self._unknown:
+                    self._register(name, batch.slice(message, 1).to_pylist()[0])
+        found: pa.RecordBatch = self._protocol.classify(batch, self.options)
+        return found
+
+    def _register(self, name: str, told: Mapping[str, Any]) -> None:
+        text = self.registry(name)
+        if text is None:
+            self._unknown.add(name)
+            return
+        self.options = replace(self.options, registry={**self.options.registry, name: text})
+        place = Partition(told["topic"], told["partition"])
+        self.events.append(LandedEvent(EventKind.REGISTERED, place, told["offset"], 0, query=text, shape=name))
 
     def finish(self, wanted: OffsetRange) -> None:
         """Note that a range was read to its end."""

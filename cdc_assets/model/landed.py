@@ -21,6 +21,7 @@ class EventKind(str, enum.Enum):
     SCHEMA = "schema"
     BAD = "bad"
     RELEASED = "released"
+    REGISTERED = "registered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class LandedEvent:
 
     `table` is None where the message names none, `table.table` "" for a DDL of a database. `reason` says why a message
     is bad. Of protocols by offset `position` is the one that landing gave, and the last three are as messages tell
-    them (`formats.messages.SPOKEN`), "" for null.
+    them (`formats.messages.SPOKEN`), "" for null. A schema of a registry has its id in
+    `shape` and its text in `query`.
     """
 
     kind: EventKind
@@ -129,6 +131,11 @@ class Landed:
     barriers: Mapping[Partition, str] = field(default_factory=dict)
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
+
+    @property
+    def registered(self) -> dict[str, str]:
+        """The schemas of a registry that messages have named so far, by their ids."""
+        return {event.shape: event.query for event in self.events if event.kind is EventKind.REGISTERED}
 
     @property
     def open_bad(self) -> tuple[LandedEvent, ...]:

@@ -48,6 +48,7 @@ from cdc_assets.sources import (
     connect,
     join,
     parse_options,
+    registry_options,
     storage_options,
 )
 
@@ -93,8 +94,9 @@ class ChangefeedSettings(Model):
     compare by their bytes; it is taken as true where it is not given, and tables that it matters to are told of.
     `initial` says what was in the tables before the changefeed began. Of topics, `archive` says where they lie where it
     is no broker, `kafka` are options of its client by librdkafka's names where it is one, `topics` are patterns of
-    their names where the sink URI does not tell, `schemas` is a file of CREATE TABLE statements of older tables, and
-    marks alone are landed no more often than every `mark_interval_seconds`.
+    their names where the sink URI does not tell, `schemas` is a file of CREATE TABLE statements of older tables,
+    `schema_registry` is a URL, or a file of schemas, or options of the registry whose schemas messages name, and marks
+    alone are landed no more often than every `mark_interval_seconds`.
 
     How the sensor asks for runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
     (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
@@ -119,6 +121,7 @@ class ChangefeedSettings(Model):
     kafka: dict[str, Any] = Field(default_factory=dict, repr=False)
     topics: tuple[str, ...] = ()
     schemas: Path | None = None
+    schema_registry: dict[str, Any] = Field(default_factory=dict, repr=False)
     mark_interval_seconds: float = Field(default=60, ge=0)
     sensor_running: bool = False
     sensor_interval_seconds: int = Field(default=30, ge=1)
@@ -184,7 +187,14 @@ class ChangefeedSettings(Model):
                 raise ValueError(f'"{policy}" is not for {kind}: rows that come after it would have no place')
         return spelled
 
-    @field_serializer("storage_options", "kafka")
+    @field_validator("schema_registry", mode="before")
+    @classmethod
+    def _registry(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        return {"url": given} if "://" in given else {"file": given}
+
+    @field_serializer("storage_options", "kafka", "schema_registry")
     def _masked(self, options: dict[str, Any]) -> dict[str, str]:
         return dict.fromkeys(options, "***")
 
@@ -197,7 +207,7 @@ class ChangefeedSettings(Model):
     def given(self) -> Given:
         """What is told of topics beside the sink URI."""
         archive = (self.archive.uri.get_secret_value(), self.archive.layout) if self.archive is not None else None
-        return Given(archive, self.topics, self.schemas, self.kafka)
+        return Given(archive, self.topics, self.schemas, self.kafka, self.schema_registry)
 
     @property
     def source_options(self) -> SourceOptions:
@@ -224,6 +234,12 @@ class ChangefeedSettings(Model):
             return self.storage()
         told = broker_options(self.sink_uri.get_secret_value(), self.changefeed_config)
         return {**told, **resolved(self.kafka, "kafka")}
+
+    def registry(self) -> dict[str, Any]:
+        """Return how the schema registry is reached, in clear text: as the settings say, else as TiCDC was told."""
+        return resolved(self.schema_registry, "schema_registry") or registry_options(
+            self.sink_uri.get_secret_value(), self.changefeed_config
+        )
 
     def storage(self) -> dict[str, Any]:
         """Return how the feed's storage is reached, in clear text: by the sink URI, then by `storage_options`."""
@@ -322,6 +338,7 @@ def from_flags(
     kafka: Mapping[str, Any] | None = None,
     topics: Sequence[str] = (),
     schemas: str | os.PathLike[str] | None = None,
+    schema_registry: str = "",
 ) -> Settings:
     """Return the settings that the command line's flags describe: one changefeed and, with `warehouse`, its lake.
 
@@ -343,6 +360,7 @@ def from_flags(
         "topics": tuple(topics),
         "schemas": Path(schemas).expanduser().resolve() if schemas else None,
         **({"archive": {"uri": archive[0], "layout": archive[1]}} if archive else {}),
+        **({"schema_registry": schema_registry} if schema_registry else {}),
         **({"tz": tz} if tz else {}),
     }
     lake = LakeSettings.from_warehouse(warehouse) if warehouse else None

@@ -25,7 +25,7 @@ class Model(BaseModel):
             raise _bad_settings(error, type(self)) from None
 
 
-_SECRET_FIELDS = {"sink_uri", "storage_options", "catalog", "dump", "uri", "password", "kafka"}
+_SECRET_FIELDS = {"sink_uri", "storage_options", "catalog", "dump", "uri", "password", "kafka", "schema_registry"}
 
 
 def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:

@@ -20,6 +20,11 @@ def with_paths(directory: Path, changefeed: Mapping[str, Any]) -> dict[str, Any]
         result["initial"] = {**initial, "dump": _with_dump_paths(directory, initial["dump"])}
     if isinstance(schemas := result.get("schemas"), str):
         result["schemas"] = directory / Path(schemas).expanduser()
+    registry = result.get("schema_registry")
+    if isinstance(registry, str) and "://" not in registry:
+        result["schema_registry"] = {"file": str(directory / Path(registry).expanduser())}
+    elif isinstance(registry, dict) and isinstance(registry.get("file"), str):
+        result["schema_registry"] = {**registry, "file": str(directory / Path(registry["file"]).expanduser())}
     if isinstance(archive := result.get("archive"), dict) and "://" not in str(archive.get("uri") or "://"):
         result["archive"] = {**archive, "uri": str(directory / Path(str(archive["uri"])).expanduser())}
     return result

@@ -49,6 +49,7 @@ __all__ = [
     "connect_server",
     "join",
     "parse_options",
+    "registry_options",
     "storage_options",
 ]
 
@@ -198,6 +199,12 @@ def parse_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
 def storage_options(sink_uri: str, given: Given | None = None) -> dict[str, Any]:
     """Return what the URIs of a feed say of how to reach its storage, in clear text."""
     found: dict[str, Any] = _plug(sink_uri).storage_options(sink_uri, given or Given())
+    return found
+
+
+def registry_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
+    """Return how TiCDC reaches the schema registry of a feed of topics, as `schema_registry` takes it; {} if not."""
+    found: dict[str, Any] = _plug(sink_uri).registry_options(changefeed_config)
     return found
 
 

@@ -15,16 +15,23 @@ class Given:
     """`archive` is where archived topics lie, and their layout; `topics` are patterns of topics.
 
     `schemas` is a file of CREATE TABLE statements of tables that are older than the topics. `kafka` are options of the
-    broker's client, as they were given.
+    broker's client, `schema_registry` those of the registry whose schemas messages name, as they were given.
     """
 
     archive: tuple[str, str] | None = None
     topics: tuple[str, ...] = ()
     schemas: Path | None = None
     kafka: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The settings that are given."""
-        told = {"archive": self.archive, "topics": self.topics, "schemas": self.schemas, "kafka": self.kafka}
+        told = {
+            "archive": self.archive,
+            "topics": self.topics,
+            "schemas": self.schemas,
+            "kafka": self.kafka,
+            "schema_registry": self.schema_registry,
+        }
         return tuple(name for name, value in told.items() if value)

@@ -60,7 +60,7 @@ BY_ID = {
     "00000000-0000-0000-0000-0000000000ff": record([*FIELDS, *EXTENSION]),
     "5": record(FIELDS),
 }
-OPTIONS = MessageOptions(protocol="avro", registry=tuple((name, json.dumps(one)) for name, one in BY_ID.items()))
+OPTIONS = MessageOptions(protocol="avro", registry={name: json.dumps(one) for name, one in BY_ID.items()})
 
 
 def encoded(schema_id: str, row: dict[str, Any], head: bytes | None = None) -> bytes:

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.errors import BadSettings
+from cdc_assets.errors import BadSettings, StorageUnavailable
 from cdc_assets.landing.ordered import follow
 from cdc_assets.model.landed import EventKind, StreamEnd
 from cdc_assets_tests.landing.test_landing import CREATE, Broker, canal, rows_of
+from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.topic_feed import TopicFeed
+from cdc_assets_tests.topics import topics
 
 URI = "kafka://127.0.0.1:9092/cdc?protocol=canal-json"
 
@@ -163,3 +165,60 @@ def test_a_backlog_is_landed_in_turns_and_a_ddl_in_it_still_falls_between_its_ro
     feed.landing = feed.landed_in(commit_bytes=2000)
     feed.apply()
     assert rows_of(feed) == [(7, 7)]
+
+
+# --- a registry -------------------------------------------------------------------------------------------------------
+
+
+def test_schemas_are_landed_once_and_nobody_asks_for_them_again() -> None:
+    topic = next(one for one in topics("avro") if one.case.name == "A_all_types")
+    feed, asked = TopicFeed.recording(topic), list[str]()
+
+    def registry(schema_id: str) -> str | None:
+        asked.append(schema_id)
+        return topic.registry.get(schema_id)
+
+    feed.landing = feed.landed_in(registry=registry)
+    feed.send(len(topic.lines) // 2)
+    feed.apply()
+    feed.send()
+    feed.landing = feed.landed_in(registry=registry)
+    feed.apply()
+    assert len(asked) == len(set(asked))
+    assert set(feed.landing.landed().registered) == set(asked)
+    feed.landing = feed.landed_in(registry=lambda _: None)
+    feed.lake = MemoryLake()
+    feed.apply()
+    assert feed.differences() == []
+
+
+def test_a_registry_that_is_down_stops_what_is_unknown_and_nothing_else() -> None:
+    topic = next(one for one in topics("avro") if one.case.name == "A_all_types")
+    feed = TopicFeed.recording(topic)
+    feed.send(len(topic.lines) - 5)
+    feed.apply()
+
+    def down(schema_id: str) -> str | None:
+        raise StorageUnavailable(f"the schema registry does not tell schema {schema_id}")
+
+    feed.landing = feed.landed_in(registry=down)
+    feed.send()
+    feed.apply()
+    assert feed.differences() == []
+    fresh = TopicFeed.recording(topic)
+    fresh.landing = fresh.landed_in(registry=down)
+    fresh.send()
+    with pytest.raises(StorageUnavailable, match="does not tell schema"):
+        fresh.apply()
+
+
+def test_a_message_of_a_schema_that_the_registry_lacks_is_kept_and_named() -> None:
+    topic = next(one for one in topics("avro") if one.case.name == "A_all_types")
+    feed = TopicFeed.recording(topic)
+    (lost,) = [name for name, text in topic.registry.items() if name == max(topic.registry, key=int)]
+    feed.landing = feed.landed_in(registry=lambda name: None if name == lost else topic.registry[name])
+    feed.send()
+    feed.apply()
+    bad = feed.landing.landed().open_bad
+    assert bad
+    assert f"the schema registry has no schema {lost}" in bad[0].reason

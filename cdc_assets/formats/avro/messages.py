@@ -26,7 +26,7 @@ from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, position_text, said
 from cdc_assets.model.schema import Column, TableId, TableSchema
 
-__all__ = ["classify", "decode", "schemas"]
+__all__ = ["classify", "decode", "schema_ids", "schemas"]
 
 _UNSIGNED = (1 << 64) - 1
 _NONE = -1
@@ -98,6 +98,22 @@ def _marker(message: int, value: bytes | None) -> Said:
     table = TableId(texts[0], texts[1])
     ts = _tso(held["commitTs"])
     return Said(message, Kind.DDL, table, commit_ts=ts, query=texts[2], type=held["type"], source_position=_place(ts))
+
+
+def schema_ids(messages: pa.RecordBatch, options: MessageOptions) -> dict[str, int]:
+    """Return the ids of schemas that messages name, each with the first message that does."""
+    found: dict[str, int] = {}
+    columns = (messages.column("key").to_pylist(), unpacked(messages.column("value"), options))
+    for message, (key, value) in enumerate(zip(*columns, strict=True)):
+        if key is None:
+            continue  # a marker
+        for data in (key, value):
+            try:
+                if data is not None and not _is_delete(data):
+                    found.setdefault(framed(data).id, message)
+            except ValueError:
+                continue  # classify calls it bad
+    return found
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -71,15 +71,10 @@ def framed(data: bytes) -> Framed:
 
 def registered(schema_id: str, options: MessageOptions) -> Registered:
     """Return a schema by its id; raises ValueError where the registry's schemas do not have it, or it is no record."""
-    text = _by_id(options.registry).get(schema_id)
+    text = options.registry.get(schema_id)
     if text is None:
         raise ValueError(f"the schema registry has no schema {schema_id}")
     return _parsed(text)
-
-
-@lru_cache(maxsize=8)
-def _by_id(registry: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    return dict(registry)
 
 
 @lru_cache(maxsize=4096)  # by text: key and value records of a table have one name and different fields

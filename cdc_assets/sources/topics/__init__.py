@@ -11,6 +11,7 @@
     topic_options   the same, as values
     archive         topics in files
     kafka           the log of a broker
+    registry        the schemas that messages name by an id
 
 A log's plug is a folder here with the module `reader`, which has `connect(options, access) -> LogReader`: `options` is
 a TopicOptions, `access` says how the log is reached, in clear text (librdkafka's options, or fsspec's).

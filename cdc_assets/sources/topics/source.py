@@ -8,7 +8,7 @@ Nothing here reads a topic: landing does, and hands in what is landed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from cdc_assets.sources.topics.fence import Fence, find_fence
 from cdc_assets.sources.topics.kafka.connection import from_ticdc, with_ours
 from cdc_assets.sources.topics.options import topic_options
 from cdc_assets.sources.topics.paths import LandedPath, format_root, parse_path
+from cdc_assets.sources.topics.registry import kind_of
 from cdc_assets.sources.topics.routing import Routing
 from cdc_assets.sources.topics.schema_events import landed_schema_files, older_tables
 from cdc_assets.sources.topics.schemas import OlderTables
@@ -36,7 +37,7 @@ from cdc_assets.sources.topics.topic_options import TopicOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Fetch", "LandedReader", "TopicsSource", "connect", "parse", "storage_options"]
+__all__ = ["Fetch", "LandedReader", "TopicsSource", "connect", "parse", "registry_options", "storage_options"]
 
 Fetch = Callable[[str, int], "pa.Table"]
 """(file, row group) -> its rows. Picklable."""
@@ -105,6 +106,7 @@ class TopicsSource:
         self._older: OlderTables | None = None
         self._parts: dict[str, _Part] = {}
         self._fence = 0
+        self._messages = options.messages
 
     @property
     def log(self) -> LogReader:
@@ -121,7 +123,7 @@ class TopicsSource:
     def reader(self) -> LandedReader:
         """Reads the splits of the newest listing."""
         assert self._fetch is not None
-        return LandedReader(self.options.wire, self._fetch, self._fence, self._parts)
+        return LandedReader(LandedOptions(self._messages), self._fetch, self._fence, self._parts)
 
     def fence(self) -> Tso:
         """Return the TSO through which everything is landed; raises MetadataMissing where nothing tells one."""
@@ -168,7 +170,10 @@ class TopicsSource:
     def _schema_files(self, landed: Landed) -> list[SchemaFile]:
         if self._older is None:
             self._older = older_tables(self.options.schemas, self.options.messages.timezone)
-        return landed_schema_files(landed, self.options.messages, self._older)
+        told = self.options.messages
+        if landed.registered.keys() - self._messages.registry.keys():
+            self._messages = replace(told, registry={**told.registry, **landed.registered})
+        return landed_schema_files(landed, self._messages, self._older)
 
     def _of(self, landed: Landed, files: list[SchemaFile]) -> Fence:
         found = find_fence(
@@ -239,6 +244,8 @@ def _problems(landed: Landed) -> Iterator[tuple[str, str]]:
 def parse(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> TopicOptions:
     """Return the options of a sink URI, a changefeed TOML and the settings beside them; raises BadSettings."""
     options = topic_options(sink_uri, changefeed_config, tz, given)
+    if given.schema_registry:
+        kind_of(given.schema_registry)
     if options.archive is None:
         with_ours(options.brokers, {**broker_options(sink_uri, changefeed_config), **given.kafka})
     return options
@@ -253,6 +260,16 @@ def broker_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, A
     """Return librdkafka's options that say how TiCDC reaches the broker, in clear text; raises BadSettings."""
     told = member(table(document(changefeed_config), "sink"), ("kafka-config",))
     return from_ticdc(parameters(sink_uri), told)
+
+
+def registry_options(changefeed_config: Path | None) -> dict[str, Any]:
+    """Return how TiCDC reaches its schema registry, {} where the TOML names none: `schema-registry`, or Glue's."""
+    sink = table(document(changefeed_config), "sink")
+    glue = member(sink, ("kafka-config", "glue-schema-registry-config"))
+    if isinstance(glue, Mapping) and glue.get("region"):
+        names = ("region", "access-key", "secret-access-key", "token")
+        return {"glue": {name.replace("-", "_"): glue[name] for name in names if glue.get(name)}}
+    return {"url": str(sink["schema-registry"])} if sink.get("schema-registry") else {}
 
 
 def connect(options: TopicOptions, access: Mapping[str, Any]) -> TopicsSource:

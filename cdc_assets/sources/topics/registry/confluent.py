@@ -1,0 +1,162 @@
+"""A registry with Confluent's API: Confluent's own, Karapace, Apicurio, Redpanda and others.
+
+One question is asked, `GET /schemas/ids/{id}`, so `requests` does: it is there for PyIceberg, and Confluent's client
+would bring an HTTP library and an OAuth one of its own. Options are by the names of that client; a login may stand in
+the URL, as TiCDC takes it.
+
+    url  basic.auth.user.info (user:password)  bearer.auth.token
+    ssl.ca.location  ssl.certificate.location  ssl.key.location  (files)
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import requests
+
+from cdc_assets.errors import BadSettings, BucketMissing, StorageUnavailable
+
+__all__ = ["ConfluentRegistry", "connect"]
+
+_OPTIONS = frozenset(
+    ("url", "basic.auth.user.info", "bearer.auth.token", "ssl.ca.location", "ssl.certificate.location",
+     "ssl.key.location")
+)  # fmt: skip
+_SECONDS = (3.0, 10.0)
+"""How long connecting and an answer may take."""
+_NOT_FOUND = frozenset({40401, 40402, 40403})
+"""Confluent's codes for a subject, a version or a schema that is not there."""
+
+
+@dataclass
+class ConfluentRegistry:
+    """The registry; `addresses` are URLs without login, which are asked one after the other until one answers."""
+
+    addresses: Sequence[str]
+    login: tuple[str, str] | None = field(default=None, repr=False)
+    token: str = field(default="", repr=False)
+    authority: str = ""
+    certificate: tuple[str, str] | None = None
+    _sessions: threading.local = field(default_factory=threading.local, repr=False)
+
+    def schema(self, schema_id: str) -> str | None:
+        """Return the text of a schema, None where the registry says that there is none of this id."""
+        if not schema_id.isdigit():
+            return None  # a UUID is Glue's
+        problems = []
+        for address in self.addresses:
+            try:
+                answer = self._session.get(f"{address}/schemas/ids/{schema_id}", timeout=_SECONDS)
+            except requests.RequestException as error:
+                problems.append(f"{address} does not answer ({_reason(error)})")
+                continue
+            if answer.status_code < 500:
+                return self._told(address, schema_id, answer)
+            problems.append(f"{address} answers {answer.status_code} {answer.reason}")
+        raise StorageUnavailable(
+            f"the schema registry does not tell schema {schema_id}: {'; '.join(problems)}. Messages of schemas that "
+            "are known are read without it; for others look at schema_registry, and try again."
+        )
+
+    def _told(self, address: str, schema_id: str, answer: requests.Response) -> str | None:
+        if answer.status_code in (401, 403):
+            raise BucketMissing(
+                f"the schema registry {address} refused the login: {answer.status_code} {answer.reason}. Look at "
+                "basic.auth.user.info under schema_registry, or at the login in its URL."
+            )
+        try:
+            told = answer.json()
+        except ValueError:
+            told = None
+        if answer.status_code == 404 and isinstance(told, dict) and told.get("error_code") in _NOT_FOUND:
+            return None
+        if not answer.ok or not isinstance(told, dict) or not isinstance(told.get("schema"), str):
+            raise BucketMissing(
+                f"{address} answered {answer.status_code} {answer.reason} to the question for schema {schema_id}, and "
+                "no schema; expected a registry with Confluent's API. Look at url under schema_registry."
+            )
+        if told.get("schemaType", "AVRO") != "AVRO" or told.get("references"):
+            kind = f"{told.get('schemaType', 'AVRO')}{' with references' if told.get('references') else ''}"
+            raise BucketMissing(
+                f"schema {schema_id} of {address} is of the type {kind}; "
+                "expected one of Avro that is whole. Look at url under schema_registry."
+            )
+        return str(told["schema"])
+
+    @property
+    def _session(self) -> requests.Session:
+        if not hasattr(self._sessions, "held"):
+            session = requests.Session()
+            session.trust_env = False  # a .netrc is nobody's setting
+            session.auth = self.login
+            if self.token:
+                session.headers["Authorization"] = f"Bearer {self.token}"
+            session.headers["Accept"] = "application/vnd.schemaregistry.v1+json, application/json"
+            session.verify = self.authority or True
+            session.cert = self.certificate
+            self._sessions.held = session
+        found: requests.Session = self._sessions.held
+        return found
+
+
+def connect(options: Mapping[str, Any]) -> ConfluentRegistry:
+    """Return the registry of options; raises BadSettings for those that it does not have."""
+    unknown = sorted(set(options) - _OPTIONS)
+    if unknown:
+        raise BadSettings(
+            f'schema_registry has no option "{unknown[0]}"; known are {", ".join(sorted(_OPTIONS))}. Correct it.'
+        )
+    found = [_parted(one) for one in str(options["url"]).split(",") if one.strip()]
+    login = next((one for _, one in found if one is not None), None)
+    if told := options.get("basic.auth.user.info"):
+        user, separator, password = str(told).partition(":")
+        if not separator:
+            raise BadSettings("basic.auth.user.info under schema_registry is no USER:PASSWORD. Correct it.")
+        login = (user, password)
+    files = [str(options.get(f"ssl.{one}.location") or "") for one in ("certificate", "key")]
+    if any(files) and not all(files):
+        raise BadSettings(
+            "schema_registry has one of ssl.certificate.location and ssl.key.location; give both, or none."
+        )
+    return ConfluentRegistry(
+        tuple(address for address, _ in found),
+        login,
+        str(options.get("bearer.auth.token") or ""),
+        str(options.get("ssl.ca.location") or ""),
+        (files[0], files[1]) if all(files) else None,
+    )
+
+
+def _parted(url: str) -> tuple[str, tuple[str, str] | None]:
+    """Take the login out of a URL."""
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        parts, host, port = urlsplit(""), None, None
+    if parts.scheme not in ("http", "https") or not host:
+        raise BadSettings(
+            f"schema_registry: {_without_login(url)} is no URL of a registry; expected http://host:8081 or "
+            "https://user:password@host. Correct it."
+        )
+    name = f"[{host}]" if ":" in host else host
+    address = urlunsplit((parts.scheme, f"{name}:{port}" if port else name, parts.path.rstrip("/"), "", ""))
+    login = (unquote(parts.username), unquote(parts.password or "")) if parts.username is not None else None
+    return address, login
+
+
+def _without_login(url: str) -> str:
+    return re.sub(r"//.*@", "//", url.strip())
+
+
+def _reason(error: requests.RequestException) -> str:
+    if isinstance(error, requests.exceptions.SSLError):
+        return "no TLS: its certificate is not trusted; look at ssl.ca.location"
+    if isinstance(error, requests.Timeout):
+        return "no answer in time"
+    return "no connection" if isinstance(error, requests.ConnectionError) else type(error).__name__
