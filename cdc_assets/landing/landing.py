@@ -228,7 +228,7 @@ class Landing:
 
     def _due(self, begun: Landed) -> bool:
         """Tell whether marks alone are landed by now: at once while nothing is proven, else every so often."""
-        begins = not (begun.proven if self.log().proves_ends else begun.marks)
+        begins = not (begun.proven if self.log().proves_ends else begun.next)
         return begins or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
 
     def _reading(self, before: Landed) -> Reading:
