@@ -17,6 +17,7 @@ Where there is a schema file its columns are the truth; texts break ties and add
     clauses        clauses of CREATE and ALTER TABLE: column and index definitions, table options, partitions
     columns        a column's definition as text -> the `Column` that TiCDC's schema file has for it
     evolve         old schema + schema file -> new schema and the changes that lead there
+    grown          a schema that rows describe, in place of the one before it
     expression     partition expressions -> `Predicate` nodes over lake columns, constants folded
     kept_columns   columns that the lake keeps although the source dropped them
     kinds          which kinds of DDL a schema file is, in the words of the policies; several for a multi-schema change
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 from cdc_assets.ddl.altered import Unfollowed, altered, given_defaults, listed
 from cdc_assets.ddl.evolve import evolve, follow
+from cdc_assets.ddl.grown import grown
 from cdc_assets.ddl.kinds import kinds
 from cdc_assets.ddl.partitions import exchange_predicate, partition_predicate
 from cdc_assets.ddl.predicate import confirm_nulls, polars_expr, spark_sql, undated, undated_rows
@@ -89,6 +91,7 @@ __all__ = [
     "first_words",
     "follow",
     "given_defaults",
+    "grown",
     "key_of",
     "kinds",
     "listed",

@@ -16,6 +16,7 @@ from cdc_assets.ddl.clauses import ColumnText, charset_of
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import Column, Default
+from cdc_assets.types.connect_types import SERVER_TYPES
 from cdc_assets.types.conversions.moments import moment_from_text, time_from_text, time_text
 from cdc_assets.types.mysql_types import values
 
@@ -87,7 +88,7 @@ _IN_BINARY: Mapping[str, str] = {
 }
 _CHARACTER_BYTES: Mapping[str, int] = {"binary": 1, "ascii": 1, "latin1": 1, "gbk": 2, "utf8": 3, "utf8mb3": 3}
 """Bytes that a character may take; 4 in every other charset."""
-_BARE = ("DATE", "ENUM", "SET", "JSON", "VECTOR")
+_BARE = ("DATE", "ENUM", "SET", "JSON", "VECTOR", *SERVER_TYPES)
 _FRACTIONAL = ("DATETIME", "TIMESTAMP", "TIME")
 
 

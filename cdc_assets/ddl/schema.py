@@ -53,6 +53,8 @@ def with_facts(file: SchemaFile, facts: TableSchema | None) -> TableSchema:
 
     Columns that no schema file lists are taken from the facts, if there are any.
     """
+    if file.grows and file.whole is not None:
+        return file.whole
     if (file.by_text or file.whole is not None) and facts is not None:
         return bare(facts)
     if facts is None:

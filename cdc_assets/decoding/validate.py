@@ -27,8 +27,10 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.types.connect_types import CONNECT_TYPES, MAY_BE_NULL, SERVER_TYPES
 from cdc_assets.types.families import BINARY, CHARACTER
 from cdc_assets.types.mysql_types import arrow_schema, misfit, type_text
+from cdc_assets.types.ydb_types import MADE_NULL, YDB_TYPES
 
 if TYPE_CHECKING:
     from pandera.errors import SchemaError
@@ -70,6 +72,10 @@ def _integer(bits: int) -> Callable[[Column], list[Rule]]:
         return [_between(0, (1 << bits) - 1) if column.unsigned else _between(-1 << bits - 1, (1 << bits - 1) - 1)]
 
     return rule
+
+
+def _whole(low: int, high: int) -> Callable[[Column], list[Rule]]:
+    return lambda _: [_between(low, high)]
 
 
 def _year(_: Column) -> list[Rule]:
@@ -151,10 +157,14 @@ RULES: Mapping[str, Callable[[Column], list[Rule]]] = {
     "ENUM": _enum,
     "SET": _set,
     **dict.fromkeys(("DATE", "DATETIME", "TIMESTAMP", "TIME", "JSON", "VECTOR", "NULL"), _nothing),
+    **dict.fromkeys((*CONNECT_TYPES, *YDB_TYPES, *SERVER_TYPES), _nothing),
+    **{f"int{bits}": _whole(-1 << bits - 1, (1 << bits - 1) - 1) for bits in (8, 16)},
+    **{f"Int{bits}": _whole(-1 << bits - 1, (1 << bits - 1) - 1) for bits in (8, 16)},
+    **{f"Uint{bits}": _whole(0, (1 << bits) - 1) for bits in (8, 16, 32, 64)},
 }
 """`Column.type` -> what its values keep beyond their lake type. The last line's types are settled by decoding."""
 
-_MADE_NULL = ("DATE", "DATETIME", "TIMESTAMP", "FLOAT")
+_MADE_NULL = ("DATE", "DATETIME", "TIMESTAMP", "FLOAT", *MAY_BE_NULL, *MADE_NULL)
 """Types of which decoding makes null what the lake, or the wire, cannot keep: it notes that."""
 
 

@@ -113,7 +113,10 @@ def evolved(
     try:
         if file.by_text:
             file = ddl.listed(file, source, collation, rules.timezone)
-        after, changes = ddl.evolve(source, file, collation, rules.timezone)
+        if file.grows:
+            after, changes = ddl.grown(source, file)
+        else:
+            after, changes = ddl.evolve(source, file, collation, rules.timezone)
     except CdcError as problem:
         error, after, changes = problem, with_facts(file, source), ()
         if file.by_text:
@@ -127,8 +130,9 @@ def evolved(
             changes = emptied(changes)
         if decision.by_own_text:
             changes = tuple(_confirmed(change) for change in changes)
-        if error is None and (kept or decision.keep):
-            after, changes = with_kept(before, after, changes, file, decision.keep, key)
+        keep = decision.keep or (file.grows and rules.policies.get(_DROP) != "apply")
+        if error is None and (kept or keep):
+            after, changes = with_kept(before, after, changes, file, keep, key)
     except CdcError as problem:
         error = problem
     if error is None and decision.way != "hold":
@@ -137,6 +141,10 @@ def evolved(
     offered = ("apply" if error is not None else "as written", "skip", "rebuild")
     more = ways_of(error) if error is not None else ()
     return Evolved(after, (), reason, ways_out(table[1], file.version, offered, more), decision.release)
+
+
+_DROP = "drop column"
+"""A column of which nothing but its absence tells that it is gone stays, unless a policy lets it go."""
 
 
 def _confirmed(change: SchemaChange) -> SchemaChange:

@@ -26,7 +26,8 @@ class SchemaFile:
     Feeds without schema files have the same in other forms. `by_text` says that no columns came with the DDL: they
     follow from its text and the table before it, and `columns` is what later rows show of them, if anything.
     `whole` is the schema, from no DDL, with which a table of unknown history begins; `approximate` are sentences on
-    what of it may differ in the source.
+    what of it may differ in the source. `grows` says that rows describe it from then on and that no DDL
+    will: an existing table gets what is new in it.
     """
 
     path: str
@@ -40,6 +41,7 @@ class SchemaFile:
     by_text: bool = False
     whole: TableSchema | None = None
     approximate: tuple[str, ...] = ()
+    grows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 
 from cdc_assets.model.schema import Column
+from cdc_assets.types.connect_types import BITS, CONNECT_TYPES, DECIMAL, SERVER_TYPES
 from cdc_assets.types.fidelity import ColumnFidelity
-from cdc_assets.types.mysql_types import TYPES, UNSUPPORTED, fidelity, iceberg_type, spark_type, type_text
+from cdc_assets.types.mysql_types import TYPES, fidelity, iceberg_type, spark_type, type_text
+from cdc_assets.types.ydb_types import YDB_TYPES
 
 __all__ = ["format_report", "type_page"]
 
@@ -43,7 +45,8 @@ table (`python -m cdc_assets.report.type_page`); a test compares it with the cod
   zero dates became null.
 - Virtual generated columns are absent: TiCDC never writes their values.
 - A column that changes its type (MODIFY, CHANGE) is converted as TiDB converts it; see below.
-- A type that is not listed is refused by name. TiDB does not have {unsupported}.
+- A type that is not listed is refused by name. Types of MySQL, MariaDB, Debezium and YDB
+  come behind TiDB's.
 
 """
 
@@ -59,8 +62,7 @@ def type_page() -> str:
         refused = " or ".join(rule.text for rule in rules(column))
         lake = iceberg_type(column), spark_type(column)
         lines.append(_line(type_text(column), *lake, kept.grade.value, kept.rule, refused))
-    unsupported = ", ".join(sorted(UNSUPPORTED))
-    return _PAGE.format(unsupported=unsupported) + "\n".join(lines) + "\n" + _CHANGES
+    return _PAGE + "\n".join(lines) + "\n" + _CHANGES
 
 
 _CHANGES = """
@@ -89,6 +91,8 @@ message.
 
 _SIZES: Mapping[str, tuple[tuple[int | None, int | None], ...]] = {
     "DECIMAL": ((10, 2), (65, 30)),
+    **dict.fromkeys((DECIMAL, "Decimal"), ((10, 2), (60, 30))),
+    BITS: ((8, None), (64, None), (100, None)),
     "BIT": ((1, None), (20, None), (64, None)),
     **dict.fromkeys(("DATETIME", "TIMESTAMP", "TIME"), ((None, None), (None, 6))),
     **dict.fromkeys(("CHAR", "VARCHAR", "VAR_STRING", "BINARY", "VARBINARY"), ((20, None),)),
@@ -102,7 +106,7 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {"ENUM": ("a", "b"), "SET": ("a", "b")
 
 def _variants() -> Iterator[Column]:
     """Yield a column for every row of the type table, so that none is forgotten; unsigned where the type can be."""
-    for kind in TYPES:
+    for kind in (*TYPES, *SERVER_TYPES, *CONNECT_TYPES, *YDB_TYPES):
         for precision, scale in _SIZES.get(kind, ((None, None),)):
             for unsigned in (False, True):
                 column = Column(

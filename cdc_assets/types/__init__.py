@@ -3,6 +3,9 @@
 families       groups of similar types
 mysql_types    one rule for each MySQL type: Arrow, Spark and Iceberg types, what is kept
 mysql_values   texts -> values
+connect_types  one rule for each schema of Kafka Connect and Debezium
+ydb_types      one rule for each type of YQL
+rules          what a rule is made of
 collations     the normal form by which keys are equal
 defaults       what a column's old rows read after ADD COLUMN
 conversions    values when a column's type changes

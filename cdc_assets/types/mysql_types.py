@@ -1,4 +1,4 @@
-"""The type table: MySQL/TiDB -> Arrow, Spark and Iceberg, and what is lost.
+"""The type table: MySQL/TiDB -> Arrow, Spark and Iceberg, and what is lost. Questions go to all families' tables.
 
 Every wire format gives a value as text (TiCDC prints CSV and Canal-JSON alike but for binaries and members), so one
 function, `values`, turns texts into the lake's Arrow type for all of them; `mysql_values` holds the readers.
@@ -7,15 +7,14 @@ Types come as in `Column.type`: upper case, ` UNSIGNED` split off.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types import mysql_values as read
+from cdc_assets.types.connect_types import CONNECT_TYPES, DECIMAL, SERVER_TYPES
 from cdc_assets.types.families import BINARY, CHARACTER
 from cdc_assets.types.mysql_values import (
     AMBIGUOUS_TIME,
@@ -29,6 +28,8 @@ from cdc_assets.types.mysql_values import (
     Values,
     either,
 )
+from cdc_assets.types.rules import Fidelity, Grade, TypeRule, always, graded, text_rule
+from cdc_assets.types.ydb_types import YDB_TYPES
 
 __all__ = [
     "AMBIGUOUS_TIME",
@@ -37,7 +38,6 @@ __all__ = [
     "NO_SUCH_DATE",
     "SKIPPED_TIME",
     "TYPES",
-    "UNSUPPORTED",
     "ZERO_DATE",
     "Binary",
     "Fidelity",
@@ -59,42 +59,6 @@ __all__ = [
     "widens",
     "wire_type",
 ]
-
-
-class Grade(str, enum.Enum):
-    """How a column's values compare with the source's."""
-
-    LOSSLESS = "lossless"
-    TEXT = "kept as text"
-    CHANGED = "changed"
-    ABSENT = "absent"
-
-
-@dataclass(frozen=True, slots=True)
-class Fidelity:
-    """What the lake keeps of a column: the grade, and the rule as a sentence."""
-
-    grade: Grade
-    rule: str
-
-
-OfColumn = Callable[[Column], pa.DataType]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypeRule:
-    """A row of the type table. `parse` and `finish` are readers of `mysql_values`; `wire` None means as `lake`,
-    binary that Arrow's own parsers cannot read the text.
-
-    `zero` is what MySQL fills a new NOT NULL column without default with, as text.
-    """
-
-    lake: OfColumn
-    fidelity: Callable[[Column], Fidelity]
-    zero: Callable[[Column], str | bytes]
-    wire: OfColumn | None = None
-    parse: Callable[[pa.Array, Reading], Values] = read.parse_number
-    finish: Callable[[pa.Array, Reading], Values] = read.finish_nothing
 
 
 # --- questions to the table -------------------------------------------------------------------------------------------
@@ -142,6 +106,8 @@ def type_text(column: Column) -> str:
     """Return the type as a person writes it: `DECIMAL(10,2) UNSIGNED`, `DATETIME(3)`, `VARCHAR(20)`."""
     if column.type == "DECIMAL":
         text = f"DECIMAL({_precision(column)},{column.scale or 0})"
+    elif column.type in (DECIMAL, "Decimal"):
+        text = f"{column.type}({38 if column.precision is None else column.precision},{column.scale or 0})"
     elif column.type in _FRACTIONAL and column.scale:
         text = f"{column.type}({column.scale})"
     elif column.type in _SIZED and column.precision is not None:
@@ -170,13 +136,21 @@ def misfit(text: str, column: Column) -> str:
     return f'"{shown}" is not {type_text(column)}'
 
 
+_FAMILIES = (CONNECT_TYPES, YDB_TYPES, SERVER_TYPES)
+
+
 def _rule(column: Column) -> TypeRule:
-    rule = TYPES.get(column.type)
-    if rule is None:
-        known = "TiDB has no such type" if column.type in UNSUPPORTED else "it is not in the type table"
+    rule = TYPES.get(column.type) or next((f[column.type] for f in _FAMILIES if column.type in f), None)
+    if rule is None and not column.type:
         raise MalformedData(
-            f'column "{column.name}" has the type "{column.type}": {known}. '
-            "Exclude the table from the changefeed, or use a version of this software that supports the type.",
+            f'column "{column.name}" has been seen, and nothing tells its type: messages without schema block give '
+            "names only. Give the table's CREATE TABLE with that column in the setting `schemas`.",
+            column=column.name,
+        )
+    if rule is None:
+        raise MalformedData(
+            f'column "{column.name}" has the type "{column.type}": the type table does not know it. '
+            "Leave the table out of the changefeed, or use a version of this software that knows the type.",
             column=column.name,
         )
     return rule
@@ -252,7 +226,9 @@ def _reading(column: Column, timezone: str, binary: Binary) -> Reading:
 
 
 def _precision(column: Column) -> int:
-    """Return the precision, by MySQL's default where the schema file has none."""
+    """Return the precision, by its type's default where the schema has none."""
+    if column.type in (DECIMAL, "Decimal") and column.precision is None:
+        return 38
     return column.precision if column.precision is not None else 10 if column.type == "DECIMAL" else 1
 
 
@@ -277,45 +253,32 @@ def _midnight(column: Column) -> str:
     return f"00:00:00.{'0' * column.scale}" if column.scale else "00:00:00"
 
 
-def _always(kind: pa.DataType) -> OfColumn:
-    return lambda _: kind
-
-
-def _graded(grade: Grade, rule: str) -> Callable[[Column], Fidelity]:
-    fidelity = Fidelity(grade, rule)
-    return lambda _: fidelity
-
-
 def _integer(signed: pa.DataType, unsigned: pa.DataType) -> TypeRule:
     return TypeRule(lake=lambda column: unsigned if column.unsigned else signed, fidelity=_EXACT, zero=lambda _: "0")
 
 
 def _float(kind: pa.DataType) -> TypeRule:
-    return TypeRule(lake=_always(kind), finish=read.finish_float, fidelity=_EXACT, zero=lambda _: "0")
+    return TypeRule(lake=always(kind), finish=read.finish_float, fidelity=_EXACT, zero=lambda _: "0")
 
 
-def _text(fidelity: Callable[[Column], Fidelity], zero: Callable[[Column], str | bytes] = lambda _: "") -> TypeRule:
-    return TypeRule(lake=_always(pa.string()), parse=read.parse_text, fidelity=fidelity, zero=zero)
-
-
-_EXACT = _graded(Grade.LOSSLESS, "every value as it is")
-_WIDE = _graded(Grade.TEXT, "more than 38 digits: all of them, as text")
-_CHARACTERS = _graded(Grade.LOSSLESS, "every text as it is; bytes that are not UTF-8 become U+FFFD and are counted")
-_NAMES = _graded(Grade.TEXT, "the names of the members")
-_DATES = _graded(Grade.CHANGED, "exact, but zero, partial and impossible dates become null and are counted")
-_INSTANTS = _graded(
+_EXACT = graded(Grade.LOSSLESS, "every value as it is")
+_WIDE = graded(Grade.TEXT, "more than 38 digits: all of them, as text")
+_CHARACTERS = graded(Grade.LOSSLESS, "every text as it is; bytes that are not UTF-8 become U+FFFD and are counted")
+_NAMES = graded(Grade.TEXT, "the names of the members")
+_DATES = graded(Grade.CHANGED, "exact, but zero, partial and impossible dates become null and are counted")
+_INSTANTS = graded(
     Grade.CHANGED,
     "an instant in UTC, exact, but zero dates become null and the repeated hour of a daylight-saving zone is read as "
     "the earlier instant; both are counted",
 )
 
-_NAIVE = _always(pa.timestamp("us"))
+_NAIVE = always(pa.timestamp("us"))
 _INT = _integer(pa.int32(), pa.int32())
-_CHARACTER_RULE = _text(_CHARACTERS)
+_CHARACTER_RULE = text_rule(_CHARACTERS)
 _BINARY_RULE = TypeRule(
-    lake=_always(pa.binary()),
+    lake=always(pa.binary()),
     parse=read.parse_binary,
-    fidelity=_graded(Grade.LOSSLESS, "exact bytes"),
+    fidelity=graded(Grade.LOSSLESS, "exact bytes"),
     zero=lambda column: _padded(b"", column),
 )
 
@@ -335,9 +298,9 @@ TYPES: Mapping[str, TypeRule] = {
         fidelity=lambda column: (_EXACT if _precision(column) <= 38 else _WIDE)(column),
         zero=lambda _: "0",
     ),
-    "BIT": TypeRule(lake=_bit, wire=_always(pa.uint64()), finish=read.finish_bit, fidelity=_EXACT, zero=lambda _: "0"),
+    "BIT": TypeRule(lake=_bit, wire=always(pa.uint64()), finish=read.finish_bit, fidelity=_EXACT, zero=lambda _: "0"),
     "DATE": TypeRule(
-        lake=_always(pa.date32()), parse=read.parse_time_point, fidelity=_DATES, zero=lambda _: "0000-00-00"
+        lake=always(pa.date32()), parse=read.parse_time_point, fidelity=_DATES, zero=lambda _: "0000-00-00"
     ),
     "DATETIME": TypeRule(
         lake=_NAIVE,
@@ -346,7 +309,7 @@ TYPES: Mapping[str, TypeRule] = {
         zero=lambda column: f"0000-00-00 {_midnight(column)}",
     ),
     "TIMESTAMP": TypeRule(
-        lake=_always(pa.timestamp("us", "UTC")),
+        lake=always(pa.timestamp("us", "UTC")),
         wire=_NAIVE,
         parse=read.parse_time_point,
         finish=read.finish_instant,
@@ -354,30 +317,27 @@ TYPES: Mapping[str, TypeRule] = {
         zero=lambda column: f"0000-00-00 {_midnight(column)}",
     ),
     "TIME": TypeRule(
-        lake=_always(pa.string()),
-        wire=_always(pa.binary()),
+        lake=always(pa.string()),
+        wire=always(pa.binary()),
         parse=read.parse_time,
-        fidelity=_graded(Grade.TEXT, "as MySQL prints it: ±838:59:59 fits no SQL time"),
+        fidelity=graded(Grade.TEXT, "as MySQL prints it: ±838:59:59 fits no SQL time"),
         zero=_midnight,
     ),
     **dict.fromkeys(CHARACTER, _CHARACTER_RULE),
     **dict.fromkeys(BINARY, _BINARY_RULE),
-    "ENUM": _text(_NAMES, lambda column: column.elems[0] if column.elems else ""),
-    "SET": _text(_NAMES),
-    "JSON": _text(_graded(Grade.TEXT, "TiDB's text; the JSON value null is the text null"), lambda _: "null"),
+    "ENUM": text_rule(_NAMES, lambda column: column.elems[0] if column.elems else ""),
+    "SET": text_rule(_NAMES),
+    "JSON": text_rule(graded(Grade.TEXT, "TiDB's text; the JSON value null is the text null"), lambda _: "null"),
     "VECTOR": TypeRule(
-        lake=_always(pa.list_(pa.float32())),
-        wire=_always(pa.binary()),
+        lake=always(pa.list_(pa.float32())),
+        wire=always(pa.binary()),
         parse=read.parse_vector,
         fidelity=_EXACT,
         zero=lambda _: "[]",
     ),
-    "NULL": _text(_graded(Grade.TEXT, "a column without a type of its own, as views have")),
+    "NULL": text_rule(graded(Grade.TEXT, "a column without a type of its own, as views have")),
 }
-"""`Column.type` -> its row. What stands neither here nor in UNSUPPORTED is refused by name: a type of a later TiDB."""
-
-UNSUPPORTED = frozenset({"GEOMETRY", "POINT", "LINESTRING", "POLYGON", "GEOMETRYCOLLECTION"})
-"""MySQL's spatial types, which TiDB does not have."""
+"""`Column.type` -> its row. What stands in no family's table is refused by name: a type of a later TiDB."""
 
 _SIGNED = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
 _FRACTIONAL = ("DATETIME", "TIMESTAMP", "TIME")

@@ -181,7 +181,7 @@ def test_members_that_show_create_table_prints_in_two_ways_are_not_known() -> No
     "sql",
     [
         "create view v as select 1",
-        "create table t (a geometry)",
+        "create table t (a tesseract)",
         "create table t (a int, A int)",
         "create table t like other",
         "create table t ()",

@@ -17,7 +17,9 @@ from cdc_assets.decoding.validate import RULES, Checked, check
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
 from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.types.connect_types import CONNECT_TYPES, SERVER_TYPES
 from cdc_assets.types.mysql_types import TYPES, ZERO_DATE, arrow_type
+from cdc_assets.types.ydb_types import YDB_TYPES
 
 ID = Column("id", "BIGINT", nullable=False, is_pk=True)
 
@@ -91,7 +93,7 @@ def test_values_beyond_their_type_are_rejected_and_those_within_are_not(
 
 
 def test_every_type_of_the_type_table_has_its_rules() -> None:
-    assert RULES.keys() == TYPES.keys()
+    assert RULES.keys() == {*TYPES, *CONNECT_TYPES, *YDB_TYPES, *SERVER_TYPES}
 
 
 @settings(deadline=None)  # the first example loads pandera

@@ -129,7 +129,7 @@ def test_an_integer_that_rows_show_as_it_was_did_not_change() -> None:
         "ALTER TABLE t DROP COLUMN gone",
         "ALTER TABLE t ADD COLUMN a INT",
         "ALTER TABLE t ADD COLUMN x INT AFTER gone",
-        "ALTER TABLE t ADD COLUMN x GEOMETRY",
+        "ALTER TABLE t ADD COLUMN x TESSERACT",
         "ALTER TABLE t DO SOMETHING NEW",
         "ALTER TABLE t ADD INDEX (gone)",
         "ALTER TABLE t DROP COLUMN a",

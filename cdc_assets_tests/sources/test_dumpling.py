@@ -201,7 +201,7 @@ def test_nothing_there_and_no_dump_there_are_told_apart(tmp_path: Path, director
         ({"shop.orders.000000007.csv.foo": b"x"}, "no compression that is known"),
         ({"shop.orders-schema.sql": b"CREATE TABLE `orders` (\n  `id` int"}, "does not end with a semicolon"),
         ({"shop.orders-schema.sql": b"CREATE TABLE `other` (\n  `id` int);\n"}, 'creates the table "other"'),
-        ({"shop.orders-schema.sql": b"CREATE TABLE `orders` (\n  `id` geometry);\n"}, "GEOMETRY, which is not known"),
+        ({"shop.orders-schema.sql": b"CREATE TABLE `orders` (\n  `id` tesseract);\n"}, "TESSERACT, which is not known"),
         ({"shop.orders-schema.sql": b"/*!40101 SET NAMES binary*/;\n"}, "0 CREATE TABLEs where one is expected"),
         ({"shop.orders-schema.sql": b"CREATE TABLE `orders` (\n  `\xff` int);\n"}, "cannot be read"),
         ({"shop.orders-schema.sql": None, "shop.orders-schema.sql.gz": b"no gzip"}, "no whole gzip file"),

@@ -47,7 +47,7 @@ def test_a_dump_of_schemas_tells_tables_and_what_they_inherit() -> None:
         ("CREATE TABLE s.t (a INT); CREATE TABLE s.T (a INT);", "twice"),
         ("CREATE TABLE s.t (a INT)", "semicolon"),
         ("ALTER TABLE s.t ADD b INT;", "ALTER TABLE s.t ADD b INT gives no schema"),
-        ("CREATE TABLE s.t (a GEOMETRY);", "GEOMETRY"),
+        ("CREATE TABLE s.t (a TESSERACT);", "TESSERACT"),
         ("CREATE TABLE s.t (a INT) AS SELECT 1 AS b;", "query"),
         ("CREATE TABLE s.`t (a INT);", "quote"),
     ],

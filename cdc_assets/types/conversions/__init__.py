@@ -10,6 +10,7 @@
     moments     the years 0000 to 9999 as microseconds, and the texts and numbers that TiDB takes for them
     members     ENUM and SET
     documents   JSON
+    described   types that rows describe: what holds all values of what
 
 The rules are those by which TiDB converts rows while it carries the DDL out (`tidb:pkg/types/datum.go`, `time.go`,
 `json_binary.go`, `pkg/ddl/column.go`), in strict mode. A value that they refuse was cut or clamped by a source that was
@@ -30,6 +31,7 @@ from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column
 from cdc_assets.types.conversions import dates, members, numbers, texts
 from cdc_assets.types.conversions.change import Change
+from cdc_assets.types.conversions.described import convert_described, is_described, needs_rewrite
 from cdc_assets.types.families import BINARY, CHARACTER, DATED, FLOATING, INTEGER, MEMBERS
 from cdc_assets.types.mysql_types import arrow_type, type_text
 
@@ -45,6 +47,8 @@ _BYTE_TEXTS = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
 
 def needs_conversion(old: Column, new: Column) -> bool:
     """Return whether some value differs after the change, widening to a larger number type of the lake aside."""
+    if is_described(old, new):
+        return needs_rewrite(old, new)
     if old.type in (*INTEGER, "YEAR") and new.type in INTEGER:
         return _wide(old) != _wide(new) or (arrow_type(old), arrow_type(new)) == (pa.int64(), pa.int32())
     if old.type in CHARACTER and new.type in CHARACTER:
@@ -92,6 +96,8 @@ def _reorders(old: Column, new: Column) -> bool:
 
 def narrows(old: Column, new: Column) -> bool:
     """Return whether the new type refuses or shortens some value that the old one holds, where kinds of type agree."""
+    if is_described(old, new):
+        return False
     if old.type in (*INTEGER, "YEAR") and new.type in INTEGER:
         (low, high), (lowest, highest) = numbers.bounds(old), numbers.bounds(new)
         return low < lowest or high > highest
@@ -158,6 +164,8 @@ def convert(
     kind = arrow_type(new)
     if not needs_conversion(old, new) and not narrows(old, new):
         return array.cast(kind), {}
+    if is_described(old, new):
+        return convert_described(array, old, new), {}
     _refuse_nulls(array, old, new)
     if pa.types.is_list(array.type):
         _turned([value for value in array.to_pylist() if value is not None], Change(old, new, timezone))

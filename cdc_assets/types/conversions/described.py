@@ -1,0 +1,59 @@
+"""Columns whose types rows describe (Connect, Debezium, YDB): which change of a type keeps all values.
+
+Nothing tells what such a source did to its values but that it could: an integer that is wider, a float, a decimal with
+more digits before and behind the point hold what the old one held. Any other change leaves the values open.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+
+from cdc_assets.model.schema import Column
+from cdc_assets.types.connect_types import CONNECT_TYPES, DECIMAL
+from cdc_assets.types.mysql_types import arrow_type, widens
+from cdc_assets.types.ydb_types import YDB_TYPES
+
+__all__ = ["convert_described", "grows", "is_described", "needs_rewrite"]
+
+_DECIMALS = (DECIMAL, "Decimal")
+
+
+def is_described(*columns: Column) -> bool:
+    """Tell whether one of the columns has such a type."""
+    return any(column.type in CONNECT_TYPES or column.type in YDB_TYPES for column in columns)
+
+
+def grows(old: Column, new: Column) -> bool:
+    """Tell whether the new type holds every value of the old one as it is."""
+    return widens(old, new) or _decimal_grows(old, new)
+
+
+def needs_rewrite(old: Column, new: Column) -> bool:
+    """Tell whether the lake's values have to be written anew."""
+    return not widens(old, new)
+
+
+def _decimal_grows(old: Column, new: Column) -> bool:
+    if old.type not in _DECIMALS or new.type not in _DECIMALS:
+        return False
+    return (new.scale or 0) >= (old.scale or 0) and _whole(new) >= _whole(old)
+
+
+def _whole(column: Column) -> int:
+    return (38 if column.precision is None else column.precision) - (column.scale or 0)
+
+
+def convert_described(array: pa.Array, old: Column, new: Column) -> pa.Array:
+    """Turn values of one type into those of one that holds them all; raises ValueError for any other."""
+    kind = arrow_type(new)
+    if widens(old, new):
+        return array.cast(kind)
+    if not grows(old, new):
+        raise ValueError(f"{old.type} does not widen to {new.type}")
+    if pa.types.is_decimal(kind):
+        return array.cast(kind)
+    digits = new.scale or 0
+    texts = [None if one is None else f"{Decimal(one):.{digits}f}" for one in array.to_pylist()]
+    return pa.array(texts, kind)

@@ -1,0 +1,60 @@
+"""The type table of YDB: types of YQL -> Arrow, and what is lost.
+
+`Column.type` is the name as YQL has it (`Uint64`, `Utf8`, `Decimal` with its digits aside). Facts: YDB's data types,
+and how its changefeeds print them as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from cdc_assets.types import mysql_values as read
+from cdc_assets.types.connect_types import decimal_rule, utc_rule
+from cdc_assets.types.rules import Grade, TypeRule, always, graded, text_rule
+
+__all__ = ["MADE_NULL", "YDB_TYPES"]
+
+_EXACT = graded(Grade.LOSSLESS, "every value as it is")
+
+
+def _number(kind: pa.DataType) -> TypeRule:
+    return TypeRule(lake=always(kind), fidelity=_EXACT, zero=lambda _: "0")
+
+
+_DATE = TypeRule(
+    lake=always(pa.date32()),
+    parse=read.parse_time_point,
+    fidelity=graded(Grade.CHANGED, "exact; years outside 0000 to 9999 become null and are counted"),
+    zero=lambda _: "1970-01-01",
+)
+_JSON = text_rule(graded(Grade.TEXT, "as JSON text, its members as the changefeed printed them"))
+_TEXT = text_rule(graded(Grade.LOSSLESS, "every text as it is; bytes that are not UTF-8 become U+FFFD and are counted"))
+
+YDB_TYPES: Mapping[str, TypeRule] = {
+    "Bool": _number(pa.bool_()),
+    **dict.fromkeys(("Int8", "Int16", "Int32", "Uint8", "Uint16"), _number(pa.int32())),
+    **dict.fromkeys(("Int64", "Uint32", "Interval", "Interval64"), _number(pa.int64())),
+    "Uint64": _number(pa.decimal128(20, 0)),
+    "Float": _number(pa.float32()),
+    "Double": _number(pa.float64()),
+    "Decimal": decimal_rule(),
+    "DyNumber": text_rule(graded(Grade.TEXT, "its digits as YDB prints them")),
+    "String": TypeRule(
+        lake=always(pa.binary()),
+        parse=read.parse_binary,
+        fidelity=graded(Grade.LOSSLESS, "exact bytes"),
+        zero=lambda _: b"",
+    ),
+    "Utf8": _TEXT,
+    "Uuid": _TEXT,
+    "Pg": text_rule(graded(Grade.TEXT, "as PostgreSQL prints it")),
+    **dict.fromkeys(("Json", "JsonDocument", "Yson"), _JSON),
+    **dict.fromkeys(("Date", "Date32"), _DATE),
+    **dict.fromkeys(("Datetime", "Timestamp", "Datetime64", "Timestamp64"), utc_rule()),
+}
+"""Type of YQL -> its row."""
+
+MADE_NULL = ("Decimal", "Date", "Date32", "Datetime", "Timestamp", "Datetime64", "Timestamp64")
+"""Types of which decoding makes null what the lake does not keep."""
