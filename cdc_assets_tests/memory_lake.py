@@ -14,11 +14,12 @@ import pyarrow as pa
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
 from cdc_assets.decoding import COUNT
 from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.patches import has_patches, lost_row, needing_rows
 from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, replay_tasks
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, read_window, reduced, rejects_table
 from cdc_assets.errors import TableHeld, TableMoved
-from cdc_assets.formats import COMMIT_TS, OP, Op, SplitReader
+from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader
 from cdc_assets.history.completeness import Completed
 from cdc_assets.history.releases import WAYS, ways_out
 from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
@@ -282,10 +283,45 @@ def _alike(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> AlikeKeys:
 
 
 def _merge(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
+    if has_patches(changes):
+        changes = _patched(rows, changes, schema, table)
     touched = set(_keys(changes, schema))
     keep = pa.array([key not in touched for key in _keys(rows, schema)], pa.bool_())
     enters = changes.filter(pa.array([op > 0 for op in changes.column(OP).to_pylist()], pa.bool_()))
     return pa.concat_tables([rows.filter(keep), enters.select(rows.column_names)])
+
+
+def merged(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the rows of a table with a key after reduced changes."""
+    return _merge(rows, changes, schema, "table")
+
+
+def _patched(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
+    """Fill what changes leave out from the rows of their keys."""
+    there = {key: place for place, key in enumerate(_keys(rows, schema))}
+    lost = [key for key in _keys(needing_rows(changes), schema) if key not in there]
+    if lost:
+        raise lost_row(table, len(lost), min(lost))
+    unchanged = changes.column(UNCHANGED).to_pylist()
+    places = [there.get(key) for key in _keys(changes, schema)]
+    for column in schema.stored:
+        kept = [
+            rows.column(column.name)[place].as_py() if column.name in (names or ()) and place is not None else value
+            for value, names, place in zip(changes.column(column.name).to_pylist(), unchanged, places, strict=True)
+        ]
+        at = changes.schema.get_field_index(column.name)
+        changes = changes.set_column(at, changes.schema.field(at), pa.array(kept, changes.schema.field(at).type))
+    return changes
+
+
+def _comparable(rows: pa.Table) -> list[dict[str, object]]:
+    """Return rows as Python has them, moments as numbers: Python knows no year 0."""
+    moments = {field.name: field.type for field in rows.schema if pa.types.is_temporal(field.type)}
+    for name, kind in moments.items():
+        plain = rows.column(name).cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
+        rows = rows.set_column(rows.schema.get_field_index(name), name, plain)
+    found: list[dict[str, object]] = rows.to_pylist()
+    return found
 
 
 def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
@@ -293,12 +329,12 @@ def _net(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> 
     if not changes.num_rows:
         return rows
     present: dict[str, list[int]] = {}
-    for position, row in enumerate(rows.select(names).to_pylist()):
+    for position, row in enumerate(_comparable(rows.select(names))):
         present.setdefault(repr(row), []).append(position)
     gone: set[int] = set()
     added: list[int] = []
     counts = changes.column(COUNT).to_pylist()
-    for position, (row, count) in enumerate(zip(changes.select(names).to_pylist(), counts, strict=True)):
+    for position, (row, count) in enumerate(zip(_comparable(changes.select(names)), counts, strict=True)):
         if count > 0:
             added.extend([position] * count)
             continue

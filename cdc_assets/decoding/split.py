@@ -20,7 +20,18 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import DELIVERY, FILE
 from cdc_assets.errors import CdcError, MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, SplitReader, Wire, decode_among, dump_rows, shape_of
+from cdc_assets.formats import (
+    COMMIT_TS,
+    LINE,
+    OP,
+    UNCHANGED,
+    Decoded,
+    SplitReader,
+    Wire,
+    decode_among,
+    dump_rows,
+    shape_of,
+)
 from cdc_assets.model.reports import FileStats, Reject
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
@@ -234,7 +245,8 @@ def in_shape(changes: pa.Table, schema: TableSchema) -> pa.Table:
             arrays[column.name] = array if array.type == kind else array.cast(kind)
         else:
             arrays[column.name] = pa.chunked_array([pa.nulls(changes.num_rows, kind)])
-    return pa.table(arrays | {name: changes.column(name) for name in (FILE, DELIVERY) if name in changes.column_names})
+    own = (FILE, DELIVERY, UNCHANGED)
+    return pa.table(arrays | {name: changes.column(name) for name in own if name in changes.column_names})
 
 
 def no_changes(schema: TableSchema, deliveries: bool) -> pa.Table:

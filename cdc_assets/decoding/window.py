@@ -101,7 +101,9 @@ def decode_window(
         splits = [split.through(partial(upgraded if step.evolutions else _shaped, step)) for split in splits]
         windows += [_window(split, step, reader, quarantine) for split in splits]
     found = [window.changes for window in windows if window.changes.num_rows]
-    changes = pa.concat_tables(found) if found else no_changes(step.schema, deliveries is not None)
+    changes = (
+        pa.concat_tables(found, promote_options="default") if found else no_changes(step.schema, deliveries is not None)
+    )
     more = Report(joints=tuple(deliveries.joints)) if deliveries is not None else Report()
     return _together(changes, windows, more, time.monotonic() - started)
 
@@ -113,7 +115,7 @@ def reduced(step: ApplyRows, windows: Sequence[Window]) -> Window:
     cannot take.
     """
     started, longest = time.monotonic(), max(window.report.seconds for window in windows)
-    changes, more = pa.concat_tables([window.changes for window in windows]), Report()
+    changes, more = pa.concat_tables([window.changes for window in windows], promote_options="default"), Report()
     if changes.num_rows:
         size = changes.num_rows
         changes, more = kind_of(step.schema).reduce(changes, step.schema, step.life.born_as, step.files)

@@ -6,6 +6,8 @@ Every decoder returns the same shape, so that nothing after it knows the format.
     _cdc_commit_ts   int64   commit-ts; null where the format carries none
     _cdc_line        int64   number of the record in its file, from 1 (a header line counts)
     …                        the table's stored columns, in table order, in the Arrow types of `mysql_types`
+    _cdc_unchanged   list    names of the columns that an image leaves as they were, null for one that tells all;
+                             only there where a message brings some columns only
 
 Plugs stand in the tables below. What several of them have in common:
 
@@ -47,6 +49,7 @@ __all__ = [
     "LINE",
     "MESSAGE_FORMATS",
     "OP",
+    "UNCHANGED",
     "Decoded",
     "DumpFormat",
     "DumpRows",
@@ -71,6 +74,7 @@ __all__ = [
 OP = "_cdc_op"
 COMMIT_TS = "_cdc_commit_ts"
 LINE = "_cdc_line"
+UNCHANGED = "_cdc_unchanged"
 
 
 class Op(enum.IntEnum):
@@ -81,9 +85,12 @@ class Op(enum.IntEnum):
     DELETE = -1
     """A deleted row, or the image before an update."""
     INSERT = 1
-    """An inserted row, or the image after an update whose image before is a row of its own."""
+    """An inserted row, or the image after an update whose image before is a row of its own.
+
+    With UNCHANGED one that makes the row where there is none, the columns left out being NULL then.
+    """
     UPDATE = 2
-    """The image after an update whose image before the file does not tell."""
+    """The image after an update whose image before the file does not tell. With UNCHANGED its row has to be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +248,7 @@ MESSAGE_FORMATS: Mapping[str, str] = {
     "canal-json": "cdc_assets.formats.canal_json.messages",
     "craft": "cdc_assets.formats.craft.messages",
     "debezium": "cdc_assets.formats.debezium_json.messages",
+    "debezium-json": "cdc_assets.formats.debezium_json.connectors",
     "open-protocol": "cdc_assets.formats.open_protocol.messages",
     "simple": "cdc_assets.formats.simple.messages",
 }

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import Decoded, Op, shape_of
+from cdc_assets.formats import UNCHANGED, Decoded, Op, shape_of
 from cdc_assets.formats.members import named
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.reports import Reject
@@ -45,7 +45,8 @@ NOT_WRITTEN = "in the schema but not in the rows: a virtual generated column, or
 class Cells(NamedTuple):
     """A column of all images: texts, bytes, integers or floats; null is NULL, and what the other members mark.
 
-    `absent` marks images without the column, None for none. `binary` says how binary types stand in a text, `zones` in
+    `absent` marks images without the column, None for none, `unchanged` those after an update that say no more of it
+    than that it has the value it had. `binary` says how binary types stand in a text, `zones` in
     which zone each TIMESTAMP is printed (None: that of the options). `faults` are masks of values that cannot be read,
     with the reason; `notes` masks of values that a rule of the protocol changed. `named` says that ENUM and SET are the
     names of members, not their numbers.
@@ -58,6 +59,7 @@ class Cells(NamedTuple):
     faults: tuple[tuple[Mask, str], ...] = ()
     notes: Mapping[str, Mask] = MappingProxyType({})
     named: bool = False
+    unchanged: Mask | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +118,32 @@ def changes_of(
         arrays.append(_converted(whole, column, column.name in key, images, options, faults, notes))
     own = [pa.array(ops), pa.array(images.commit_ts), pa.array(images.lines)]
     changes = pa.Table.from_arrays([*own, *arrays], schema=shape_of(visible))
+    patches = _unchanged({column.name: held[column.name] for column in visible}, key, images, faults)
+    if patches is not None:
+        changes = changes.append_column(pa.field(UNCHANGED, patches.type), patches)
     order = np.lexsort((images.ops > 0, images.lines))
     if faults.found:
         order = order[~np.isin(images.lines[order], list(faults.found))]
     if len(order) < len(images) or (np.diff(order) < 0).any():
         changes = changes.take(pa.array(order))
     return Decoded(changes, faults.in_order(), None, notes)
+
+
+# --- what did not change ---------------------------------------------------------------------------------------------
+
+
+def _unchanged(held: Mapping[str, Cells], key: frozenset[str], images: Images, faults: Faults) -> pa.Array | None:
+    """Return by image which columns it leaves as they were, None where no image does."""
+    masks = {name: cells.unchanged & (images.ops > 0) for name, cells in held.items() if cells.unchanged is not None}
+    masks = {name: mask for name, mask in masks.items() if mask.any()}
+    if not masks:
+        return None
+    for name, mask in masks.items():
+        if not key or name in key:
+            reason = "it leaves out a column of the key" if key else "it leaves out columns, and its table has no key"
+            faults.mark(mask, images, lambda _, reason=reason: reason, name)  # type: ignore[misc]
+    names = [[name for name, mask in masks.items() if mask[image]] or None for image in range(len(images))]
+    return pa.array(names, pa.list_(pa.string()))
 
 
 # --- what is missing --------------------------------------------------------------------------------------------------
@@ -147,6 +169,8 @@ def _completed(
     if cells.absent is None or not cells.absent.any():
         return cells
     lacking, array = cells.absent, cells.array
+    if not in_key:
+        lacking = lacking & (ops != Op.DELETE_KEY)
     before = lacking & (images.after >= 0)
     partial = options.only_output_updated_columns or options.content_compatible
     if before.any() and partial:

@@ -1,4 +1,4 @@
-"""Lines of JSON -> changes."""
+"""Lines of JSON -> changes. An empty list stands for a value that did not change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op
+from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Decoded, Op
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.types.mysql_types import values
@@ -35,10 +35,15 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
         pa.array([line for line, _ in good], pa.int64()),
     ]
     for place, column in enumerate(schema.stored, 2):
-        texts = [None if record[place] is None else str(record[place]) for _, record in good]
+        texts = [None if record[place] in (None, []) else str(record[place]) for _, record in good]
         arrays.append(values(pa.array(texts, pa.string()), column, timezone=options.timezone).array)
     names = [OP, COMMIT_TS, LINE, *(column.name for column in schema.stored)]
-    return Decoded(pa.table(arrays, names=names), tuple(rejects))
+    changes = pa.table(arrays, names=names)
+    columns = [column.name for column in schema.stored]
+    kept = [[name for name, value in zip(columns, record[2:], strict=False) if value == []] for _, record in good]
+    if any(kept):
+        changes = changes.append_column(UNCHANGED, pa.array([one or None for one in kept], pa.list_(pa.string())))
+    return Decoded(changes, tuple(rejects))
 
 
 def raw_records(data: bytes, lines: Collection[int] | None, options: RecordOptions) -> dict[int, bytes]:

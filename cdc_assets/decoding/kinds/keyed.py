@@ -1,8 +1,8 @@
 """Tables with a key: at most one change per key is left of a window, whoever reads it.
 
-Per key the last commit-ts wins; at equal commit-ts images that enter win over images that leave, and of two copies the
-one in the later file wins. The result can be reduced again together with others, so every task reduces its own files
-first.
+Changes that leave columns out are folded (`patches`). Else per key the last commit-ts wins; at equal commit-ts images
+that enter win over images that leave, and of two copies the one in the later file wins. The result can be reduced
+again together with others, so every task reduces its own files first.
 
 Keys may be equal by their collation and not byte for byte: does one change its letters, or are they two rows? A cluster
 with new collations takes such keys for one, so one of them has left when the other enters: an UPDATE that changes a
@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.buckets import bucket_of
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
+from cdc_assets.decoding.patches import folded, has_patches
+from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
 from cdc_assets.model.reports import AlikeKeys, Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
@@ -43,7 +44,7 @@ __all__ = [
 NAME = "keyed"
 EQUAL_ROWS = False
 LANDS = True
-STAGED: Mapping[str, str] = {}
+STAGED: Mapping[str, str] = {UNCHANGED: "array<string>"}
 deliveries = None
 
 
@@ -58,6 +59,8 @@ def reduce(
     frame, by = _keyed(changes, schema, (OP, COMMIT_TS, FILE, LINE))
     order = [pl.col(COMMIT_TS), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
     frame = frame.with_row_index("_cdc_row").sort(order)
+    if has_patches(changes):
+        return folded(frame, by, changes, schema, table), Report()
     last, alike = frame.unique(subset=by, keep="last", maintain_order=False), AlikeKeys()
     by_bytes = list(schema.key) == by
     if not by_bytes:

@@ -121,7 +121,8 @@ class Batch:
     """A staged window: `entering` and `leaving` count reduced changes, `ranges` bounds integer key columns.
 
     `parts` are locations of Parquet files with `sizes` in bytes; with `schema_id` they are data files of the table,
-    written for that schema of it. `rejects` are the names in the stage of Parquet files of records for the quarantine.
+    written for that schema of it. `patches` tells whether some changes leave columns as they were. `rejects` are the
+    names in the stage of Parquet files of records for the quarantine.
     """
 
     parts: tuple[str, ...] = ()
@@ -131,6 +132,7 @@ class Batch:
     ranges: Ranges = field(default_factory=dict)
     rejects: tuple[str, ...] = ()
     schema_id: int | None = None
+    patches: bool = False
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -197,6 +199,7 @@ def _staged(place: Place, write: Callable[[], Sequence[Part]]) -> Staged:
             _bounds([part.ranges or {} for part in written]),
             tuple(part.rejects for part in parts if part.rejects),
             place.landing.schema_id if place.landing is not None else None,
+            any(part.patches for part in written),
         )
         rows = batch.entering + batch.leaving
         if report.failed or (not rows and not batch.rejects):

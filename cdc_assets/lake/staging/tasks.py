@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.patches import has_patches, lost_row, needing_rows
 from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import CdcError, LakeUnavailable
-from cdc_assets.formats import COMMIT_TS, LINE, OP
+from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
@@ -95,6 +96,7 @@ class Part:
     error: CdcError | None = None
     rejects: str = ""
     buckets: tuple[str, ...] = ()
+    patches: bool = False
 
 
 def on_executors(work: Callable[[int], Part]) -> Batches:
@@ -169,7 +171,8 @@ def _written(place: Place, changes: pa.Table, report: Report, number: int, rejec
         options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
         written = _write(place, name, rows, store_decimal_as_integer=True, **options)
     ranges = kind.bounds(changes, place.step.schema)
-    return Part(report, name, written, entering, leaving, ranges, rejects=rejects)
+    patches = has_patches(changes)
+    return Part(report, name, written, entering, leaving, ranges, rejects=rejects, patches=patches)
 
 
 def _write(place: Place, location: str, rows: pa.Table, **options: Any) -> int:
@@ -200,7 +203,10 @@ def make_directory(system: Any, path: str) -> None:
 
 
 def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
-    names = [OP, COMMIT_TS, LINE, FILE, *kind_of(step.schema).STAGED]
+    staged = kind_of(step.schema).STAGED
+    if UNCHANGED in staged and UNCHANGED not in changes.column_names:
+        changes = changes.append_column(UNCHANGED, pa.nulls(changes.num_rows, pa.list_(pa.string())))
+    names = [OP, COMMIT_TS, LINE, FILE, *staged]
     columns = [column.name for column in step.schema.stored]
     places = [f"c{position}" for position in range(len(columns))]
     return changes.select([*names, *columns]).rename_columns([*names, *places])
@@ -208,6 +214,9 @@ def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
 
 def _landed(changes: pa.Table, step: ApplyRows, landing: Landing) -> pa.Table:
     """The inserted rows in the table's own form: its columns by their field ids, then the commit-ts."""
+    lost = needing_rows(changes)
+    if lost.num_rows:
+        raise lost_row(str(step.life), lost.num_rows, tuple(lost.column(name)[0].as_py() for name in step.schema.key))
     if pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py():
         changes = changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8())))
     arrays, fields = [], []

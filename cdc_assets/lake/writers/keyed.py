@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as sql
 
-from cdc_assets.formats import COMMIT_TS, OP, Op
+from cdc_assets.decoding.patches import lost_row
+from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op
 from cdc_assets.lake.commit import Target, overwrite
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
@@ -26,8 +27,10 @@ __all__ = ["alike_keys", "write"]
 
 def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> None:
     """Insert, update or delete the row of each key of the changes."""
+    if batch.patches:
+        _refuse_lost(target, changes, step)
     if not target.empty:
-        _merge(target, changes, step.schema, batch.ranges)
+        _merge(target, changes, step.schema, batch)
         return
     names = [column.name for column in step.schema.stored]
     columns = [sql.col(f"c{position}").alias(name) for position, name in enumerate(names)]
@@ -57,17 +60,35 @@ def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSc
     return AlikeKeys.such_as(found[0], found[1]) if found is not None and found[0] else AlikeKeys()
 
 
-def _merge(target: Target, changes: DataFrame, schema: TableSchema, ranges: Mapping[str, tuple[int, int]]) -> None:
+def _refuse_lost(target: Target, changes: DataFrame, step: ApplyRows) -> None:
+    """Refuse patches whose row is not there and that cannot make one; raises TableHeld."""
+    schema = step.schema
+    changes.where(f"{UNCHANGED} IS NOT NULL AND {OP} = {int(Op.UPDATE)}").createOrReplaceTempView("patches")
+    on = " AND ".join(_key_equality(schema.column(name), _place(schema, name)) for name in schema.key)
+    key = ", ".join(_place(schema, name) for name in schema.key)
+    there = "" if target.empty else f"WHERE NOT EXISTS (SELECT 1 FROM {target.name} t WHERE {on})"
+    found = target.session.spark.sql(f"SELECT count(*), min(struct({key})) FROM patches s {there}").head()
+    if found is not None and found[0]:
+        raise lost_row(str(step.life), found[0], tuple(found[1]))
+
+
+def _merge(target: Target, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
     """MERGE reduced changes, whose columns are `c0`, `c1`, … in table order beside OP and COMMIT_TS.
 
-    `ranges` bounds integer key columns over all changes: literals, by which Iceberg skips files.
+    `ranges` of the batch bounds integer key columns over all changes: literals, by which Iceberg skips files. A column
+    that a patch leaves out keeps the table's value.
     """
     changes.createOrReplaceTempView("changes")
     columns = [column.name for column in schema.stored]
     places = {name: f"s.c{position}" for position, name in enumerate(columns)}
     on = [_key_equality(schema.column(name), places[name]) for name in schema.key]
-    on += [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(ranges.items())]
-    sets = ", ".join(f"t.{quoted(name)} = {places[name]}" for name in columns)
+    on += [f"t.{quoted(name)} BETWEEN {low} AND {high}" for name, (low, high) in sorted(batch.ranges.items())]
+    values = dict(places)
+    if batch.patches:
+        for name in set(columns) - set(schema.key):
+            same = f"coalesce(array_contains(s.{UNCHANGED}, {_text(name)}), false)"
+            values[name] = f"CASE WHEN {same} THEN t.{quoted(name)} ELSE {places[name]} END"
+    sets = ", ".join(f"t.{quoted(name)} = {values[name]}" for name in columns)
     target.session.sql(
         f"MERGE INTO {target.name} t USING changes s ON {' AND '.join(on)} "
         f"WHEN MATCHED AND s.{OP} < 0 THEN DELETE "
@@ -75,6 +96,11 @@ def _merge(target: Target, changes: DataFrame, schema: TableSchema, ranges: Mapp
         f"WHEN NOT MATCHED AND s.{OP} > 0 THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) "
         f"VALUES ({', '.join(places.values())}, s.{COMMIT_TS})"
     )
+
+
+def _text(name: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _place(schema: TableSchema, name: str) -> str:

@@ -1,0 +1,116 @@
+"""Changes that tell some columns only: what is left of several of one key, folded in their order.
+
+    image    tells all columns, and replaces what was before it
+    patch    tells all columns but those in UNCHANGED, and leaves these as they were
+    erase    ends the row
+
+A patch upon an image is an image, a patch upon a patch is a patch that tells what either tells, and a patch upon an
+erase is an image whose other columns are NULL, if it may make a row (Op.INSERT). One that says that its row is there
+(Op.UPDATE) has lost it then, and its table is held. What is folded can be folded again with what comes before or after
+it, so tasks that share a window fold what they read of it: all changes of a key are in one partition, in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.errors import TableHeld
+from cdc_assets.formats import OP, UNCHANGED, Op
+from cdc_assets.model.schema import TableId, TableSchema
+
+__all__ = ["folded", "has_patches", "lost_row", "needing_rows"]
+
+_ROW = "_cdc_row"
+_SEGMENT = "_cdc_segment"
+
+
+def has_patches(changes: pa.Table) -> bool:
+    """Tell whether some changes tell some columns only."""
+    return UNCHANGED in changes.column_names and changes.column(UNCHANGED).null_count < changes.num_rows
+
+
+def needing_rows(changes: pa.Table) -> pa.Table:
+    """Return the changes whose row has to be there: patches that cannot make one."""
+    if not has_patches(changes):
+        return changes.slice(0, 0)
+    patches = pc.and_(pc.is_valid(changes.column(UNCHANGED)), pc.equal(changes.column(OP), int(Op.UPDATE)))
+    return changes.filter(patches)
+
+
+def lost_row(table: str, count: int, key: object) -> TableHeld:
+    """Return the error for patches of rows that are not there."""
+    return TableHeld(
+        f"{table}: {count:,} of its changes leave out columns that did not change, and the lake does not have their "
+        f"rows; the first has the key {key}. What the other columns hold is not known. Rebuild the table from a new "
+        "snapshot, or let the source tell whole rows (PostgreSQL: REPLICA IDENTITY FULL).",
+        table=table,
+    )
+
+
+def folded(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: TableSchema, table: TableId) -> pa.Table:
+    """Return what is left of the changes, one per key, in no particular order.
+
+    `frame` has a row for each change, in the order in which they count: `by` tells the key, `_cdc_row` the place in
+    `changes`. Raises TableHeld for a patch whose row was deleted before it.
+    """
+    rows = frame.select([*by, _ROW]).with_columns(
+        pl.Series(OP, changes.column(OP).to_numpy()).gather(frame.get_column(_ROW)),
+        _patches(changes).gather(frame.get_column(_ROW)),
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("_cdc_order"),
+    )
+    starts = (pl.col(OP) < 0) | pl.col(UNCHANGED).is_null()
+    rows = rows.with_columns(starts.cum_sum().over(by).alias(_SEGMENT))
+    rows = rows.filter(pl.col(_SEGMENT) == pl.col(_SEGMENT).max().over(by))
+    columns = [column.name for column in schema.stored]
+    erase = pl.col(OP) < 0
+    tells = {
+        name: pl.when(erase | pl.col(UNCHANGED).list.contains(name).fill_null(False)).then(None).otherwise(pl.col(_ROW))
+        for name in columns
+    }
+    last = rows.group_by(by, maintain_order=True).agg(
+        pl.col(_ROW).last(),
+        pl.col(OP).last(),
+        (pl.col(OP).first() < 0).alias("_cdc_erased"),
+        starts.first().alias("_cdc_whole"),
+        (pl.col(OP) == int(Op.UPDATE)).any().alias("_cdc_there"),
+        *(tells[name].drop_nulls().last().alias(f"_cdc_of_{place}") for place, name in enumerate(columns)),
+    )
+    _refuse_lost(last, changes, schema, table)
+    return _gathered(last, changes, columns)
+
+
+def _patches(changes: pa.Table) -> pl.Series:
+    return pl.Series(UNCHANGED, changes.column(UNCHANGED).combine_chunks(), dtype=pl.List(pl.String))
+
+
+def _refuse_lost(last: pl.DataFrame, changes: pa.Table, schema: TableSchema, table: TableId) -> None:
+    lost = last.filter(pl.col("_cdc_erased") & (pl.col(OP) > 0) & pl.col("_cdc_there"))
+    if len(lost):
+        first = int(lost.get_column(_ROW)[0])
+        raise lost_row(str(table), len(lost), tuple(changes.column(name)[first].as_py() for name in schema.key))
+
+
+def _gathered(last: pl.DataFrame, changes: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Take of each column what was told of it last; an erase keeps its own values, by which it is found."""
+    erases = last.get_column(OP) < 0
+    newest = last.get_column(_ROW)
+    found = changes.take(newest.to_arrow())
+    for place, name in enumerate(columns):
+        told = last.get_column(f"_cdc_of_{place}")
+        rows = pl.select(pl.when(erases).then(newest).otherwise(told)).to_series().to_arrow()
+        at = found.schema.get_field_index(name)
+        found = found.set_column(at, found.schema.field(at), changes.column(name).take(rows))
+    missing = [pl.when(pl.col(f"_cdc_of_{place}").is_null()).then(pl.lit(name)) for place, name in enumerate(columns)]
+    open_ = ~pl.col("_cdc_whole") & pl.concat_list(missing).list.drop_nulls().list.len().gt(0)
+    left = last.select(
+        pl.when(open_).then(pl.concat_list(missing).list.drop_nulls()).otherwise(None).alias(UNCHANGED),
+        pl.when(open_ & pl.col("_cdc_there")).then(int(Op.UPDATE)).otherwise(pl.col(OP)).cast(pl.Int8).alias(OP),
+    )
+    for name, kind in ((UNCHANGED, pa.list_(pa.string())), (OP, pa.int8())):
+        at = found.schema.get_field_index(name)
+        found = found.set_column(at, pa.field(name, kind), left.get_column(name).to_arrow().cast(kind))
+    return found

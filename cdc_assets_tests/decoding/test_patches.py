@@ -1,0 +1,117 @@
+"""Changes that leave columns out: folded, they do what they did one by one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_assets.decoding import FILE
+from cdc_assets.decoding.kinds import keyed
+from cdc_assets.errors import TableHeld
+from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
+from cdc_assets.model.schema import Column, Index, TableId, TableSchema
+from cdc_assets_tests.memory_lake import merged
+
+SCHEMA = TableSchema(
+    tuple(Column(name, "INT", nullable=name != "id") for name in ("id", "a", "b")),
+    ("id",),
+    (Index("PRIMARY", ("id",), unique=True, primary=True),),
+)
+TABLE = TableId("shop", "orders")
+
+Kind = Literal["image", "upsert", "patch", "erase"]
+Change = tuple[Kind, int, dict[str, int | None]]
+Rows = dict[int, dict[str, int | None]]
+
+_VALUES = st.dictionaries(st.sampled_from("ab"), st.none() | st.integers(0, 9))
+_CHANGES = st.lists(st.tuples(st.sampled_from(["image", "upsert", "erase"]), st.integers(1, 3), _VALUES), max_size=12)
+
+
+def table_of(changes: list[Change]) -> pa.Table:
+    rows = [
+        {
+            OP: {"image": Op.INSERT, "upsert": Op.INSERT, "patch": Op.UPDATE, "erase": Op.DELETE_KEY}[kind],
+            COMMIT_TS: place,
+            LINE: 1,
+            "id": key,
+            "a": values.get("a"),
+            "b": values.get("b"),
+            FILE: 0,
+            UNCHANGED: [n for n in "ab" if n not in values] or None if kind in ("upsert", "patch") else None,
+        }
+        for place, (kind, key, values) in enumerate(changes)
+    ]
+    kinds = {OP: pa.int8(), COMMIT_TS: pa.int64(), LINE: pa.int64(), FILE: pa.int32(), UNCHANGED: pa.list_(pa.string())}
+    names = [OP, COMMIT_TS, LINE, "id", "a", "b", FILE, UNCHANGED]
+    return pa.Table.from_pylist(rows, pa.schema([(name, kinds.get(name, pa.int32())) for name in names]))
+
+
+def reduced(changes: pa.Table) -> pa.Table:
+    return keyed.reduce(changes, SCHEMA, TABLE)[0] if changes.num_rows else changes
+
+
+def one_by_one(rows: Rows, changes: list[Change]) -> Rows:
+    found = {key: dict(row) for key, row in rows.items()}
+    for kind, key, values in changes:
+        before: dict[str, int | None] = dict.fromkeys("ab")
+        if kind == "erase":
+            found.pop(key, None)
+        else:
+            base = found.get(key, before) if kind != "image" else before
+            found[key] = {**base, **values}
+    return found
+
+
+def lake_of(rows: Rows) -> pa.Table:
+    told = [{"id": key, **row, COMMIT_TS: 0} for key, row in sorted(rows.items())]
+    fields = [*((name, pa.int32()) for name in ("id", "a", "b")), (COMMIT_TS, pa.int64())]
+    return pa.Table.from_pylist(told, pa.schema(fields))
+
+
+def rows_of(table: pa.Table) -> Rows:
+    return {row["id"]: {"a": row["a"], "b": row["b"]} for row in table.to_pylist()}
+
+
+_ROWS = st.dictionaries(
+    st.integers(1, 3), st.fixed_dictionaries({"a": st.integers(10, 19), "b": st.none() | st.integers(10, 19)})
+)
+
+
+@given(rows=_ROWS, changes=_CHANGES)
+def test_a_folded_window_does_what_its_changes_do_one_by_one(rows: Rows, changes: list[Change]) -> None:
+    assert rows_of(merged(lake_of(rows), reduced(table_of(changes)), SCHEMA)) == one_by_one(rows, changes)
+
+
+@given(rows=_ROWS, changes=_CHANGES, cut=st.integers(0, 12))
+def test_shares_that_follow_each_other_fold_to_the_same(rows: Rows, changes: list[Change], cut: int) -> None:
+    whole = table_of(changes)
+    shared = pa.concat_tables([reduced(whole.slice(0, cut)), reduced(whole.slice(cut))])
+    assert rows_of(merged(lake_of(rows), reduced(shared), SCHEMA)) == one_by_one(rows, changes)
+
+
+def test_null_is_a_value_and_what_is_left_out_is_none() -> None:
+    found = reduced(table_of([("upsert", 1, {"a": None})]))
+    assert rows_of(merged(lake_of({1: {"a": 1, "b": 2}}), found, SCHEMA)) == {1: {"a": None, "b": 2}}
+
+
+def test_a_patch_of_a_row_that_has_to_be_there_holds_its_table_where_it_is_not() -> None:
+    found = reduced(table_of([("patch", 1, {"a": 5})]))
+    assert rows_of(merged(lake_of({1: {"a": 1, "b": 2}}), found, SCHEMA)) == {1: {"a": 5, "b": 2}}
+    with pytest.raises(TableHeld, match="the lake does not have their rows"):
+        merged(lake_of({}), found, SCHEMA)
+
+
+def test_a_patch_behind_the_erase_of_its_row_holds_its_table() -> None:
+    changes: list[Any] = [("image", 1, {"a": 1, "b": 2}), ("erase", 1, {}), ("patch", 1, {"a": 5})]
+    with pytest.raises(TableHeld, match=r"the first has the key \(1,\)"):
+        reduced(table_of(changes))
+
+
+def test_a_patch_upon_an_image_of_its_window_needs_no_row() -> None:
+    found = reduced(table_of([("image", 1, {"a": 1, "b": 2}), ("patch", 1, {"a": 5})]))
+    assert found.column(UNCHANGED).to_pylist() == [None]
+    assert rows_of(merged(lake_of({}), found, SCHEMA)) == {1: {"a": 5, "b": 2}}

@@ -1,0 +1,83 @@
+"""Changes that leave columns out, in the lake: one MERGE keeps the table's values, as the lake in memory does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.formats import FORMATS
+from cdc_assets.lake.state import LakeState
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import Column, TableId
+from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+from cdc_assets.sources import SCHEMES
+from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.record_feed.source import FEEDS, Records
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+ADDRESS = "records://patches"
+ORDERS = TableId("shop", "orders")
+COLUMNS = (
+    Column("id", "BIGINT", nullable=False, is_pk=True),
+    Column("it's", "VARCHAR", precision=20),
+    Column("b\\n", "INT"),
+)
+SAME: list[Any] = []
+FIRST = [["I", 101, 1, "a", 1], ["I", 102, 2, "b", 2], ["I", 103, 3, "c", 3]]
+THEN = [
+    ["U", 201, 1, SAME, 10],
+    ["U", 202, 1, "aa", SAME],
+    ["U", 203, 2, SAME, None],
+    ["I", 204, 4, "new", SAME],
+    ["D", 205, 3, "c", 3],
+    ["I", 206, 3, SAME, 33],
+]
+WHOLE = [(1, "aa", 10), (2, "b", None), (3, None, 33), (4, "new", None)]
+
+
+def settings_of_feed() -> ChangefeedSettings:
+    return ChangefeedSettings(sink_uri=ADDRESS, name="shop")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def records(monkeypatch: pytest.MonkeyPatch) -> Records:
+    monkeypatch.setitem(SCHEMES, "records", "cdc_assets_tests.record_feed")
+    monkeypatch.setitem(FORMATS, "records", "cdc_assets_tests.record_feed")
+    feed = Records(fence=150)
+    query = "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY,`it's` VARCHAR(20),`b\\n` INT)"
+    feed.ddl("shop.orders", 100, query, 3, *COLUMNS)
+    feed.rows("shop.orders", 100, *FIRST)
+    monkeypatch.setitem(FEEDS, ADDRESS, feed)
+    return feed
+
+
+def test_columns_that_are_left_out_keep_their_values(records: Records, spark: SparkSession, tmp_path: Path) -> None:
+    feed = settings_of_feed()
+    settings, memory = LakeSettings.from_warehouse(tmp_path / "lake"), MemoryLake()
+
+    def apply() -> bool:
+        with open_pipeline(feed, settings, spark=lambda: spark) as pipeline:
+            done = pipeline.apply().complete
+        return done and Pipeline(feed, feed.open_source(), memory, Ledger("sqlite://")).apply().complete
+
+    def rows() -> list[list[tuple[Any, ...]]]:
+        tables = LakeState(settings, "shop").read(ORDERS), memory.read(ORDERS)
+        return [
+            sorted(tuple(row[name] for name in ("id", "it's", "b\\n")) for row in one.to_pylist()) for one in tables
+        ]
+
+    assert apply()
+    records.rows("shop.orders", 100, *THEN)
+    records.fence = 300
+    assert apply()
+    assert rows() == [WHOLE, WHOLE]
+    records.rows("shop.orders", 100, ["U", 301, 9, "no row", SAME], ["U", 302, 1, "z", SAME])
+    records.fence = 400
+    assert not apply()
+    assert rows() == [WHOLE, WHOLE]
