@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["MessageOptions"]
+__all__ = ["CONNECTOR_PROTOCOLS", "MessageOptions"]
 
-_BY_OFFSET = frozenset({"avro"})
+_BY_OFFSET = frozenset({"avro", "debezium-json"})
 _BY_EXTENSION = frozenset({"canal-json", "debezium"})
 """Protocols by offset always, and those of TiCDC that send marks with `enable-tidb-extension` only."""
-_IN_SOURCE_ORDER: frozenset[str] = frozenset()
+_IN_SOURCE_ORDER = frozenset({"debezium-json"})
 """Protocols by offset of which one writer sends all tables in the order of its log."""
+CONNECTOR_PROTOCOLS = frozenset({"debezium-json"})
+"""Protocols of connectors of Kafka Connect, which have no changefeed TOML but a configuration of their own."""
 _CLOCKED = frozenset({"canal-json"})
 
 
@@ -20,7 +22,8 @@ class MessageOptions:
     """TiCDC's options of its message protocols, by TiCDC's names and with its defaults.
 
     `timezone` is the `--tz` of its server. `registry` are the schemas of a schema registry that messages name: by
-    an id, which is a number (Confluent) or a UUID (Glue), the schema's text.
+    an id, which is a number (Confluent) or a UUID (Glue), the schema's text. `connector` are the settings of a
+    connector that say how its values are written, by their own names.
     """
 
     protocol: str
@@ -33,6 +36,7 @@ class MessageOptions:
     encoding_format: str = "json"
     timezone: str = "UTC"
     registry: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    connector: tuple[tuple[str, str], ...] = ()
 
     @property
     def by_offset(self) -> bool:

@@ -136,7 +136,8 @@ class SchemaEvent:
 
     `version` is the commit-ts from which they hold at the latest, 0 where the message says only that they do. `binding`
     is the version by which rows name this schema (Simple's `schemaVersion`), 0 where there is none. `approximate` are
-    sentences on what was taken from the rows and may be otherwise in the source; () for a schema that is exact.
+    sentences on what was taken from the rows and may be otherwise in the source; () for a schema that is exact. `grows`
+    says that a table that is there gets what is new in it: no DDL tells what changed.
     """
 
     message: int
@@ -145,6 +146,7 @@ class SchemaEvent:
     schema: TableSchema
     binding: int = 0
     approximate: tuple[str, ...] = ()
+    grows: bool = False
 
 
 # --- lines of SPOKEN --------------------------------------------------------------------------------------------------

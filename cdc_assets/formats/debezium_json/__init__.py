@@ -1,5 +1,16 @@
-"""Debezium's envelope as JSON, as TiCDC writes it.
+"""Debezium's envelope as JSON, in the dialects of its writers.
 
-messages   what messages speak of, the changes of a table, the schemas that rows show
-values     the values of a column as TiCDC puts them into Debezium's types -> cells
+TiCDC's:
+
+messages    what messages speak of, the changes of a table, the schemas that rows show
+values      the values of a column as TiCDC puts them into Debezium's types -> cells
+
+That of the connectors:
+
+connectors  what messages speak of, the changes of a table, the schemas that rows show
+envelope    a message -> its payload, and the schema block where it has one
+positions   where a row stands in the log of its source
+columns     columns <-> fields of messages
+readings    values of fields -> texts as the type table reads them
+settings    what a connector was told
 """

@@ -29,7 +29,6 @@ class SinkOptions:
     """
 
     kind: ClassVar[str] = "storage_sink"
-    is_landed: ClassVar[bool] = False
 
     protocol: str = "csv"
     terminator: str = "\r\n"

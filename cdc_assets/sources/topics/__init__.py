@@ -8,6 +8,7 @@
     paths           names of what was landed
     routing         which topic a table goes to
     options         sink URI and changefeed TOML -> how the messages were written, and which topics they are in
+    connector       the same of a connector's configuration
     topic_options   the same, as values
     archive         topics in files
     kafka           the log of a broker

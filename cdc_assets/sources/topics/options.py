@@ -12,10 +12,11 @@ from typing import Any
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import MESSAGE_FORMATS
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.message_options import CONNECTOR_PROTOCOLS, MessageOptions
 from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.changefeed_toml import document, known_protocol, member, table
 from cdc_assets.sources.given import Given
+from cdc_assets.sources.topics.connector import connector_settings, topics_of_prefix
 from cdc_assets.sources.topics.topic_options import ArchiveOptions, TopicOptions, TopicRule
 
 __all__ = ["topic_options"]
@@ -46,7 +47,8 @@ _FLAGS = (
 
 def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> TopicOptions:
     """Return how TiCDC writes its topics; raises BadSettings for what it refuses and for what is not known."""
-    told = document(changefeed_config)
+    of_connector = parameters(sink_uri).get("protocol") in CONNECTOR_PROTOCOLS
+    told = {} if of_connector else document(changefeed_config)
     sink = table(told, "sink")
     found = _found(sink, sink_uri)
     protocol = known_protocol(found.get("protocol"), MESSAGE_FORMATS, "topics", "kafka://…/topic?protocol=canal-json")
@@ -62,6 +64,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         claim_check_raw_value=found.get("claim-check-raw-value", False),
         encoding_format=str(found.get("encoding-format") or "json").lower(),
         timezone=tz,
+        connector=connector_settings(sink_uri, changefeed_config) if of_connector else (),
     )
     return TopicOptions(
         brokers=brokers,
@@ -69,7 +72,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         messages=messages,
         rules=_rules(sink),
         case_sensitive=truth("case-sensitive", told.get("case-sensitive", False)),
-        topics=given.topics,
+        topics=given.topics or (topics_of_prefix(topic) if of_connector else ()),
         schemas=str(given.schemas) if given.schemas is not None else "",
         required_acks=_acks(found.get("required-acks", -1)),
         claim_check_uri=str(found.get("claim-check-storage-uri") or ""),

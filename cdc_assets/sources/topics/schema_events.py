@@ -30,6 +30,10 @@ __all__ = ["format_schema", "landed_schema_files", "older_tables", "parse_schema
 def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTables) -> list[SchemaFile]:
     """Return what all that was landed tells of schemas, by version, each under the name of the message it is from."""
     told = [event for event in landed.events if event.kind is EventKind.DDL]
+    if options.in_source_order:
+        # A connector tells the DDL of databases that it does not capture, of which no row ever comes.
+        captured = {table.schema for table in landed.began}
+        told = [event for event in told if event.table is None or event.table.schema in captured]
     events = [DdlEvent(one.position, one.table, one.query, one.type) for one in told]
     begins = [one.version for one in events] + list(landed.began.values())
     if not begins:
@@ -62,7 +66,7 @@ def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
     for event in events:
         if event.query and event.table is not None:
             schema, approximate = parse_schema(event.query)
-            yield SchemaEvent(0, event.table, event.position, schema, 0, approximate)
+            yield SchemaEvent(0, event.table, event.position, schema, 0, approximate, grows=bool(event.shape))
 
 
 def _carried(events: Sequence[LandedEvent], options: MessageOptions) -> tuple[SchemaEvent, ...]:

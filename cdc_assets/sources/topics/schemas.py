@@ -125,7 +125,7 @@ def schema_files(
     for one in shown:
         by = after.get((one.version, one.table.folded))
         if not isinstance(by, ddl.DropTable):
-            files.append(_whole(one.table, one.version - (by is None), one.schema, one.approximate))
+            files.append(_whole(one.table, one.version - (by is None), one.schema, one.approximate, grows=one.grows))
     return tuple(sorted([*files, *_with_shown(found.values(), shown)], key=lambda one: one.version))
 
 
@@ -179,7 +179,9 @@ def _by_text(event: DdlEvent) -> SchemaFile:
     )
 
 
-def _whole(table: TableId, version: Tso, schema: TableSchema, approximate: tuple[str, ...] = ()) -> SchemaFile:
+def _whole(
+    table: TableId, version: Tso, schema: TableSchema, approximate: tuple[str, ...] = (), *, grows: bool = False
+) -> SchemaFile:
     return SchemaFile(
         path=f"schema of {table} at {version}",
         root=str(table),
@@ -190,6 +192,7 @@ def _whole(table: TableId, version: Tso, schema: TableSchema, approximate: tuple
         columns=schema.columns,
         whole=schema,
         approximate=approximate,
+        grows=grows,
     )
 
 

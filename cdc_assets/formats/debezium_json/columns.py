@@ -1,0 +1,160 @@
+"""Columns <-> the fields that stand for them in messages: of a schema block, or as a connector's settings have it.
+
+columns_of      a block -> the columns of a table
+field_of        a column -> the field as which the connector writes it, where no block tells
+settled_field   a block's field that has another type than it says because of the settings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cdc_assets.formats.debezium_json.envelope import Field
+from cdc_assets.formats.debezium_json.settings import ConnectorSettings
+from cdc_assets.formats.members import allowed_members
+from cdc_assets.model.schema import Column
+from cdc_assets.types.connect_types import BITS, CONNECT_TYPES, DECIMAL
+from cdc_assets.types.families import BINARY, CHARACTER
+
+__all__ = ["UNTOLD", "columns_of", "field_of", "settled_field"]
+
+UNTOLD = ""
+"""The type of a column that only has been seen, in a message without schema block."""
+
+_CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data", "io.debezium.time", "io.debezium.data"
+_SOURCE_TYPE, _SOURCE_LENGTH, _SOURCE_SCALE = (
+    f"__debezium.source.column.{name}" for name in ("type", "length", "scale")
+)
+_SOURCE_BYTES = ("BYTEA", *BINARY)
+_SOURCE_DECIMALS = ("NUMERIC", "DECIMAL")
+
+
+# --- a block -> columns -----------------------------------------------------------------------------------------------
+
+
+def columns_of(block: Mapping[str, Field | None], settings: ConnectorSettings) -> tuple[Column, ...]:
+    """Return the columns that a block describes; without fields their names alone."""
+    return tuple(
+        Column(name, UNTOLD) if field is None else _column(name, field, settings) for name, field in block.items()
+    )
+
+
+def _column(name: str, field: Field, settings: ConnectorSettings) -> Column:
+    parameters, meaning = field.parameters, field.meaning
+    source = parameters.get(_SOURCE_TYPE, "").upper()
+    if field.type == "string" and source in _SOURCE_BYTES and settings.binary != "bytes":
+        return Column(name, "bytes")
+    if meaning in ("string", "double") and source.removesuffix(" UNSIGNED") in _SOURCE_DECIMALS:
+        length = int(parameters.get(_SOURCE_LENGTH) or 0)
+        if length:
+            return Column(name, DECIMAL, precision=length, scale=int(parameters.get(_SOURCE_SCALE) or 0))
+    if meaning == DECIMAL:
+        digits = parameters.get("connect.decimal.precision")
+        return Column(name, DECIMAL, precision=int(digits) if digits else None, scale=int(parameters["scale"]))
+    if meaning == BITS:
+        return Column(name, BITS, precision=int(parameters.get("length") or 64))
+    if meaning in (f"{_DATA}.Enum", f"{_DATA}.EnumSet"):
+        return Column(name, meaning, elems=allowed_members(parameters.get("allowed", "")))
+    return Column(name, meaning if meaning in CONNECT_TYPES else field.type)
+
+
+# --- a column -> its field --------------------------------------------------------------------------------------------
+
+
+def field_of(column: Column, settings: ConnectorSettings) -> Field:
+    """Return the field as which a connector with these settings writes a column."""
+    if column.type in CONNECT_TYPES:
+        return _own(column, settings)
+    found = _MYSQL.get(column.type)
+    if found is not None:
+        return found
+    if column.type == "DECIMAL":
+        return _decimal(column, settings)
+    if column.type == "BIGINT":
+        precise = column.unsigned and settings.bigint_unsigned == "precise"
+        return Field("bytes", DECIMAL, {"scale": "0"}) if precise else Field("int64")
+    if column.type in BINARY:
+        return Field("bytes" if settings.binary == "bytes" else "string")
+    if column.type == "BIT":
+        return Field("boolean") if (column.precision or 1) == 1 else Field("bytes", BITS)
+    if column.type == "FLOAT":
+        return Field("float")
+    return _moment(column, settings)
+
+
+_MYSQL: Mapping[str, Field] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "MEDIUMINT", "INT"), Field("int64")),
+    **dict.fromkeys((*CHARACTER, "ENUM", "SET", "JSON", "UUID"), Field("string")),
+    "YEAR": Field("int32", f"{_TIME}.Year"),
+    "DOUBLE": Field("double"),
+    "TIMESTAMP": Field("string", f"{_TIME}.ZonedTimestamp"),
+    "GEOMETRY": Field("struct", f"{_DATA}.geometry.Geometry"),
+    **dict.fromkeys(("POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON",
+                     "GEOMETRYCOLLECTION"), Field("struct", f"{_DATA}.geometry.Geometry")),
+}  # fmt: skip
+
+
+def _decimal(column: Column, settings: ConnectorSettings) -> Field:
+    if settings.decimal == "precise":
+        return Field("bytes", DECIMAL, {"scale": str(column.scale or 0)})
+    return Field(settings.decimal)
+
+
+def _moment(column: Column, settings: ConnectorSettings) -> Field:
+    """Return the field of DATE, DATETIME and TIME by `time.precision.mode`; MySQL's default keeps microseconds."""
+    kind, digits, mode = column.type, column.scale or 0, settings.time
+    if mode == "isostring":
+        return Field("string", f"{_TIME}.{_ISO[kind]}")
+    if mode == "connect":
+        return Field("int64", f"{_CONNECT}.{_IN_CONNECT[kind]}")
+    if kind == "DATE":
+        return Field("int32", f"{_TIME}.Date")
+    if mode == "nanoseconds":
+        return Field("int64", f"{_TIME}.{'NanoTime' if kind == 'TIME' else 'NanoTimestamp'}")
+    if kind == "TIME":
+        return Field("int64", f"{_TIME}.MicroTime")
+    micros = digits > 3 or mode == "microseconds"
+    return Field("int64", f"{_TIME}.{'MicroTimestamp' if micros else 'Timestamp'}")
+
+
+_ISO = {"DATE": "IsoDate", "DATETIME": "IsoTimestamp", "TIME": "IsoTime"}
+_IN_CONNECT = {"DATE": "Date", "DATETIME": "Timestamp", "TIME": "Time"}
+
+
+def _own(column: Column, settings: ConnectorSettings) -> Field:
+    """Return the field of a column whose type is a field's: as it says, but for what the settings write otherwise."""
+    if column.type == DECIMAL:
+        return _decimal(column, settings)
+    if column.type == "bytes":
+        return Field("bytes" if settings.binary == "bytes" else "string")
+    base = _BASES.get(column.type, column.type)
+    name = "" if base == column.type else column.type
+    if base == "array" and column.elems:
+        return Field("array", items=field_of(_element(column), settings))
+    return Field(base, name)
+
+
+def _element(column: Column) -> Column:
+    """The elements of an array have the type that `elems` begins with."""
+    assert column.elems
+    return Column("", column.elems[0], precision=column.precision, scale=column.scale)
+
+
+_BASES: Mapping[str, str] = {
+    **{name: "string" for name in CONNECT_TYPES if name.startswith((_TIME, _DATA))},
+    **dict.fromkeys((f"{_CONNECT}.Date", f"{_CONNECT}.Time"), "int32"),
+    **dict.fromkeys((f"{_TIME}.Date", f"{_TIME}.Time", f"{_TIME}.Year"), "int32"),
+    **dict.fromkeys((f"{_CONNECT}.Timestamp", *(f"{_TIME}.{name}" for name in (
+        "Timestamp", "MicroTimestamp", "NanoTimestamp", "MicroTime", "NanoTime", "MicroDuration", "NanoDuration"
+    ))), "int64"),
+    **dict.fromkeys((name for name in CONNECT_TYPES if "geometry" in name or "Variable" in name), "struct"),
+    BITS: "bytes",
+}  # fmt: skip
+"""Logical name -> the type that is below it."""
+
+
+def settled_field(field: Field, column: Column, settings: ConnectorSettings) -> Field:
+    """Return a field with the scale that only the column tells."""
+    if field.meaning == DECIMAL and "scale" not in field.parameters:
+        return Field(field.type, DECIMAL, {**field.parameters, "scale": str(column.scale or 0)}, field.optional)
+    return field

@@ -1,0 +1,333 @@
+"""Messages of Debezium's connectors: what they speak of, the schemas that rows show, the changes of a table.
+
+    {"before":{…},"after":{…},"source":{"connector":"mariadb","db":…,"table":…,"file":…,"pos":…},"op":"u",…}
+
+`op` is c, u, d, r for a row of a snapshot, t for a truncate, m for a logical message. A row is taken by its key where
+the message does not tell the row before it. What is no row: tombstones, which repeat a delete; schema changes, which
+have the DDL's text; heartbeats and transactions. With a schema block the types of columns are told by each message,
+else by DDL texts or the setting `schemas`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_assets.formats import Decoded, Op
+from cdc_assets.formats.debezium_json.columns import columns_of, field_of, settled_field
+from cdc_assets.formats.debezium_json.envelope import Block, Field, Message, opened
+from cdc_assets.formats.debezium_json.positions import schema_position, source_position
+from cdc_assets.formats.debezium_json.readings import OutOfRange, Read, is_binary, reader_of
+from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
+from cdc_assets.formats.images import Cells, Faults, Images, changes_of
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, said
+from cdc_assets.model.schema import Column, Index, TableId, TableSchema
+
+__all__ = ["DEFAULTED", "OUT_OF_RANGE", "classify", "decode", "schemas"]
+
+OUT_OF_RANGE = "infinity, or a year outside 0000 to 9999: NULL"
+DEFAULTED = "the default of its column, as which NULL is sent too"
+_TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ArithmeticError)
+_TOMBSTONE = "a tombstone, which repeats a delete"
+_PASSED_OVER: Mapping[frozenset[str], str] = {
+    frozenset(("ts_ms",)): "a heartbeat",
+    frozenset(("status", "id", "event_count", "data_collections", "ts_ms")): "a transaction's beginning or end",
+}
+_MYSQL = ("mysql", "mariadb")
+
+
+# --- what messages speak of -------------------------------------------------------------------------------------------
+
+
+def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
+    """Return what each message speaks of (SPOKEN)."""
+    keys, values = messages.column("key").to_pylist(), messages.column("value").to_pylist()
+    return said(_one(number, key, value) for number, (key, value) in enumerate(zip(keys, values, strict=True)))
+
+
+def _one(number: int, key: bytes | None, value: bytes | None) -> Said:
+    if value is None:
+        return Said(number, Kind.IGNORED, reason=_TOMBSTONE)
+    try:
+        return _said(number, key, opened(value))
+    except _TROUBLE as error:
+        return Said(number, Kind.BAD, reason=f"it is no message of a Debezium connector: {_told(error)}")
+
+
+def _told(error: Exception) -> str:
+    return (str(error) if type(error) is ValueError else repr(error))[:300]
+
+
+def _said(number: int, key: bytes | None, message: Message) -> Said:
+    held = message.payload
+    if held is None:
+        return Said(number, Kind.IGNORED, reason=_TOMBSTONE)
+    passed = _PASSED_OVER.get(frozenset(held))
+    if passed is not None:
+        return Said(number, Kind.IGNORED, reason=passed)
+    source = held["source"]
+    connector = source["connector"]
+    if connector in ("TiCDC", "ydb"):
+        raise ValueError(f'its connector is "{connector}"; give the protocol of that writer')
+    ts = int(source["ts_ms"]) << 18
+    where: dict[str, Any] = {"source": str(source["name"]), "source_position": source_position(source)}
+    if "ddl" in held:
+        return _schema_change(number, held, ts, {**where, "source_position": schema_position(source)})
+    op = held["op"]
+    if op == "m":
+        return Said(number, Kind.IGNORED, reason="a logical message")
+    table = _table(source)
+    if op == "t":
+        name = table.table.replace("`", "``")
+        return Said(number, Kind.DDL, table, commit_ts=ts, query=f"TRUNCATE TABLE `{name}`", type=11, **where)
+    if op not in ("c", "u", "d", "r"):
+        raise ValueError(f'its op is "{op}"')
+    return Said(number, Kind.ROW, table, (0,), ts, shape=_shape(key, message, connector), **where)
+
+
+def _table(source: Mapping[str, Any]) -> TableId:
+    """Return the table of a row: in its schema where the database has such, else in its database."""
+    space = source.get("schema") if source.get("schema") is not None else source["db"]
+    if not isinstance(space, str) or not isinstance(source["table"], str):
+        raise ValueError("it names no table")
+    return TableId(space, source["table"])
+
+
+_NO_TABLES = ("SET", "USE")
+
+
+def _schema_change(number: int, held: Mapping[str, Any], ts: int, where: Mapping[str, Any]) -> Said:
+    text = held["ddl"]
+    if not isinstance(text, str) or text.split(None, 1)[0].upper() in _NO_TABLES:
+        return Said(number, Kind.IGNORED, reason="a setting of the server, no change of a schema")
+    changed = [one["id"] for one in held.get("tableChanges") or () if one["type"] != "DROP" or one["id"]]
+    names = json.loads(f"[{changed[0]}]".replace('"."', '","')) if len(changed) == 1 else []
+    if len(names) > 1:
+        table = TableId(names[-2], names[-1])
+    else:
+        table = TableId(str(held.get("databaseName") or ""), str(held["source"].get("table") or ""))
+    return Said(number, Kind.DDL, table, commit_ts=ts, query=text, **where)
+
+
+def _shape(key: bytes | None, message: Message, connector: str) -> str | None:
+    """Return what is equal for rows whose messages describe the same columns and key."""
+    if not message.block:
+        if connector in _MYSQL:  # DDL texts tell the columns
+            return None
+        row = message.payload["after"] or message.payload["before"]
+        return None if row is None else json.dumps([sorted(row), _key_names(key)], ensure_ascii=False)
+    return f"{_digest(message.block)} {json.dumps(_key_names(key), ensure_ascii=False)}"
+
+
+_DIGESTS: dict[int, tuple[Block, str]] = {}
+
+
+def _digest(block: Block) -> str:
+    """Return a digest of columns; blocks that are cached are known by their identity."""
+    known = _DIGESTS.get(id(block))
+    if known is not None and known[0] is block:
+        return known[1]
+    import hashlib
+
+    text = repr([(name, one.meaning, sorted(one.parameters.items())) for name, one in block.items()])
+    found = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    if len(_DIGESTS) > 1000:
+        _DIGESTS.clear()
+    _DIGESTS[id(block)] = (block, found)
+    return found
+
+
+def _key_names(key: bytes | None) -> list[str]:
+    return [] if key is None else [str(name) for name in opened(key).payload or ()]
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+class _Side(NamedTuple):
+    """An image: its row, the columns' fields, whether it may leave out what did not change.
+
+    An image that is `whole` has all columns that the table had: one that it lacks was NULL, or was not there.
+    """
+
+    row: Mapping[str, Any]
+    block: Block
+    patch: bool
+    whole: bool
+
+
+def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
+    """Return the changes of one table, `_cdc_commit_ts` being when the source made them.
+
+    A row that cannot be read, or that has a column which the schema lacks, is a Reject with the message's bytes.
+    """
+    owners, _ = lines_of(rows)
+    keys, values = rows.column("key").to_pylist(), rows.column("value")
+    faults = Faults(path, lambda line: values[int(owners[line - 1])].as_py() or b"")
+    settings = connector_settings(options)
+    events: list[tuple[int, int, int, int]] = []
+    sides: list[_Side] = []
+    names = {column.name for column in schema.columns}
+    for line, owner in enumerate(owners.tolist(), 1):
+        try:
+            found, ts = _images(opened(values[owner].as_py()), keys[owner], table, schema, settings)
+            _refuse_unknown(found, names)
+        except _TROUBLE as error:
+            faults.add(line, f"it is no row of a Debezium connector: {_told(error)}")
+            continue
+        after = len(events) if len(found) > 1 else -1
+        for op, side in found:
+            events.append((line, op, ts, after if op < 0 else -1))
+            sides.append(side)
+    held = np.array(events, np.int64).reshape(-1, 4)
+    images = Images(held[:, 0], held[:, 1].astype(np.int8), held[:, 2], held[:, 3])
+    return changes_of(images, lambda column: _cells(sides, column, settings), schema, options, faults)
+
+
+def _images(
+    message: Message, key: bytes | None, table: TableId, schema: TableSchema, settings: ConnectorSettings
+) -> tuple[list[tuple[Op, _Side]], int]:
+    """Return the image after a change, then the one before it, and when it was made."""
+    held, block = message.payload, message.block
+    found, op = _table(held["source"]), held["op"]
+    if found != table:
+        raise ValueError(f"it is a row of {found}, not of {table}")
+    before, after = held.get("before"), held.get("after")
+    ts, whole = int(held["source"]["ts_ms"]) << 18, bool(block) or held["source"]["connector"] not in _MYSQL
+    if (after is None) != (op == "d"):
+        raise ValueError(f'its op is "{op}", and its image after does not fit that')
+    if op == "d":
+        if before is None and key is not None:
+            before = opened(key).payload
+        if before is None:
+            raise ValueError("it tells neither the key nor the row that was deleted")
+        keyed_only = bool(schema.key) and all(value is None for name, value in before.items() if name not in schema.key)
+        return [(Op.DELETE_KEY if keyed_only else Op.DELETE, _Side(before, block, keyed_only, whole))], ts
+    if op == "u" and before is None:
+        if not schema.key:
+            raise ValueError(
+                "it is an update of a table without key, and does not tell the row before it. Set REPLICA IDENTITY "
+                "FULL at the source, and let the table be rebuilt"
+            )
+        return [(Op.UPDATE, _Side(after, block, True, whole))], ts
+    if op in ("c", "u") and schema.key and settings.leaves_out(after):
+        return [(Op.UPDATE, _Side(after, block, True, whole))], ts
+    images = [(Op.INSERT, _Side(after, block, op != "r", whole))]
+    if op == "u":
+        images.append((Op.DELETE, _Side(before, block, True, whole)))
+    return images, ts
+
+
+def _refuse_unknown(found: Sequence[tuple[Op, _Side]], names: set[str]) -> None:
+    for _, side in found:
+        unknown = next((name for name in side.row if name not in names), None)
+        if unknown is not None:
+            raise ValueError(
+                f'column "{unknown}" is not in the table\'s schema at this place; expected {", ".join(sorted(names))}'
+            )
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _cells(sides: Sequence[_Side], column: Column, settings: ConnectorSettings) -> Cells:
+    """Return the cells of a column; what is no value of its field is a fault."""
+    name, binary = column.name, is_binary(column)
+    texts: list[str | bytes | None] = []
+    wrong, ranged, defaulted, unchanged, absent = ([False] * len(sides) for _ in range(5))
+    known, read, field = None, None, Field("string")
+    for place, side in enumerate(sides):
+        value = side.row.get(name)
+        if value is None:
+            texts.append(None)
+            absent[place] = name not in side.row and not side.whole
+            continue
+        if read is None or side.block is not known:
+            field = settled_field(side.block.get(name) or field_of(column, settings), column, settings)
+            known, read = side.block, reader_of(field, column, settings)
+        if side.patch and _is_unchanged(value, field, settings):
+            unchanged[place] = True
+            texts.append(None)
+            continue
+        texts.append(_read(read, value, place, wrong, ranged))
+        defaulted[place] = field.optional and field.default is not None and field.default == value
+    what = f'column "{name}" has a value that is none of {field.meaning}'
+    faults = ((np.array(wrong, bool), what),) if any(wrong) else ()
+    marks = {OUT_OF_RANGE: ranged, DEFAULTED: defaulted}
+    notes = {rule: np.array(mask, bool) for rule, mask in marks.items() if any(mask)}
+    is_bytes = binary or any(isinstance(text, bytes) for text in texts)
+    array = pa.array(texts, pa.binary() if is_bytes else pa.string())
+    zones = pa.array(["UTC"] * len(texts)) if column.type == "TIMESTAMP" else None
+    lacking, same = np.array(absent, bool), np.array(unchanged, bool)
+    return Cells(array, lacking if any(absent) else None, "raw", zones, faults, notes, True,
+                 same if any(unchanged) else None)  # fmt: skip
+
+
+def _read(read: Read, value: Any, place: int, wrong: list[bool], ranged: list[bool]) -> str | bytes | None:
+    try:
+        return read(value)
+    except OutOfRange:
+        ranged[place] = True
+    except _TROUBLE:
+        wrong[place] = True
+    return None
+
+
+def _is_unchanged(value: Any, field: Field, settings: ConnectorSettings) -> bool:
+    """Tell whether a value stands for one that the source did not read again."""
+    if value == settings.unavailable:
+        return True
+    if field.type == "array":
+        return bool(value == [settings.unavailable])
+    return field.type == "bytes" and bool(value == settings.unavailable_base64)
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
+    """Return what rows tell of their tables' columns: one for each table and shape.
+
+    A message without schema block tells their names alone: types are "" then, for the setting `schemas` to tell. Of
+    MySQL and MariaDB a block tells less than DDL texts, and is approximate.
+    """
+    found: dict[tuple[TableId, str], SchemaEvent] = {}
+    keys, values = messages.column("key").to_pylist(), messages.column("value").to_pylist()
+    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+        try:
+            if value is None or _one(number, key, value).kind is not Kind.ROW:
+                continue
+            message = opened(value)
+            source = message.payload["source"]
+            table, shape = _table(source), _shape(key, message, source["connector"])
+            if shape is None or (table, shape) in found:
+                continue
+            columns = columns_of(message.block or dict.fromkeys(_row(message), None), connector_settings(options))
+            event = SchemaEvent(number, table, 0, _schema(columns, _key_names(key)), 0, _doubts(source["connector"]))
+            found[table, shape] = event
+        except _TROUBLE:
+            continue  # classify calls it bad, or decode rejects it
+    return tuple(found.values())
+
+
+def _row(message: Message) -> Mapping[str, Any]:
+    row: Mapping[str, Any] = message.payload["after"] or message.payload["before"]
+    return row
+
+
+def _schema(columns: tuple[Column, ...], key: Sequence[str]) -> TableSchema:
+    index = (Index("", tuple(key), unique=True),) if key else ()
+    found = tuple(replace(column, nullable=column.name not in key) for column in columns)
+    return TableSchema(found, tuple(key), index)
+
+
+def _doubts(connector: str) -> tuple[str, ...]:
+    if connector not in _MYSQL:
+        return ()
+    return ("unsigned types, lengths, defaults, collations and generated columns, which only DDL texts tell",)

@@ -1,0 +1,122 @@
+"""A message of a connector -> what it says: its payload, and the schema block where it has one.
+
+    {"schema":{…},"payload":{…}}     with the converter's schemas; the block is the same for all rows of a schema
+    {…}                              the payload itself, without
+
+Which of both it is, each message tells. A block is parsed once: rows begin with the same text until a column changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+__all__ = ["Block", "Field", "Message", "opened"]
+
+_BEGINNING = '{"schema":'
+_BETWEEN = ',"payload":'
+_HEAD = 512
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a schema block: its type, its logical name ("" for none), and what its parameters say.
+
+    `items` is the type of an array's elements; `default` is None for none.
+    """
+
+    type: str
+    name: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    optional: bool = True
+    items: Field | None = None
+    default: Any = None
+
+    @property
+    def meaning(self) -> str:
+        """The logical name, or for a plain field its type."""
+        return self.name or self.type
+
+
+Block = Mapping[str, Field]
+"""The columns of a table, in order."""
+
+
+class Message(NamedTuple):
+    """What a message holds. `block` are the columns, empty for a message without schema block or without rows."""
+
+    payload: Any
+    block: Block
+    has_schema: bool
+
+
+def opened(data: bytes) -> Message:
+    """Return what a key or value holds; raises ValueError for what is no JSON."""
+    text = data.decode()
+    if not text.startswith(_BEGINNING):
+        return _whole(json.loads(text))
+    for prefix in _PREFIXES.get(text[:_HEAD], ()):
+        if text.startswith(prefix):
+            return _behind(text, prefix)
+    block, stop = _DECODER.raw_decode(text, len(_BEGINNING))
+    if not text.startswith(_BETWEEN, stop):
+        return _whole(json.loads(text))
+    prefix = text[: stop + len(_BETWEEN)]
+    if isinstance(block, dict):
+        _remember(prefix)
+    return _behind(text, prefix)
+
+
+def _behind(text: str, prefix: str) -> Message:
+    payload, stop = _DECODER.raw_decode(text, len(prefix))
+    if text[stop:].strip() != "}":
+        return _whole(json.loads(text))
+    return Message(payload, _block(prefix), True)
+
+
+def _whole(held: Any) -> Message:
+    if isinstance(held, dict) and held.keys() <= {"schema", "payload"} and "payload" in held:
+        block = held.get("schema")
+        return Message(held["payload"], _columns(block) if isinstance(block, dict) else {}, block is not None)
+    return Message(held, {}, False)
+
+
+# --- schema blocks ----------------------------------------------------------------------------------------------------
+
+_PREFIXES: dict[str, list[str]] = {}
+"""The beginning of messages -> all that stands before their payload."""
+_KEPT = 512
+
+
+def _remember(prefix: str) -> None:
+    if sum(map(len, _PREFIXES.values())) >= _KEPT:
+        _PREFIXES.clear()
+    _PREFIXES.setdefault(prefix[:_HEAD], []).append(prefix)
+
+
+@lru_cache(maxsize=_KEPT)
+def _block(prefix: str) -> Block:
+    return _columns(json.loads(prefix[len(_BEGINNING) : -len(_BETWEEN)]))
+
+
+def _columns(block: Mapping[str, Any]) -> Block:
+    for one in block.get("fields") or ():
+        if one.get("field") in ("after", "before") and one.get("type") == "struct":
+            return {str(column["field"]): _field(column) for column in one["fields"]}
+    return {}
+
+
+def _field(told: Mapping[str, Any]) -> Field:
+    items = told.get("items")
+    return Field(
+        str(told["type"]),
+        str(told.get("name") or ""),
+        dict(told.get("parameters") or {}),
+        bool(told.get("optional")),
+        _field(items) if isinstance(items, dict) else None,
+        told.get("default"),
+    )
