@@ -68,6 +68,7 @@ NAMED_ELSEWHERE = {
     "settings/config.py": "the settings initial.dump and topics",
     "settings/paths.py": "the settings initial.dump and topics",
     "settings/initial.py": "the setting initial.dump",
+    "defs/names.py": "the asset of topics is called so",
     "settings/model.py": "the setting initial.dump may hold secrets",
     "sources/storage_sink/options.py": "TiCDC has tables of options by protocol",
     "sources/storage_sink/sink_options.py": "TiCDC has a default protocol",

@@ -191,18 +191,28 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
 @lake_options(required=True)
 @click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml that names the lake.")
 @click.option("--all", "dropped", is_flag=True, help="Show dropped tables too.")
+@click.option("--landing", "landing_only", is_flag=True, help="Show only what is landed of topics, by partition.")
 @common_options
-def status(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, dropped: bool) -> int:
-    """Show each table's progress, rows, lag and holds. Starts no Spark."""
+def status(
+    as_json: bool, debug: bool, warehouse: str | None, settings: str | None, dropped: bool, landing_only: bool
+) -> int:
+    """Show each table's progress, rows, lag and holds, and what is landed of topics. Starts no Spark.
+
+    With --settings the ends of the topics are asked now, else they are as of the newest landing.
+    """
+    from cdc_assets.operations.landings import landing_status
     from cdc_assets.operations.status import lake_status
     from cdc_assets.settings import config
 
-    lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(settings).needed_lake()
+    told = None if warehouse and not settings else config.load(settings)
+    lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else told.needed_lake()  # type: ignore[union-attr]
+    feeds = {feed.name: feed for feed in told.changefeeds} if told is not None else {}
     rows = [row for row in lake_status(lake, fidelity=as_json) if dropped or row.state is not State.DROPPED]
     if as_json:
-        show_json([dataclasses.asdict(row) for row in rows])
+        found = landing_status(lake, feeds) if landing_only else rows
+        show_json([dataclasses.asdict(one) for one in found])
     else:
-        show_status(rows)
+        show_status(None if landing_only else rows, landing_status(lake, feeds))
     return HELD if any(row.wants_a_person for row in rows) else DONE
 
 

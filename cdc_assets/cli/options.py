@@ -239,11 +239,18 @@ def show_outcome(outcome: Outcome) -> None:
         click.echo(line, err=aside)
 
 
-def show_status(rows: Iterable[Any]) -> None:
-    """Print the status table of `lake_status`."""
+def show_status(rows: Iterable[Any] | None, landings: Iterable[Any] = ()) -> None:
+    """Print the status table of `lake_status` where there is one, then what `landing_status` tells of topics."""
+    from cdc_assets.report.landings import landing_lines
     from cdc_assets.report.text import status_lines
 
-    for line in status_lines(list(rows)):
+    landed = list(landings)
+    if rows is not None:
+        for line in status_lines(list(rows), {one.changefeed for one in landed}):
+            click.echo(line)
+        if landed:
+            click.echo("")
+    for line in landing_lines(landed):
         click.echo(line)
 
 

@@ -1,7 +1,7 @@
 """Dagster's view of a changefeed: thin assets, checks, a sensor and jobs over `pipeline`.
 
-bucket ──▶ ddl ──▶ dml ──▶ one asset for each lake table
-            └─ partitions schema.table@version ─┘
+bucket ──────────────▶ ddl ──▶ dml ──▶ one asset for each lake table
+topics ──▶ landing ──▶  └─ partitions schema.table@version ─┘
 
     alerts            tell a webhook when a run of a changefeed fails
     assets            the assets `ddl` and `dml` of a changefeed, partitioned by schema file
@@ -14,6 +14,7 @@ bucket ──▶ ddl ──▶ dml ──▶ one asset for each lake table
     failures          why runs failed, as Dagster's event log has it
     freshness         the sensor on freshness
     instance          a Dagster daemon of our own, and what its runs do
+    landing_assets    the assets upstream of `ddl`: the bucket, or topics and what is landed of them
     keys              the partition keys that Dagster knows of a changefeed, and those that a plan adds to them
     maintenance       the job that keeps the lake's files in order, and its schedule
     metadata          what Dagster shows of a partition, a window's report and a lake table
@@ -21,6 +22,7 @@ bucket ──▶ ddl ──▶ dml ──▶ one asset for each lake table
     rebuild           the job that builds tables anew from their recorded history and swaps each in one commit
     resources         Spark from dagster-pyspark, S3 credentials from dagster-aws, and the pipeline over both
     sensor            the sensor on the checkpoint
+    watching          what the sensor looks at, kept between its looks
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
 from cdc_assets.defs.events import RunEvents
+from cdc_assets.defs.landing_assets import landing_events
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
-from cdc_assets.defs.names import asset_key, shown
+from cdc_assets.defs.names import asset_key, shown, upstream_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import TableMoved
 from cdc_assets.model.progress import Life, Phase, Progress
@@ -52,7 +53,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
     @dg.asset(
         key=asset_key(name, "ddl"),
         partitions_def=partitions,
-        deps=[asset_key(name, "bucket")],
+        deps=[upstream_key(source.changefeed)],
         group_name=source.group,
         kinds={"tidb", "iceberg"},
         owners=owners,
@@ -150,7 +151,9 @@ def _of_others(context: Any, source: Source, pipeline: Pipeline, key: PartitionK
 def _tell_lake_tables(
     context: Any, source: Source, pipeline: Pipeline, outcome: Outcome, lives: Iterable[Life] = (), changed: int = 0
 ) -> None:
-    """Log an event for every lake table that got a window or a DDL here, and for those of `lives`."""
+    """Log what was landed, and an event for every lake table that got a window or a DDL here or is in `lives`."""
+    for event in landing_events(source, pipeline):
+        context.log_event(event)
     moved = {table.life for table in outcome.tables if table.steps} | pipeline.accounts.keys() | set(lives)
     if not moved:
         return

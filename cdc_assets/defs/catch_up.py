@@ -18,11 +18,14 @@ from cdc_assets.defs.catch_up_config import CatchUpConfig, op_of
 from cdc_assets.defs.checks import evaluations
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.keys import add_keys, new_keys
+from cdc_assets.defs.landing_assets import landing_events
 from cdc_assets.defs.resources import Source
-from cdc_assets.errors import BadSettings, Retryable
+from cdc_assets.defs.watching import has_more
+from cdc_assets.errors import BadSettings, MetadataMissing, Retryable
 from cdc_assets.model.progress import Life
 from cdc_assets.model.steps import Step
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
 from cdc_assets.operations.release import release
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps
@@ -92,7 +95,16 @@ def _passes(
     end = None
     while True:
         events.begin()
-        outcome = pipeline.apply(context.run_id, select)
+        try:
+            outcome = pipeline.apply(context.run_id, select)
+        except MetadataMissing as missing:
+            if pipeline.landing is None:
+                raise
+            context.log.info(f"landed {counted(pipeline.advanced.messages, 'message')}: {missing}")
+            return
+        finally:
+            for event in landing_events(source, pipeline):
+                context.log_event(event)
         yield outcome
         if not (config.keep_alive or config.linger):
             return
@@ -126,7 +138,7 @@ def _moves(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, c
             return False
         time.sleep(min(left, source.changefeed.sensor_interval_seconds))
         try:
-            if pipeline.source.fence() > checkpoint:
+            if has_more(pipeline.landing) or pipeline.source.fence() > checkpoint:
                 return True
         except Retryable as error:
             context.log.warning(f"{error} All windows so far are applied: this run ends.")

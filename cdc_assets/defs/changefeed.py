@@ -18,6 +18,7 @@ from cdc_assets.defs.assets import changefeed_assets
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.checks import changefeed_checks, table_specs
 from cdc_assets.defs.freshness import freshness_sensor
+from cdc_assets.defs.landing_assets import upstream_assets
 from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
 from cdc_assets.defs.names import asset_key, keys_name, lake_key
 from cdc_assets.defs.rebuild import rebuild_job
@@ -74,7 +75,7 @@ def build_changefeed_defs(
         "order it ends right, for the lake's own progress decides what is due; what is applied already stays as it is.",
     )
     return dg.Definitions(
-        assets=[_bucket_spec(source), *assets, *(table.asset for table in tables)],
+        assets=[*upstream_assets(source), *assets, *(table.asset for table in tables)],
         asset_checks=changefeed_checks(source, [spec for table in tables for spec in table.checks]),
         jobs=[by_partition, catch_up, rebuild_job(source, f"{job_name}_rebuild"), maintenance],
         schedules=[maintenance_schedule(source, maintenance, f"{job_name}_maintenance")],
@@ -92,23 +93,6 @@ def build_defs(settings: Settings) -> dg.Definitions:
     lake = settings.needed_lake()
     alerts = dg.Definitions(sensors=[failure_alerts(changefeed.name for changefeed in settings.changefeeds)])
     return dg.Definitions.merge(*(build_changefeed_defs(one, lake) for one in settings.changefeeds), alerts)
-
-
-def _bucket_spec(source: Source) -> dg.AssetSpec:
-    changefeed, options = source.changefeed, source.changefeed.source_options
-    store = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "az": "azure"}.get(options.store, "file")
-    return dg.AssetSpec(
-        asset_key(changefeed.name, "bucket"),
-        group_name=source.group,
-        kinds={"tidb", store, options.wire.format},
-        owners=list(changefeed.owners),
-        metadata={
-            "dagster/uri": changefeed.uri,
-            "protocol": options.wire.format,
-            "tz": changefeed.tz,
-        },
-        description=f"What TiCDC writes to {changefeed.uri}: schema files, data files and the checkpoint. Read only.",
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from typing import Any
 import dagster as dg
 from dagster_aws.s3 import S3Resource
 
-from cdc_assets.defs.names import asset_key, check_output, lake_key, shown
+from cdc_assets.defs.names import check_output, feed_key, lake_key, shown
 from cdc_assets.defs.resources import Source
 from cdc_assets.ledger import TableState
 from cdc_assets.model.progress import Life, State
@@ -67,11 +67,11 @@ FRESHNESS, ARITHMETIC, INITIAL_ROWS = "freshness", "row_arithmetic", "initial_ro
 
 def changefeed_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetChecksDefinition]:
     """Return the checks of a changefeed, and those of lake tables that `specs` names (see `table_specs`)."""
-    bucket = asset_key(source.changefeed.name, "bucket")
+    bucket = feed_key(source.changefeed)
 
     @dg.asset_check(asset=bucket, name="conformance", description="The changefeed writes what can be kept equal.")
     def conformance(s3: S3Resource) -> dg.AssetCheckResult:
-        return conformance_result(conformance_report(source.with_credentials(s3)))
+        return conformance_result(conformance_report(source.with_credentials(s3), source.lake))
 
     @dg.asset_check(asset=bucket, name="completeness", description="No file is missing, changed or vanished unread.")
     def completeness(s3: S3Resource) -> dg.AssetCheckResult:
@@ -144,7 +144,7 @@ def evaluations(
 
     Without `touched` these are the tables of the outcome that took a step or stopped.
     """
-    bucket = asset_key(source.changefeed.name, "bucket")
+    bucket = feed_key(source.changefeed)
     tables = standing(source)
     for result in (
         conformance_result(outcome.findings),

@@ -19,7 +19,7 @@ import dagster as dg
 from cdc_assets.model.schema import TableId
 from cdc_assets.settings.config import ChangefeedSettings
 
-__all__ = ["asset_key", "check_output", "feed_name", "keys_name", "lake_key", "shown"]
+__all__ = ["asset_key", "check_output", "feed_key", "feed_name", "keys_name", "lake_key", "shown", "upstream_key"]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _DIGESTED = re.compile(r".*_[0-9a-f]{12}")
@@ -37,8 +37,18 @@ def keys_name(changefeed: str) -> str:
 
 
 def asset_key(changefeed: str, asset: str) -> dg.AssetKey:
-    """Return the key of a changefeed's `bucket`, `ddl` or `dml`."""
+    """Return the key of a changefeed's `bucket`, `topics`, `landing`, `ddl` or `dml`."""
     return dg.AssetKey([feed_name(changefeed), asset])
+
+
+def feed_key(changefeed: ChangefeedSettings) -> dg.AssetKey:
+    """Return the key of what TiCDC writes to: a bucket, or topics."""
+    return asset_key(changefeed.name, "topics" if changefeed.source_options.is_landed else "bucket")
+
+
+def upstream_key(changefeed: ChangefeedSettings) -> dg.AssetKey:
+    """Return the key of what a changefeed's tables are read from: its bucket, or what was landed of its topics."""
+    return asset_key(changefeed.name, "landing") if changefeed.source_options.is_landed else feed_key(changefeed)
 
 
 def lake_key(changefeed: ChangefeedSettings, table: TableId) -> dg.AssetKey:

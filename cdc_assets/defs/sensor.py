@@ -4,10 +4,15 @@
     runs enough under way                ──▶ skip: they take what is there
     else list and plan ──▶ new partitions, and a run for each batch of due tables
 
+Every run lands first what topics hold. Where they hold more than marks and no table is due, a run is asked for all the
+same; one in vain rests as those for tables do.
+
 What is due is decided by the lake's own progress, so whatever a crash or a failed run left behind is due again. The
 cursor only remembers how often tables were asked for in vain (they rest, longer each time) and when to look again.
 """
 
+import base64
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,8 +25,9 @@ from dagster_aws.s3 import S3Resource
 from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
 from cdc_assets.defs.failures import run_reasons, short_reason
 from cdc_assets.defs.keys import add_keys, new_keys
-from cdc_assets.defs.names import asset_key
+from cdc_assets.defs.names import feed_key
 from cdc_assets.defs.resources import Source
+from cdc_assets.defs.watching import Seen, Watch
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.steps import HoldTable
@@ -116,6 +122,7 @@ def checkpoint_sensor(
 ) -> dg.SensorDefinition:
     """Return the sensor of one changefeed; it runs from the start where the settings say `sensor_running`."""
     running = source.changefeed.sensor_running
+    watch = Watch(source)
 
     @dg.sensor(
         name=name,
@@ -126,21 +133,20 @@ def checkpoint_sensor(
     )
     def sensor(context: dg.SensorEvaluationContext, s3: S3Resource) -> dg.SensorResult | dg.SkipReason:
         try:
-            checkpoint = source.with_credentials(s3).open_source().fence()
+            seen = watch.look(s3)
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
-        tick = _Tick(source, context.instance, job.name, Cursor.parse(context.cursor), checkpoint, int(clock()))
+        tick = _Tick(source, context.instance, job.name, Cursor.parse(context.cursor), seen, int(clock()))
         if tick.idle:
-            standing = tick.cursor.standing or "nothing is due"
-            return tick.skipped(f"checkpoint {checkpoint} ({tso_time(checkpoint)}): {standing}")
+            return tick.skipped(tick.told(tick.cursor.standing or "nothing is due"))
         underway = _Underway.of(context.instance, source.group, job.name)
-        if underway.runs and checkpoint == tick.cursor.checkpoint:
+        if underway.runs and seen.checkpoint == tick.cursor.checkpoint:
             return tick.busy(f"{counted(underway.runs, 'run')} of this changefeed under way")
         if underway.caught_up_by >= source.changefeed.runs_at_once or underway.all_of_it:
             return tick.busy(
                 f"{counted(underway.caught_up_by, 'run')} under way, to take what is there when it comes to it"
             )
-        return tick.reconciled(s3, underway, partitions)
+        return tick.reconciled(s3, underway, partitions) if seen.checkpoint else tick.begun()
 
     return sensor
 
@@ -204,21 +210,32 @@ class _Tick:
     instance: dg.DagsterInstance
     job_name: str
     cursor: Cursor
-    checkpoint: Tso
+    seen: Seen
     now: int
 
     @property
+    def checkpoint(self) -> Tso:
+        """The feed's fence, 0 where topics have none yet."""
+        return self.seen.checkpoint
+
+    @property
     def idle(self) -> bool:
-        """Tell whether the last look at this checkpoint left nothing to come back for yet."""
-        return self.cursor.checkpoint == self.checkpoint and self.now < self.cursor.look_at
+        """Tell whether the last look at this checkpoint left nothing to come back for yet, and nothing came since."""
+        news = self.seen.speaks and self._landing_mark not in self._resting()
+        return self.cursor.checkpoint == self.checkpoint and self.now < self.cursor.look_at and not news
 
     @property
     def lag_seconds(self) -> float:
-        return seconds_behind(self.checkpoint, self.now)
+        return seconds_behind(self.checkpoint, self.now) if self.checkpoint else 0.0
 
     @property
     def stalled(self) -> bool:
         return self.lag_seconds > self.source.changefeed.stalled_after_seconds
+
+    def told(self, standing: str) -> str:
+        """Say how far the feed is complete, and what waits."""
+        at = f"checkpoint {self.checkpoint} ({tso_time(self.checkpoint)})" if self.checkpoint else self.seen.missing
+        return f"{at}: {'; '.join(filter(None, (self.seen.sentence, standing)))}"
 
     def skipped(self, why: str) -> dg.SensorResult | dg.SkipReason:
         """Skip; the lag of the checkpoint is logged now and then, and when it begins or ends to be stalled."""
@@ -230,6 +247,30 @@ class _Tick:
     def busy(self, why: str) -> dg.SensorResult | dg.SkipReason:
         """Skip for runs that are under way, and say what waits all the same."""
         return self.skipped(f"{why}; {self.cursor.standing}" if self.cursor.standing else why)
+
+    def begun(self) -> dg.SensorResult | dg.SkipReason:
+        """Ask for a run that lands what topics hold, before anything tells how far they are complete."""
+        batch = self._landing()
+        if batch is None:
+            return self.skipped(self.told(""))
+        asked = (Attempt(self.now, batch.attempt, (self._landing_mark,)),)
+        cursor = replace(self.cursor, asked=asked).format()
+        return dg.SensorResult(run_requests=[self._request(None, batch, 0, [])], cursor=cursor)
+
+    def _landing(self) -> Batch | None:
+        """Return a run for what is to be landed, unless that rests after a run in vain."""
+        mark = self._landing_mark
+        if not self.seen.speaks or mark in self._resting():
+            return None
+        attempts = [one.attempt for one in self.cursor.asked if mark in one.marks]
+        return Batch((), max(attempts, default=0) + 1, everything=True)
+
+    @property
+    def _landing_mark(self) -> str:
+        """A mark that stays the same while nothing is landed."""
+        news = self.seen.news
+        told = "lost" if news is None else news.digest
+        return base64.urlsafe_b64encode(hashlib.sha256(told.encode()).digest())[:MARK_SIGNS].decode()
 
     def reconciled(
         self, s3: S3Resource, underway: _Underway, partitions: dg.DynamicPartitionsDefinition
@@ -244,15 +285,20 @@ class _Tick:
                 pipeline.record_status("sensor", (listing, plan))
         made, look_at = self._chosen(plan, dues, underway)
         standing = self._standing(plan, dues)
-        asked = [Attempt(self.now, batch.attempt, tuple(one.mark for one in batch.dues)) for batch in made]
-        asked = [*open_attempts(self.cursor.asked, dues, [mark for one in asked for mark in one.marks]), *asked]
+        landing = self._landing()
+        if landing is not None and not made and not underway.caught_up_by:
+            made = [landing]
+        lands = [self._landing_mark] if made and landing is not None else []
+        asked = [Attempt(self.now, one.attempt, (*(due.mark for due in one.dues), *lands)) for one in made]
+        waits = [*dues, Due((), self._landing_mark, 0, 0)] if self.seen.speaks else dues
+        asked = [*open_attempts(self.cursor.asked, waits, [mark for one in asked for mark in one.marks]), *asked]
         cursor = Cursor(self.checkpoint, look_at, self.cursor.told_at, self.cursor.stalled, standing, _bounded(asked))
         if self._tells:
             cursor = replace(cursor, told_at=self.now, stalled=self.stalled)
         requests = [
             self._request(plan, batch, number, _leave(plan, batch, dues, underway)) for number, batch in enumerate(made)
         ]
-        why = None if requests else self._with_lag(f"checkpoint {plan.checkpoint}: {self._sentence(dues, standing)}")
+        why = None if requests else self._with_lag(self.told(self._sentence(dues, standing)))
         new = new_keys(self.instance, name, plan)
         if len(new) > MAX_NEW_KEYS:
             add_keys(self.instance, name, new)
@@ -300,17 +346,17 @@ class _Tick:
         ended = [record.dagster_run for record in records if record.end_time and record.end_time > since]
         return _Underway.taken_by(ended, self.job_name).lives(plan)
 
-    def _request(self, plan: Plan, batch: Batch, number: int, exclude: list[str]) -> dg.RunRequest:
+    def _request(self, plan: Plan | None, batch: Batch, number: int, exclude: list[str]) -> dg.RunRequest:
         name = self.source.changefeed.name
         lives = [str(life) for life in batch.lives]
         tables = [] if batch.everything else lives
         keep_alive = batch.everything or (len(batch.dues) == 1 and batch.attempt == 1)
         tags = {CHANGEFEED_TAG: self.source.group, TABLES_TAG: str(len(lives)), ATTEMPT_TAG: str(batch.attempt)}
-        if len(lives) == 1 and not batch.everything:
+        if plan is not None and len(lives) == 1 and not batch.everything:
             event = plan.history.lives[batch.lives[0]].events[-1]
             tags[TABLE_TAG] = format_table(event.file.table)
         return dg.RunRequest(
-            run_key=f"{name}:{plan.checkpoint}:{self.now}:{number}",
+            run_key=f"{name}:{self.checkpoint if plan is None else plan.checkpoint}:{self.now}:{number}",
             run_config=format_run_config(self.job_name, tables, exclude, keep_alive=keep_alive),
             tags=tags,
         )
@@ -336,7 +382,7 @@ class _Tick:
             reasons = "; ".join(self._failures(plan, waiting))
             parts.append(f"{number} after a failed run, to be tried again at {again}{reasons and f': {reasons}'}")
         if held:
-            where = f"{self.source.group}/bucket"
+            where = feed_key(self.source.changefeed).to_user_string()
             parts.append(f"{counted(held, 'table is', 'tables are')} on hold (see the check `holds` of {where})")
         return ", ".join(parts)
 
@@ -383,7 +429,7 @@ class _Tick:
             metadata["tables"] = sum(table.name is not None for table in plan.history.lives.values())
             metadata["tables_due"] = sum(len(one.lives) for one in dues)
             metadata["tables_held"] = len({step.life for step in plan.steps if isinstance(step, HoldTable)})
-        return dg.AssetObservation(asset_key(self.source.changefeed.name, "bucket"), metadata=metadata)
+        return dg.AssetObservation(feed_key(self.source.changefeed), metadata=metadata)
 
 
 def _leave(plan: Plan, batch: Batch, dues: Iterable[Due], underway: _Underway) -> list[str]:

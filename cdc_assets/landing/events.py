@@ -160,7 +160,7 @@ def _partitions(told: ByTopic) -> dict[Partition, int]:
 def _split(split: LandedSplit) -> list[Any]:
     table, partition = split.table, split.partition
     return [table.schema, table.table, partition.topic, partition.number, split.first, split.last, split.low,
-            split.high, split.rows, split.size, split.file, split.group]  # fmt: skip
+            split.high, split.rows, split.size, split.file, split.group, split.written_ms]  # fmt: skip
 
 
 def _parse_split(told: list[Any]) -> LandedSplit:

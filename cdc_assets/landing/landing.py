@@ -1,7 +1,7 @@
 """Topics into the landing table: look at the log's ends, read up to them, commit once.
 
     Landing.landed()    what is landed by now, read incrementally
-    Landing.behind()    how many messages are not landed: one round to the log
+    Landing.news()      what is there and not landed: one round to the log, and a few messages
     Landing.advance()   land all that is there
 
 The greatest mark W that is landed becomes the fence only once the ends, asked again after W was seen, are landed too: W
@@ -14,7 +14,7 @@ A commit is guarded by the next offsets: who lands the same messages at the same
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,11 +29,13 @@ from cdc_assets.model.landed import Landed
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.sources.topics import LogReader
 
-__all__ = ["Advanced", "Landing"]
+__all__ = ["Advanced", "Landing", "News", "landed_in"]
 
 _COMMIT_BYTES = 256 << 20
 """About how much is landed in one commit, and held in memory."""
 _ATTEMPTS = 5
+_PEEKED = 20_000
+"""Up to how many messages are looked at to tell marks from news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,24 @@ class Advanced:
     messages: int = 0
     rows: int = 0
     commits: int = 0
+
+    def __add__(self, other: Advanced) -> Advanced:
+        """Return what two landings brought together."""
+        return Advanced(self.messages + other.messages, self.rows + other.rows, self.commits + other.commits)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a log holds that is not landed: `behind` counts offsets.
+
+    `speaks` tells whether there may be more in it than marks, `due` whether marks alone are to be landed by now.
+    `digest` is that of what is landed: it stays the same while nothing is.
+    """
+
+    behind: int = 0
+    speaks: bool = False
+    due: bool = False
+    digest: str = ""
 
 
 class Landing:
@@ -95,6 +115,21 @@ class Landing:
     def behind(self) -> int:
         """Return how many offsets are not landed. Raises InputError for a log that lost some of them."""
         return sum(len(one) for one in _ranges(self.landed(), self.ends()))
+
+    def news(self) -> News:
+        """Return what is there and not landed. Nothing is written. Raises InputError for a log that lost messages.
+
+        A few messages are read to tell marks from news; many are news.
+        """
+        landed = self.landed()
+        wanted = _ranges(landed, self.ends())
+        behind = sum(map(len, wanted))
+        speaks = behind > _PEEKED or (behind > 0 and self._speak(landed, wanted))
+        return News(behind, speaks, behind > 0 and self._due(landed), digest_of(landed.next))
+
+    def _speak(self, landed: Landed, wanted: Iterable[OffsetRange]) -> bool:
+        reading, log = self._reading(landed), self.log()
+        return any(reading.heard(batch, one) for one in wanted for batch in log.read(one))
 
     # --- landing ---
 
@@ -192,7 +227,9 @@ class Landing:
         return done, [one.partition for one in unread]
 
     def _due(self, begun: Landed) -> bool:
-        return not begun.proven or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
+        """Tell whether marks alone are landed by now: at once while nothing is proven, else every so often."""
+        begins = not (begun.proven if self.log().proves_ends else begun.next)
+        return begins or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
 
     def _reading(self, before: Landed) -> Reading:
         return Reading(before, self.options, **self._more)
@@ -248,6 +285,12 @@ class Landing:
             raise
         rows = sum(split.rows for split in splits)
         return replace(done, rows=done.rows + rows, commits=done.commits + 1)
+
+
+def landed_in(store: Store) -> Landed:
+    """Return what is landed in a place, read at once."""
+    kept = store.kept()
+    return read_event_rows(Landed(kept.identity), store.read_events(kept.events), kept.rows)
 
 
 def _changed(before: Landed, after: Landed) -> str:

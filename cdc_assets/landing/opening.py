@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdc_assets.landing.landing import Landing
+from cdc_assets.model.offsets import Ends
 from cdc_assets.sources import Source
 from cdc_assets.sources.joined import Joined
 from cdc_assets.sources.topics.source import TopicsSource
@@ -17,7 +18,7 @@ from cdc_assets.sources.topics.source import TopicsSource
 if TYPE_CHECKING:
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
-__all__ = ["Feed", "open_feed"]
+__all__ = ["Feed", "log_ends", "open_feed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,13 @@ def open_feed(settings: ChangefeedSettings, lake: LakeSettings | None) -> Iterat
             yield Feed(source, landing)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def log_ends(settings: ChangefeedSettings) -> Ends:
+    """Return the ends of a feed's topics now, in one round; nothing for a feed that is files."""
+    source = settings.open_source()
+    topics = source.feed if isinstance(source, Joined) else source
+    return topics.log.ends(topics.routing.concerns) if isinstance(topics, TopicsSource) else {}
 
 
 @contextmanager

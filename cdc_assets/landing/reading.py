@@ -81,6 +81,14 @@ class Reading:
         """Tell whether there is more to land than marks."""
         return bool(self.rows or self.events)
 
+    def heard(self, batch: pa.RecordBatch, wanted: OffsetRange) -> bool:
+        """Tell whether messages are more than marks; what they claim to lie elsewhere is not fetched."""
+        spoken = self._protocol.classify(batch, self.options)
+        if pc.any(pc.equal(spoken.column("kind"), Kind.ROW.value)).as_py():
+            return True
+        self.take(batch, wanted)
+        return self.speaks
+
     def take(self, batch: pa.RecordBatch, wanted: OffsetRange) -> None:
         """Take some messages of a range, in the order of their offsets."""
         spoken = self._spoken(batch)

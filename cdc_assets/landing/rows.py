@@ -117,6 +117,7 @@ def splits_of(groups: Iterable[Group], file: str) -> list[LandedSplit]:
                 group.size,
                 file,
                 number,
+                pc.max(rows.column("timestamp")).as_py() or 0,
             )
         )
     return found

@@ -29,7 +29,8 @@ class LandedSplit:
     """The messages `first` to `last` of a partition, as far as they have rows of one table.
 
     `low` and `high` bound the positions of the rows, `rows` counts them, `size` is the bytes of their messages. `file`
-    and `group` say where they lie now; the identity is the table with the offsets.
+    and `group` say where they lie now; the identity is the table with the offsets. `written_ms` is the greatest time of
+    its messages by the log, 0 where that tells none.
     """
 
     table: TableId
@@ -42,6 +43,7 @@ class LandedSplit:
     size: int
     file: str = field(compare=False)
     group: int = field(compare=False)
+    written_ms: int = field(default=0, compare=False)
 
     @property
     def name(self) -> str:

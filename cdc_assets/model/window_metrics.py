@@ -13,6 +13,7 @@ from cdc_assets.model.wording import counted, seconds_text
 
 __all__ = [
     "LAG_HEADS",
+    "LANDED_LAG_HEADS",
     "Lag",
     "WindowMetrics",
     "format_metrics",
@@ -35,6 +36,9 @@ class Lag:
         checkpoint     until the `metadata` that the run read was written, by the object's modification time; an earlier
                        one that covered the change and was overwritten unseen is unknown
         applied        until the window's commit was done: this machine's clock
+
+    Of topics `written` ends when the message was in the topic, by its own time (that of the newest message which lies
+    beside the change where it was landed), and `checkpoint` with the landing that the run worked by.
 
     All in seconds. A moment that lies before the one it follows (clocks differ) counts as that one, so no stage is
     negative and the stages add up to `total_seconds`. A moment that the storage does not have makes its stage None, and
@@ -66,6 +70,7 @@ def lag_between(commit_ts: Tso, written: float, published: float, applied: float
 
 
 LAG_HEADS = ("under way", "until written", "until checkpoint", "until applied")
+LANDED_LAG_HEADS = ("under way", "until in the topic", "until landed", "until applied")
 
 
 def lag_cells(lag: Lag) -> tuple[str, ...]:

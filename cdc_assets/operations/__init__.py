@@ -2,6 +2,7 @@
 
 complete      say that tables had no rows before their changefeed began
 inspect       what lies under a changefeed's prefix, and whether it can be followed
+landings      what is landed of topics
 maintenance   do what is due for the lake's files
 named         which table a person means
 opening       settings -> open parts

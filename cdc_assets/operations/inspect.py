@@ -15,7 +15,7 @@ from cdc_assets.report.tables import Inspection, describe_tables
 if TYPE_CHECKING:
     from cdc_assets.model.table_history import History
     from cdc_assets.preflight.conformance import Finding
-    from cdc_assets.settings.config import ChangefeedSettings
+    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
     from cdc_assets.sources import InitialSource, Source
 
 __all__ = ["conformance_report", "inspect_changefeed", "inspect_initial"]
@@ -53,18 +53,22 @@ def inspect_initial(initial: Sequence[InitialSource]) -> tuple[DumpInspection, .
     return tuple(found)
 
 
-def conformance_report(settings: ChangefeedSettings) -> tuple[Finding, ...]:
+def conformance_report(settings: ChangefeedSettings, lake: LakeSettings | None = None) -> tuple[Finding, ...]:
     """Return what is to be known of a changefeed before it is applied, the gravest first.
+
+    Of topics with a `lake` this is as far as they are landed there, else all that they hold is read.
 
     Reads `metadata`, schema files and the heads of a few data files. What stops or holds is severity STOP or HOLD.
     """
-    return _looked_at(settings)[2]
+    return _looked_at(settings, lake)[2]
 
 
-def _looked_at(settings: ChangefeedSettings) -> tuple[Listing, History, tuple[Finding, ...]]:
+def _looked_at(
+    settings: ChangefeedSettings, lake: LakeSettings | None = None
+) -> tuple[Listing, History, tuple[Finding, ...]]:
     from cdc_assets.landing.opening import open_feed
 
-    with open_feed(settings, None) as feed:
+    with open_feed(settings, lake) as feed:
         return _described(settings, feed.source)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from cdc_assets.decoding.window import concerning_table, look_beside, merge_reports, rejected
 from cdc_assets.errors import BucketMissing, CdcError, InputError, LakeUnavailable, Retryable, TableMoved
 from cdc_assets.formats import SplitReader
+from cdc_assets.landing.landing import Advanced, Landing
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
@@ -49,7 +50,6 @@ from cdc_assets.sources import Source
 
 if TYPE_CHECKING:
     from cdc_assets.decoding.replay import Found, Replay
-    from cdc_assets.landing.landing import Landing
     from cdc_assets.model.quarantine import QuarantinedRow
 
 __all__ = ["Lake", "Pipeline", "gone_file", "log_steps"]
@@ -141,6 +141,7 @@ class Pipeline(Planner):
     ) -> None:
         super().__init__(settings, source, lake, ledger, fuse)
         self.landing = landing
+        self.advanced = Advanced()  # what was landed since somebody was told
         self._reader = source.reader
         self.journal = Journal(ledger, settings.name)
         self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the newest run's windows, until somebody takes them
@@ -158,7 +159,11 @@ class Pipeline(Planner):
     def land(self) -> None:
         """Land what topics hold; nothing for a feed that is files. Raises InputError for a log that lost messages."""
         if self.landing is not None:
-            self.landing.advance()
+            self.advanced += self.landing.advance()
+
+    def told(self) -> None:
+        """Begin to count anew what is landed."""
+        self.advanced = Advanced()
 
     def apply(self, run: str = "", select: Callable[[Plan], Iterable[Step]] | None = None) -> Outcome:
         """Bring every table (or the selected steps) to the checkpoint and say how that went.

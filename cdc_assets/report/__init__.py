@@ -3,6 +3,7 @@
 as_json     outcomes and records as plain JSON values
 dumps       contents of a dump, for a person
 files       data files as they were read, for a person
+landings    what is landed of topics
 plan_text   what a plan will do, in words
 tables      tables of a changefeed and of a lake, for a person
 text        plans, inspections, outcomes and statuses as lines of text

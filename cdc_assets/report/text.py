@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.model.progress import State
 from cdc_assets.model.tso import tso_time
-from cdc_assets.model.window_metrics import LAG_HEADS, lag_cells
+from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
 from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.report.plan_text import StepText
 
@@ -73,8 +73,11 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
     yield f"checkpoint {outcome.checkpoint}, {outcome.seconds:.1f} s{idle}", False
 
 
-def status_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
-    """Yield each table's progress as lines of text, then the held tables and the ways out."""
+def status_lines(rows: Sequence[TableStatus], landed: Collection[str] = ()) -> Iterator[str]:
+    """Yield each table's progress as lines of text, then the held tables and the ways out.
+
+    `landed` names the changefeeds that read topics: their stages have other names.
+    """
     heads = ("table", "version", "rows", "applied through", "its time", "lag", "check", "quarantine")
     counts = ["" if row.rows is None else f"{row.rows:,}" for row in rows]
     cells = [
@@ -91,7 +94,8 @@ def status_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
         for r, count in zip(rows, counts, strict=True)
     ]
     yield from grid_lines(heads, cells)
-    yield from _lag_lines(rows)
+    yield from _lag_lines([row for row in rows if row.changefeed not in landed], LAG_HEADS)
+    yield from _lag_lines([row for row in rows if row.changefeed in landed], LANDED_LAG_HEADS)
     for row in rows:
         if row.miscounted:
             yield f"rows do not add up: {row.table}: {row.miscounted}"
@@ -106,12 +110,12 @@ def _state(state: str, incomplete: str) -> str:
     return f"{state}, incomplete" if incomplete else state
 
 
-def _lag_lines(rows: Sequence[TableStatus]) -> Iterator[str]:
+def _lag_lines(rows: Iterable[TableStatus], heads: Sequence[str]) -> Iterator[str]:
     """Yield the lag of each table's newest applied change, by stage."""
     newest = [(row.table, tso_time(row.stages.commit_ts), *lag_cells(row.stages)) for row in rows if row.stages]
     if newest:
         yield ""
-        yield from grid_lines(("newest change of", "committed", *LAG_HEADS), newest)
+        yield from grid_lines(("newest change of", "committed", *heads), newest)
 
 
 def grid_lines(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:

@@ -66,6 +66,9 @@ class SourceOptions(Protocol):
     kind: ClassVar[str]
     """The source's folder."""
 
+    is_landed: ClassVar[bool]
+    """Whether its input is landed in the lake before it is read."""
+
     @property
     def uri(self) -> str:
         """The feed's address without parameters and login, for messages."""
@@ -73,6 +76,10 @@ class SourceOptions(Protocol):
     @property
     def store(self) -> str:
         """What holds the feed: an fsspec protocol, or the name of another system."""
+
+    @property
+    def protocol(self) -> str:
+        """How changes are written, by TiCDC's name of it."""
 
     @property
     def wire(self) -> Wire:

@@ -29,6 +29,7 @@ class SinkOptions:
     """
 
     kind: ClassVar[str] = "storage_sink"
+    is_landed: ClassVar[bool] = False
 
     protocol: str = "csv"
     terminator: str = "\r\n"

@@ -222,6 +222,7 @@ def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, _
         directory=f"{path.directory}/{split.first:020d}",
         number=1,
         size=split.size,
+        modified=split.written_ms / 1000,
         partition=f"{split.partition.topic}+{split.partition.number:06d}",
         dispatcher=f"{split.partition.topic}+{split.partition.number}",
         bounds=(max(split.low, since + 1), min(split.high, until)),

@@ -45,6 +45,7 @@ class TopicOptions:
     """
 
     kind: ClassVar[str] = "topics"
+    is_landed: ClassVar[bool] = True
 
     brokers: str
     topic: str
@@ -62,6 +63,11 @@ class TopicOptions:
     def store(self) -> str:
         """What holds the topics: the fsspec protocol of their archive, or a broker."""
         return "kafka" if self.archive is None else self.archive.location[0]
+
+    @property
+    def protocol(self) -> str:
+        """How the messages are written."""
+        return self.messages.protocol
 
     @property
     def wire(self) -> LandedOptions:

@@ -1,0 +1,123 @@
+"""The assets upstream of `ddl`: the bucket, or topics and what is landed of them.
+
+topics (external) ──▶ landing ──▶ ddl
+
+Every run lands first, so `landing` is materialized by each run that brought something; materialized by itself it lands
+what is there, without Spark.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+from dagster_aws.s3 import S3Resource
+
+from cdc_assets.defs.names import feed_key, upstream_key
+from cdc_assets.defs.resources import Source
+from cdc_assets.errors import InputError, MetadataMissing
+from cdc_assets.model.tso import tso_time
+from cdc_assets.operations.landings import applied_through
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.report.landings import LandingText, describe_landing
+
+__all__ = ["landing_events", "upstream_assets"]
+
+_STORES: Mapping[str, str] = {
+    "s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "az": "azure", "kafka": "kafka"
+}  # fmt: skip
+
+
+def upstream_assets(source: Source) -> list[dg.AssetSpec | dg.AssetsDefinition]:
+    """Return what a changefeed writes to, and of topics what is landed of them."""
+    changefeed, options = source.changefeed, source.changefeed.source_options
+    landed, protocol = options.is_landed, options.protocol
+    what = "messages of DDL, rows and marks" if landed else "schema files, data files and the checkpoint"
+    spec = dg.AssetSpec(
+        feed_key(changefeed),
+        group_name=source.group,
+        kinds={"tidb", _STORES.get(options.store, "file"), protocol},
+        owners=list(changefeed.owners),
+        metadata={"dagster/uri": changefeed.uri, "protocol": protocol, "tz": changefeed.tz},
+        description=f"What TiCDC writes to {changefeed.uri}: {what}. Read only.",
+    )
+    return [spec, _landing_asset(source)] if landed else [spec]
+
+
+def _landing_asset(source: Source) -> dg.AssetsDefinition:
+    name = source.changefeed.name
+
+    @dg.asset(
+        key=upstream_key(source.changefeed),
+        deps=[feed_key(source.changefeed)],
+        group_name=source.group,
+        kinds={"iceberg"},
+        owners=list(source.changefeed.owners),
+        description="The messages of the topics as they came, by table, each once. Every run lands what is there "
+        "before it applies it; materialized by itself this does the same and applies nothing.",
+    )
+    def landing(context: dg.AssetExecutionContext, s3: S3Resource) -> dg.MaterializeResult[None]:
+        with source.pipeline(s3) as pipeline:
+            try:
+                pipeline.land()
+            except InputError as error:
+                raise dg.Failure(str(error), allow_retries=False) from error
+            context.log.info(f"landed {pipeline.advanced.messages} messages of {name}")
+            return dg.MaterializeResult(metadata=_metadata(source, pipeline))
+
+    return landing
+
+
+def landing_events(source: Source, pipeline: Pipeline) -> Iterator[dg.AssetMaterialization]:
+    """Yield the event of a landing that a run made since it was asked last; none where nothing was landed."""
+    if pipeline.landing is not None and pipeline.advanced.commits:
+        yield dg.AssetMaterialization(upstream_key(source.changefeed), metadata=_metadata(source, pipeline))
+        pipeline.told()
+
+
+def _metadata(source: Source, pipeline: Pipeline) -> dict[str, Any]:
+    assert pipeline.landing is not None
+    through = applied_through(pipeline.ledger, source.changefeed.name)
+    found = describe_landing(source.changefeed.name, pipeline.landing.landed(), through)
+    brought = pipeline.advanced
+    try:
+        fence = pipeline.source.fence()
+    except MetadataMissing as missing:
+        return {**_figures(found), "messages": brought.messages, "row_events": brought.rows, "waits": str(missing)}
+    return {
+        **_figures(found),
+        "messages": brought.messages,
+        "row_events": brought.rows,
+        "checkpoint_ts": str(fence),
+        "checkpoint_time": tso_time(fence),
+    }
+
+
+def _figures(found: LandingText) -> dict[str, Any]:
+    records = [
+        dg.TableRecord(
+            {
+                "partition": f"{one.topic}[{one.partition}]",
+                "log ends at": one.end,
+                "landed to": one.landed,
+                "applied to": one.applied,
+                "not landed": one.behind,
+                "newest mark": one.mark_time or "none",
+            }
+        )
+        for one in found.partitions
+    ]
+    told: dict[str, Any] = {
+        "messages_behind": found.behind,
+        "mark_lag_seconds": dg.MetadataValue.float(found.lag_seconds),
+        "dagster/row_count": dg.MetadataValue.int(found.rows),
+        "dagster/size_bytes": dg.MetadataValue.int(found.row_bytes),
+        "rebuild": found.rebuild,
+        "unreadable_messages": len(found.unreadable),
+    }
+    if records:
+        told["offsets"] = dg.MetadataValue.table(records)
+    if found.unreadable:
+        told["unreadable"] = dg.MetadataValue.md("\n".join(f"- {one}" for one in found.unreadable[:20]))
+    if found.ignored:
+        told["ignored"] = dg.MetadataValue.json(dict(found.ignored))
+    return told

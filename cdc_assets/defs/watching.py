@@ -1,0 +1,109 @@
+"""What the sensor looks at: how far a feed is complete, and of topics what waits in them.
+
+    files    one small read
+    topics   one round to the log, compared with what is landed; marks alone are landed here, now and then
+
+What was learned of a landing and of an archive's files is kept between looks, so that each costs only what is new.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from threading import Lock
+
+from dagster_aws.s3 import S3Resource
+
+from cdc_assets.defs.resources import Source
+from cdc_assets.errors import InputError, MetadataMissing
+from cdc_assets.landing.landing import Landing, News
+from cdc_assets.landing.opening import Feed, open_feed
+from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
+
+__all__ = ["Seen", "Watch", "has_more"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A feed as it is now: its fence, 0 where `missing` says why there is none, and what of topics is not landed.
+
+    `lost` says why a landing will fail.
+    """
+
+    checkpoint: Tso
+    news: News | None = None
+    missing: str = ""
+    lost: str = ""
+
+    @property
+    def speaks(self) -> bool:
+        """Tell whether a run is to land something."""
+        return bool(self.lost) or (self.news is not None and self.news.speaks)
+
+    @property
+    def sentence(self) -> str:
+        """What waits to be landed, "" where nothing does."""
+        if self.lost:
+            return self.lost
+        return f"{counted(self.news.behind, 'message')} not landed" if self.news is not None and self.speaks else ""
+
+
+class Watch:
+    """Looks at one feed again and again."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._lock = Lock()
+        self._open = ExitStack()
+        self._feed: Feed | None = None
+        self._fence: tuple[object, Tso, str] | None = None
+
+    def look(self, s3: S3Resource) -> Seen:
+        """Return the feed as it is now. Raises MetadataMissing for files without a checkpoint, and Retryable."""
+        if not self._source.changefeed.source_options.is_landed:
+            return Seen(self._source.with_credentials(s3).open_source().fence())
+        with self._lock:
+            try:
+                return self._look(s3)
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Give back what was opened; the next look opens it again."""
+        self._open.close()
+        self._feed = self._fence = None
+
+    def _look(self, s3: S3Resource) -> Seen:
+        if self._feed is None:
+            feed = open_feed(self._source.with_credentials(s3), self._source.lake)
+            self._feed = self._open.enter_context(feed)
+        landing = self._feed.landing
+        assert landing is not None
+        try:
+            news, lost = landing.news(), ""
+            if news.due and not news.speaks:
+                landing.advance()
+        except InputError as error:
+            news, lost = None, error.message
+        checkpoint, missing = self._complete_through(self._feed, landing)
+        return Seen(checkpoint, news, missing, lost)
+
+    def _complete_through(self, feed: Feed, landing: Landing) -> tuple[Tso, str]:
+        """Return the fence, or why there is none; told anew only when something was landed."""
+        kept = landing.store.kept()
+        if self._fence is None or self._fence[0] != kept:
+            try:
+                self._fence = (kept, feed.source.fence(), "")
+            except MetadataMissing as missing:
+                self._fence = (kept, 0, str(missing))
+        return self._fence[1:]
+
+
+def has_more(feed_landing: Landing | None) -> bool:
+    """Tell whether topics have something to land by now."""
+    if feed_landing is None:
+        return False
+    news = feed_landing.news()
+    return news.speaks or news.due

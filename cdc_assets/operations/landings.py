@@ -1,0 +1,63 @@
+"""What is landed of topics, by changefeed. Reads the lake and the ledger, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from cdc_assets.errors import CdcError
+from cdc_assets.operations.opening import read_ledger
+from cdc_assets.report.landings import LandingText, describe_landing
+
+if TYPE_CHECKING:
+    from cdc_assets.ledger import Ledger
+    from cdc_assets.model.offsets import Partition
+    from cdc_assets.model.schema import TableId
+    from cdc_assets.model.tso import Tso
+    from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
+
+__all__ = ["applied_through", "landing_status"]
+
+
+def applied_through(ledger: Ledger, changefeed: str) -> dict[TableId, Tso]:
+    """Return through which TSO each table of a changefeed is applied, dropped ones included."""
+    found: dict[TableId, Tso] = {}
+    for state in ledger.states().get(changefeed, ()):
+        found[state.name] = max(state.through, found.get(state.name, 0))
+    return found
+
+
+def landing_status(lake: LakeSettings, feeds: Mapping[str, ChangefeedSettings] | None = None) -> list[LandingText]:
+    """Return what is landed of every changefeed of the lake that reads topics.
+
+    Of those in `feeds` the ends of the log are asked now; where they cannot be, they are as of the newest landing.
+    """
+    from cdc_assets.lake.catalogs.catalog import close, names, open_catalog
+    from cdc_assets.landing.iceberg import NAMESPACE, LandingTable
+    from cdc_assets.landing.landing import landed_in
+
+    catalog = open_catalog(lake)
+    try:
+        landed = sorted(name for *namespace, name in names(catalog) if namespace == [NAMESPACE])
+    finally:
+        close(catalog)
+    found = []
+    with read_ledger(lake) as ledger:
+        for name in landed:
+            with closing(LandingTable(lake, name)) as table:
+                known = landed_in(table)
+            ends = _ends_now((feeds or {}).get(name))
+            found.append(describe_landing(name, known, applied_through(ledger, name), ends))
+    return found
+
+
+def _ends_now(settings: ChangefeedSettings | None) -> dict[Partition, int] | None:
+    from cdc_assets.landing.opening import log_ends
+
+    if settings is None or not settings.source_options.is_landed:
+        return None
+    try:
+        return {partition: one.high for partition, one in log_ends(settings).items()}
+    except CdcError:
+        return None

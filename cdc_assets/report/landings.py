@@ -1,0 +1,173 @@
+"""What is landed of topics, for a person: offsets by partition, what waits, how far back a rebuild can go. Pure.
+
+broker ──landed──▶ landing table ──applied──▶ tables
+  end              next offset                first offset that some table has not applied
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cdc_assets.model.by_name import ByName
+from cdc_assets.model.landed import Landed
+from cdc_assets.model.offsets import Partition
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
+from cdc_assets.model.wording import counted, seconds_text
+from cdc_assets.report.text import grid_lines
+
+__all__ = ["LandingText", "PartitionText", "describe_landing", "landing_lines"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionText:
+    """One partition. Offsets are those of the next message: at the log's end, to be landed, to be applied.
+
+    `behind` counts offsets from `landed` to `end`, `mark` is the greatest mark that was landed, 0 for none.
+    """
+
+    topic: str
+    partition: int
+    end: int
+    landed: int
+    applied: int
+    behind: int
+    mark: Tso
+    mark_time: str
+
+
+@dataclass(frozen=True, slots=True)
+class LandingText:
+    """What is landed of a changefeed. `end` of partitions is as of the newest landing, unless `asked` says as of now.
+
+    `lag_seconds` is the time from the greatest mark to the landing that brought it. `rows` and `row_bytes` are of
+    messages that are kept. `expired` names tables whose first rows are not kept any more, each with the TSO from which
+    they are: those cannot be built anew out of the landing. `unreadable` are the messages that are no messages of the
+    protocol and that nobody has released.
+    """
+
+    changefeed: str
+    landed_ms: int
+    lag_seconds: float
+    rows: int
+    row_bytes: int
+    partitions: tuple[PartitionText, ...]
+    expired: Mapping[str, Tso] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    asked: bool = False
+
+    @property
+    def behind(self) -> int:
+        """How many messages are not landed."""
+        return sum(one.behind for one in self.partitions)
+
+    @property
+    def unapplied(self) -> int:
+        """How many offsets lie between what is applied by all tables and what is landed."""
+        return sum(one.landed - one.applied for one in self.partitions)
+
+    @property
+    def rebuild(self) -> str:
+        """How far back tables can be built anew."""
+        if not self.expired:
+            return "every table can be built anew from its first landed message"
+        told = ", ".join(f"{name} (its rows before {tso_time(at)} expired)" for name, at in self.expired.items())
+        return f"cannot be built anew out of the landing: {told}"
+
+
+def describe_landing(
+    changefeed: str, landed: Landed, through: Mapping[TableId, Tso], ends: Mapping[Partition, int] | None = None
+) -> LandingText:
+    """Return what is landed as values for a person.
+
+    `through` is the TSO through which each table is applied, dropped ones included. `ends` are the log's ends now.
+    """
+    applied = _applied(landed, through)
+    told = landed.ends if ends is None else ends
+    partitions = []
+    for partition in sorted({*landed.next, *told}):
+        at = landed.next.get(partition, 0)
+        end = max(told.get(partition, at), at)
+        mark = landed.marks.get(partition, 0)
+        partitions.append(
+            PartitionText(
+                *partition, end, at, applied.get(partition, at), end - at, mark, tso_time(mark) if mark else ""
+            )
+        )
+    newest = max(landed.marks.values(), default=0)
+    return LandingText(
+        changefeed,
+        landed.landed_ms,
+        max(0.0, (landed.landed_ms - wall_clock_ms(newest)) / 1000) if newest else 0.0,
+        sum(split.rows for split in landed.splits),
+        sum(split.size for split in landed.splits),
+        tuple(partitions),
+        _expired(landed),
+        tuple(f"{bad.place}: {bad.reason}" for bad in landed.open_bad),
+        landed.ignored,
+        ends is not None,
+    )
+
+
+def _applied(landed: Landed, through: Mapping[TableId, Tso]) -> dict[Partition, int]:
+    """Return the first offset of each partition that a table has not applied, where there is one.
+
+    A name that no table has any more was another's before, or was dropped: it counts as far as the least table is.
+    """
+    known: ByName[Tso] = ByName()
+    for name, at in through.items():
+        known[name] = max(at, known.get(name, 0))
+    least = min(through.values(), default=0)
+    found: dict[Partition, int] = {}
+    for split in landed.splits:
+        if split.high > known.get(split.table, least):
+            found[split.partition] = min(split.first, found.get(split.partition, split.first))
+    return found
+
+
+def _expired(landed: Landed) -> dict[str, Tso]:
+    kept: dict[TableId, Tso] = {}
+    for split in landed.splits:
+        kept[split.table] = min(split.low, kept.get(split.table, split.low))
+    newest = max(landed.marks.values(), default=0)
+    return {
+        str(table): kept.get(table, newest)
+        for table, began in sorted(landed.began.items())
+        if kept.get(table, newest + 1) > began
+    }
+
+
+def landing_lines(found: Iterable[LandingText]) -> Iterator[str]:
+    """Yield what is landed of changefeeds as lines of text."""
+    heads = ("changefeed", "topic", "log ends at", "landed to", "applied to", "not landed", "newest mark", "its time")
+    every = list(found)
+    rows = [
+        (
+            one.changefeed,
+            f"{part.topic}[{part.partition}]",
+            part.end,
+            part.landed,
+            part.applied,
+            f"{part.behind:,}",
+            part.mark or "none",
+            part.mark_time,
+        )
+        for one in every
+        for part in one.partitions
+    ]
+    if rows:
+        yield from grid_lines(heads, rows)
+    for one in every:
+        when = tso_time(one.landed_ms << 18) if one.landed_ms else "never"
+        asked = "now" if one.asked else "then"
+        yield (
+            f"{one.changefeed}: newest landing {when}, {counted(one.behind, 'message')} behind the log's ends as of "
+            f"{asked}, its newest mark was {seconds_text(one.lag_seconds)} old; "
+            f"{counted(one.rows, 'row event')} kept ({counted(one.row_bytes, 'byte')}); {one.rebuild}"
+        )
+        for bad in one.unreadable[:5]:
+            yield f"{one.changefeed}: cannot be read: {bad}"
+        if len(one.unreadable) > 5:
+            yield f"{one.changefeed}: and {len(one.unreadable) - 5} more that cannot be read"

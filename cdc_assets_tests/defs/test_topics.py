@@ -1,0 +1,92 @@
+"""Runs of Dagster over a recorded topic: each lands first, and logs the landing beside its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_assets.defs import build_changefeed_defs
+from cdc_assets.defs.checks import CHECKS
+from cdc_assets.formats.messages import Kind
+from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.operations.status import lake_status
+from cdc_assets.planning.partitions import format_partition_key, partition_keys
+from cdc_assets_tests.archived_topic import ArchivedTopic
+from cdc_assets_tests.topic_feed import archive_of
+from cdc_assets_tests.topics import topics
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]  # Dagster says what is new in it
+
+NAME = "shop"
+TOPIC = next(one for one in topics("craft") if one.case.name == "F_names")
+
+
+class Location:
+    """A code location over a topic that comes into an archive."""
+
+    def __init__(self, directory: Path, instance: dg.DagsterInstance) -> None:
+        self.feed = ArchivedTopic(TOPIC, directory, name=NAME)
+        self.instance = instance
+        self.defs = build_changefeed_defs(self.feed.settings, self.feed.lake)
+
+    def catch_up(self) -> dg.ExecuteInProcessResult:
+        job = self.defs.resolve_job_def(f"{NAME}_catch_up")
+        return job.execute_in_process(instance=self.instance, raise_on_error=False)
+
+    def landings(self) -> list[dg.AssetMaterialization]:
+        """Return the events of the asset `landing`, the oldest first."""
+        wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey([NAME, "landing"]))
+        records = self.instance.fetch_materializations(wanted, limit=100).records
+        found = [record.asset_materialization for record in reversed(records)]
+        return [one for one in found if one is not None]
+
+
+@pytest.fixture
+def location(tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession) -> Location:
+    return Location(tmp_path, instance)
+
+
+def test_runs_land_and_apply_and_tell_both(location: Location) -> None:
+    location.feed.write(len(TOPIC.lines) // 2)
+    assert location.catch_up().success
+    location.feed.write()
+    assert location.catch_up().success
+    assert location.feed.differences() == []
+    assert location.catch_up().success
+    landings = location.landings()
+    assert [one.metadata["messages"].value for one in landings] == [
+        len(TOPIC.lines) // 2,
+        len(TOPIC.lines) - len(TOPIC.lines) // 2,
+    ]
+    assert location.instance.get_materialized_partitions(dg.AssetKey([NAME, "dml"]))
+    checks = [dg.AssetCheckKey(dg.AssetKey([NAME, "topics"]), name) for name in CHECKS]
+    assert set(location.instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)) == set(checks)
+    stages = [row.stages for row in lake_status(location.feed.lake) if row.stages is not None]
+    assert stages
+    assert all(one.written_seconds is not None and one.checkpoint_seconds is not None for one in stages)
+
+
+def test_a_run_before_the_first_mark_lands_and_says_what_it_waits_for(location: Location) -> None:
+    spoken = zip(TOPIC.lines, TOPIC.spoken.column("kind").to_pylist(), strict=False)
+    first = next(line for line, kind in spoken if kind != Kind.RESOLVED.value)
+    archive_of([first], location.feed.archive, "first.jsonl")
+    result = location.catch_up()
+    assert result.success
+    (landing,) = location.landings()
+    assert "has no mark" in str(landing.metadata["waits"].value)
+
+
+def test_a_partition_is_applied_out_of_the_landing(location: Location) -> None:
+    location.feed.write()
+    location.feed.land()
+    with open_pipeline(location.feed.settings, location.feed.lake) as pipeline:
+        keys = [format_partition_key(key) for key in partition_keys(pipeline.plan()[1])]
+    location.instance.add_dynamic_partitions(f"cdc_{NAME}", keys)
+    job = location.defs.resolve_implicit_global_asset_job_def()
+    chosen = [dg.AssetKey([NAME, asset]) for asset in ("ddl", "dml")]
+    result = job.execute_in_process(partition_key=keys[-1], asset_selection=chosen, instance=location.instance)
+    assert result.success
+    assert keys[-1] in location.instance.get_materialized_partitions(dg.AssetKey([NAME, "dml"]))
