@@ -1,6 +1,7 @@
 """`make bench`: how fast files become tables, beside others that do the same with the same files in the same run.
 
     feeds       large changefeeds by the written format rules
+    dumps       the rows of such a feed as a dump of what was there before
     knowing     a lake and a ledger that know thousands of tables and files already
     messages    change messages of topics, and how fast they become Arrow
     measuring   wall, CPU and memory of a process with all that it starts

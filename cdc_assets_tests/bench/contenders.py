@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.settings.config import LakeSettings
+from cdc_assets.settings.initial import InitialSettings
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.measuring import lap
 from cdc_assets_tests.bench.rows import duck, spark_type_of, write_last_changes
@@ -49,9 +50,11 @@ def _spark(lake: LakeSettings) -> Iterator[SparkSession]:
 
 
 @_contender
-def ours(feed: dict[str, Any], lakes: list[str]) -> Laps:
-    """Catch up into each of the lakes, on one Spark."""
+def ours(feed: dict[str, Any], lakes: list[str], dump: str = "") -> Laps:
+    """Catch up into each of the lakes, on one Spark; from a dump of what was there before where there is one."""
     told, settings = [], _feed(feed).settings
+    if dump:
+        settings = settings.model_copy(update={"initial": InitialSettings.model_validate({"dump": dump})})
     with _spark(LakeSettings.from_warehouse(lakes[0])) as spark:
         for place in lakes:
             with lap() as one, open_pipeline(settings, LakeSettings.from_warehouse(place), None, lambda: spark) as work:

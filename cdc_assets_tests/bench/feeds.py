@@ -28,7 +28,7 @@ from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.settings.config import ChangefeedSettings, from_flags
 from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 
-__all__ = ["VERSION", "Feed", "columns_of"]
+__all__ = ["VERSION", "Feed", "columns_of", "create_table"]
 
 VERSION: Tso = 465283339517952001
 """Of every table: all are made by one DDL."""
@@ -389,21 +389,25 @@ def _member(name: str, nullable: bool) -> pl.Expr:
 
 
 def _schema_document(name: TableId, columns: tuple[Column, ...]) -> dict[str, Any]:
-    definitions = f"{_definitions(columns)},PRIMARY KEY(`id`) /*T![clustered_index] CLUSTERED */"
     return {
         "Table": name.table,
         "Schema": name.schema,
         "Version": 1,
         "TableVersion": VERSION,
-        "Query": f"CREATE TABLE `{name.table}` ({definitions})",
+        "Query": create_table(name, columns),
         "Type": 3,
         "TableColumns": [_column_document(column) for column in columns],
         "TableColumnsTotal": len(columns),
     }
 
 
+def create_table(name: TableId, columns: tuple[Column, ...]) -> str:
+    """Return the CREATE TABLE of a table, as TiDB restores it."""
+    definitions = f"{_definitions(columns)},PRIMARY KEY(`id`) /*T![clustered_index] CLUSTERED */"
+    return f"CREATE TABLE `{name.table}` ({definitions})"
+
+
 def _definitions(columns: tuple[Column, ...]) -> str:
-    """The columns as TiDB restores a CREATE TABLE."""
     texts = []
     for column in columns:
         sizes = [str(size) for size in (column.precision, column.scale) if size is not None]

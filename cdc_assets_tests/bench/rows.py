@@ -14,10 +14,13 @@ from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.bench.feeds import Feed
 
 __all__ = [
+    "Fingerprint",
     "duck",
+    "fingerprint",
     "fingerprint_of_files",
     "fingerprint_of_lake",
     "fingerprint_of_rows",
+    "last_changes_sql",
     "spark_type_of",
     "write_last_changes",
 ]
@@ -64,7 +67,7 @@ def write_last_changes(feed: Feed, target: Path, *, deletes: bool = False, files
 def fingerprint_of_files(feed: Feed, table: int = 0) -> Fingerprint:
     """What the table must hold, as DuckDB reads it from the feed's CSV files."""
     with duck.connect() as connection:
-        return _fingerprint(connection, feed, f"({last_changes_sql(feed, feed.files(table))})")
+        return fingerprint(connection, feed, f"({last_changes_sql(feed, feed.files(table))})")
 
 
 def fingerprint_of_lake(feed: Feed, lake: LakeSettings, table: int = 0) -> Fingerprint:
@@ -85,10 +88,11 @@ def fingerprint_of_rows(feed: Feed, held: pa.Table) -> Fingerprint:
     rows = rows.cast(pa.schema(fields))
     with duck.connect() as connection:
         connection.register("held", rows)
-        return _fingerprint(connection, feed, "held")
+        return fingerprint(connection, feed, "held")
 
 
-def _fingerprint(connection: duck.DuckDBPyConnection, feed: Feed, source: str) -> Fingerprint:
+def fingerprint(connection: duck.DuckDBPyConnection, feed: Feed, source: str) -> Fingerprint:
+    """What the rows of a query are that gives the columns of a feed's table and `ts`."""
     told = ", ".join(f"{column.name}::{duck_type_of(column)}" for column in feed.schema)
     found = connection.execute(f"SELECT count(*), sum(hash(ts, {told})::HUGEINT) FROM {source}").fetchone()
     assert found is not None

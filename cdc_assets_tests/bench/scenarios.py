@@ -16,6 +16,7 @@ from typing import Any
 
 from cdc_assets.lake.state import LakeState
 from cdc_assets.settings.config import LakeSettings
+from cdc_assets_tests.bench.dumps import dump, fingerprint_of_dumped, quiet
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.knowing import know
 from cdc_assets_tests.bench.measuring import Cost, contend, run
@@ -146,6 +147,41 @@ def catch_up(place: Place) -> Iterator[Figure]:
     size = sum(path.stat().st_size for path in canal.files())
     yield Figure(name, "ours, Canal-JSON, warm", _best(laps), notes={"bytes": size, **_laps(laps, cost)})
     yield Figure(name, "Canal-JSON to CSV", _best(laps) / ours, "x", 1.5)
+
+
+@_scenario
+def initial(place: Place) -> Iterator[Figure]:
+    """What was there before, from a dump, beside a first load of the same rows from a changefeed's files."""
+    name, root, count = "initial", place.at("lakes"), place.of(1_000_000, 100)
+    feed = place.feed("feed")
+    feed.append(count, count, fill=count, files=4)
+    cost, laps = contend("ours", feed=feed.told, lakes=[str(root / f"feed-{n}") for n in range(4)])
+    _check(feed, root / "feed-3")
+    first = _best(laps)
+    yield Figure(name, f"{count:,} rows from a changefeed's CSV, warm", first, notes=_laps(laps, cost))
+    for kind, limit in (("csv", 1.2), ("sql", 3.0)):
+        cost, laps = _import(place, feed, kind, 4)
+        yield Figure(name, f"the same from a dump, {kind.upper()}, warm", _best(laps), notes=_laps(laps, cost))
+        yield Figure(name, f"a dump, {kind.upper()}, to the changefeed", _best(laps) / first, "x", limit)
+    large = place.feed("large")
+    large.append(4 * count, 4 * count, fill=4 * count, files=16)
+    for kind in ("csv", "sql"):
+        costs = [_import(place, one, kind, 1)[0] for one in (feed, large)]
+        more = costs[1].peak_pss_mb / max(1, costs[0].peak_pss_mb)
+        notes = {**_memory(costs[1]), "peak_pss_mb_of_a_quarter": costs[0].peak_pss_mb}
+        yield Figure(name, f"four times the dump, {kind.upper()}, peak memory", more, "x", 1.25, notes=notes)
+
+
+def _import(place: Place, feed: Feed, kind: str, times: int) -> tuple[Cost, Any]:
+    """Load a feed's rows from a dump of them, so many times in one process, and check the last."""
+    where = f"{kind}-{feed.directory.name}-{times}"
+    lakes = [place.at(where) / str(number) for number in range(times)]
+    written, after = dump(feed, place.at("dump"), kind), quiet(feed, place.at("after"))
+    found = contend("ours", feed=after.told, lakes=[str(lake) for lake in lakes], dump=str(written))
+    wanted = fingerprint_of_dumped(feed)
+    held = fingerprint_of_lake(feed, LakeSettings.from_warehouse(lakes[-1]))
+    assert wanted == held, f"{where}: {held} rows and hash, expected {wanted}"
+    return found
 
 
 @_scenario
