@@ -199,6 +199,8 @@ class MemoryLake:
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
         if step.positions is not None:
             table.positions = step.positions
+        if step.is_import:
+            table.gap = None
         return StepResult(report=staged.report, alike=alike)
 
     def read(self, name: TableId) -> pa.Table:

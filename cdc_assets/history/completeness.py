@@ -19,7 +19,7 @@ from itertools import groupby
 
 from cdc_assets import ddl
 from cdc_assets.model.names import fold_name
-from cdc_assets.model.progress import Gap, Life
+from cdc_assets.model.progress import Base, Gap, Life
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported
 from cdc_assets.model.tso import Tso
@@ -99,12 +99,21 @@ def pattern_of(life: Life) -> str:
     return glob.escape(str(life.born_as))
 
 
-def gap_text(gap: Gap, life: Life) -> str:
-    """Return the sentence on an incomplete table: what is missing, why, and what a person can do."""
+def gap_text(gap: Gap, life: Life, base: Base | None = None) -> str:
+    """Return the sentence on an incomplete table: what is missing, why, and what a person can do.
+
+    One that is based on a dump (`base`) lacks rows of its own only until they are imported.
+    """
+    if base is not None and gap.life == life:
+        return (
+            f"incomplete: its rows as of {base.at}, which are in {base.uri}, are not imported yet, and nothing of it "
+            "is there before they are. Let it be applied; what stops it is told beside."
+        )
     pattern = pattern_of(gap.life)
     quoted = shlex.quote(pattern)
     whose = "it" if gap.life == life else f"{gap.life.born_as}, from which rows came by EXCHANGE PARTITION,"
-    offered = f"They are in {gap.offer}: cdc-assets rebuild {shlex.quote(str(gap.life))}. " if gap.offer else ""
+    bring = "Bring them from a dump, or straight from the source: setting initial, --initial URI. "
+    offered = f"They are in {gap.offer}: cdc-assets rebuild {shlex.quote(str(gap.life))}. " if gap.offer else bring
     return (
         f"incomplete: {whose} existed before its changefeed began (its first schema file, of version {gap.since}, has "
         f"no CREATE TABLE), so the rows that it had then are missing here; what changed since is applied. {offered}If "

@@ -13,6 +13,7 @@ from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake.held import landing_of, read_model
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.schema import mark_incomplete
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.stage import Batch
@@ -67,6 +68,8 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
                 if staged.rows:
                     batch = stage.read_manifest(io, staged.path)
                 alike = take_in(work.target, label, step, staged, batch, io)
+                if step.is_import:  # a crash in between leaves this to the next run
+                    mark_incomplete(work.target, None)
             result = bench.result(work, started, staged.report, batch.leaving)
     except TableMoved as error:
         if not error.where.get("unsettled"):

@@ -33,7 +33,8 @@ class CreateTable:
     """An empty table under `name`; `takes` are the versions of later DDL whose columns it has from the start.
 
     `since` is the commit-ts from which rows belong to it, where its first schema file came after them. `gap` says
-    which rows it will lack. `base` is the dump that it is based on, whose rows come next if there are any (`has_rows`).
+    which rows it lacks. `base` is the dump that it is based on, whose rows come next if there are any (`has_rows`):
+    until then it lacks those.
     """
 
     life: Life

@@ -139,10 +139,10 @@ def measure_window(
 ) -> WindowMetrics:
     """Return the metrics of a window that was committed at `applied`, for a `metadata` that was written at `published`.
 
-    Both in seconds since 1970, `published` 0 if unknown.
+    Both in seconds since 1970, `published` 0 if unknown. Rows of a dump have no lag: they were not under way.
     """
     lag = None
-    if report.newest is not None:
+    if report.newest is not None and not step.is_import:
         commit_ts, path = report.newest
         written = next((file.modified for file in step.files if file.path == path), 0.0)
         lag = lag_between(commit_ts, written, published, applied)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
-from cdc_assets.model.tso import tso_time
+from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.report.dumps import DumpInspection, describe_dump
 from cdc_assets.report.tables import Inspection, describe_tables
 
@@ -73,20 +73,16 @@ def _looked_at(
 
 
 def _described(settings: ChangefeedSettings, source: Source) -> tuple[Listing, History, tuple[Finding, ...]]:
-    from cdc_assets.history.history import read_history
+    from cdc_assets.pipeline.imports import earliest_row, is_doubted
+    from cdc_assets.planning.imports import earliest
     from cdc_assets.preflight.conformance import conformance, take_sample
 
     listing = source.listing()
-    new, zone = settings.new_collations is not False, settings.source_options.wire.timezone
-    history = read_history(
-        listing.schema_files,
-        listing.checkpoint,
-        settings.keys,
-        settings.policies,
-        new_collations=new,
-        timezone=zone,
-        complete=settings.initial.complete,
-    )
+    begun = earliest(listing, {}, settings.initial.start_ts)
+    history = _history(settings, listing, begun)
+    if is_doubted(history):
+        row = earliest_row(source, settings.source_options.wire, listing, history)
+        history = _history(settings, listing, min(begun, row or begun))
     files: dict[TableId, list[DataFile]] = {}
     for file in listing.data_files:
         for table, _ in history.decoding.get((file.root, file.version), ()):
@@ -96,3 +92,20 @@ def _described(settings: ChangefeedSettings, source: Source) -> tuple[Listing, H
     told, options = settings.new_collations is not None, settings.source_options
     findings = conformance(listing, history, options, sample, accept_unordered=accepted, collations_told=told)
     return listing, history, findings
+
+
+def _history(settings: ChangefeedSettings, listing: Listing, begun: Tso) -> History:
+    """Return the history of a feed with its dumps, for a lake that holds nothing yet."""
+    from cdc_assets.history.history import read_history
+
+    return read_history(
+        listing.schema_files,
+        listing.checkpoint,
+        settings.keys,
+        settings.policies,
+        new_collations=settings.new_collations is not False,
+        timezone=settings.source_options.wire.timezone,
+        complete=settings.initial.complete,
+        imports=listing.imports,
+        begun=begun,
+    )

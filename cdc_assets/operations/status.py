@@ -137,7 +137,11 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
 def _lacking(state: LakeState) -> dict[str, str]:
     """Say of incomplete tables which rows they lack, by the text of their lives."""
     tables = state.tables()
-    return {str(life): gap_text(t.gap, life) for life, t in tables.items() if t.gap is not None and t.name is not None}
+    return {
+        str(life): gap_text(t.gap, life, t.base)
+        for life, t in tables.items()
+        if t.gap is not None and t.name is not None
+    }
 
 
 def _accounted(windows: Sequence[WindowMetrics]) -> tuple[Lag | None, str]:

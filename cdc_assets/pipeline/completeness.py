@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from cdc_assets.history.completeness import Completed
-from cdc_assets.model.progress import Applied, Gap, Life
+from cdc_assets.model.progress import Applied, Gap, Life, Phase, Progress
 from cdc_assets.model.steps import ExchangePartition
+from cdc_assets.model.table_history import TableHistory
+from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import Plan
 
-__all__ = ["Markable", "mark", "mark_before"]
+__all__ = ["Markable", "gap_of", "mark", "mark_before"]
 
 
 class Markable(Protocol):
@@ -32,10 +34,23 @@ class Markable(Protocol):
         """Let tables say which rows they lack (None: none); repeated, it changes nothing."""
 
 
+def gap_of(table: TableHistory, state: Applied | None, ddl: Tso) -> Gap | None:
+    """Return which rows a table lacks as it stands in the lake, where the DDL of version `ddl` is applied.
+
+    One that a dump brings lacks those of the dump until they are imported.
+    """
+    told = table.brought
+    if told is None or not (told.files or told.lost or told.problem):
+        return table.gap_at(ddl)
+    if state is None or state.progress < Progress(told.base.at, Phase.ROWS):
+        return Gap(table.life)
+    return table.gap_at(ddl)
+
+
 def mark(lake: Markable, planned: Plan) -> None:
     """Let every table say which rows it lacks as it stands now."""
     lives, applied = planned.history.lives, lake.applied()
-    due = {life: lives[life].gap_at(state.ddl) for life, state in applied.items() if life in lives}
+    due = {life: gap_of(lives[life], state, state.ddl) for life, state in applied.items() if life in lives}
     due = {life: gap for life, gap in due.items() if gap != applied[life].gap}
     if due:
         lake.mark_incomplete(due)

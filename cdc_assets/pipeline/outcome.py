@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
 from cdc_assets.history.completeness import gap_text
-from cdc_assets.model.progress import Applied, Gap, Life, Phase, State
+from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, State
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted
+from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.conformance import Finding, Severity
 
@@ -55,10 +56,13 @@ class TableOutcome:
     gap: Gap | None = None
     """Which rows it lacks, although all that the feed has is applied."""
 
+    base: Base | None = None
+    """The dump that it stands on, None for a table that begins with the changefeed."""
+
     @property
     def incomplete(self) -> str:
         """What is missing and what a person can do, "" for a complete table."""
-        return gap_text(self.gap, self.life) if self.gap is not None else ""
+        return gap_text(self.gap, self.life, self.base) if self.gap is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +232,8 @@ def _standing(
         quarantined,
         tuple(table.accounts),
         table.stopped_at if hold is None else hold.at,
-        history.gap_at(version) if state is not State.DROPPED else None,
+        gap_of(history, applied, version) if state is not State.DROPPED else None,
+        history.base,
     )
 
 

@@ -17,7 +17,7 @@ from cdc_assets.decoding.upgrade import changes_columns_only
 from cdc_assets.history.history import read_history
 from cdc_assets.history.releases import ways_out
 from cdc_assets.history.strays import Period, Strays
-from cdc_assets.model.progress import Applied, Base, Life, Phase, Progress
+from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
@@ -291,7 +291,8 @@ class _Chain:
                 return imports.lost_rows(self.table)
             case Imported():
                 has_rows, base = bool(imports.brought_rows(self.table)), self.table.base
-                return CreateTable(life, event.at, event.file.table, event.after, base=base, has_rows=has_rows)
+                gap = Gap(life) if has_rows else None  # until they are there
+                return CreateTable(life, event.at, event.file.table, event.after, gap=gap, base=base, has_rows=has_rows)
             case Changed() | Kept():
                 return ChangeTable(life, event.at, event.changes, event.after, event.before)
             case Renamed():

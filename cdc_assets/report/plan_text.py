@@ -106,11 +106,12 @@ def describe_step(step: Step, plan: Plan) -> StepText:
 def _words(step: Step) -> tuple[str, str, str, str]:
     snapshot = "roll back to the snapshot before"
     match step:
-        case CreateTable(_, _, name, schema, _, gap=gap):
+        case CreateTable(_, _, name, schema, _, gap=gap, base=base):
             key = f"key ({', '.join(schema.key)})" if schema.key else "no key: a multiset"
             shape = f"{name}: {counted(len(schema.stored), 'column')}, {key}"
-            lacks = f", incomplete: without its rows from before {gap.since}" if gap is not None else ""
-            return "create", shape + lacks, METADATA_ONLY, "drop it"
+            dumped = f", as it was at {base.at} by {base.uri}" if base is not None else ""
+            lacks = f", incomplete: without its rows from before {gap.since}" if gap is not None and not dumped else ""
+            return "create", shape + lacks + dumped, METADATA_ONLY, "drop it"
         case ChangeTable(_, _, changes):
             rewrite = any(_rewrites(change) for change in changes)
             deletes = any(isinstance(change, DeleteRows) for change in changes)
@@ -136,7 +137,8 @@ def _words(step: Step) -> tuple[str, str, str, str]:
         case ApplyRows(_, lo, hi, files):
             size = sum(file.size for file in files)
             cost = f"{counted(len(files), 'file')}, {counted(size, 'byte')}"
-            return "rows", f"{lo} < commit-ts <= {hi}", cost, snapshot
+            window = f"of {hi}, from {files[0].directory}" if step.is_import else f"{lo} < commit-ts <= {hi}"
+            return "rows", window, cost, snapshot
     raise TypeError(step)
 
 

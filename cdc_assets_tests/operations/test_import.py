@@ -6,8 +6,11 @@ import shutil
 from pathlib import Path
 
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.steps import ApplyRows, CreateTable
+from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.preflight.conformance import INCOMPLETE
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -61,3 +64,40 @@ def test_tables_go_on_when_their_dump_is_gone(tmp_path: Path) -> None:
         late = case.settings(tmp_path / "late", initial=initial)
         outcome = Pipeline(late, late.open_source(), lake, ledger).apply("late")
         assert compare(case, last.expected, lake, outcome) == []
+
+
+def test_a_table_is_incomplete_between_its_creation_and_its_rows_and_these_have_no_lag(tmp_path: Path) -> None:
+    case = config()
+    begin = case.replayable[1]
+    dump_of(begin, tmp_path / "dump", "csv")
+    feed_from(case, begin, begin, tmp_path / "feed", "begun")
+    joined = joined_settings(case, tmp_path / "feed", tmp_path / "dump", start_ts=begin.ts)
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    pipeline = Pipeline(joined, joined.open_source(), lake, ledger)
+    with_rows = {step.life for step in pipeline.plan()[1].steps if isinstance(step, ApplyRows) and step.is_import}
+
+    made = pipeline.apply("made", lambda planned: [step for step in planned.steps if isinstance(step, CreateTable)])
+    assert {life for life, state in lake.applied().items() if state.gap is not None} == with_rows
+    told = {table.life: table.incomplete for table in made.tables if table.incomplete}
+    assert told.keys() == with_rows
+    assert all(f"its rows as of {begin.ts}" in text and "are not imported yet" in text for text in told.values())
+    assert not made.complete
+
+    loaded = pipeline.apply("loaded")
+    assert {life for life, state in lake.applied().items() if state.gap is not None} == set()
+    assert loaded.complete
+    windows = [account for table in loaded.tables for account in table.accounts if account.hi == begin.ts]
+    assert {account.life for account in windows} == set(map(str, with_rows))
+    assert {account.lag for account in windows} == {None}
+
+
+def test_what_a_dump_brings_is_not_called_incomplete_before_it_is_applied(tmp_path: Path) -> None:
+    case = config()
+    begin = case.replayable[1]
+    dump_of(begin, tmp_path / "dump", "csv")
+    feed_from(case, case.replayable[-1], begin, tmp_path / "feed", "begun")
+    alone = inspect_changefeed(case.settings(tmp_path / "feed", initial={}))
+    joined = inspect_changefeed(joined_settings(case, tmp_path / "feed", tmp_path / "dump", start_ts=begin.ts))
+    assert INCOMPLETE in {finding.rule for finding in alone.findings}
+    assert any("--initial URI" in finding.text for finding in alone.findings if finding.rule == INCOMPLETE)
+    assert INCOMPLETE not in {finding.rule for finding in joined.findings}

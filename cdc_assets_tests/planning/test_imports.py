@@ -9,7 +9,7 @@ import pytest
 
 from cdc_assets.ddl import created
 from cdc_assets.model.dumps import DumpFile, DumpSplit
-from cdc_assets.model.progress import Applied, Base, Life, Phase, Progress
+from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import DataFile, Import, Listing, SchemaFile
@@ -67,7 +67,11 @@ def test_a_table_is_made_at_the_dump_and_has_its_rows_before_those_of_the_feed()
     assert kinds(steps) == [CreateTable, ApplyRows, ApplyRows]
     assert windows(steps) == [(99, 100, True), (100, 200, False)]
     assert isinstance(steps[0], CreateTable)
-    assert (steps[0].base, steps[0].progress, steps[0].gap) == (brought().base, Progress(S, Phase.DDL), None)
+    assert (steps[0].base, steps[0].progress, steps[0].gap) == (
+        brought().base,
+        Progress(S, Phase.DDL),
+        Gap(steps[0].life),
+    )
 
 
 def test_a_table_that_the_feed_never_mentions_is_brought_all_the_same() -> None:
