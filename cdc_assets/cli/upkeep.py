@@ -31,10 +31,11 @@ __all__ = ["maintain", "rebuild"]
 @click.command()
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
 @click.option("--all", "every", is_flag=True, help="All tables that have a name.")
+@click.option("--incomplete", is_flag=True, help="The incomplete tables that a dump of --initial has.")
 @feed_options
 @lake_options(required=True)
 @common_options
-def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, **given: Any) -> int:
+def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, incomplete: bool, **given: Any) -> int:
     """Build each TABLE anew from its whole history, aside, and swap it in one commit.
 
     TABLE is a present name or an identity, as `plan` and `status` show them; tables that exchanged partitions go
@@ -42,19 +43,23 @@ def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, **
     """
     from cdc_assets.lake.swap import Rebuilds
     from cdc_assets.operations.opening import open_pipeline
+    from cdc_assets.operations.rebuild import incomplete_in_dumps
     from cdc_assets.operations.rebuild import rebuild as run
 
     target = target_of(given)
     lake = lake_of(target)
-    if bool(tables) == every:
-        raise BadSettings("Name the tables to rebuild, or give --all.")
+    if bool(tables) + every + incomplete != 1:
+        raise BadSettings("Name the tables to rebuild, or give --all or --incomplete.")
     if len(target.changefeeds) != 1:
         raise BadSettings("A rebuild concerns one changefeed. Name it with --changefeed NAME.")
     with open_pipeline(target.changefeeds[0], lake) as pipeline:
+        asked = incomplete_in_dumps(pipeline) if incomplete else tables
+        if incomplete and not asked:
+            return _nothing_to_import(as_json)
         done = run(
             pipeline,
             Rebuilds(pipeline.lake),  # type: ignore[arg-type]  # the lake of this project
-            tables,
+            asked,
             f"cli-{uuid.uuid4().hex[:12]}",
             (lambda text: None) if as_json else lambda text: click.echo(text, err=True),
         )
@@ -64,6 +69,14 @@ def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, **
         show_json([dict(zip(heads, row, strict=True)) for row in rows])
     else:
         show_grid(heads, [(*row[:3], f"{row[3]:.2f}") for row in rows])
+    return DONE
+
+
+def _nothing_to_import(as_json: bool) -> int:
+    if as_json:
+        show_json([])
+    else:
+        click.echo("no incomplete table is in a dump: nothing is to be imported", err=True)
     return DONE
 
 

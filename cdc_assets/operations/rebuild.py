@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from cdc_assets.lake.swap import Ticket
     from cdc_assets.pipeline.outcome import Outcome
 
-__all__ = ["Rebuilder", "Rebuilt", "rebuild"]
+__all__ = ["Rebuilder", "Rebuilt", "incomplete_in_dumps", "rebuild"]
 
 _SWAPS = 6
 """How often a table that a writer keeps moving is brought forward, before the rebuild gives up."""
@@ -154,6 +154,13 @@ class _Rebuild:
             for step in planned.steps
             if step.life in self.needed or (step.life in self.around and not isinstance(step, ApplyRows))
         ]
+
+
+def incomplete_in_dumps(pipeline: Pipeline) -> tuple[str, ...]:
+    """Return the tables that stand incomplete and that a dump has: a rebuild brings their rows."""
+    _, planned = pipeline.plan()
+    lives = planned.history.lives
+    return tuple(str(life) for life in sorted(planned.history.offered) if lives[life].gap is not None)
 
 
 def rebuild(

@@ -8,7 +8,7 @@ from pathlib import Path
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.steps import ApplyRows, CreateTable
 from cdc_assets.operations.inspect import inspect_changefeed
-from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.rebuild import incomplete_in_dumps, rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.preflight.conformance import INCOMPLETE
 from cdc_assets_tests.cases import Config, cases
@@ -101,3 +101,18 @@ def test_what_a_dump_brings_is_not_called_incomplete_before_it_is_applied(tmp_pa
     assert INCOMPLETE in {finding.rule for finding in alone.findings}
     assert any("--initial URI" in finding.text for finding in alone.findings if finding.rule == INCOMPLETE)
     assert INCOMPLETE not in {finding.rule for finding in joined.findings}
+
+
+def test_all_tables_that_a_dump_can_complete_are_known(tmp_path: Path) -> None:
+    case = config()
+    begin = case.replayable[1]
+    dump_of(begin, tmp_path / "dump", "csv")
+    feed_from(case, begin, begin, tmp_path / "feed", "begun")
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    alone = case.settings(tmp_path / "feed", initial={})
+    before = Pipeline(alone, alone.open_source(), lake, ledger).apply("alone")
+    joined = joined_settings(case, tmp_path / "feed", tmp_path / "dump", start_ts=begin.ts)
+    pipeline = Pipeline(joined, joined.open_source(), lake, ledger)
+    lacking = {str(table.life) for table in before.tables if table.gap is not None}
+    assert lacking
+    assert set(incomplete_in_dumps(pipeline)) == lacking
