@@ -62,6 +62,7 @@ SHARED_BY_PLUGS = ("changefeed_toml", "column_codes", "compression", "delimited"
 
 NAMED_ELSEWHERE = {
     "cli/options.py": "`topics` is an option",
+    "defs/dumps.py": "the asset dump",
     "sources/topics/source.py": "the splits of topics are frames that it makes itself",
     "sources/topics/topic_options.py": "the same",
     "lake/spark/training.py": "the JVM is trained with rows of its own, written as CSV",

@@ -2,6 +2,7 @@
 
 bucket ──────────────▶ ddl ──▶ dml ──▶ one asset for each lake table
 topics ──▶ landing ──▶  └─ partitions schema.table@version ─┘
+dump ────────────────▶     (what was in the tables before)
 
     alerts            tell a webhook when a run of a changefeed fails
     assets            the assets `ddl` and `dml` of a changefeed, partitioned by schema file
@@ -10,6 +11,7 @@ topics ──▶ landing ──▶  └─ partitions schema.table@version ─�
     changefeed        one changefeed's definitions, for this project and for anybody's own
     checks            checks on the changefeed as a whole and on each of its lake tables
     component         the component `cdc_assets.Changefeed`
+    dumps             what was in the tables before the changefeed: an asset upstream of `ddl`
     events            what a run over many tables tells Dagster
     failures          why runs failed, as Dagster's event log has it
     freshness         the sensor on freshness

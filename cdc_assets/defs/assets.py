@@ -14,10 +14,11 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
+from cdc_assets.defs.dumps import tell_imported, upstream_of_ddl
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.landing_assets import landing_events
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
-from cdc_assets.defs.names import asset_key, shown, upstream_key
+from cdc_assets.defs.names import asset_key, shown
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import TableMoved
 from cdc_assets.model.progress import Life, Phase, Progress
@@ -53,7 +54,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
     @dg.asset(
         key=asset_key(name, "ddl"),
         partitions_def=partitions,
-        deps=[upstream_key(source.changefeed)],
+        deps=upstream_of_ddl(source),
         group_name=source.group,
         kinds={"tidb", "iceberg"},
         owners=owners,
@@ -117,6 +118,8 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
                     _raise_unless_applied(context, source, pipeline, again, concerned)
             outcome = pipeline.record_status(context.run_id)
             plan = outcome.plan
+            if work is not None:
+                tell_imported(context, source, plan, work[0], report, changed)
             lives = life_of(plan, key)
             _tell_lake_tables(context, source, pipeline, outcome, lives, changed)
             _report(context, source, pipeline, outcome, lives)

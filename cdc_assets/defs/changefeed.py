@@ -17,6 +17,7 @@ from cdc_assets.defs.alerts import failure_alerts
 from cdc_assets.defs.assets import changefeed_assets
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.checks import changefeed_checks, table_specs
+from cdc_assets.defs.dumps import dump_spec
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.landing_assets import upstream_assets
 from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
@@ -75,7 +76,7 @@ def build_changefeed_defs(
         "order it ends right, for the lake's own progress decides what is due; what is applied already stays as it is.",
     )
     return dg.Definitions(
-        assets=[*upstream_assets(source), *assets, *(table.asset for table in tables)],
+        assets=[*upstream_assets(source), *dump_spec(source), *assets, *(table.asset for table in tables)],
         asset_checks=changefeed_checks(source, [spec for table in tables for spec in table.checks]),
         jobs=[by_partition, catch_up, rebuild_job(source, f"{job_name}_rebuild"), maintenance],
         schedules=[maintenance_schedule(source, maintenance, f"{job_name}_maintenance")],

@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_assets.decoding.window import sentence
+from cdc_assets.defs.dumps import base_metadata
 from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import MalformedData
@@ -65,6 +66,7 @@ def ddl_metadata(plan: Plan, key: PartitionKey, journal: Iterable[JournalEntry])
         found["action"] = event.journal_action
         found["columns"] = _columns(event.after, lake=False)
         found["schema_file"] = event.file.path
+        found |= base_metadata(plan, life, key)
     for file in plan.history.other_files:  # of a database or a view
         if (file.table, file.version) == (key.table, key.version):
             found["query"] = sql_text([file.query]) if file.query else "no DDL text"
@@ -80,6 +82,8 @@ def dml_metadata(plan: Plan, key: PartitionKey, step: ApplyRows | None, changed:
         "applied_through": tso_time(through),
         "changes": changed,
     }
+    for life in life_of(plan, key):
+        found |= base_metadata(plan, life, key)
     steps = [step] if step is not None else list(_windows(plan, key))
     if steps:
         files = {file.path: file for one in steps for file in one.files}
@@ -150,7 +154,7 @@ def lake_table(
         metadata["fidelity"] = dg.MetadataValue.md(format_report(fidelity))
     if held.gap is not None:
         metadata["incomplete_since"] = str(held.gap.since)
-        metadata["incomplete"] = gap_text(held.gap, life)
+        metadata["incomplete"] = gap_text(held.gap, life, held.base)
     if held.location:
         metadata["dagster/uri"] = held.location
     yield dg.AssetMaterialization(lake_key(source.changefeed, history.name), metadata=metadata)

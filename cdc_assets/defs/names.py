@@ -37,7 +37,7 @@ def keys_name(changefeed: str) -> str:
 
 
 def asset_key(changefeed: str, asset: str) -> dg.AssetKey:
-    """Return the key of a changefeed's `bucket`, `topics`, `landing`, `ddl` or `dml`."""
+    """Return the key of a changefeed's `bucket`, `topics`, `landing`, `dump`, `ddl` or `dml`."""
     return dg.AssetKey([feed_name(changefeed), asset])
 
 

@@ -8,13 +8,16 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
+from cdc_assets.defs.checks import evaluations
+from cdc_assets.defs.dumps import rebuilt_from_dump
+from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.metadata import sql_text
 from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, RebuildRefused
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.rebuild import Rebuilt, rebuild
+from cdc_assets.operations.rebuild import Rebuilt, incomplete_in_dumps, rebuild
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG
 
 __all__ = ["RebuildConfig", "rebuild_job"]
@@ -31,6 +34,19 @@ class RebuildConfig(dg.Config):
     every_table: bool = Field(
         default=False, description="Rebuild all tables that have a name; `tables` has to be empty then."
     )
+    incomplete: bool = Field(
+        default=False,
+        description="Import: rebuild every table that stands without its rows from before the changefeed and that a "
+        "dump of the setting `initial` has. The dump, then the changefeed from its TSO on; `tables` has to be empty.",
+    )
+
+    def check(self) -> None:
+        """Raise BadSettings unless exactly one of the three says which tables are meant."""
+        if bool(self.tables) + self.every_table + self.incomplete != 1:
+            raise BadSettings(
+                f"tables names {counted(len(self.tables), 'table')}, every_table is {self.every_table} and incomplete "
+                f"is {self.incomplete}; expected one of the three. Name the tables to rebuild, or set another."
+            )
 
 
 def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
@@ -43,21 +59,27 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
         """Build the tables aside, swap each in one commit, and remove what was aside."""
         from cdc_assets.lake.swap import Rebuilds
 
+        name = source.changefeed.name
         try:
-            if bool(config.tables) == config.every_table:
-                raise BadSettings(
-                    f"tables names {counted(len(config.tables), 'table')} and every_table is "
-                    f"{config.every_table}; expected one of the two. Name the tables to rebuild, or set every_table."
-                )
+            config.check()
             with source.pipeline(s3, pyspark) as pipeline:
+                asked = incomplete_in_dumps(pipeline) if config.incomplete else config.tables
+                if config.incomplete and not asked:
+                    context.log.info("no incomplete table is in a dump: nothing is to be imported")
+                    return
                 done = rebuild(
                     pipeline,
                     Rebuilds(pipeline.lake),  # type: ignore[arg-type]  # the lake of this project
-                    config.tables,
+                    asked,
                     context.run_id,
                     context.log.info,
                 )
                 held = source.held_tables()
+                outcome = pipeline.status()
+                lives = {one.life for one in done}
+                add_keys(context.instance, name, new_keys(context.instance, name, outcome.plan))
+                rebuilt_from_dump(context, source, outcome.plan, lives)
+                yield from evaluations(source, pipeline, outcome, lives)
         except (BadSettings, RebuildRefused) as error:
             raise dg.Failure(str(error), allow_retries=False) from error
         for one in done:

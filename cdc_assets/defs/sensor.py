@@ -23,6 +23,7 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
+from cdc_assets.defs.dumps import seen_in_dumps
 from cdc_assets.defs.failures import run_reasons, short_reason
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.names import feed_key
@@ -298,17 +299,21 @@ class _Tick:
         requests = [
             self._request(plan, batch, number, _leave(plan, batch, dues, underway)) for number, batch in enumerate(made)
         ]
+        dumped = seen_in_dumps(self.instance, self.source, listing, plan)
         why = None if requests else self._with_lag(self.told(self._sentence(dues, standing)))
         new = new_keys(self.instance, name, plan)
         if len(new) > MAX_NEW_KEYS:
             add_keys(self.instance, name, new)
             new = []
         return dg.SensorResult(
-            dynamic_partitions_requests=[partitions.build_add_request(new)] if new else [],
+            dynamic_partitions_requests=[
+                *([partitions.build_add_request(new)] if new else []),
+                *dumped.requests(name),
+            ],
             run_requests=requests,
             skip_reason=why,
             cursor=cursor.format(),
-            asset_events=[self._observed(plan, dues)] if self._tells else [],
+            asset_events=[*dumped.events, *([self._observed(plan, dues)] if self._tells else [])],
         )
 
     def _chosen(self, plan: Plan, dues: Sequence[Due], underway: _Underway) -> tuple[list[Batch], int]:

@@ -1,0 +1,210 @@
+"""What was in the tables before the changefeed: an external asset with a partition for each table of a dump.
+
+    <changefeed>/dump ──▶ <changefeed>/ddl
+      └─ partitions schema.table@TSO, those of the dump alone; `ddl` and `dml` have them too once they count
+
+A partition is told when a tick of the sensor first finds the table in a dump, and by the run that imports its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from cdc_assets.defs.names import asset_key, upstream_key
+from cdc_assets.defs.resources import Source
+from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import Report
+from cdc_assets.model.splits import Import, Listing
+from cdc_assets.model.steps import ApplyRows, CreateTable, Step
+from cdc_assets.model.table_history import TableHistory
+from cdc_assets.model.tso import tso_time
+from cdc_assets.model.wording import counted
+from cdc_assets.planning.partitions import PartitionKey, format_partition_key
+from cdc_assets.planning.plan import Plan
+
+__all__ = [
+    "base_metadata",
+    "dump_partitions",
+    "dump_spec",
+    "rebuilt_from_dump",
+    "seen_in_dumps",
+    "tell_imported",
+    "upstream_of_ddl",
+]
+
+MAX_SEEN = 200
+"""Tables of dumps that one tick tells of for the first time; the daemon writes an event for each."""
+
+
+def dump_partitions(changefeed: str) -> dg.DynamicPartitionsDefinition:
+    """Return the partitions of a changefeed's dump; no changefeed has them as its own (see `names.keys_name`)."""
+    return dg.DynamicPartitionsDefinition(name=f"cdc-dump_{changefeed}")
+
+
+def upstream_of_ddl(source: Source) -> list[dg.AssetKey]:
+    """Return what `ddl` comes from: the feed, and what was there before where that is told of."""
+    name, initial = source.changefeed.name, source.changefeed.initial
+    before = [asset_key(name, "dump")] if initial.dump or initial.source is not None else []
+    return [upstream_key(source.changefeed), *before]
+
+
+def dump_spec(source: Source) -> Iterator[dg.AssetSpec]:
+    """Yield the asset of the dumps, or of the server, that the changefeed is joined to; nothing where there is none."""
+    changefeed = source.changefeed
+    key = asset_key(changefeed.name, "dump")
+    if key in upstream_of_ddl(source):
+        yield dg.AssetSpec(
+            key,
+            group_name=source.group,
+            kinds={"tidb"},
+            owners=list(changefeed.owners),
+            partitions_def=dump_partitions(changefeed.name),
+            metadata={"tz": changefeed.initial.tz},
+            description="What was in the tables before the changefeed began: a partition for each table that a dump "
+            "(or the source itself) has, with the TSO at which it was read. The same partition of `ddl` makes the "
+            "table, and of `dml` imports its rows. Read only.",
+        )
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def _key_of(one: Import) -> PartitionKey:
+    return PartitionKey(one.base.table, one.base.at)
+
+
+@dataclass(frozen=True, slots=True)
+class NewInDumps:
+    """Tables of dumps that Dagster did not know: their partitions, and what there is to say of each."""
+
+    keys: tuple[str, ...] = ()
+    events: tuple[dg.AssetMaterialization, ...] = ()
+
+    def requests(self, changefeed: str) -> list[dg.AddDynamicPartitionsRequest]:
+        """Return what a tick asks of Dagster for it."""
+        return [dump_partitions(changefeed).build_add_request(list(self.keys))] if self.keys else []
+
+
+def seen_in_dumps(instance: dg.DagsterInstance, source: Source, listing: Listing, plan: Plan) -> NewInDumps:
+    """Return the tables of dumps that Dagster does not know yet, as many as one tick tells of."""
+    if not listing.imports:
+        return NewInDumps()
+    name = source.changefeed.name
+    known = set(instance.get_dynamic_partitions(str(dump_partitions(name).name)))
+    fresh = {key: one for one in listing.imports if (key := format_partition_key(_key_of(one))) not in known}
+    told = sorted(fresh.items(), key=lambda item: (item[1].base.at, item[0]))[:MAX_SEEN]
+    events = [
+        dg.AssetMaterialization(
+            asset_key(name, "dump"), description=_standing(source, plan, one), partition=key, metadata=_facts(one)
+        )
+        for key, one in told
+    ]
+    return NewInDumps(tuple(key for key, _ in told), tuple(events))
+
+
+def _facts(one: Import) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "dagster/uri": one.base.uri,
+        "tso": str(one.base.at),
+        "time": tso_time(one.base.at),
+        "files": len({file.name for file in one.files}),
+        "file_bytes": sum(file.size for file in one.files),
+    }
+    if one.problem:
+        found["problem"] = one.problem
+    if one.made_null:
+        found["NULL in the rows"] = dg.MetadataValue.json(dict(one.made_null))
+    return found
+
+
+def _standing(source: Source, plan: Plan, one: Import) -> str:
+    """Say what becomes of a dump's table by the plan in which it was first seen."""
+    if one.problem:
+        return f"Nothing of it can be taken: {one.problem}"
+    if one in plan.history.waiting:
+        return f"It waits until the changefeed is complete through its TSO; it is through {plan.checkpoint}."
+    for life, table in plan.history.lives.items():
+        if table.base == one.base:
+            return "It is imported." if _is_in(plan, life) else "It is imported before all that the changefeed tells."
+        if plan.history.offered.get(life) == one.base:
+            return _offer(source, life, table)
+    return "It is not used: a newer dump has the table, or the table is another one by now."
+
+
+def _is_in(plan: Plan, life: Life) -> bool:
+    state = plan.applied.get(life)
+    return state is not None and state.base is not None
+
+
+def _offer(source: Source, life: Life, table: TableHistory) -> str:
+    if table.gap is None:
+        return f"{life} stands without it, and lacks no rows."
+    return (
+        f"{life} stands without it and lacks its rows. To bring them, launch {source.group}_rebuild with "
+        f'tables: ["{life}"], or with incomplete: true for every table like it.'
+    )
+
+
+# --- what was imported ------------------------------------------------------------------------------------------------
+
+
+def tell_imported(
+    context: Any, source: Source, plan: Plan, step: Step, report: Report | None = None, rows: int = 0
+) -> None:
+    """Log the partition of a table whose rows a step brought from a dump; nothing for any other step.
+
+    A table that was empty then has no such window: its creation brings all there is.
+    """
+    brought = plan.history.lives[step.life].brought
+    begins = isinstance(step, CreateTable) and step.base is not None and not step.has_rows
+    if brought is None or not (begins or (isinstance(step, ApplyRows) and step.is_import)):
+        return
+    found: dict[str, Any] = {"rows": dg.MetadataValue.int(rows)}
+    if report is not None and not begins:
+        found |= {"records": dg.MetadataValue.int(report.rows), "doubled_rows": dg.MetadataValue.int(report.doubled)}
+        counts = {f"{column}: {rule}": count for (column, rule), count in report.notes.items()}
+        found["fidelity"] = dg.MetadataValue.json(counts)
+    told = f"imported: {counted(rows, 'row')}" if rows else "imported: it had no rows"
+    _log(context, source, brought, told, found)
+
+
+def rebuilt_from_dump(context: Any, source: Source, plan: Plan, lives: Iterable[Life]) -> None:
+    """Log the partitions of tables that a rebuild let begin with a dump: of the dump, of `ddl` and of `dml`."""
+    name = source.changefeed.name
+    for life in lives:
+        brought = plan.history.lives[life].brought if life in plan.history.lives else None
+        if brought is None:
+            continue
+        _log(context, source, brought, f"{life} was built anew from it, and swapped in", {})
+        key = _key_of(brought)
+        for asset in ("ddl", "dml"):
+            context.log_event(
+                dg.AssetMaterialization(
+                    asset_key(name, asset),
+                    description="built anew from the dump, with all that came since",
+                    partition=format_partition_key(key),
+                    metadata=base_metadata(plan, life, key),
+                )
+            )
+
+
+def _log(context: Any, source: Source, brought: Import, told: str, found: dict[str, Any]) -> None:
+    name, key = source.changefeed.name, format_partition_key(_key_of(brought))
+    context.instance.add_dynamic_partitions(str(dump_partitions(name).name), [key])
+    context.log_event(
+        dg.AssetMaterialization(
+            asset_key(name, "dump"), description=told, partition=key, metadata={**_facts(brought), **found}
+        )
+    )
+
+
+def base_metadata(plan: Plan, life: Life, key: PartitionKey) -> dict[str, Any]:
+    """Return from which dump a partition of `ddl` or `dml` takes its table, nothing for any other partition."""
+    base = plan.history.lives[life].base
+    if base is None or key != PartitionKey(base.table, base.at):
+        return {}
+    return {"dump": base.uri, "dump_tso": str(base.at)}
