@@ -211,7 +211,7 @@ def test_rows_that_go_by_a_column_without_values_are_held() -> None:
     )
     held = planned(200, one, drop).steps[-1]
     assert isinstance(held, HoldTable)
-    assert 'the column "g", which is NULL in the rows that the dump brought (it is not evaluated)' in held.reason
+    assert 'the column "g", which is NULL in the rows from the dump (it is not evaluated)' in held.reason
 
 
 # --- when the feed began ----------------------------------------------------------------------------------------------
