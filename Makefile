@@ -4,8 +4,9 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= $(shell .ci/find-python)
-# Whole files go to one process, so that the tests of a file share their Spark session.
-PARALLEL ?= -n 2 --dist loadfile
+# Whole files go to one process, so that the tests of a file share their Spark session; in their own order, in which the
+# few tests of Dagster's daemon, the longest, come early.
+PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

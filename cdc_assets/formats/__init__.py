@@ -48,6 +48,7 @@ __all__ = [
     "INNER_FORMATS",
     "LINE",
     "MESSAGE_FORMATS",
+    "NOT_WRITTEN",
     "OP",
     "UNCHANGED",
     "Decoded",
@@ -75,6 +76,7 @@ OP = "_cdc_op"
 COMMIT_TS = "_cdc_commit_ts"
 LINE = "_cdc_line"
 UNCHANGED = "_cdc_unchanged"
+NOT_WRITTEN = "in the schema but not in the rows: a virtual generated column, or one that a selector hides"
 
 
 class Op(enum.IntEnum):

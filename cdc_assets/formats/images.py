@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import UNCHANGED, Decoded, Op, shape_of
+from cdc_assets.formats import NOT_WRITTEN, UNCHANGED, Decoded, Op, shape_of
 from cdc_assets.formats.members import named
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.reports import Reject
@@ -34,12 +34,10 @@ from cdc_assets.types.mysql_types import (
     wire_type,
 )
 
-__all__ = ["NOT_WRITTEN", "Cells", "Faults", "Images", "changes_of"]
+__all__ = ["Cells", "Faults", "Images", "changes_of"]
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-NOT_WRITTEN = "in the schema but not in the rows: a virtual generated column, or one that a selector hides"
 
 
 class Cells(NamedTuple):

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import LINE, Decoded, Op, json_lines, shape_of
+from cdc_assets.formats import LINE, NOT_WRITTEN, Decoded, Op, json_lines, shape_of
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.canal_json.records import Rejects, Rows, find_tail, read_records
 from cdc_assets.formats.canal_json.uniform import KINDS, MEMBERS
@@ -33,7 +33,6 @@ from cdc_assets.types.mysql_types import LOSSY, misfit, values
 __all__ = [
     "EXTENSION",
     "FILE_EXPANSION",
-    "NOT_WRITTEN",
     "REPLACED",
     "decode",
     "raw_records",
@@ -46,7 +45,6 @@ EXTENSION = ".json"
 FILE_EXPANSION = 4
 """Bytes in a file for one in memory: each record repeats names and types."""
 REPLACED = "U+FFFD, which Canal-JSON also writes for invalid UTF-8"
-NOT_WRITTEN = "in the schema file but not in the rows: a virtual generated column, or one that a selector hides"
 
 
 def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: CanalJsonOptions) -> Decoded:

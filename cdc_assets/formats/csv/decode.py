@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, shape_of
+from cdc_assets.formats import COMMIT_TS, LINE, NOT_WRITTEN, OP, Decoded, Op, shape_of
 from cdc_assets.formats.csv.columns import explain, hidden_columns, layout_of_header
 from cdc_assets.formats.csv.dialect import Dialect, Layout, dialect, fields, leading, read
 from cdc_assets.formats.csv.options import CsvOptions
@@ -43,7 +43,6 @@ EXTENSION = ".csv"
 FILE_EXPANSION = 1
 """Bytes in a file for one in memory."""
 
-NOT_WRITTEN = "in the schema file but not in the rows: a virtual generated column, or one that a selector hides"
 BOM_SKIPPED = "a byte-order mark was skipped; TiCDC writes none, so the file was changed after it"
 _BOM = b"\xef\xbb\xbf"
 _OPS = {b"I": Op.INSERT, b"U": Op.UPDATE, b"D": Op.DELETE}
