@@ -15,11 +15,11 @@ __all__ = ["defs"]
 
 
 for _kind in (dg.PreviewWarning, dg.BetaWarning, dg.SupersessionWarning):
-    # What is new in Dagster is for who writes this code, not for who runs it; versions are pinned.
+    # Dagster's preview warnings are for developers, not for users; versions are pinned.
     warnings.simplefilter("ignore", _kind)
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Without a settings file it is the demo's changefeed, so that a fresh clone has something to show."""
+    """Return the definitions; without a settings file those of the demo's changefeed, so that a fresh clone has one."""
     return build_defs(load() if os.environ.get(CONFIG_VARIABLE) else demo_settings())

@@ -1,18 +1,18 @@
 """Errors, by what the operator does about them.
 
     CdcError
-    ├── Retryable            try again later, nothing is wrong with input or setup
+    ├── Retryable            try again later, input and setup are right
     │   ├── StorageUnavailable   the bucket or the ledger did not answer
     │   │   └── LakeUnavailable      the catalog or the warehouse did not
     │   ├── TableMoved           another writer committed first: read progress and plan again
-    │   └── StepFailed           a step of one table failed in a way that was not foreseen
+    │   └── StepFailed           a step of one table failed for an unknown reason
     ├── InputError           the files are not what the changefeed should have written
     │   ├── MetadataMissing      no checkpoint yet
     │   ├── MalformedSchemaFile  a schema file that cannot be read
-    │   ├── MalformedDump        a dump that is not finished or does not tell when it was taken
+    │   ├── MalformedDump        a dump that is not finished or has no TSO
     │   ├── MalformedData        rows that cannot be decoded or that fail a check
     │   ├── TableHeld            a change that cannot be carried out faithfully
-    │   └── RebuildRefused       a table whose whole history is not there, or cannot be applied
+    │   └── RebuildRefused       a table whose whole history is not available, or cannot be applied
     └── SetupError           a setting, a URI or an installation to be corrected
         ├── BadSettings          settings that contradict each other or the data
         ├── BucketMissing        the sink URI names nothing that can be read
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class CdcError(Exception):
-    """Root of every error that a user can cause or repair; `where` holds file, line, table, column as known."""
+    """Root of every error that a user can cause or fix; `where` holds file, line, table, column as known."""
 
     def __init__(self, message: str, **where: Any) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ def _rebuild(kind: type[CdcError], message: str, where: dict[str, Any]) -> CdcEr
 
 
 class Retryable(CdcError):
-    """Nothing is wrong with input or setup: the same call may succeed later."""
+    """Input and setup are right: the same call may succeed later."""
 
 
 class StorageUnavailable(Retryable):
@@ -75,7 +75,7 @@ class StorageUnavailable(Retryable):
 
 
 class LakeUnavailable(StorageUnavailable):
-    """The lake's catalog or warehouse did not answer: a step stands at its old state or at its new one."""
+    """The lake's catalog or warehouse did not answer: a table is at the state before its step or after it."""
 
 
 class TableMoved(Retryable):
@@ -83,7 +83,7 @@ class TableMoved(Retryable):
 
 
 class StepFailed(Retryable):
-    """A step failed in a way that tells nothing of the input: the table stands where it was."""
+    """A step failed for a reason that is not known to be in the input: the table is where it was."""
 
 
 class InputError(CdcError):
@@ -95,11 +95,11 @@ class MetadataMissing(InputError):
 
 
 class MalformedSchemaFile(InputError):
-    """A schema file that is no JSON, lacks a member, or disagrees with its own name."""
+    """A schema file that is not JSON, lacks a member, or contradicts its own name."""
 
 
 class MalformedDump(InputError):
-    """A dump that is not finished, does not tell its TSO, or of which nothing can be read."""
+    """A dump that is not finished, has no TSO, or cannot be read."""
 
 
 class MalformedData(InputError):

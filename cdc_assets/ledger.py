@@ -1,4 +1,4 @@
-"""What was read and done, file by file and DDL by DDL. It speeds up and explains; it never decides.
+"""The record of what was read and done, by file and by DDL. It speeds up and explains; it never decides.
 
 Deleting the ledger loses no correctness: progress lives in the lake's own commits. A ledger is one SQLAlchemy URL, by
 default `ledger.db` beside the catalog.
@@ -129,10 +129,10 @@ _WINDOWS = sa.Table(
 
 
 class Ledger:
-    """Record and recall; `changefeed` is the name of the changefeed, `run` whatever identifies a run."""
+    """Store and return records; `changefeed` is the name of the changefeed, `run` identifies a run."""
 
     def __init__(self, url: str, patience_seconds: float = 30) -> None:
-        """Open the database of a SQLAlchemy URL; a SQLite file that another process writes to is waited for."""
+        """Open the database of a SQLAlchemy URL; waits while another process writes to a SQLite file."""
         waiting = {"timeout": patience_seconds} if sa.make_url(url).get_backend_name() == "sqlite" else {}
         self._engine = sa.create_engine(url, connect_args=waiting)
         for _ in _METADATA.tables:  # another process may make each of them at the same moment
@@ -143,7 +143,7 @@ class Ledger:
             _METADATA.create_all(self._engine, checkfirst=True)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._engine.dispose()
 
     @contextmanager
@@ -162,7 +162,7 @@ class Ledger:
             yield
         except sa.exc.DBAPIError as error:
             raise StorageUnavailable(
-                f"the ledger {self._engine.url.render_as_string()} did not answer ({error.orig}). The tables stand as "
+                f"the ledger {self._engine.url.render_as_string()} did not answer ({error.orig}). The tables are as "
                 "their own commits say; nothing of them is lost. Try again."
             ) from error
 
@@ -177,9 +177,9 @@ class Ledger:
         snapshot: int | None,
         account: WindowMetrics | None = None,
     ) -> None:
-        """Remember what reading these files told, and the account of the window that they were read for.
+        """Record the statistics of these files, and the metrics of the window for which they were read.
 
-        A file that is read again replaces its entry; of accounts the newest is kept, and those that do not add up.
+        A file that is read again replaces its entry; of metrics the newest are kept, and those that do not add up.
         """
         known = {stats.path: stats for stats in files}
         if not known:
@@ -216,13 +216,13 @@ class Ledger:
         return found
 
     def forget_accounts(self, changefeed: str, life: Life) -> None:
-        """Forget the accounts of a table that was rebuilt from its files."""
+        """Remove the metrics of a table that was rebuilt from its files."""
         one = _WINDOWS.c
         with self._write() as connection:
             connection.execute(sa.delete(_WINDOWS).where(one.changefeed == changefeed, one.life == str(life)))
 
     def file_stats(self, changefeed: str) -> dict[str, FileStats]:
-        """Return what is known of every file that was read, by path."""
+        """Return the statistics of every file that was read, by path."""
         query = _stats_of(changefeed).where(_FILES.c.rows != UNREAD)
         with self._read() as connection:
             return {row[0]: FileStats(*row) for row in connection.execute(query).all()}
@@ -240,11 +240,11 @@ class Ledger:
             return tuple(FileEntry(*row) for row in connection.execute(query))
 
     def record_unread(self, changefeed: str, life: Life, path: str, run: str) -> None:
-        """Remember a file that was listed and is gone: what was in it is not known."""
+        """Record a file that was listed and vanished: its contents are not known."""
         self.record_files(changefeed, life, [FileStats(path, 0, "", UNREAD, None, None)], run, None)
 
     def forget_files(self, changefeed: str, paths: Iterable[str]) -> int:
-        """Forget what is known of these files, and with it that they are missed; return how many were known."""
+        """Remove the entries of these files, also those of missing ones; return how many there were."""
         with self._write() as connection:
             return sum(
                 connection.execute(
@@ -260,7 +260,7 @@ class Ledger:
             return {(row.path, row.size, row.etag): row.contents for row in connection.execute(query)}
 
     def record_schema_files(self, changefeed: str, contents: Mapping[tuple[str, int, str], bytes]) -> None:
-        """Remember the contents of schema files, so that the next process need not read them again."""
+        """Record the contents of schema files, so that the next process need not read them again."""
         rows = [
             {"changefeed": changefeed, "path": path, "size": size, "etag": etag, "contents": data}
             for (path, size, etag), data in contents.items()
@@ -269,7 +269,7 @@ class Ledger:
             _replace(connection, _SCHEMA_FILES, rows)
 
     def files_of(self, changefeed: str, life: Life) -> tuple[FileStats, ...]:
-        """Return what is known of the files that were read for one table."""
+        """Return the statistics of the files that were read for one table."""
         query = _stats_of(changefeed).where(_FILES.c.life == str(life))
         with self._read() as connection:
             return tuple(FileStats(*row) for row in connection.execute(query))
@@ -277,7 +277,7 @@ class Ledger:
     # --- fidelity ---
 
     def record_columns(self, changefeed: str, tables: Mapping[Life, Iterable[ColumnFidelity]]) -> None:
-        """Remember what the lake keeps of each column of these tables, as of their newest schema."""
+        """Record what the lake keeps of each column of these tables, as of their newest schema."""
         rows = [
             {
                 "changefeed": changefeed,
@@ -343,7 +343,7 @@ class Ledger:
         result: StepResult,
         run: str,
     ) -> None:
-        """Journal one DDL; carried out again after a crash, it keeps one row."""
+        """Journal one DDL; one that is carried out again after a crash keeps one row."""
         row = {
             "changefeed": changefeed,
             "life": str(life),
@@ -374,14 +374,14 @@ class Ledger:
             query = query.where(_JOURNAL.c.tso == tso)
         with self._read() as connection:
             return tuple(
-                JournalEntry(**{**_told(JournalEntry, row), "statements": tuple(json.loads(row.statements))})
+                JournalEntry(**{**_fields(JournalEntry, row), "statements": tuple(json.loads(row.statements))})
                 for row in connection.execute(query)
             )
 
     # --- tables ---
 
     def record_states(self, changefeed: str, states: Sequence[TableState]) -> None:
-        """Remember how tables stand; one row per table."""
+        """Record the states of tables; one row per table."""
         now = time.time()
         rows = [
             {
@@ -411,12 +411,12 @@ class Ledger:
                 sa.select(_TABLES).order_by(_TABLES.c.schema, _TABLES.c.table, _TABLES.c.life)
             ):
                 ways = tuple(json.loads(row.ways))
-                told = {"name": TableId(row.schema, row.table), "state": State(row.state), "ways": ways}
-                found.setdefault(row.changefeed, []).append(TableState(**{**_told(TableState, row), **told}))
+                decoded = {"name": TableId(row.schema, row.table), "state": State(row.state), "ways": ways}
+                found.setdefault(row.changefeed, []).append(TableState(**{**_fields(TableState, row), **decoded}))
         return {changefeed: tuple(states) for changefeed, states in found.items()}
 
 
-def _told(entry: type, row: sa.Row[Any]) -> dict[str, Any]:
+def _fields(entry: type, row: sa.Row[Any]) -> dict[str, Any]:
     """Return the fields of an entry that a row has."""
     return {field.name: getattr(row, field.name, None) for field in fields(entry)}
 
@@ -439,8 +439,8 @@ def _insert_account(connection: sa.Connection, changefeed: str, account: WindowM
     one = _WINDOWS.c
     same = sa.and_(one.changefeed == changefeed, one.life == account.life)
     connection.execute(sa.delete(_WINDOWS).where(same, sa.or_(one.adds_up, one.hi == account.hi)))
-    told = {"changefeed": changefeed, "life": account.life, "hi": account.hi, "account": format_metrics(account)}
-    connection.execute(sa.insert(_WINDOWS).values(**told, adds_up=not account.mismatch))
+    key = {"changefeed": changefeed, "life": account.life, "hi": account.hi, "account": format_metrics(account)}
+    connection.execute(sa.insert(_WINDOWS).values(**key, adds_up=not account.mismatch))
 
 
 def _notes(connection: sa.Connection, changefeed: str, life: str | None) -> Sequence[Any]:

@@ -1,10 +1,10 @@
-"""A run queue that takes one run per table at a time, whoever asked for it.
+"""A run queue that starts one run per table at a time, whatever requested it.
 
 Dagster limits concurrency by run tags, but runs of a backfill, of the UI and re-executions do not carry tags of their
 partition's table (dagster-io/dagster#15752). Here every run gets the tag `cdc/table` as it enters the queue, and
-`dagster.yaml` limits that tag to one; `cdc/changefeed` lets the sensor see what is under way. It only saves work: order
-is guaranteed by the progress that the lake holds, so runs that pass by the queue (`dagster asset materialize`, ranges
-of partitions in one run) are as safe.
+`dagster.yaml` limits that tag to one; `cdc/changefeed` lets the sensor find the changefeed's runs. It only saves work:
+order is guaranteed by the progress in the lake, so runs that bypass the queue (`dagster asset materialize`, ranges of
+partitions in one run) are as safe.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = [
 ]
 
 CHANGEFEED_TAG, TABLE_TAG = "cdc/changefeed", "cdc/table"
-"""What the queue limits runs by. A table is written as in its partition keys."""
+"""The tag by which the queue limits runs. A table is written as in its partition keys."""
 
 TABLES_TAG, ATTEMPT_TAG = "cdc/tables", "cdc/attempt"
-"""For people: how many tables a run takes, and which attempt at them it is."""
+"""For people: the number of tables in a run, and the number of the attempt."""
 
 _PARTITION = re.compile(r"(?P<table>[^@]+)@\d{20}")
 
@@ -41,8 +41,8 @@ class TableSerializingRunCoordinator(QueuedRunCoordinator):
         run = context.dagster_run
         table = table_of(run.tags.get("dagster/partition", ""))
         feeds = {key.path[0] for key in run.asset_selection or () if key.path[1:] in (["ddl"], ["dml"])}
-        told = {TABLE_TAG: table, CHANGEFEED_TAG: feeds.pop() if len(feeds) == 1 else None} if table else {}
-        if new := {name: value for name, value in told.items() if value and name not in run.tags}:
+        tags = {TABLE_TAG: table, CHANGEFEED_TAG: feeds.pop() if len(feeds) == 1 else None} if table else {}
+        if new := {name: value for name, value in tags.items() if value and name not in run.tags}:
             self._instance.add_run_tags(run.run_id, new)
         return super().submit_run(context)
 

@@ -2,10 +2,10 @@
 
 Exit codes: 0 everything is applied, 1 something is held, quarantined or incomplete, 2 wrong usage or setup.
 
-    demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, for somebody's first minutes
-    options    what the commands share
+    demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example
+    options    options and printing that the commands share
     progress   the progress display of the command line
-    upkeep     commands that look after tables as a whole
+    upkeep     commands that maintain whole tables
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["commands", "main", "show_status"]
 def main() -> None:
     """Run the command line and exit with its code."""
     debug = "--debug" in sys.argv
-    # A command keeps most of what it makes until it ends; looking for cycles in it again and again took a quarter.
+    # A command keeps most of its objects until it ends; repeated garbage collection took a quarter of the time.
     gc.set_threshold(100_000, 20, 50)
     try:
         code = commands.main(standalone_mode=False, prog_name="cdc-assets")
@@ -58,7 +58,7 @@ def main() -> None:
         sys.exit(WRONG)
     except (click.Abort, KeyboardInterrupt):
         click.echo(
-            "Interrupted. Every table stands at its last complete window; the next run goes on from there.", err=True
+            "Interrupted. Every table is at its last complete window; the next run continues from there.", err=True
         )
         sys.exit(130)
     except BrokenPipeError:
@@ -85,7 +85,7 @@ def commands() -> None:
 @commands.command()
 @feed_options
 @lake_options(required=True)
-@click.option("--quarantine", is_flag=True, help="Keep records that do not fit aside, and apply the rest.")
+@click.option("--quarantine", is_flag=True, help="Set records that do not fit aside, and apply the rest.")
 @common_options
 def apply(as_json: bool, debug: bool, **given: Any) -> int:
     """Bring the lake's tables to the changefeed's checkpoint."""
@@ -148,7 +148,7 @@ def _inspect_initial(given: dict[str, Any], as_json: bool) -> int:
 @lake_options(required=False)
 @common_options
 def plan(as_json: bool, debug: bool, **given: Any) -> int:
-    """Show what `apply` would do: each DDL with its text, cost and way back. Reads only."""
+    """Show what `apply` would do: each DDL with its text, its cost and how to undo it. Reads only."""
     from cdc_assets.operations.opening import begun, open_planner
     from cdc_assets.operations.status import row_counts
     from cdc_assets.report.plan_text import describe_plan
@@ -180,8 +180,8 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
         click.echo(
             f"{counted(len(steps), 'step')} through checkpoint {listing.checkpoint}" if steps else "Nothing to do."
         )
-        for name, told in lacking.items():
-            click.echo(f"{name}: {told}")
+        for name, sentence in lacking.items():
+            click.echo(f"{name}: {sentence}")
         for message in listing.problems.values():
             click.echo(f"problem: {message}")
     return code
@@ -240,10 +240,10 @@ def journal(as_json: bool, debug: bool, warehouse: str | None) -> int:
 @commands.command()
 @lake_options(required=True)
 @click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml that names the lake.")
-@click.option("--forget", multiple=True, metavar="PATH", help="Stop missing a file that vanished before it was read.")
+@click.option("--forget", multiple=True, metavar="PATH", help="Remove the entry of a file that vanished unread.")
 @common_options
 def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | None, forget: tuple[str, ...]) -> int:
-    """Show every data file that was read: rows, commit-ts, run, snapshot, when."""
+    """Show every data file that was read: rows, commit-ts, run, snapshot, time."""
     from cdc_assets.operations.opening import read_ledger
     from cdc_assets.report.files import file_texts
     from cdc_assets.settings import config
@@ -270,9 +270,9 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
 @click.option("--all", "closed", is_flag=True, help="Show replayed records too.")
 @common_options
 def quarantine(as_json: bool, debug: bool, replay: bool, table: str, closed: bool, **given: Any) -> int:
-    """Show the records that were kept aside because they do not fit, or replay them.
+    """Show the records that were set aside because they do not fit, or replay them.
 
-    To show them the lake is enough (--warehouse, and --name of the changefeed); to replay them give the changefeed too.
+    Showing them needs the lake only (--warehouse, and --name of the changefeed); replaying them the changefeed too.
     """
     return _replay(as_json, table, given) if replay else _show_quarantine(as_json, table, closed, given)
 
@@ -303,26 +303,26 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
     from cdc_assets.operations.opening import open_pipeline
     from cdc_assets.operations.replay import replay
 
-    target, code, told = target_of(given), DONE, []
+    target, code, replayed = target_of(given), DONE, []
     lake = lake_of(target)
     for settings in target.changefeeds:
         with open_pipeline(settings, lake) as pipeline:
             done = replay(pipeline, table)
         code = max(code, HELD if any(one.left for one in done) else DONE)
-        told += [(settings.name, one) for one in done]
+        replayed += [(settings.name, one) for one in done]
     if as_json:
         show_json(
             [
                 {"changefeed": name, "table": str(o.table), "replayed": o.rows, "left": o.left, "reason": o.reason}
-                for name, o in told
+                for name, o in replayed
             ]
         )
         return code
-    for _, one in told:
+    for _, one in replayed:
         click.echo(f"{one.table}: {counted(one.rows, 'record')} replayed, {one.left:,} left")
         if one.reason:
             click.echo(f"  {one.reason}", err=True)
-    if not told:
+    if not replayed:
         click.echo("Nothing is in quarantine.")
     return code
 
@@ -331,12 +331,12 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
 @click.argument("table", required=False)
 @click.argument("version", type=int, required=False)
 @click.option(
-    "--apply", "text", is_flag=False, flag_value="", metavar="DDL", help="What it did; alone: as it is written."
+    "--apply", "text", is_flag=False, flag_value="", metavar="DDL", help="The DDL that it was; alone: as written."
 )
 @click.option("--skip", is_flag=True, help="Leave rows as they are; columns follow the schema file.")
 @click.option("--rebuild", is_flag=True, help="Drop the rows up to here, and apply what comes after.")
-@click.option("--undo", is_flag=True, help="Take back a release that was not used yet.")
-@click.option("--list", "listed", is_flag=True, help="Show every release; the lake is enough for that.")
+@click.option("--undo", is_flag=True, help="Undo a release that was not used yet.")
+@click.option("--list", "listed", is_flag=True, help="Show every release; needs the lake only.")
 @click.option("--who", default="", help="Who decides, for the record.")
 @feed_options
 @lake_options(required=True)
@@ -344,8 +344,8 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
 def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
     """Decide the DDL of TABLE at VERSION, which is held: --apply "DDL", --skip or --rebuild. Then run apply again.
 
-    TABLE is its present name or its identity, as `plan` and `status` show them. Without them, --complete PATTERN keeps
-    in the lake that such tables had no rows before the changefeed began.
+    TABLE is its present name or its identity, as `plan` and `status` show them. Without them, --complete PATTERN
+    records in the lake that such tables had no rows before the changefeed began.
     """
     if listed:
         return _show_releases(as_json, given)
@@ -358,7 +358,7 @@ def _complete(as_json: bool, given: dict[str, Any]) -> int:
 
     patterns = given["complete"]
     if given["table"] or given["skip"] or given["rebuild"] or given["text"] is not None:
-        raise BadSettings("--complete stands alone, or with --undo: it is about tables, and not about a DDL of one.")
+        raise BadSettings("--complete is given alone or with --undo: it is about whole tables, not about one DDL.")
     target = target_of({**given, "complete": ()})
     lake = lake_of(target)
     if len(target.changefeeds) != 1:
@@ -369,8 +369,8 @@ def _complete(as_json: bool, given: dict[str, Any]) -> int:
     if as_json:
         show_json({"complete": patterns, "undone": given["undo"], "incomplete": left})
     else:
-        for name, told in left.items():
-            click.echo(f"{name}: {told}")
+        for name, sentence in left.items():
+            click.echo(f"{name}: {sentence}")
         click.echo(f"Left incomplete: {counted(len(left), 'table')}." if left else "No table is incomplete.")
     return HELD if left else DONE
 
@@ -414,7 +414,7 @@ def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
 
 
 @commands.command()
-@click.option("--directory", metavar="DIR", help="Where the demo lives; emptied at each start. Default: .demo")
+@click.option("--directory", metavar="DIR", help="The demo's directory; emptied at each start. Default: .demo")
 @click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
 def demo(directory: str | None, debug: bool) -> int:
     """Play a recorded changefeed in three checkpoints and let Dagster load it."""

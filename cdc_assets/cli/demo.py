@@ -1,4 +1,4 @@
-"""A recorded changefeed, played in three checkpoints and loaded by Dagster, for somebody's first minutes.
+"""A recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example.
 
 The feed in `demo_feed.tar.xz` was written by TiCDC's own encoders: a bank of five tables, 1,900 transactions, columns
 added and dropped, a table renamed there and back, one truncated. The balances sum to 600000.00 at every checkpoint.
@@ -48,7 +48,7 @@ changefeeds:
 
 
 class Demo:
-    """The demo's directory: the feed as it is played, the lake, Dagster's home and the settings file."""
+    """The demo's directory: the played feed, the lake, Dagster's home and the settings file."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory).expanduser().resolve()
@@ -58,10 +58,10 @@ class Demo:
         self.settings_file = self.directory / "changefeeds.yaml"
 
     def prepare(self) -> list[dict[str, Any]]:
-        """Empty the directory, unpack the feed aside; return the plays: a checkpoint each, and its files."""
+        """Empty the directory and unpack the feed; return the plays: a checkpoint each, with its files."""
         if self.directory.exists() and any(self.directory.iterdir()) and not self.settings_file.exists():
             raise BadSettings(
-                f"{self.directory} is not empty and is no demo's directory. Give an empty one with --directory."
+                f"{self.directory} is not empty and is not a demo's directory. Give an empty one with --directory."
             )
         shutil.rmtree(self.directory, ignore_errors=True)
         for place in (self.bucket, self.lake, self.home):
@@ -75,7 +75,7 @@ class Demo:
         return plays
 
     def play(self, play: dict[str, Any]) -> None:
-        """Let the files of one checkpoint appear, then the checkpoint itself, as TiCDC does."""
+        """Publish the files of one checkpoint, then the checkpoint itself, as TiCDC does."""
         for name in play["files"]:
             target = self.bucket / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,14 +95,14 @@ class Demo:
 
 
 def demo_settings() -> Settings:
-    """Return the settings of the demo below the working directory, prepared with its whole feed when there is none."""
+    """Return the settings of the demo in the working directory, prepared with its whole feed if there is none."""
     demo = Demo(os.environ.get("CDC_ASSETS_DEMO", ".demo"))
     _prepare_once(demo)
     return load(demo.settings_file)
 
 
 def _prepare_once(demo: Demo) -> None:
-    """Prepare a demo with its whole feed, by one process: Dagster's load the code location all at once."""
+    """Prepare a demo with its whole feed in one process: Dagster's processes load the code location concurrently."""
     lock = demo.directory.with_name(demo.directory.name + ".lock")
     ready = demo.bucket / "metadata"
     if ready.exists():
@@ -124,12 +124,12 @@ def _prepare_once(demo: Demo) -> None:
 
 
 def _end_as_by_ctrl_c() -> None:
-    """Let SIGTERM end this process as Ctrl-C does: with all that it started."""
+    """Handle SIGTERM like Ctrl-C: end this process with all that it started."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def run_demo(directory: str) -> int:
-    """Play the feed and let Dagster's daemon load each checkpoint; print what stands in the lake afterwards."""
+    """Play the feed, let Dagster's daemon load each checkpoint, and print the lake's rows afterwards."""
     from cdc_assets.cli.options import show_status
     from cdc_assets.defs.instance import RunWatch, daemon
     from cdc_assets.operations.status import lake_status
@@ -152,7 +152,7 @@ def run_demo(directory: str) -> int:
                 click.echo(f"checkpoint {number + 1} of {len(plays)}: {play['checkpoint_ts']}, {files}")
                 if not _loaded(lake, play["checkpoint_ts"], watch, process, started):
                     click.echo(
-                        f"The demo stopped: a run failed or nothing happened for long. Look into {log}", err=True
+                        f"The demo stopped: a run failed, or there was no progress for long. See {log}", err=True
                     )
                     return 1
     finally:
@@ -169,7 +169,7 @@ def run_demo(directory: str) -> int:
 def _loaded(
     lake: LakeSettings, checkpoint: int, watch: RunWatch, process: subprocess.Popen[bytes], started: float
 ) -> bool:
-    """Wait until every table stands at the checkpoint and the run that did it has ended."""
+    """Wait until every table is applied to the checkpoint and the run has ended."""
     from cdc_assets.operations.status import lake_status
 
     end = time.monotonic() + PATIENCE_SECONDS
@@ -233,6 +233,6 @@ def run_ui(directory: str, port: int) -> int:
 
 
 def _instance_text() -> str:
-    """The checkout's dagster.yaml; outside of one, what a demo cannot do without."""
+    """The checkout's dagster.yaml; outside of a checkout, the settings that a demo needs."""
     file = Path(__file__).resolve().parents[2] / "dagster.yaml"
     return file.read_text() if file.exists() else "telemetry: {enabled: false}\nnux: {enabled: false}\n"

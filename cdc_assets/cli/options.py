@@ -1,4 +1,4 @@
-"""What the commands share: their options, what those name, exit codes, and printing. Imports click only."""
+"""Options, exit codes and printing that the commands share. Imports click only."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ DONE, HELD, WRONG = 0, 1, 2
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a command works on: changefeeds and, where the command needs one, the lake."""
+    """What a command works on: changefeeds and, if the command needs one, the lake."""
 
     changefeeds: tuple[ChangefeedSettings, ...]
     lake: LakeSettings | None
 
 
 def feed_options(command: F) -> F:
-    """Say which changefeeds: by TiCDC's own parameters, or by a settings file."""
+    """Add the options that name changefeeds: TiCDC's own parameters, or a settings file."""
     options = [
         click.option(
             "--sink-uri",
             metavar="URI",
             help="TiCDC's sink URI with its parameters, e.g. s3://bucket/prefix?protocol=csv",
         ),
-        click.option("--archive", metavar="URI", help="Where archived topics of a kafka:// sink URI lie."),
-        click.option("--archive-layout", metavar="LAYOUT", default="records", help="How they are laid out."),
+        click.option("--archive", metavar="URI", help="Location of the archived topics of a kafka:// sink URI."),
+        click.option("--archive-layout", metavar="LAYOUT", default="records", help="Layout of the archive."),
         click.option(
             "--kafka",
             multiple=True,
@@ -65,9 +65,12 @@ def feed_options(command: F) -> F:
             help="Option of the broker's client, by librdkafka's name; @VARIABLE is read from the environment.",
         ),
         click.option(
-            "--schema-registry", metavar="URL|FILE", default="", help="Where the schemas are that messages name."
+            "--schema-registry",
+            metavar="URL|FILE",
+            default="",
+            help="Schema registry, or a file of schemas.",
         ),
-        click.option("--topics", multiple=True, metavar="PATTERN", help="Topics that the sink URI does not tell."),
+        click.option("--topics", multiple=True, metavar="PATTERN", help="Topics that the sink URI does not name."),
         click.option(
             "--schemas",
             type=click.Path(dir_okay=False),
@@ -83,7 +86,7 @@ def feed_options(command: F) -> F:
             "keys",
             multiple=True,
             metavar="TABLE=COL[,COL]",
-            help="Key columns of a table whose files do not tell them.",
+            help="Key columns of a table whose files do not name them.",
         ),
         click.option(
             "--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."
@@ -92,15 +95,15 @@ def feed_options(command: F) -> F:
             "--initial",
             multiple=True,
             metavar="URI",
-            help="What was in the tables before the changefeed: a directory of Dumpling's, or mysql://user@host:4000.",
+            help="Rows from before the changefeed: a directory of Dumpling's, or mysql://user@host:4000.",
         ),
         click.option(
             "--initial-option",
             "initial_options",
             multiple=True,
             metavar="NAME=VALUE",
-            help="What that does not tell: at, tz, start-ts, separator, delimiter, null-value, escape-backslash, "
-            "dialect, header, and of a server tables and password-env.",
+            help="What --initial does not say: at, tz, start-ts, separator, delimiter, null-value, escape-backslash, "
+            "dialect, header; for a server tables and password-env.",
         ),
         click.option(
             "--complete",
@@ -127,7 +130,7 @@ def feed_options(command: F) -> F:
 
 
 def lake_options(required: bool) -> Callable[[F], F]:
-    """Say which lake."""
+    """Add the options that name the lake."""
     text = "Directory of the lake: Iceberg tables, catalog.db and ledger.db."
 
     def wrap(command: F) -> F:
@@ -139,7 +142,7 @@ def lake_options(required: bool) -> Callable[[F], F]:
 
 
 def common_options(command: F) -> F:
-    """What every command takes."""
+    """Add the options of every command."""
     command = click.option("--debug", is_flag=True, help="Show the stack trace of an error.")(command)
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
 
@@ -182,7 +185,7 @@ def target_of(given: dict[str, Any]) -> Target:
 
 
 def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
-    """Return what an option of NAME=VALUE, given several times, says; raises BadSettings."""
+    """Return the pairs of a repeated option NAME=VALUE; raises BadSettings."""
     return dict(_pair(text, option) for text in texts)
 
 
@@ -212,7 +215,7 @@ def _key(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def lake_of(target: Target) -> LakeSettings:
-    """Return the lake of a command that cannot do without; raises BadSettings."""
+    """Return the lake of a command that needs one; raises BadSettings."""
     if target.lake is None:
         raise BadSettings("No lake is given. Name a directory with --warehouse DIR, or a lake in the settings file.")
     return target.lake

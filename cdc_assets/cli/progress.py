@@ -14,15 +14,15 @@ __all__ = ["watching"]
 
 @contextmanager
 def watching(quiet: bool) -> Iterator[Callable[..., None] | None]:
-    """A progress display where a person watches, plain lines where not."""
+    """Return a progress display on a terminal, plain lines elsewhere."""
     if quiet:
         yield None
         return
     if not sys.stderr.isatty():
 
         def line(step: Any, number: int, count: int) -> None:
-            told = f"{number + 1}/{count} {type(step).__name__} {step.life.born_as} {tso_time(step.at)}"
-            print(told, file=sys.stderr, flush=True)
+            line_text = f"{number + 1}/{count} {type(step).__name__} {step.life.born_as} {tso_time(step.at)}"
+            print(line_text, file=sys.stderr, flush=True)
 
         yield line
         return

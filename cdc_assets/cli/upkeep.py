@@ -1,4 +1,4 @@
-"""Commands that look after tables as a whole: build them anew, keep their files in order."""
+"""Commands that maintain whole tables: rebuild them, maintain their files."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ __all__ = ["maintain", "rebuild"]
 @lake_options(required=True)
 @common_options
 def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, incomplete: bool, **given: Any) -> int:
-    """Build each TABLE anew from its whole history, aside, and swap it in one commit.
+    """Rebuild each TABLE from its whole history, aside, and swap it in one commit.
 
-    TABLE is a present name or an identity, as `plan` and `status` show them; tables that exchanged partitions go
-    together. Refused, with nothing changed, when files are missing or a hold or quarantine stands in the way.
+    TABLE is a present name or an identity, as `plan` and `status` show them; tables that exchanged partitions are
+    rebuilt together. Refused, with nothing changed, if files are missing, a table is held or records are in quarantine.
     """
     from cdc_assets.lake.swap import Rebuilds
     from cdc_assets.operations.opening import open_pipeline
@@ -82,32 +82,32 @@ def _nothing_to_import(as_json: bool) -> int:
 
 @click.command()
 @click.argument("tables", nargs=-1, metavar="[TABLE]…")
-@click.option("--dry-run", is_flag=True, help="Only say what is due.")
+@click.option("--dry-run", is_flag=True, help="Only show what is due.")
 @feed_options
 @lake_options(required=True)
 @common_options
 def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool, **given: Any) -> int:
     """Compact files, rewrite manifests, expire snapshots, remove orphan files: what is due and nothing else.
 
-    All tables unless some are named. What is due when, and what is kept, is in the settings (maintenance).
+    Default: all tables. When something is due, and what is kept, is in the settings (maintenance).
     """
     from cdc_assets.lake.maintenance import LakeMaintenance
     from cdc_assets.operations.maintenance import maintain as run
     from cdc_assets.operations.opening import open_pipeline
 
     target = target_of(given)
-    lake, code, told = lake_of(target), DONE, []
+    lake, code, results = lake_of(target), DONE, []
     for settings in target.changefeeds:
         with open_pipeline(settings, lake) as pipeline:
             keeper = LakeMaintenance(pipeline.lake, settings.maintenance)  # type: ignore[arg-type]
             upkept = run(pipeline, keeper, int(time.time() * 1000), tables, dry_run)
         code = max(code, DONE if upkept.complete else HELD)
         if as_json:
-            told.append({"changefeed": settings.name, **_figures(upkept)})
+            results.append({"changefeed": settings.name, **_figures(upkept)})
         else:
             _show(upkept, dry_run)
     if as_json:
-        show_json(told)
+        show_json(results)
     return code
 
 

@@ -136,7 +136,7 @@ class Wire(Protocol):
         """The zone in which TIMESTAMP texts were written."""
 
     @property
-    def deletes_tell_keys_only(self) -> bool:
+    def deletes_have_keys_only(self) -> bool:
         """Tell whether rows of a table without key that leave cannot be found: their values are not written."""
 
     @property

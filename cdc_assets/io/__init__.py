@@ -1,7 +1,7 @@
-"""Bytes from any storage, with patience.
+"""Bytes from any storage, with retries.
 
 compression   compressed bytes -> their contents, piece by piece
-drivers       what fsspec's drivers are given
+drivers       options of fsspec's drivers
 storage       bytes from the storage
 storage_uri   addresses of storage with parameters
 """

@@ -3,7 +3,7 @@
 gzip and zstd are pyarrow's. Snappy is the framing format (`snappy/framing_format.txt`): chunks of a snappy block each,
 with a masked CRC-32C over its contents; pyarrow knows blocks only, so the frames are taken apart here.
 
-What is cut off, damaged or of another kind raises MalformedData: nothing of such a file can be trusted.
+A truncated or damaged file, or one of another kind, raises MalformedData: none of its contents can be trusted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PIECE_BYTES = 4 << 20
 def decompressed(compressed: Iterable[bytes], compression: str, path: str) -> Iterator[bytes]:
     """Yield the contents of a file that comes as pieces of its bytes; "" is no compression.
 
-    `path` is for messages. Raises MalformedData for what is no whole file of that compression.
+    `path` is for messages. Raises MalformedData if it is not a whole file of that compression.
     """
     if not compression:
         yield from compressed
@@ -35,13 +35,13 @@ def decompressed(compressed: Iterable[bytes], compression: str, path: str) -> It
     pieces = (piece for piece in compressed if piece)
     first = next(pieces, None)
     if first is None:
-        raise MalformedData(f"{path} is empty, and no {compression} file is. Dump again.", path=path)
+        raise MalformedData(f"{path} is empty, which a {compression} file never is. Dump again.", path=path)
     try:
         yield from COMPRESSIONS[compression](chain((first,), pieces))
     except (OSError, ValueError) as error:
         raise MalformedData(
-            f"{path} is no whole {compression} file ({error}): it was cut off, damaged, or has another name than "
-            "contents. Copy it again from where it was written, or dump again.",
+            f"{path} is not a whole {compression} file ({error}): it was truncated or damaged, or its name does not "
+            "match its contents. Copy it again from where it was written, or dump again.",
             path=path,
         ) from None
 
@@ -88,7 +88,7 @@ def _snappy(compressed: Iterable[bytes]) -> Iterator[bytes]:
     source = io.BufferedReader(_Pieces(compressed), 1 << 20)
     codec = pa.Codec("snappy")
     ready: list[bytes] = []
-    told: list[int] = []
+    checksums: list[int] = []
     first = True
     while header := source.read(4):
         kind, size = header[0], int.from_bytes(header[1:], "little")
@@ -99,15 +99,15 @@ def _snappy(compressed: Iterable[bytes]) -> Iterator[bytes]:
             raise ValueError("it does not begin with a stream identifier")
         first = False
         if kind in (0x00, 0x01):
-            told.append(int.from_bytes(body[:4], "little"))
+            checksums.append(int.from_bytes(body[:4], "little"))
             ready.append(_block(codec, body[4:]) if kind == 0x00 else body[4:])
         elif kind < 0x80:
             raise ValueError(f"it has a chunk of type {kind:#04x}, which is not known")
         if len(ready) * _MOST_BYTES >= _PIECE_BYTES:
-            yield _checked(ready, told)
-            ready, told = [], []
+            yield _checked(ready, checksums)
+            ready, checksums = [], []
     if ready:
-        yield _checked(ready, told)
+        yield _checked(ready, checksums)
 
 
 def _block(codec: pa.Codec, block: bytes) -> bytes:
@@ -124,8 +124,8 @@ def _block(codec: pa.Codec, block: bytes) -> bytes:
     return contents
 
 
-def _checked(contents: list[bytes], told: list[int]) -> bytes:
-    for sum_, expected in zip(crc32c(contents), told, strict=True):
+def _checked(contents: list[bytes], checksums: list[int]) -> bytes:
+    for sum_, expected in zip(crc32c(contents), checksums, strict=True):
         if ((sum_ >> 15 | sum_ << 17) + 0xA282EAD8) & 0xFFFFFFFF != expected:
             raise ValueError("the checksum of a chunk is wrong")
     return b"".join(contents)
@@ -147,7 +147,7 @@ def _table() -> npt.NDArray[np.uint32]:
 
 @lru_cache(maxsize=1)
 def _lane_shift() -> npt.NDArray[np.uint32]:
-    """What each byte of a sum becomes when a lane of zeros follows: four tables of 256."""
+    """The effect of a following lane of zeros on each byte of a sum: four tables of 256."""
     sums = (np.arange(256, dtype=np.uint32) << (8 * np.arange(4, dtype=np.uint32))[:, None]).ravel()
     zeros = np.zeros(sums.shape, np.uint8)
     for _ in range(_LANE_BYTES):
@@ -191,7 +191,7 @@ def _followed_by_a_lane(sums: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 
 @lru_cache(maxsize=1024)
 def _start(size: int) -> int:
-    """What the start value, all ones, becomes behind so many bytes."""
+    """The effect of this many bytes on the start value, all ones."""
     sums = np.array([0xFFFFFFFF], np.uint32)
     zero = np.zeros(1, np.uint8)
     for _ in range(size // _LANE_BYTES):
@@ -206,4 +206,4 @@ COMPRESSIONS: Mapping[str, Callable[[Iterable[bytes]], Iterator[bytes]]] = {
     "snappy": _snappy,
     "zstd": _by_arrow("zstd"),
 }
-"""Name -> what takes it apart."""
+"""Name -> function that decompresses it."""

@@ -1,7 +1,7 @@
-"""What fsspec's drivers are given: options of a storage -> the file system that reads it.
+"""Options of a storage -> the fsspec file system that reads it.
 
-Options are those of s3fs, gcsfs and adlfs. S3 knows two more, which TiCDC has in its sink URI: `role_arn` and
-`external_id` name a role that is assumed.
+Options are those of s3fs, gcsfs and adlfs. S3 has two more, which TiCDC has in its sink URI: `role_arn` and
+`external_id` name a role to assume.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _EXTRAS = {"gcs": "gcs", "gs": "gcs", "abfs": "azure", "az": "azure", "abfss": "
 
 _CONNECT_SECONDS = 3.0
 _PATIENCE = {"connect_timeout": _CONNECT_SECONDS, "retries": {"max_attempts": 1}}
-"""Botocore's own: whoever reads tries again by himself."""
+"""Botocore's own retries are off: the readers here retry themselves."""
 
 
 def file_system(protocol: str, options: Mapping[str, Any], uri: str) -> Any:
-    """Return the fsspec file system of a storage, one a process; `uri` is what messages call the storage.
+    """Return the fsspec file system of a storage, one a process; `uri` names the storage in messages.
 
-    Raises BadSettings where its driver is not installed or an option cannot be, StorageUnavailable where nobody
-    listens at the endpoint that the options name.
+    Raises BadSettings if its driver is not installed or an option is impossible, StorageUnavailable if no server
+    listens at the endpoint of the options.
     """
     endpoint = endpoint_of(options)
     if endpoint:
@@ -48,7 +48,7 @@ def file_system(protocol: str, options: Mapping[str, Any], uri: str) -> Any:
 
 
 def endpoint_of(options: Mapping[str, Any]) -> str:
-    """Return the URL of the server that options name, "" where they leave it to the driver."""
+    """Return the URL of the server in the options, "" if they leave it to the driver."""
     client = options.get("client_kwargs")
     named = client.get("endpoint_url") if isinstance(client, Mapping) else None
     found = named or options.get("endpoint_url")
@@ -59,7 +59,7 @@ def endpoint_of(options: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=64)
 def _check_endpoint(endpoint: str, uri: str) -> None:
-    # Drivers try for half a minute and more before they say that nobody is there. Only a success is remembered.
+    # Drivers retry for half a minute and more before they report that no server answers. Only a success is cached.
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadSettings(
@@ -77,8 +77,8 @@ def _check_endpoint(endpoint: str, uri: str) -> None:
         socket.create_connection((parts.hostname, port), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
         raise StorageUnavailable(
-            f"{uri}: nobody answers at its endpoint {parts.scheme}://{parts.hostname}:{port} ({error}). Check endpoint "
-            "in the URI, or endpoint_url in storage_options; if it is right, try again later.",
+            f"{uri}: no server answers at its endpoint {parts.scheme}://{parts.hostname}:{port} ({error}). Check "
+            "endpoint in the URI, or endpoint_url in storage_options; if it is right, try again later.",
             file=uri,
         ) from None
 
@@ -103,7 +103,7 @@ def _s3_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _assumed(role_arn: str, external_id: str, key: str, secret: str, token: str, region: str) -> Any:
-    """Return an aiobotocore session that signs as a role, which it assumes at its first request, and again in time.
+    """Return an aiobotocore session that signs as a role, which it assumes at its first request, and renews in time.
 
     The role is assumed with the credentials given, or with those that AWS's own chain finds where there are none.
     """

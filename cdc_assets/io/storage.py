@@ -1,4 +1,4 @@
-"""Bytes from the storage: fsspec's file systems, tried again when they fail for a passing reason."""
+"""Bytes from the storage: fsspec's file systems, with retries of transient failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["PAUSES_SECONDS", "Opener", "etag_of", "local_entries", "modified_of"
 
 _T = TypeVar("_T")
 PAUSES_SECONDS = (0.2, 1.0, 4.0)
-"""Between attempts; after the last the storage counts as unavailable."""
+"""Seconds between attempts; after the last the storage counts as unavailable."""
 
 _SECRET_NAME = re.compile("key|secret|token|password|credential|sas|connection_string", re.IGNORECASE)
 
@@ -29,7 +29,7 @@ _SECRET_NAME = re.compile("key|secret|token|password|credential|sas|connection_s
 class Opener:
     """Reads files below one prefix. Picklable, so that executors read the bucket themselves.
 
-    `protocol` and `options` are fsspec's; `prefix` is the path of the prefix in it, `uri` what messages call it;
+    `protocol` and `options` are fsspec's; `prefix` is the path of the prefix in it, `uri` names it in messages;
     `pauses` are the seconds between attempts, one less than there are attempts.
     """
 
@@ -48,13 +48,13 @@ class Opener:
             return file_system(self.protocol, self.options, self.uri)
         except (TypeError, ValueError, FileNotFoundError) as error:
             raise BadSettings(
-                f"{self.uri}: storage options do not fit: {self.redacted(error)}. Correct them."
+                f"{self.uri}: the storage options are not valid: {self.redacted(error)}. Correct them."
             ) from None
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a file; `path` is relative to the prefix.
 
-        Tries again on transient errors. Raises InputError when the file is gone, StorageUnavailable, BucketMissing.
+        Retries transient errors. Raises InputError if the file does not exist, StorageUnavailable, BucketMissing.
         """
         try:
             return self.attempt(lambda: bytes(self.file_system.cat_file(f"{self.prefix}/{path}")), path)
@@ -83,16 +83,17 @@ class Opener:
 
     def _gone(self, path: str) -> InputError:
         return InputError(
-            f"{self.uri}/{path} was listed and is gone; expected that files stay until they are applied. "
+            f"{self.uri}/{path} was listed and no longer exists; expected that files stay until they are applied. "
             "Stop what removes them (file-expiration-days, lifecycle rules); restore it or rebuild the table.",
             file=path,
             gone=True,
         )
 
     def attempt(self, action: Callable[[], _T], path: str = "") -> _T:
-        """Do something with the storage, again after pauses when it fails for a passing reason.
+        """Run an action on the storage, retrying transient failures after pauses.
 
-        Lets FileNotFoundError through; raises BucketMissing where access is refused, StorageUnavailable in the end.
+        Lets FileNotFoundError through; raises BucketMissing if access is refused, StorageUnavailable after the last
+        attempt.
         """
         where = f"{self.uri}/{path}" if path else self.uri
         for pause in (*self.pauses, None):
@@ -150,7 +151,7 @@ def local_entries(prefix: str) -> Iterator[tuple[str, int, str, float]]:
 
 
 def etag_of(info: Mapping[str, Any]) -> str:
-    """Return what tells one content of an object from another: the tag in fsspec's `info`, or its time and size."""
+    """Return the version of an object's content: the tag in fsspec's `info`, or its time and size."""
     tag = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("content_md5")
     if tag:
         return str(tag).strip('"')
@@ -158,7 +159,7 @@ def etag_of(info: Mapping[str, Any]) -> str:
 
 
 def modified_of(info: Mapping[str, Any]) -> float:
-    """Return when an object was written, in seconds since 1970, from fsspec's `info`; 0 where that does not tell."""
+    """Return when an object was written, in seconds since 1970, from fsspec's `info`; 0 if that does not say."""
     moment = _moment(info)
     if isinstance(moment, str):
         try:
@@ -171,7 +172,7 @@ def modified_of(info: Mapping[str, Any]) -> float:
 
 
 def _moment(info: Mapping[str, Any]) -> Any:
-    """What drivers call the time of the last writing: seconds, a datetime or a text, "" where they have none."""
+    """The time of the last write in a driver's `info`: seconds, a datetime or a text, "" if there is none."""
     names = ("mtime", "LastModified", "last_modified", "updated", "created")
     return next((info[name] for name in names if name in info), "")
 
@@ -185,7 +186,7 @@ def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_refusal(error: Exception) -> bool:
-    # Cloud drivers have no common class for a refusal: its HTTP status and the names of their classes are what tell.
+    # Cloud drivers have no common class for a refusal: it is recognised by HTTP status and class names.
     status = next((found for name in ("status_code", "status", "code") if (found := getattr(error, name, None))), None)
     named = type(error).__name__ in (
         "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError",

@@ -1,6 +1,6 @@
-"""Addresses of storage: a URI with parameters, as TiDB's tools take it -> where it is, and how it is reached.
+"""Addresses of storage: a URI with parameters, as TiDB's tools take it -> location and options.
 
-A sink URI of TiCDC and the output directory of Dumpling are written alike.
+A sink URI of TiCDC and the output directory of Dumpling have the same form.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def display(uri: str) -> str:
 def location(uri: str, what: str = "sink URI") -> tuple[str, str]:
     """Return fsspec's protocol and the path of the prefix without a slash at its end: `("s3", "bucket/prefix")`.
 
-    `what` is what messages call the URI. Raises BadSettings for a scheme that is no storage and for an address without
+    `what` names the URI in messages. Raises BadSettings for a scheme that is no storage and for an address without
     a bucket.
     """
     address = uri.partition("?")[0]
@@ -52,7 +52,7 @@ def location(uri: str, what: str = "sink URI") -> tuple[str, str]:
     protocol = _PROTOCOLS.get(scheme.lower())
     if protocol is None:
         raise BadSettings(
-            f'{what} scheme "{scheme}" is no storage; known are {", ".join(sorted(_PROTOCOLS))}. '
+            f'{what} scheme "{scheme}" is not a storage; known are {", ".join(sorted(_PROTOCOLS))}. '
             f"Give the {what} of a storage."
         )
     host, _, path = rest.partition("/")
@@ -72,7 +72,7 @@ def location(uri: str, what: str = "sink URI") -> tuple[str, str]:
 
 
 def opener(uri: str, options: Mapping[str, Any], what: str) -> Opener:
-    """Return what reads files below a URI; `options` are fsspec's in clear text, `what` is what messages call it."""
+    """Return a reader of the files below a URI; `options` are fsspec's in clear text, `what` names it in messages."""
     protocol, prefix = location(uri, what)
     return Opener(protocol, prefix.rstrip("/"), display(uri).rstrip("/"), options)
 
@@ -80,7 +80,7 @@ def opener(uri: str, options: Mapping[str, Any], what: str) -> Opener:
 def storage(uri: str) -> dict[str, Any]:
     """Return fsspec options for the parameters of external storage (`tidb:br/pkg/storage`), in clear text.
 
-    Parameters that say how objects are written are passed over. Raises BadSettings for what TiDB's tools refuse, too.
+    Parameters about writing objects are ignored. Raises BadSettings for what TiDB's tools refuse, too.
     """
     protocol, given = location(uri)[0], parameters(uri)
     options = {name: given[parameter] for parameter, name in _STORAGE.get(protocol, {}).items() if given.get(parameter)}
@@ -99,7 +99,7 @@ _STORAGE: Mapping[str, Mapping[str, str]] = {
 
 
 _GOOGLE_KEYS = (("client_email", "private_key", "token_uri"), ("refresh_token", "client_id", "client_secret"))
-"""What a key file of a service account has, and one of a person."""
+"""The members of a service account's key file, and of a person's."""
 
 
 def _s3_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _s3_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str,
     if region := given.get("region"):
         options["client_kwargs"] = {"region_name": region}
     accelerated = truth("use-accelerate-endpoint", given.get("use-accelerate-endpoint") or False)
-    # TiCDC forces path style unless told otherwise, and never for these.
+    # TiCDC forces path style by default, and never for these.
     virtual = accelerated or given.get("provider", "").lower() in ("alibaba", "netease")
     if style := given.get("force-path-style"):
         virtual = virtual or not truth("force-path-style", style)
@@ -134,7 +134,7 @@ def _gcs_storage(named: Mapping[str, str], given: Mapping[str, str]) -> dict[str
 
 
 def _credentials(file: str) -> dict[str, Any]:
-    """Return what a credentials file of Google holds, so that tasks on other machines have it, too."""
+    """Return the contents of a Google credentials file, so that tasks on other machines have them, too."""
     try:
         held = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -143,7 +143,7 @@ def _credentials(file: str) -> dict[str, Any]:
         ) from None
     if not isinstance(held, dict) or not any(set(names) <= held.keys() for names in _GOOGLE_KEYS):
         raise BadSettings(
-            f"credentials-file {file} holds no credentials; expected the key file of a service account, a JSON object "
+            f"credentials-file {file} has no credentials; expected the key file of a service account, a JSON object "
             f"with {', '.join(_GOOGLE_KEYS[0])}."
         )
     return held
@@ -177,7 +177,7 @@ def _with_scheme(endpoint: str | None) -> None:
 
 
 def truth(name: str, value: Any) -> bool:
-    """Return what an option says, by the spellings of Go's strconv.ParseBool, which TiCDC uses; raises BadSettings."""
+    """Return an option's truth value by Go's strconv.ParseBool, which TiCDC uses; raises BadSettings."""
     if isinstance(value, bool):
         return value
     if str(value) in ("1", "t", "T", "true", "TRUE", "True"):

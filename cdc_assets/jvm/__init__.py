@@ -1,4 +1,4 @@
-"""Java, the jars of Spark and Iceberg, and the class-data archive that makes a start faster.
+"""Java, the jars of Spark and Iceberg, and the class-data archive that speeds up a start.
 
 class_data   the JVM's class-data archive, and `python -m cdc_assets.jvm.class_data`, which makes it once
 jars         the jars that Spark loads beside its own, and `python -m cdc_assets.jvm.jars`, which fetches them once

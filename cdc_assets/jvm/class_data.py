@@ -2,7 +2,7 @@
 
 A JVM spends most of its first seconds on reading, checking and linking some twenty thousand classes of Spark and
 Iceberg. An archive of them, written at the end of a training run, is mapped into later JVMs as it is. It is bound to
-the Java build and to the jars: its name tells of which ones, and Java itself refuses one that does not fit and goes on
+the Java build and to the jars, whose digest is in its name; Java itself refuses one that does not fit and goes on
 without it.
 """
 
@@ -23,7 +23,7 @@ from cdc_assets.jvm.java import find_java, share_dirs, spark_home, writable_shar
 __all__ = ["class_data_options", "main", "make_class_data"]
 
 _QUIET = "-Xlog:disable"
-"""What Java would say of an archive that does not fit is for nobody: it goes on without."""
+"""Java's warning about an archive that does not fit is of no use: it goes on without it."""
 
 
 def class_data_options() -> list[str]:
@@ -37,9 +37,9 @@ def class_data_options() -> list[str]:
 
 
 def make_class_data() -> Path | None:
-    """Make the archive unless it is there; return its path, None when this Java cannot write one.
+    """Create the archive if it does not exist; return its path, None if this Java cannot write one.
 
-    It gets its name when it is complete, so that runs which start meanwhile see none or all of it. Raises SetupError.
+    It gets its name when it is complete, so that concurrent runs see none or all of it. Raises SetupError.
     """
     target = writable_share_dir() / "class-data" / _file_name()
     if target.exists():
@@ -47,7 +47,7 @@ def make_class_data() -> Path | None:
     target.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as place:
         made = Path(place, "made.jsa")
-        print("making the JVM's class-data archive, which later starts are faster by", file=sys.stderr)
+        print("creating the JVM's class-data archive, which speeds up later starts", file=sys.stderr)
         command = [
             sys.executable,
             "-m",
@@ -68,18 +68,18 @@ def make_class_data() -> Path | None:
 
 
 def _file_name() -> str:
-    """Name the Java build and every jar on the class path by what tells them apart."""
+    """Return a name for the Java build and the jars on the class path, by a digest of their identities."""
     java = find_java()
     release = java / "release"
-    told = [str(java), release.read_text() if release.exists() else ""]
+    parts = [str(java), release.read_text() if release.exists() else ""]
     for jar in [*sorted(spark_home().glob("jars/*.jar")), *spark_jars()]:
         found = jar.stat()
-        told.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:20] + ".jsa"
+        parts.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20] + ".jsa"
 
 
 def main() -> int:
-    """Make the archive and say where it is; exit code 2 with the reason when that is not possible."""
+    """Create the archive and print its path; exit code 2 with the reason if that fails."""
     try:
         path = make_class_data()
     except SetupError as error:

@@ -99,12 +99,12 @@ def fetch_jars(extras: Iterable[str] = ()) -> tuple[Path, ...]:
 
 
 def jar_paths(jars: Sequence[Jar]) -> tuple[Path, ...]:
-    """Return where jars that were fetched lie. Raises SetupError when one was not."""
+    """Return the paths of fetched jars. Raises SetupError if one was not fetched."""
     found = [_find(jar) for jar in jars]
     missing = [jar.file_name for jar, path in zip(jars, found, strict=True) if path is None]
     if missing:
         raise SetupError(
-            f"jars are not here: {', '.join(missing)}; looked in "
+            f"jars are missing: {', '.join(missing)}; looked in "
             f"{', '.join(str(place / 'jars') for place in share_dirs())}. "
             f"Run `make setup`, or `{sys.executable} -m cdc_assets.jvm.jars`, once with network."
         )
@@ -127,10 +127,10 @@ def needed_jars(extras: Iterable[str]) -> tuple[Path, ...]:
 
 
 def fetch(jars: Sequence[Jar]) -> tuple[Path, ...]:
-    """Fetch what is missing of some jars and return the paths of all; nothing is done when all are there and whole.
+    """Fetch the missing ones of some jars and return the paths of all; existing whole files are not fetched again.
 
-    A file gets its name only after its checksum was right, so an interrupted fetch leaves nothing that counts. Raises
-    SetupError with what Ivy said, JavaMissing.
+    A file gets its name only after its checksum was verified, so an interrupted fetch leaves no wrong file. Raises
+    SetupError with Ivy's messages, JavaMissing.
     """
     missing = [jar for jar in jars if not _is_whole(_find(jar), jar)]
     if missing:
@@ -152,8 +152,8 @@ def _refuse_unpinned(missing: Sequence[Jar], target: Path) -> None:
     for jar in missing:
         if not jar.sha256:
             raise SetupError(
-                f"the lake's storage needs {jar.file_name}, which is not fetched by itself. Get {jar.coordinates} from "
-                f"your Maven repository and put the file into {target}."
+                f"the lake's storage needs {jar.file_name}, which is not fetched automatically. Get {jar.coordinates} "
+                f"from your Maven repository and put the file into {target}."
             )
 
 
@@ -170,7 +170,7 @@ def _is_whole(path: Path | None, jar: Jar) -> bool:
 
 
 def _resolve(jars: list[Jar], ivy: str) -> str:
-    """Let Spark resolve the jars into `ivy`/jars by submitting a program that does nothing; return what it printed."""
+    """Let Spark resolve the jars into `ivy`/jars by submitting an empty program; return its output."""
     prepare_environment()
     nothing = Path(__file__).with_name("__init__.py")
     options = {
@@ -209,7 +209,7 @@ def _environment(name: str) -> str:
 def _explain(jar: Jar, arrived: Path | None, target: Path, said: str) -> str:
     if arrived is not None:
         return (
-            f"{jar.file_name} arrived with another SHA-256 than the pinned {jar.sha256}: a repository or a proxy "
+            f"{jar.file_name} was fetched with another SHA-256 than the pinned {jar.sha256}: a repository or a proxy "
             f"changed it. Put the right file into {target} yourself, or use another repository."
         )
     lines = list(dict.fromkeys(line.strip(": \t") for line in said.splitlines() if _TELLING.search(line)))
@@ -228,7 +228,7 @@ _TELLING = re.compile(
 
 
 def main(extras: Sequence[str] = ()) -> int:
-    """Fetch the jars, those of named EXTRAS too, and say where they are; exit code 2 with the reason when it fails."""
+    """Fetch the jars, those of named EXTRAS too, and print their paths; exit code 2 with the reason if that fails."""
     try:
         if unknown := [extra for extra in extras if extra not in EXTRAS]:
             raise SetupError(f"there are no jars called {unknown[0]!r}; known are {', '.join(EXTRAS)}.")

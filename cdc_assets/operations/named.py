@@ -12,8 +12,8 @@ __all__ = ["is_called"]
 
 
 def is_called(text: str, names: Iterable[Life | TableId | str | None]) -> bool:
-    """Tell whether a person's text is one of the names (`schema.table`) or identities (`schema.table@version`).
+    """Return whether a person's text is one of the names (`schema.table`) or identities (`schema.table@version`).
 
-    Names that differ in their letter case only are one table's, as in TiDB. None is no name.
+    Names that differ in letter case only are the same table, as in TiDB. None is no name.
     """
     return fold_name(text) in {fold_name(str(name)) for name in names if name is not None}

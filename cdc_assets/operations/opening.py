@@ -1,6 +1,6 @@
-"""Settings -> open parts: the ledger, what the lake holds, a pipeline.
+"""Settings -> open parts: the ledger, the lake's state, a pipeline.
 
-What lists, plans or decodes is imported where it is needed: `status` does without.
+Modules that list, plan or decode are imported where they are needed: `status` does not need them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 @contextmanager
 def open_ledger(lake: LakeSettings) -> Iterator[Ledger]:
-    """Open the lake's ledger: its `ledger` setting, or `ledger.db` in a local warehouse; made when missing."""
+    """Open the lake's ledger: its `ledger` setting, or `ledger.db` in a local warehouse; created if missing."""
     ledger = Ledger(ledger_url(lake))
     try:
         yield ledger
@@ -49,14 +49,14 @@ def open_ledger(lake: LakeSettings) -> Iterator[Ledger]:
 
 
 def begun(lake: LakeSettings | None) -> LakeSettings | None:
-    """Return the lake if there is one to look into: a local directory without a catalog is as good as none."""
+    """Return the lake if it exists: a local directory without a catalog counts as none."""
     directory = lake.local_directory if lake is not None else None
     return lake if directory is None or (directory / "catalog.db").exists() else None
 
 
 @contextmanager
 def read_ledger(lake: LakeSettings) -> Iterator[Ledger]:
-    """Open the ledger to read from it; nothing is made. Raises BadSettings where there is no lake."""
+    """Open the ledger for reading; nothing is created. Raises BadSettings if there is no lake."""
     if lake.ledger or lake.local_directory is None:
         with open_ledger(lake) as ledger:
             yield ledger
@@ -76,7 +76,7 @@ def read_ledger(lake: LakeSettings) -> Iterator[Ledger]:
 
 @contextmanager
 def open_state(lake: LakeSettings, changefeed: str, namespace: str = "{schema}") -> Iterator[LakeState]:
-    """Open what the lake holds of a changefeed, to read it without a JVM; its connections end with the block."""
+    """Open the lake's state of a changefeed, to read it without a JVM; its connections are closed with the block."""
     from cdc_assets.lake.state import LakeState
 
     state = LakeState(lake, changefeed, namespace)
@@ -87,7 +87,7 @@ def open_state(lake: LakeSettings, changefeed: str, namespace: str = "{schema}")
 
 
 def ledger_url(lake: LakeSettings) -> str:
-    """Return the SQLAlchemy URL of the ledger; raises BadSettings where none can be derived."""
+    """Return the SQLAlchemy URL of the ledger; raises BadSettings if none can be derived."""
     if lake.ledger:
         return lake.ledger
     directory = lake.local_directory
@@ -108,7 +108,7 @@ def open_pipeline(
     spark: Callable[[], SparkSession] | None = None,
     fuse: bool = True,
 ) -> Iterator[Pipeline]:
-    """Open a changefeed and a lake. Spark starts with the first step that needs it; if started here it is stopped."""
+    """Open a changefeed and a lake. Spark starts with the first step that needs it, and is stopped if started here."""
     from cdc_assets.lake import Lake
     from cdc_assets.landing.opening import open_feed
     from cdc_assets.pipeline.pipeline import Pipeline
@@ -138,7 +138,7 @@ def open_planner(settings: ChangefeedSettings, lake: LakeSettings | None) -> Ite
 
 @dataclass(frozen=True)
 class EmptyLake:
-    """The lake of somebody who only looks, or plans as if nothing had been applied. `said` is of the patterns kept."""
+    """An empty lake, to inspect a feed or to plan as if nothing was applied. `said` are the recorded patterns."""
 
     said: Sequence[Completed] = ()
 
@@ -147,11 +147,11 @@ class EmptyLake:
         return {}
 
     def releases(self) -> Releases:
-        """Nobody decided anything."""
+        """No decisions."""
         return {}
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
-        """No name is another's."""
+        """No refused names."""
         return {}
 
     def said_complete(self) -> Sequence[Completed]:

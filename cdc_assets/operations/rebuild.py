@@ -1,13 +1,13 @@
-"""Tables built anew from the whole recorded history, aside, and swapped in one commit each.
+"""Tables rebuilt from the whole recorded history, aside, and swapped in one commit each.
 
     refuse      a table that would be incomplete, files that are missing, holds, records in quarantine
-    build       the pipeline, unchanged, into tables aside: plan, DDL, exchanges, renames, rows
-    swap        the live table takes rows, columns, name and label of the one aside; readers see the old or the new
-    clean up    the tables aside go, with their files
+    build       the pipeline, unchanged, into aside tables: plan, DDL, exchanges, renames, rows
+    swap        the live table gets rows, columns, name and label of the aside table; readers see the old or the new
+    clean up    the aside tables are removed, with their files
 
-A writer that commits to a live table meanwhile wins: the table aside is brought as far and swapped then. Killed at any
-line, a rebuild leaves the live tables as they were or as they are to be, and tables aside that the next rebuild of the
-same tables with the same settings goes on with; those of a rebuild that nobody goes on with are removed once stale.
+A writer that commits to a live table meanwhile wins: the aside table is applied as far and swapped then. Killed at any
+line, a rebuild leaves the live tables in the old or the new state, and aside tables with which the next rebuild of the
+same tables with the same settings continues; those of an abandoned rebuild are removed once stale.
 """
 
 from __future__ import annotations
@@ -49,41 +49,41 @@ if TYPE_CHECKING:
 __all__ = ["Rebuilder", "Rebuilt", "incomplete_in_dumps", "rebuild"]
 
 _SWAPS = 6
-"""How often a table that a writer keeps moving is brought forward, before the rebuild gives up."""
+"""How often the rebuild follows a table that a writer keeps moving, before it gives up."""
 
 _BEAT_SECONDS = 60
 _RESUMABLE_SECONDS = 24 * 3600
-"""Tables aside that are older are built anew: the history may have been repaired since."""
+"""Aside tables that are older are built again: the history may have been repaired since."""
 
 
 class Rebuilder(Protocol):
-    """What a lake must be able to do to have its tables rebuilt."""
+    """The part of a lake that rebuilding needs."""
 
     def tickets(self) -> Sequence[Ticket]:
         """The rebuilds that began and did not end."""
 
     def touch(self, ticket: Ticket) -> None:
-        """Write a ticket, or show that its run lives."""
+        """Write a ticket, or renew it."""
 
     def begin(self, token: str) -> Lake:
-        """The lake in which the rebuild's tables are made."""
+        """The lake in which the rebuild's tables are created."""
 
     def swapped(self, life: Life, token: str) -> StepResult | None:
-        """What the rebuild's commit of that table did, None where it was not made yet."""
+        """The result of the rebuild's commit of that table, None if it was not made yet."""
 
     def swap(self, aside: Any, life: Life, token: str) -> StepResult:
-        """Let the live table become the one aside in one commit; raises TableMoved when it is further."""
+        """Replace the live table by the aside table in one commit; raises TableMoved if the live one is ahead."""
 
     def end(self, token: str) -> int:
         """Remove a rebuild's tables and its ticket."""
 
     def end_stale(self) -> int:
-        """Remove the tables of rebuilds that died."""
+        """Remove the tables of dead rebuilds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """One table that was swapped in. `through` is the TSO at or below which it is complete now."""
+    """One swapped table. `through` is the TSO at or below which it is complete now."""
 
     life: Life
     name: TableId | None
@@ -95,7 +95,7 @@ class Rebuilt:
 
 
 def _named(planned: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]) -> list[Life]:
-    """The tables that are asked for by present name or identity; none named means all that have a name."""
+    """The tables requested by present name or identity; none means all that have a name."""
     lives = planned.history.lives
     if not tables:
         return [life for life in lives if lives[life].name is not None]
@@ -116,7 +116,7 @@ def _named(planned: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]
 
 
 def _with_partners(planned: Plan, lives: Iterable[Life]) -> list[Life]:
-    """The tables and all with which they exchanged partitions: rows of one came from the other."""
+    """The tables and all with which they exchanged partitions, and so rows."""
     found: list[Life] = []
     border = list(lives)
     while border:
@@ -135,7 +135,7 @@ def _with_partners(planned: Plan, lives: Iterable[Life]) -> list[Life]:
 
 @dataclass
 class _Rebuild:
-    """A rebuild under way."""
+    """A running rebuild."""
 
     live: Pipeline
     rebuilder: Rebuilder
@@ -148,7 +148,7 @@ class _Rebuild:
     done: list[Rebuilt] = field(default_factory=list)
 
     def select(self, planned: Plan) -> list[Step]:
-        """All steps of the tables that are needed; of those that only held their names, the DDL."""
+        """All steps of the needed tables; of those that only had their names, the DDL."""
         return [
             step
             for step in planned.steps
@@ -173,8 +173,8 @@ def rebuild(
     """Build tables aside from the whole history and swap each in one commit; none named means all.
 
     Tables that exchanged partitions are rebuilt together. Raises RebuildRefused, with every live table as it was, when
-    something stands in the way; TableMoved when a writer kept moving a table (those swapped before stay swapped);
-    BadSettings for a table that nobody knows.
+    there is a reason against it; TableMoved if a writer kept moving a table (those swapped before stay swapped);
+    BadSettings for an unknown table.
     """
     work, planned = _begun(pipeline, rebuilder, tables, run)
     say(f"rebuilding {counted(len(work.targets), 'table')} aside, as {work.ticket.token}")
@@ -187,7 +187,7 @@ def rebuild(
 
 
 def _begun(pipeline: Pipeline, rebuilder: Rebuilder, tables: Sequence[str], run: str) -> tuple[_Rebuild, Plan]:
-    """Say what is rebuilt, unless something stands in the way, and write a ticket for it."""
+    """Return the rebuild and its plan, unless there is a reason against it, and write its ticket."""
     listing, present = pipeline.plan()
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
@@ -205,7 +205,7 @@ def _begun(pipeline: Pipeline, rebuilder: Rebuilder, tables: Sequence[str], run:
 
 @contextmanager
 def _ended(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
-    """End a rebuild with its work or its refusal. What else stops it leaves the ticket: the next run goes on."""
+    """End a rebuild with its work or its refusal. Any other stop leaves the ticket: the next run continues."""
     try:
         yield
     except RebuildRefused:
@@ -218,13 +218,13 @@ def _ended(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
         if _known(rebuilder, ticket):
             raise
         raise TableMoved(
-            f"another run of the same rebuild ended it and removed its tables ({error}). Nothing is left to do here."
+            f"another run of the same rebuild ended it and removed its tables ({error}). There is nothing left to do."
         ) from error
     rebuilder.end(ticket.token)
 
 
 def _bases(present: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]) -> dict[Life, Base | None]:
-    """On what each table of the lake is to stand: on its dump, or on one that has the rows that it lacks, if asked."""
+    """The dump on which to base each table of the lake: its own, or, if requested, one with the rows that it lacks."""
     bases = {life: state.base for life, state in applied.items()}
     for life, base in present.history.offered.items():
         table = present.history.lives[life]
@@ -235,7 +235,7 @@ def _bases(present: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]
 
 
 def _from_nothing(pipeline: Pipeline, listing: Listing, bases: Mapping[Life, Base | None]) -> Plan:
-    """The plan of an empty lake, with the decisions that people made, and tables on the dumps that are theirs."""
+    """The plan of an empty lake, with people's decisions, and tables based on these dumps."""
     releases, said = pipeline.lake.releases(), pipeline.lake.said_complete()
     with closing(Ledger("sqlite://")) as ledger:
         empty = Planner(pipeline.settings, pipeline.source, EmptyLake(said), ledger)
@@ -252,9 +252,9 @@ def _refuse(
     days = pipeline.settings.source_options.retention_days
     found = refusals(pipeline.source, listing, planned, lives, seen, days)
     if found:
-        told = "\n".join(f"- {one}" for one in dict.fromkeys(found))
+        reasons = "\n".join(f"- {one}" for one in dict.fromkeys(found))
         raise RebuildRefused(
-            f"{_listed(lives)} cannot be rebuilt; nothing was changed:\n{told}", tables=tuple(map(str, lives))
+            f"{_listed(lives)} cannot be rebuilt; nothing was changed:\n{reasons}", tables=tuple(map(str, lives))
         )
 
 
@@ -265,16 +265,16 @@ def _listed(lives: Sequence[Life]) -> str:
 def _ticket(
     pipeline: Pipeline, rebuilder: Rebuilder, targets: Sequence[Life], bases: Mapping[Life, Base | None], run: str
 ) -> Ticket:
-    """Go on with the same rebuild that died, or begin one."""
+    """Continue the same rebuild of a dead run, or begin one."""
     from cdc_assets.lake.swap import Ticket
 
-    told = _fingerprint(pipeline.settings, targets, pipeline.lake.releases(), bases)
+    plan = _fingerprint(pipeline.settings, targets, pipeline.lake.releases(), bases)
     now = time.time()
     for ticket in rebuilder.tickets():
-        if ticket.plan == told and now - ticket.begun < _RESUMABLE_SECONDS:
+        if ticket.plan == plan and now - ticket.begun < _RESUMABLE_SECONDS:
             rebuilder.touch(ticket)
             return ticket
-    ticket = Ticket(uuid.uuid4().hex[:12], told, run, now, now)
+    ticket = Ticket(uuid.uuid4().hex[:12], plan, run, now, now)
     rebuilder.touch(ticket)
     return ticket
 
@@ -285,8 +285,8 @@ def _fingerprint(
     releases: Mapping[Any, Any],
     bases: Mapping[Life, Base | None],
 ) -> str:
-    """What is rebuilt, and everything but the files that decides what comes out."""
-    told = {
+    """A digest of what is rebuilt, and of everything except the files that decides the result."""
+    plan = {
         "tables": sorted(map(str, targets)),
         "from": settings.uri,
         "options": repr(settings.source_options),
@@ -297,22 +297,22 @@ def _fingerprint(
         "releases": sorted(map(repr, releases.values())),
         "initial": repr([bases.get(life) for life in sorted(targets)]),
     }
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 def _known(rebuilder: Rebuilder, ticket: Ticket) -> bool:
-    """Tell whether a rebuild goes on: several runs may share its ticket, and the first to finish ends it."""
+    """Return whether a rebuild is open: several runs may share its ticket, and the first to finish ends it."""
     return any(one.token == ticket.token for one in rebuilder.tickets())
 
 
 @contextmanager
 def _beating(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
-    """Show that the run lives, for as long as it does. A ticket that another run has ended stays ended."""
+    """Renew the ticket while the run lives. A ticket that another run has ended stays ended."""
     over = Signal()
 
     def beat() -> None:
         while not over.wait(_BEAT_SECONDS):
-            with suppress(Exception):  # the next beat shows it, or the lease runs out
+            with suppress(Exception):  # the next beat renews it, or it becomes stale
                 if _known(rebuilder, ticket):
                     rebuilder.touch(ticket)
 
@@ -326,7 +326,7 @@ def _beating(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
 
 
 class _Notes(Ledger):
-    """What was read for tables aside: it becomes part of the live ledger with the swap."""
+    """Statistics of files read for aside tables, added to the live ledger with the swap."""
 
     def __init__(self) -> None:
         super().__init__("sqlite://")
@@ -361,7 +361,7 @@ def _run(work: _Rebuild, say: Callable[[str], object]) -> None:
 
 
 def _refuse_stopped(work: _Rebuild, outcome: Outcome) -> None:
-    """Stop when a table aside did not come to the checkpoint; a file that vanished is written down."""
+    """Stop if an aside table was not applied to the checkpoint; a file that vanished is recorded."""
     stopped = [table for table in outcome.tables if table.life in work.needed and table.state.stopped]
     for table in stopped:
         path = gone_file(table.error)
@@ -371,9 +371,9 @@ def _refuse_stopped(work: _Rebuild, outcome: Outcome) -> None:
         if table.state is State.FAILED and table.error is not None:
             raise table.error
     if stopped:
-        told = "\n".join(f"- {table.life}: {table.reason}" for table in stopped)
+        reasons = "\n".join(f"- {table.life}: {table.reason}" for table in stopped)
         raise RebuildRefused(
-            f"the tables built aside could not be brought to the checkpoint; the live tables are as they were:\n{told}"
+            f"the aside tables could not be applied to the checkpoint; the live tables are as they were:\n{reasons}"
         )
 
 
@@ -382,7 +382,7 @@ def _swap_all(work: _Rebuild, lake: Lake, notes: _Notes, say: Callable[[str], ob
     done = {one.life for one in work.done}
     built, live = lake.applied(), work.live.lake.applied()
     moved: TableMoved | None = None
-    # Tables that are nowhere yet come last: what exchanges rows with them is past the exchange then.
+    # Tables that do not exist yet come last: what exchanges rows with them is past the exchange then.
     for life in sorted(work.targets, key=lambda one: one not in live):
         if life in done or life not in built or (life not in live and built[life].name is None):
             continue
@@ -401,7 +401,7 @@ def _swap_all(work: _Rebuild, lake: Lake, notes: _Notes, say: Callable[[str], ob
 
 
 def _record(work: _Rebuild, life: Life, state: Applied, result: StepResult, notes: _Notes) -> None:
-    """Journal the swap under the time at which the rebuild began, and what was read for it."""
+    """Journal the swap under the time at which the rebuild began, with the files read for it."""
     name, ledger = work.live.settings.name, work.live.ledger
     moment = int(work.ticket.begun * 1000) << 18
     query = f"rebuilt from its history through {state.progress.tso}"

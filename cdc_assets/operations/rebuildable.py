@@ -1,4 +1,4 @@
-"""Why a table cannot be rebuilt from the files that are there: one sentence for each reason."""
+"""Why a table cannot be rebuilt from the existing files: one sentence for each reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Seen", "missing_files", "refusals"]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What earlier runs saw and did: files that the ledger knows, what the live tables hold, records in quarantine."""
+    """Results of earlier runs: the ledger's files, the progress of live tables, records in quarantine."""
 
     entries: Collection[FileEntry] = ()
     schema_files: Collection[str] = ()
@@ -32,9 +32,9 @@ class Seen:
 def refusals(
     source: Source, listing: Listing, planned: Plan, lives: Iterable[Life], seen: Seen, retention_days: int = 0
 ) -> tuple[str, ...]:
-    """Return one sentence for each reason why these tables cannot be rebuilt from what lies in the bucket.
+    """Return one sentence for each reason why these tables cannot be rebuilt from the bucket.
 
-    `planned` starts from an empty lake. `retention_days` is after how many days the feed removes its files (0: never).
+    `planned` starts from an empty lake. The feed removes its files after `retention_days` (0: never).
     """
     wanted = tuple(lives)
     found = [sentence for life in wanted for sentence in _refusals_of(life, planned, seen, retention_days)]
@@ -76,26 +76,24 @@ def missing_files(
     entries: Collection[FileEntry],
     schema_files: Iterable[str],
 ) -> Iterator[str]:
-    """Yield one sentence for each gap in the numbers of these tables' files, and for each file that is gone."""
+    """Yield one sentence for each gap in the numbers of these tables' files, and for each missing file."""
     roots = _roots(planned, lives)
     bases = {str(life): planned.history.lives[life].base for life in lives}
-    wanted = {
-        life: -1 if base is None else base.at for life, base in bases.items()
-    }  # what is in its dump is not asked for
+    wanted = {life: -1 if base is None else base.at for life, base in bases.items()}  # rows of its dump are not needed
     yield from _lost_numbers(listing, roots, _numbers_before(source, entries, wanted))
     there = {file.path for file in listing.data_files} | set(listing.problems)
     for entry in entries:
         if entry.life in wanted and entry.rows and entry.path not in there and not _is_before(entry, wanted):
-            yield f"{entry.path} was there once and is gone. Restore it."
+            yield f"{entry.path} existed and is missing now. Restore it."
     there = {file.path for file in listing.schema_files} | set(listing.problems)
     for path in schema_files:
         named = source.place(path)
         if path not in there and named is not None and named.root in roots and named.version > min(wanted.values()):
-            yield f"the schema file {path} was there once and is gone. Restore it."
+            yield f"the schema file {path} existed and is missing now. Restore it."
 
 
 def _is_before(entry: FileEntry, dumps: Mapping[str, Tso]) -> bool:
-    """Tell whether all rows of a recorded file are older than the dump that its table is built from."""
+    """Return whether all rows of a recorded file are older than the dump that its table is built from."""
     return entry.max_commit_ts is not None and entry.max_commit_ts <= dumps[entry.life]
 
 
@@ -118,7 +116,7 @@ def _roots(planned: Plan, lives: Iterable[Life]) -> set[str]:
 
 
 def _lost_numbers(listing: Listing, roots: set[str], older: set[tuple[str, str, int]]) -> Iterator[str]:
-    """Numbers of a directory begin at 1; where they do not, something cleaned up."""
+    """Numbers of a directory begin at 1, unless files were removed."""
     first: dict[tuple[str, str], int] = {}
     for file in listing.data_files:
         if file.root in roots:
@@ -131,4 +129,4 @@ def _lost_numbers(listing: Listing, roots: set[str], older: set[tuple[str, str, 
         if lost:
             numbers = ", ".join(str(one[0]) if len(one) == 1 else f"{one[0]} to {one[-1]}" for one in lost[:5])
             of = f" of dispatcher {dispatcher}" if dispatcher else ""
-            yield f"{directory}: the files with the numbers {numbers}{of} are not there. Restore them."
+            yield f"{directory}: the files with the numbers {numbers}{of} are missing. Restore them."

@@ -1,6 +1,6 @@
 """Decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`.
 
-A release belongs to one DDL of one life and stays with it: the life's history is read with it for ever after.
+A release belongs to one DDL of one life and stays with it: the life's history is always read with it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["decide", "release", "undo"]
 def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = "", who: str = "") -> Plan:
     """Decide a held DDL, and return the plan that follows. `table` is a present name or an identity (`s.t@version`).
 
-    A second release of the same DDL takes the place of the first as long as that was not used. Raises BadSettings, with
-    nothing kept, for a DDL that is not held, and for a release with which it would still be held.
+    A second release of the same DDL replaces the first as long as that was not used. Raises BadSettings, with nothing
+    recorded, for a DDL that is not held, and for a release with which it would still be held.
     """
     if way not in WAYS:
-        raise BadSettings(f'"{way}" is no way to release a table; known are {", ".join(WAYS)}.')
+        raise BadSettings(f'"{way}" is not a way to release a table; known are {", ".join(WAYS)}.')
     if text and way != "apply":
         raise BadSettings(f"a DDL text belongs to the way apply; {way} takes none. Give one or the other.")
     listing, planned = pipeline.plan()
@@ -46,7 +46,7 @@ def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = 
     still = [step for step in after.of(life) if isinstance(step, HoldTable) and step.releasable and step.at == version]
     if still:
         raise BadSettings(
-            f"with {way} the DDL of version {version} would still be held: {still[0].reason} Nothing was kept.",
+            f"with {way} the DDL of version {version} would still be held: {still[0].reason} Nothing was recorded.",
             ways=still[0].ways,
         )
     pipeline.lake.release(one)
@@ -56,9 +56,9 @@ def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = 
 def decide(
     pipeline: Pipeline, table: str | None, version: Tso | None, flags: Sequence[str], text: str | None, who: str = ""
 ) -> tuple[Life, Plan]:
-    """Release or undo as the command line says it: `text` is that of --apply, `flags` are the others that were given.
+    """Release or undo by the command line's options: `text` is that of --apply, `flags` are the other given ones.
 
-    Returns the table and the plan that follows. Raises BadSettings for what says nothing or two things at once.
+    Returns the table and the plan that follows. Raises BadSettings unless exactly one decision is given.
     """
     if table is None or version is None:
         raise BadSettings("name the table and the version, as `cdc-assets plan` and the ways out of a hold show them.")
@@ -73,14 +73,14 @@ def decide(
 
 
 def _decided(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Life:
-    """The table that is concerned: another than was held where the DDL says that rows came from elsewhere."""
+    """The table concerned: another than the held one if the DDL says that rows came from another table."""
     lives = [life for life, held in planned.history.lives.items() if any(event.at == version for event in held.events)]
     named = [life for life in lives if _was_called(table, life, planned)] or lives
     return named[0]
 
 
 def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
-    """Take back a release that was not used yet, and return the plan that follows. Raises BadSettings."""
+    """Undo a release that was not used yet, and return the plan that follows. Raises BadSettings."""
     listing, planned = pipeline.plan()
     releases = pipeline.lake.releases()
     known = [one for key, one in releases.items() if key[1] == version and _was_called(table, key[0], planned)]
@@ -89,7 +89,7 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
     if _used(pipeline, planned, known[0]):
         raise BadSettings(
             f"the release of {known[0].life} at version {version} ({known[0].way}) was used: the lake table is past "
-            "that DDL, and its history is read with the release. It cannot be taken back."
+            "that DDL, and its history is read with the release. It cannot be undone."
         )
     pipeline.lake.unrelease(known[0].life, version)
     return pipeline.plan(listing)[1]
@@ -123,7 +123,7 @@ def _held_life(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> L
 
 
 def _is_held(pipeline: Pipeline, planned: Plan, life: Life, version: Tso) -> bool:
-    """Tell whether a DDL is held in the plan, or was refused by the lake when it was to be carried out."""
+    """Return whether a DDL is held in the plan, or was refused by the lake when it was carried out."""
     steps = planned.of(life)
     if any(isinstance(step, HoldTable) and step.releasable and step.at == version for step in steps):
         return True
@@ -132,28 +132,28 @@ def _is_held(pipeline: Pipeline, planned: Plan, life: Life, version: Tso) -> boo
 
 
 def _ran(pipeline: Pipeline, life: Life) -> TableState | None:
-    """What the last run wrote down of a table that it left held or failed."""
+    """The recorded state of a table that the last run left held or failed."""
     states = pipeline.ledger.states().get(pipeline.settings.name, ())
     return next((s for s in states if s.life == str(life) and s.state.stopped), None)
 
 
 def _why_not(pipeline: Pipeline, planned: Plan, table: str, version: Tso, lives: Sequence[Life]) -> str:
-    """Say what a table waits for that a release does not decide."""
+    """Return the sentence on what a table waits for, if a release cannot decide it."""
     holds = [step for life in lives for step in planned.of(life) if isinstance(step, HoldTable)]
     for hold in holds:
         if hold.releasable:
             return (
                 f"{table} is not held at version {version}; it is held at {hold.at}: {hold.reason} Give that version."
             )
-        told = "; ".join(hold.ways)
+        ways = "; ".join(hold.ways)
         return (
             f"{table} is held at version {hold.at}, but not by a DDL of its own that a release could decide: "
-            f"{hold.reason}{f' Ways out: {told}' if told else ''}"
+            f"{hold.reason}{f' Ways out: {ways}' if ways else ''}"
         )
     for state in filter(None, (_ran(pipeline, life) for life in lives)):
         return (
             f"{table} is {state.state} by its rows, not by a DDL, so there is nothing to release: {state.reason} "
-            "Correct the settings (keys, how the changefeed writes) or the files, or let apply keep such records aside "
+            "Correct the settings (keys, how the changefeed writes) or the files, or let apply set such records aside "
             "with --quarantine."
         )
     return f"{table} is not held at version {version}: its DDL was carried out or is carried out by the next run."
@@ -162,4 +162,6 @@ def _why_not(pipeline: Pipeline, planned: Plan, table: str, version: Tso, lives:
 def _not_one(table: str, version: Tso, what: str, lives: Sequence[Life]) -> str:
     if not lives:
         return f"{table} has no {what} at version {version}. `cdc-assets release --list` shows what was released."
-    return f"{table} stands for several tables at version {version}: {', '.join(map(str, lives))}. Give one of these."
+    return (
+        f"{table} is the name of several tables at version {version}: {', '.join(map(str, lives))}. Give one of these."
+    )

@@ -1,4 +1,4 @@
-"""Quarantined records taken in after a fix."""
+"""Quarantined records applied after a fix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Replayed", "replay"]
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How the replay of one table's records went. `left` are still open, `reason` says why when nothing was done."""
+    """The result of replaying one table's records. `left` are still open, `reason` says why if nothing was done."""
 
     life: Life
     table: TableId
@@ -33,7 +33,7 @@ class Replayed:
 
 
 def replay(pipeline: Pipeline, table: str = "") -> tuple[Replayed, ...]:
-    """Replay the open records of a changefeed, or of one table (`schema.table`); one that fails stops no other."""
+    """Replay the open records of a changefeed, or of one table (`schema.table`); a failed table stops no other."""
     lives: dict[Life, list[QuarantinedRow]] = {}
     for row in pipeline.lake.quarantined():
         if row.state == OPEN and (not table or is_called(table, (row.table, row.life, row.life.born_as))):

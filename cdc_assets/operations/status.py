@@ -1,4 +1,4 @@
-"""How the tables of a lake stand. Reads the ledger and metadata, without a JVM."""
+"""The states of a lake's tables. Reads the ledger and metadata, without a JVM."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ __all__ = [
 
 
 def known_tables(lake: LakeSettings, changefeed: str, namespace: str = "{schema}") -> list[TableId]:
-    """Return the tables of a changefeed that runs have seen and that are not dropped; none where no run was yet.
+    """Return the tables of a changefeed that runs have seen and that are not dropped; none before the first run.
 
-    A table that waits for a name which belongs to another changefeed of the lake is none of them.
+    A table that waits for a name of another changefeed of the lake is not among them.
     """
     directory = lake.local_directory
     if not lake.ledger and (directory is None or not (directory / "ledger.db").exists()):
@@ -58,7 +58,7 @@ def known_tables(lake: LakeSettings, changefeed: str, namespace: str = "{schema}
 
 
 def quarantined_records(lake: LakeSettings, changefeed: str, *, replayed: bool = False) -> tuple[QuarantinedRow, ...]:
-    """Return the records of a changefeed that wait in quarantine, or all that ever were there, with their bytes.
+    """Return the records of a changefeed that are in quarantine, or all that ever were, with their bytes.
 
     Reads the lake only, without a JVM.
     """
@@ -69,7 +69,7 @@ def quarantined_records(lake: LakeSettings, changefeed: str, *, replayed: bool =
 
 
 def kept_releases(lake: LakeSettings, changefeed: str) -> tuple[Release, ...]:
-    """Return what people decided about single DDL of a changefeed, by time. Reads the lake only, without a JVM."""
+    """Return people's decisions about single DDL of a changefeed, by time. Reads the lake only, without a JVM."""
     with open_state(lake, changefeed) as state:
         return tuple(sorted(state.decisions.releases().values(), key=lambda one: (one.when, one.version)))
 
@@ -89,7 +89,7 @@ def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, in
 def quarantined_counts(state: LakeState) -> dict[str, int]:
     """Return how many records of each table wait in quarantine, by the text of its life."""
     if not any(namespace == state.places.own.main for (namespace, _), _ in state.entries()):
-        return {}  # nothing was ever kept, and asking further would bring decoders along
+        return {}  # nothing was ever quarantined, and reading further would import decoders
     from cdc_assets.lake import quarantine
 
     return {str(life): count for life, count in quarantine.counts(state).items()}
@@ -98,8 +98,8 @@ def quarantined_counts(state: LakeState) -> dict[str, int]:
 def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> list[TableStatus]:
     """Return every table that a run has looked at, by changefeed and name. Reads metadata only, without a JVM.
 
-    With `only`, a changefeed's name, those of other changefeeds are left out and not looked at. The columns'
-    fidelity is there where asked for.
+    With `only`, a changefeed's name, those of other changefeeds are left out and not read. The columns' fidelity is
+    included if `fidelity` is set.
     """
     with read_ledger(lake) as ledger:
         states = {name: tables for name, tables in ledger.states().items() if only in ("", name)}
@@ -135,7 +135,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
 
 
 def _lacking(state: LakeState) -> dict[str, str]:
-    """Say of incomplete tables which rows they lack, by the text of their lives."""
+    """Return the sentences on rows that incomplete tables lack, by the text of their lives."""
     tables = state.tables()
     return {
         str(life): gap_text(t.gap, life, t.base)

@@ -1,10 +1,10 @@
-"""The spine: look, plan, run each step. Dagster and the command line both call it.
+"""The spine: list, plan, run each step. Dagster and the command line both call it.
 
-completeness   incomplete tables say so for themselves, in the lake, and people say that tables are none
-imports        dumps before a feed: what has to be known before their tables are planned
-journal        what a run writes down in the ledger
-outcome        how a run left each table, told from what it planned, what it did and what the lake says now
+completeness   incomplete tables, recorded in the lake
+imports        dumps before a feed: checks before their tables are planned
+journal        a run's records in the ledger
+outcome        how a run left each table, by its plan, its steps and the lake's progress
 pipeline       the spine
-planner        what is to be done
+planner        the plan of what is to be done
 prefetch       windows that are staged before their turn
 """

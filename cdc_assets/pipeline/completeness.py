@@ -1,4 +1,4 @@
-"""Incomplete tables say so for themselves, in the lake, and people say that tables are none."""
+"""Incomplete tables, recorded in the lake; people's statements that tables are complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Markable", "gap_of", "mark", "mark_before"]
 
 
 class Markable(Protocol):
-    """A lake whose tables say which rows they lack, and that keeps what people said of that."""
+    """A lake that records which rows its tables lack, and people's statements about that."""
 
     def applied(self) -> Mapping[Life, Applied]:
         """Progress of every table of this changefeed, dropped ones included."""
@@ -25,13 +25,13 @@ class Markable(Protocol):
         """Which tables people said to have had no rows before the feed began."""
 
     def say_complete(self, one: Completed) -> None:
-        """Keep what a person said of a pattern, in place of what was said of it before."""
+        """Record a person's statement about a pattern, in place of an earlier one."""
 
     def unsay_complete(self, pattern: str) -> None:
-        """Forget what was said of a pattern."""
+        """Remove the statement about a pattern."""
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
-        """Let tables say which rows they lack (None: none); repeated, it changes nothing."""
+        """Record which rows tables lack (None: none); repeated, it changes nothing."""
 
 
 def gap_of(table: TableHistory, state: Applied | None, ddl: Tso) -> Gap | None:
@@ -48,7 +48,7 @@ def gap_of(table: TableHistory, state: Applied | None, ddl: Tso) -> Gap | None:
 
 
 def mark(lake: Markable, planned: Plan) -> None:
-    """Let every table say which rows it lacks as it stands now."""
+    """Record for every table which rows it lacks now."""
     lives, applied = planned.history.lives, lake.applied()
     due = {life: gap_of(lives[life], state, state.ddl) for life, state in applied.items() if life in lives}
     due = {life: gap for life, gap in due.items() if gap != applied[life].gap}
@@ -57,7 +57,7 @@ def mark(lake: Markable, planned: Plan) -> None:
 
 
 def mark_before(lake: Markable, planned: Plan, step: ExchangePartition) -> None:
-    """Mark a table that gets rows of an incomplete one before it has them: nobody is to trust it meanwhile."""
+    """Mark a table that gets rows of an incomplete one before it gets them, so that it is never shown as complete."""
     gap = planned.history.lives[step.life].gap_at(step.at)
     if gap is not None:
         lake.mark_incomplete({step.life: gap})

@@ -1,4 +1,4 @@
-"""Dumps before a feed: what has to be known before their tables are planned."""
+"""Dumps before a feed: checks before their tables are planned."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["earliest_row", "is_doubted", "refuse_dumps"]
 def refuse_dumps(listing: Listing, wire: Wire, applied: Mapping[Life, Applied]) -> None:
     """Refuse dumps that cannot be joined before the feed.
 
-    Raises BadSettings where the feed's rows carry no commit-ts, BucketMissing for a dump that is not there, unless
-    tables stand on it: they do not need it any more.
+    Raises BadSettings if the feed's rows carry no commit-ts, BucketMissing for a missing dump, unless tables are
+    already based on it: they no longer need it.
     """
     if listing.imports and not wire.has_commit_ts:
         raise BadSettings(
-            "the rows of this changefeed carry no commit-ts, so it is not known which of them are in the dump already. "
-            f"Start the changefeed anew with {wire.commit_ts_option} (and give the same here), or leave out initial."
+            "the rows of this changefeed carry no commit-ts, so it is not known which of them are already in the dump. "
+            f"Start the changefeed again with {wire.commit_ts_option} (and give the same here), or omit initial."
         )
     used = {state.base.uri for state in applied.values() if state.base is not None}
     for uri, sentence in listing.lost_dumps.items():
@@ -36,13 +36,13 @@ def refuse_dumps(listing: Listing, wire: Wire, applied: Mapping[Life, Applied]) 
 
 
 def is_doubted(history: History) -> bool:
-    """Tell whether a table is held because it is not known when the feed began."""
+    """Return whether a table is held because it is not known when the feed began."""
     firsts = (table.events[0] for table in history.lives.values() if table.brought is not None)
     return any(isinstance(first, Held) for first in firsts)
 
 
 def earliest_row(source: Source, wire: Wire, listing: Listing, history: History) -> Tso | None:
-    """Return the least commit-ts at the beginning of the feed's first files: it began before that."""
+    """Return the lowest commit-ts at the beginning of the feed's first files: it began before that."""
     first: dict[str, DataFile] = {}
     for file in sorted(listing.data_files, key=lambda file: (file.version, file.date, file.number)):
         if (file.root, file.version) in history.decoding:

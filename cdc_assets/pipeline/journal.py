@@ -1,6 +1,6 @@
-"""What a run writes down in the ledger: each DDL once, the columns' fidelity, how every table stands.
+"""A run's records in the ledger: each DDL once, the columns' fidelity, the state of every table.
 
-It speeds up and explains; what is applied is told by the lake alone.
+It speeds up and explains; only the lake says what is applied.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ __all__ = ["Journal"]
 
 @dataclass(frozen=True)
 class Journal:
-    """The ledger's pages of one changefeed."""
+    """The ledger's records of one changefeed."""
 
     ledger: Ledger
     changefeed: str
 
     def step(self, step: Step, planned: Plan, result: StepResult, run: str) -> None:
-        """Write down the DDL that a step carried out; a table that took its later columns at once has several."""
+        """Record the DDL that a step carried out; a table that was created with later columns has several."""
         versions = {step.at, *(step.takes if isinstance(step, CreateTable) else ())}
         for event in planned.history.lives[step.life].events:
             if event.at in versions and not event.neutral:
                 self._event(step.life, event, result, run)
 
     def complete(self, planned: Plan, run: str) -> None:
-        """Write down what a run did that ended between a commit and its row; what it ran is not known any more."""
+        """Record the DDL of a run that ended between a commit and its record, without its lost statements."""
         known = self.ledger.journaled(self.changefeed)
         for life, state in planned.applied.items():
             for event in planned.history.lives[life].events if life in planned.history.lives else ():
@@ -49,13 +49,13 @@ class Journal:
         )
 
     def columns(self, planned: Plan, tables: Iterable[Life]) -> None:
-        """Write down how faithfully each column of these tables is kept."""
+        """Record how faithfully each column of these tables is kept."""
         lives = {life: planned.history.lives[life] for life in tables}
         rows = {life: column_fidelity(table.schema, table.changes) for life, table in lives.items()}
         self.ledger.record_columns(self.changefeed, rows)
 
     def states(self, outcome: Outcome, run: str) -> None:
-        """Write down how every table stands. What stopped a table stays its state until the table moves."""
+        """Record the state of every table. The reason that stopped a table stays until the table moves."""
         known = {state.life: state for state in self.ledger.states().get(self.changefeed, ())}
         states = []
         for t in outcome.tables:

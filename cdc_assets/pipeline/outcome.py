@@ -1,4 +1,4 @@
-"""How a run left each table, told from what it planned, what it did and what the lake says now."""
+"""How a run left each table, by its plan, its steps and the lake's progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Outcome", "TableOutcome", "TableRun", "begun", "seconds_behind", "st
 def seconds_behind(ts: Tso, now: float) -> float:
     """Return how far a TSO is behind the wall clock (`now`: seconds since 1970).
 
-    Of a checkpoint this is what TiCDC itself adds to lag, and grows without end when the changefeed stalls.
+    For a checkpoint this is TiCDC's part of the lag, which grows without end when the changefeed stalls.
     """
     return max(0.0, now - wall_clock_ms(ts) / 1000)
 
@@ -67,7 +67,7 @@ class TableOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run did, by which plan.
+    """What a run did, with its plan.
 
     `problems` are files that should be readable and are not, `warnings` are for a person to read.
     """
@@ -86,12 +86,12 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Tell whether every table stands at the checkpoint, and has the rows from before the feed began."""
+        """Return whether every table is applied to the checkpoint, and has the rows from before the feed began."""
         return not self.problems and not any(table.state.stopped or table.gap for table in self.tables)
 
     @property
     def quarantined(self) -> int:
-        """How many records wait in quarantine."""
+        """How many records are in quarantine."""
         return sum(table.quarantined for table in self.tables)
 
 
@@ -122,27 +122,27 @@ class TableRun:
 
     @property
     def findings(self) -> Iterator[Finding]:
-        """What a person should know of the rows that were applied."""
+        """The findings about the applied rows."""
         if self.joints:
             others = f" and {len(self.joints) - 1} more" if len(self.joints) > 1 else ""
             yield self._finding(
                 "joint-files",
                 f"it has no key, and {self.joints[0]}{others} begins with the commit-ts at which the file before it "
-                "ended: one transaction cut in two, or rows that were delivered again. They are counted as one "
+                "ended: one split transaction, or rows that were delivered again. They are counted as one "
                 f"transaction. {_COMPARE}",
             )
         if self.undecided:
             rows = counted(self.undecided, "row")
             yield self._finding(
                 "undecided-rows",
-                f"it has no key, and {rows} of one commit-ts came from two dispatchers alike: delivered again by the "
-                "later one, or as many rows more of a table that both share. What else the dispatchers have of that "
-                f"time does not decide it surely. {_COMPARE}",
+                f"it has no key, and {rows} of one commit-ts came from both of two dispatchers: delivered again by the "
+                "later one, or further rows of a table that both share. The dispatchers' other rows of that time do "
+                f"not decide it with certainty. {_COMPARE}",
             )
         if self.doubled:
             yield self._finding(
                 "doubled-rows",
-                f"{counted(self.doubled, 'row')} of the dump had the key of another row, and one of each key is taken: "
+                f"{counted(self.doubled, 'row')} of the dump had the key of another row, and one row a key is kept: "
                 "some versions of TiDB and Dumpling write a row twice. Compare the table with the source if such rows "
                 "may differ in their other columns.",
             )
@@ -150,8 +150,8 @@ class TableRun:
             keys = f"{counted(self.alike.count, 'key')} (such as {self.alike.example})"
             yield self._finding(
                 "alike-keys",
-                f"{keys} came in while another one lived that is equal by the collation of the key and not byte for "
-                "byte. To a cluster with new collations that is one row, so it should not happen; to one without they "
+                f"{keys} arrived while another one existed that is equal by the collation of the key but not byte for "
+                "byte. In a cluster with new collations that is one row, so it should not happen; in one without they "
                 "are two, of which one is left here. Ask SELECT variable_value FROM mysql.tidb WHERE variable_name = "
                 "'new_collation_enabled': if it says False, set new_collations: false (--old-collations) and rebuild "
                 "the table. If it says True, compare the table with the source.",
@@ -169,12 +169,12 @@ class TableRun:
         self.version = max(self.version, step.ddl if isinstance(step, (ApplyRows, CreateTable)) else step.at)
 
     def stop(self, step: Step, error: CdcError) -> None:
-        """Note that the table goes no further in this run."""
+        """Record that the table stops in this run."""
         self.error, self.stopped_at = error, step.at
 
 
 def begun(planned: Plan) -> dict[Life, TableRun]:
-    """Return every table of a plan as it stands before a run's first step."""
+    """Return every table of a plan as it is before a run's first step."""
     lives = planned.history.lives.items()
     return {life: TableRun(life, table.last_name or life.born_as, life.version) for life, table in lives}
 
@@ -186,7 +186,7 @@ def standing(
     left: Iterable[Step] = (),
     quarantined: Mapping[Life, int] | None = None,
 ) -> tuple[TableOutcome, ...]:
-    """Return how every table of a plan stands. `left` are planned steps that were not asked of the run."""
+    """Return the outcome of every table of a plan. `left` are planned steps that the run did not select."""
     still: dict[Life, Step] = {}
     for step in left:
         still.setdefault(step.life, step)

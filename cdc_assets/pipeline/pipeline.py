@@ -2,11 +2,11 @@
 
     plan()            checkpoint, listing, progress in the lake -> Plan; nothing is changed
     apply()           steps in order, each one commit; a table that fails stops, the others go on
-    status()          how every table stands
-    record_status()   the same, written down
+    status()          the state of every table
+    record_status()   the same, recorded in the ledger
 
-A crash between any two lines leaves every table at the progress its newest labelled snapshot tells, and the next run
-plans from there.
+A crash between any two lines leaves every table at the progress of its newest labelled snapshot, and the next run plans
+from there.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 __all__ = ["Lake", "Pipeline", "gone_file", "log_steps"]
 
 REPLANS = 5
-"""How often a run plans again after another writer moved a table or the lake failed, before it gives that table up."""
+"""How often a run plans again after another writer moved a table or the lake failed, before it stops that table."""
 
 
 class Lake(KnownLake, Markable, Protocol):
-    """What a place for tables must be able to do. Every run or commit is atomic and carries its progress."""
+    """The lake as the pipeline uses it. Every run or commit is atomic and carries its progress."""
 
     def run(self, step: Step) -> StepResult:
         """Carry out a DDL step; repeated, it changes nothing."""
@@ -67,53 +67,53 @@ class Lake(KnownLake, Markable, Protocol):
     def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
         """Decode and reduce a window without touching the table.
 
-        With `quarantine` the report does not fail for records that do not fit: they wait to be kept.
+        With `quarantine` the report does not fail for records that do not fit: they are staged for the quarantine.
         """
 
     def commit(self, step: ApplyRows, staged: Staged) -> StepResult:
         """Write a staged window with its progress."""
 
     def discard(self, staged: Staged) -> None:
-        """Forget a staged window."""
+        """Remove a staged window."""
 
     def warm(self) -> None:
-        """Begin in the background what takes long to start: steps are about to be carried out."""
+        """Start slow services in the background: steps are about to be carried out."""
 
     def can_prefetch(self, step: ApplyRows) -> bool:
-        """Tell whether a window may be staged in another thread while a step of another table is carried out."""
+        """Return whether a window may be staged in another thread while a step of another table is carried out."""
 
     def release(self, release: Release) -> None:
-        """Keep a decision, in place of an earlier one about the same DDL."""
+        """Record a decision, in place of an earlier one about the same DDL."""
 
     def unrelease(self, life: Life, version: Tso) -> None:
-        """Forget a decision."""
+        """Remove a decision."""
 
     def settle_names(self) -> None:
-        """Bring every table to the name that it should have."""
+        """Rename every table to the name that it should have."""
 
     def quarantine(self, step: ApplyRows, staged: Staged, run: str) -> None:
-        """Keep the records of a staged window that do not fit; repeated, it changes nothing."""
+        """Quarantine the records of a staged window that do not fit; repeated, it changes nothing."""
 
     def quarantined(self) -> Sequence[QuarantinedRow]:
-        """The records that are kept and were not replayed."""
+        """The quarantined records that were not replayed."""
 
     def quarantined_counts(self) -> Mapping[Life, int]:
-        """How many those are, by table."""
+        """The number of those, by table."""
 
     def replay(self, replay: Replay, reader: SplitReader) -> Found:
         """Merge the changes of quarantined records' keys and close the records that fit now."""
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Close what was opened."""
 
 
 def gone_file(error: CdcError | None) -> str:
-    """Return the path of the file that was listed and is gone, "" for any other error and for none."""
+    """Return the path of the file that was listed and is missing, "" for any other error and for none."""
     return str(error.where["file"]) if error is not None and error.where.get("gone") else ""
 
 
 def log_steps(say: Callable[[str], object]) -> Callable[[Step, int, int], None]:
-    """Return a `watch` for a pipeline that says each step in a line: `3/17 ApplyRows shop.orders@5 at 9`."""
+    """Return a `watch` for a pipeline that logs each step in a line: `3/17 ApplyRows shop.orders@5 at 9`."""
 
     def watch(step: Step, number: int, count: int) -> None:
         say(f"{number + 1}/{count} {type(step).__name__} {step.life} at {step.at}")
@@ -157,7 +157,7 @@ class Pipeline(Planner):
         return listing
 
     def land(self) -> None:
-        """Land what topics hold; nothing for a feed that is files. Raises InputError for a log that lost messages."""
+        """Land new messages of topics; does nothing for files. Raises InputError for a log that lost messages."""
         if self.landing is not None:
             self.advanced += self.landing.advance()
 
@@ -166,7 +166,7 @@ class Pipeline(Planner):
         self.advanced = Advanced()
 
     def apply(self, run: str = "", select: Callable[[Plan], Iterable[Step]] | None = None) -> Outcome:
-        """Bring every table (or the selected steps) to the checkpoint and say how that went.
+        """Apply every table (or the selected steps) to the checkpoint and return the outcome.
 
         A table that cannot go on is held or failed in the outcome; the others are applied. Raises SetupError and
         MetadataMissing, which concern all tables.
@@ -202,13 +202,13 @@ class Pipeline(Planner):
         return outcome
 
     def status(self) -> Outcome:
-        """Return how every table stands now. Nothing is applied or written down, and no data file is read."""
+        """Return the current state of every table. Nothing is applied or recorded, and no data file is read."""
         listing, planned = self.plan()
         findings = self.findings(listing, planned, sampled=False)
         return self._outcome(planned, listing, begun(planned), planned.steps, findings, 0.0)
 
     def record_status(self, run: str, looked: tuple[Listing, Plan] | None = None) -> Outcome:
-        """Look again, unless somebody just `looked`, and write down how every table stands; nothing is applied."""
+        """Plan again, unless `looked` is given, and record the state of every table; nothing is applied."""
         if looked is None:
             outcome = self.status()
         else:
@@ -218,7 +218,7 @@ class Pipeline(Planner):
         return outcome
 
     def refuse(self, step: ApplyRows, staged: Staged, run: str) -> Outcome:
-        """Forget a staged window whose records do not fit, and write down that its table is held by them."""
+        """Remove a staged window whose records do not fit, and record that its table is held by them."""
         self.lake.discard(staged)
         listing, planned = self.plan()
         tables = begun(planned)
@@ -233,9 +233,9 @@ class Pipeline(Planner):
     def _advance(self, steps: tuple[Step, ...], planned: Plan, tables: dict[Life, TableRun], run: str) -> list[Life]:
         """Run the steps in order; return the tables to plan again.
 
-        Those are tables that another writer moved, of which a file is gone, or whose storage failed for once.
+        Those are tables that another writer moved, of which a file is missing, or whose storage failed once.
         """
-        self.lake.settle_names()  # a run that died may have left a rename half done
+        self.lake.settle_names()  # a killed run may have left a rename half done
         if any(not isinstance(step, HoldTable) for step in steps):
             self.lake.warm()
         try:
@@ -274,7 +274,7 @@ class Pipeline(Planner):
         return moved
 
     def _lost(self, table: TableRun, before: Listing, listing: Listing, run: str) -> bool:
-        """Tell whether a table's file is gone in a fresh listing too, and nobody knows that all in it is applied."""
+        """Return whether a table's file is missing in a fresh listing too, unless all of it is known to be applied."""
         path, name = gone_file(table.error), self.settings.name
         known, applied = self.ledger.file_stats(name).get(path), self.lake.applied().get(table.life)
         if not path or not is_lost(path, before, listing, known, applied):
@@ -283,7 +283,7 @@ class Pipeline(Planner):
         return True
 
     def run_step(self, step: Step, planned: Plan, table: TableRun, run: str) -> None:
-        """Carry out one step and write it down."""
+        """Carry out one step and record it."""
         if isinstance(step, HoldTable):
             table.hold, table.stopped_at = step, step.at
             return
@@ -317,7 +317,7 @@ class Pipeline(Planner):
     def commit(self, step: ApplyRows, staged: Staged, run: str) -> StepResult:
         """Write a window whose report is clean; raises MalformedData, with nothing written, when it is not.
 
-        What goes to quarantine is written first: a crash in between is repaired by doing both again.
+        The quarantine is written first: after a crash in between both are repeated.
         """
         if staged.report.failed:
             self.lake.discard(staged)

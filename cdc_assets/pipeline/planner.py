@@ -1,4 +1,4 @@
-"""What is to be done: the feed's checkpoint and listing, the lake's progress -> a plan. Nothing is changed."""
+"""The feed's checkpoint and listing, the lake's progress -> a plan of what is to be done. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ __all__ = ["KnownLake", "Planner", "refuse_unordered"]
 
 
 class KnownLake(Protocol):
-    """What planning asks of a lake: how far its tables are, and what people decided."""
+    """The part of a lake that planning needs: how far its tables are applied, and people's decisions."""
 
     def applied(self) -> Mapping[Life, Applied]:
         """Progress of every table of this changefeed, dropped ones included."""
 
     def releases(self) -> Releases:
-        """What people decided about single DDL."""
+        """People's decisions about single DDL."""
 
     def said_complete(self) -> Sequence[Completed]:
         """Which tables people said to have had no rows before the feed began."""
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
-        """Tell which tables cannot get these names because somebody else's stand there, and why."""
+        """Return why tables cannot get these names, for each name that belongs to another changefeed."""
 
 
 def refuse_unordered(wire: Wire, *, accepted: bool) -> None:
-    """Refuse rows without commit-ts, with which the promises cannot be kept, unless the user accepts that.
+    """Refuse rows without commit-ts, unless the user accepts that order and duplicates are not guaranteed.
 
     Raises BadSettings.
     """
     if not wire.is_unordered or accepted:
         return
     raise BadSettings(
-        "the rows of this changefeed carry no commit-ts: their order is that of the files, and rows that come "
-        f"twice cannot be recognised. Start the changefeed anew with {wire.commit_ts_option} (and give the same here), "
+        "the rows of this changefeed carry no commit-ts: their order is that of the files, and rows delivered twice "
+        f"cannot be recognised. Start the changefeed again with {wire.commit_ts_option} (and give the same here), "
         "or accept that with --accept-unordered (setting accept_unordered)."
     )
 
 
 @contextmanager
 def _collecting_later() -> Iterator[None]:
-    """Let Python look for cycles afterwards: of 100,000 files it went through what is kept again and again."""
+    """Pause cyclic garbage collection while planning: with 100,000 files it scanned the kept objects repeatedly."""
     if not gc.isenabled():
         yield
         return
@@ -76,7 +76,7 @@ def _collecting_later() -> Iterator[None]:
 class Planner:
     """Plans one changefeed into one lake.
 
-    `fuse` lets a new table take its later columns from the start; without it each version of a table is its own step.
+    `fuse` creates a new table with its later columns; without it each version of a table is its own step.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class Planner:
         self.source = source
         self.lake = lake
         self.ledger = ledger
-        self.published = 0.0  # when the `metadata` that is worked by was written
-        self.bases: Mapping[Life, Base | None] = {}  # on what tables are to stand that are built anew
+        self.published = 0.0  # when the `metadata` of the plan was written
+        self.bases: Mapping[Life, Base | None] = {}  # the dumps on which to base tables that are rebuilt
         self._known: KnownFiles = {}
         self._stats: dict[str, FileStats] = {}  # of files that earlier windows read, those of this run included
 
@@ -101,8 +101,8 @@ class Planner:
     ) -> tuple[Listing, Plan]:
         """Read the checkpoint, list, read progress, plan. Nothing is changed. `releases` stand in for the lake's.
 
-        `on_news` is called before the planning where a file is new. Raises BadSettings for rows without commit-ts that
-        nobody accepted, and MetadataMissing.
+        `on_news` is called before planning if a file is new. Raises BadSettings for rows without commit-ts that are not
+        accepted, and MetadataMissing.
         """
         refuse_unordered(self.settings.source_options.wire, accepted=self.settings.accept_unordered)
         listing = self._listed() if listing is None else listing
@@ -123,7 +123,7 @@ class Planner:
         return listing, planned
 
     def _listed(self) -> Listing:
-        """List the feed, and keep schema files that nobody had read yet."""
+        """List the feed, and record schema files that were read for the first time."""
         name = self.settings.name
         self._known = self._known or self.ledger.schema_files(name)
         listing = self.source.listing(self._known)
@@ -133,7 +133,7 @@ class Planner:
         return listing
 
     def _planned_with(self, listing: Listing, releases: Releases | None) -> Callable[..., Plan]:
-        """Return `plan` with all that it takes but the holds."""
+        """Return `plan` with all its arguments except the holds."""
         settings, wire = self.settings, self.settings.source_options.wire
         unread = unread_files(self.source, listing, self.ledger.unread(settings.name))
         applied = self.lake.applied()
@@ -158,11 +158,11 @@ class Planner:
 
     @property
     def _start(self) -> Tso | None:
-        """The feed's start-ts as a person tells it."""
+        """The feed's start-ts as given in the settings."""
         return self.settings.initial.start_ts
 
     def idle(self) -> bool:
-        """Tell, for one small read, whether the last run left every table at the checkpoint that is there now.
+        """Return, by one small read, whether the last run left every table at the present checkpoint.
 
         A table that is held or failed keeps this False, and so does a ledger without memory. Raises MetadataMissing.
         """
@@ -171,17 +171,17 @@ class Planner:
         return bool(states) and all(s.checkpoint == checkpoint <= s.through and not s.state.stopped for s in states)
 
     def findings(self, listing: Listing, planned: Plan, sampled: bool = True) -> tuple[Finding, ...]:
-        """Check the changefeed itself. Data is read only of tables whose first rows are to be applied."""
+        """Check the changefeed itself. Data is read only for tables whose first rows are to be applied."""
         begun = {life for life, state in planned.applied.items() if state.progress.phase is Phase.ROWS}
         new = {s.life: s for s in planned.steps if sampled and isinstance(s, ApplyRows) and s.life not in begun}
         sample = take_sample(self.source, [step.files for step in new.values() if not step.is_import])
-        # Without commit-ts plan() has refused already unless that was accepted.
+        # Without commit-ts plan() has already refused unless that was accepted.
         found = conformance(
             listing,
             planned.history,
             self.settings.source_options,
             sample,
-            collations_told=self.settings.new_collations is not None,
+            collations_known=self.settings.new_collations is not None,
         )
         files = file_findings(self.source, listing, self.ledger.files(self.settings.name), planned.applied)
         return (*(finding for finding in found if finding.rule != "missing-files"), *files)  # these know more of them

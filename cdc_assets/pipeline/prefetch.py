@@ -1,7 +1,7 @@
 """Windows that are staged before their turn: while the lake commits one table, the next tables' rows are decoded.
 
-Only the next step of a table is staged, so nothing that comes before it can change what it is staged for. A window that
-is not asked for in the end, because its table was stopped or the run ended, is discarded.
+Only the next step of a table is staged, so no earlier step can change the state for which it is staged. A window that
+is not used in the end, because its table was stopped or the run ended, is discarded.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from cdc_assets.model.steps import ApplyRows, Step
 __all__ = ["Prefetch"]
 
 _AT_ONCE = 2
-"""Windows that are staged and wait, or are being staged: what they hold in memory and in the stage is bounded."""
+"""Limit of windows that are staged or being staged, which bounds their memory and stages."""
 _SIGHT = 64
-"""Steps that are looked at for the next windows."""
+"""How many steps ahead are searched for windows."""
 
 
 class Prefetch:
-    """`stage` and `discard` are the lake's; `may` tells whether a window may be staged beside a commit."""
+    """`stage` and `discard` are the lake's; `may` returns whether a window may be staged during a commit."""
 
     def __init__(
         self, stage: Callable[[ApplyRows], Staged], discard: Callable[[Staged], None], may: Callable[[ApplyRows], bool]
@@ -36,7 +36,7 @@ class Prefetch:
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(self, steps: Sequence[Step], number: int, stopped: Callable[[Life], bool]) -> None:
-        """Begin the windows of other tables that come soon after step `number`, which is about to be done."""
+        """Stage windows of other tables soon after step `number`, which is about to be carried out."""
         if len(self._begun) >= _AT_ONCE:
             return
         seen = {steps[number].life}
@@ -54,7 +54,7 @@ class Prefetch:
                 return
 
     def take(self, step: ApplyRows) -> Staged:
-        """Return a window as staged, now if it was not begun; raises what staging it raised."""
+        """Return a staged window, staging it now if it was not begun; raises the error of staging it."""
         begun = self._begun.pop(step, None)
         return self._stage(step) if begun is None else begun.result()
 
@@ -66,7 +66,7 @@ class Prefetch:
                 self._discard(begun.result())
 
     def close(self) -> None:
-        """Discard what was begun and never asked for; other steps may begin afterwards."""
+        """Discard windows that were begun and not used; other steps may begin afterwards."""
         try:
             for begun in self._begun.values():
                 if not begun.cancel():

@@ -1,6 +1,6 @@
-"""Is this feed safe to apply? What its settings, names, files and first bytes tell.
+"""Preflight: whether a feed is safe to apply, by its settings, names, files and first bytes.
 
 conformance    rules that hold for every source, and the first bytes
-files          what is odd about the files
-storage_sink   what is to be known of a storage sink
+files          findings about the files
+storage_sink   findings about a storage sink
 """

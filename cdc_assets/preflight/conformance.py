@@ -1,4 +1,4 @@
-"""Can this changefeed be followed? What its settings, names and first bytes tell, before any row is applied.
+"""Whether a changefeed can be followed, by its settings, names and first bytes, before any row is applied.
 
     Listing + History + SourceOptions + sample ──conformance──▶ Findings       all but the sample is pure
     History ──conformance_holds──▶ tables that are held in the plan
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 INCOMPLETE = "incomplete"
-"""The rule about tables that were there before the feed: each of them tells it for itself in a run's outcome."""
+"""The rule about tables that existed before the feed: a run's outcome reports it for each of them."""
 
 SAMPLE_FILES = 20
 SAMPLE_BYTES = 64 << 10
@@ -51,7 +51,7 @@ SOFT_DELETE = ("_tidb_softdelete_time", "_tidb_origin_ts")
 
 
 class Severity(str, enum.Enum):
-    """What a finding does."""
+    """The effect of a finding."""
 
     STOP = "stop"
     HOLD = "hold"
@@ -60,7 +60,7 @@ class Severity(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing about the changefeed. `table` is "" for all tables; the sentence tells the risk and what to do."""
+    """One finding about the changefeed. `table` is "" for all tables; the sentence says the risk and what to do."""
 
     rule: str
     severity: Severity
@@ -80,18 +80,18 @@ def conformance(
     sample: Mapping[str, bytes] | None = None,
     *,
     accept_unordered: bool = True,
-    collations_told: bool = False,
+    collations_known: bool = False,
 ) -> tuple[Finding, ...]:
-    """Return what is to be known of a feed, the gravest first. `sample` holds the heads of data files by path.
+    """Return the findings about a feed, the gravest first. `sample` are the heads of data files by path.
 
-    `collations_told` says that the settings tell whether the source has new collations.
+    `collations_known` says that the settings say whether the source has new collations.
     """
     found = [Finding("listing", Severity.WARNING, "", sentence) for sentence in listing.warnings]
     if options.wire.is_unordered:
         found.append(_without_commit_ts(options.wire, accept_unordered))
     for rule in RULES:
         found.extend(rule(history, options.wire))
-    found.extend(_text_keys(history, collations_told))
+    found.extend(_text_keys(history, collations_known))
     heads, undecodable = _decoded(listing, history, options.wire, sample or {})
     found.extend(undecodable)
     if options.kind in RULES_OF:
@@ -104,12 +104,12 @@ RULES_OF: Mapping[str, str] = {"storage_sink": "cdc_assets.preflight.storage_sin
 
 
 def conformance_holds(history: History) -> Iterator[HoldTable]:
-    """Yield the tables that are held whatever their data say, from the version on that makes them so."""
+    """Yield the tables that are held whatever their data, from the version that causes it."""
     for life, table in history.lives.items():
         for event in table.events:
             names = [c.name for c in event.after.columns if c.name.lower() in SOFT_DELETE]
             if names:
-                yield HoldTable(life, event.at, _soft_delete(names), ("Leave the table out of the changefeed.",))
+                yield HoldTable(life, event.at, _soft_delete(names), ("Exclude the table from the changefeed.",))
                 break
 
 
@@ -124,7 +124,7 @@ def take_sample(source: Source, tables: Iterable[Sequence[DataFile]]) -> dict[st
         except (FileNotFoundError, InputError, BucketMissing):
             continue
         except StorageUnavailable:
-            break  # whoever needs the file will say so, for its table
+            break  # the run that needs the file reports it, for its table
     return heads
 
 
@@ -132,12 +132,12 @@ def take_sample(source: Source, tables: Iterable[Sequence[DataFile]]) -> dict[st
 
 
 def warning(rule: str, sentence: str, table: object = "") -> Finding:
-    """Return a finding with which rows are applied."""
+    """Return a finding of severity `warning`: rows are applied."""
     return Finding(rule, Severity.WARNING, str(table), sentence)
 
 
 def live(history: History) -> Iterator[TableHistory]:
-    """Go over the tables that have a name."""
+    """Yield the tables that have a name."""
     return (table for table in history.lives.values() if table.name is not None)
 
 
@@ -146,9 +146,9 @@ def _without_commit_ts(wire: Wire, accepted: bool) -> Finding:
         "commit-ts",
         Severity.WARNING if accepted else Severity.STOP,
         "",
-        "rows carry no commit-ts: their order is that of the files, rows above the checkpoint cannot be told from "
-        "others, and rows delivered twice cannot be recognised. Start the changefeed anew with "
-        f"{wire.commit_ts_option}; apply wants --accept-unordered for this one.",
+        "rows carry no commit-ts: their order is that of the files, and neither rows above the checkpoint nor rows "
+        "delivered twice can be recognised. Start the changefeed again with "
+        f"{wire.commit_ts_option}; apply needs --accept-unordered for this one.",
     )
 
 
@@ -156,14 +156,14 @@ def _keys(history: History, wire: Wire) -> Iterator[Finding]:
     for table in live(history):
         if table.schema.key:
             continue
-        if wire.deletes_tell_keys_only:
+        if wire.deletes_have_keys_only:
             yield Finding(
                 "keys",
                 Severity.HOLD,
                 str(table.name),
                 "no key is known and the rows carry no old values: the table is held at its first update, because the "
-                "row that changed cannot be found. Name the columns that identify a row in the setting keys, or start "
-                "the changefeed anew with old values.",
+                "changed row cannot be found. Name the columns that identify a row in the setting keys, or start the "
+                "changefeed again with old values.",
             )
         else:
             yield warning(
@@ -190,7 +190,7 @@ def _members(history: History, wire: Wire) -> Iterator[Finding]:
                 "members",
                 Severity.HOLD,
                 str(table.name),
-                f"{listed(names)}: the rows give ENUM and SET as numbers, and no file tells the names of the "
+                f"{listed(names)}: the rows give ENUM and SET as numbers, and no file has the names of the "
                 "members. The table is held at the first such value. Let the changefeed include the CREATE TABLE, set "
                 "content-compatible = true in it, or use TiCDC 8.5.4 or later of the new architecture.",
             )
@@ -199,8 +199,8 @@ def _members(history: History, wire: Wire) -> Iterator[Finding]:
 def _soft_delete(names: Iterable[str]) -> str:
     return (
         f"{listed(names)}: a soft-delete or active-active table. TiCDC never writes its hard deletes, and whether a "
-        "soft delete comes as a delete or as an update depends on settings that no file tells, so the lake table would "
-        "keep rows that the source does not show. Leave the table out of the changefeed."
+        "soft delete is written as a delete or as an update depends on settings that no file records, so the lake "
+        "table would keep rows that the source does not show. Exclude the table from the changefeed."
     )
 
 
@@ -227,12 +227,12 @@ def _timestamp_keys(history: History, wire: Wire) -> Iterator[Finding]:
                 )
 
 
-def _text_keys(history: History, told: bool) -> Iterator[Finding]:
-    """Keys of text: by which collation they are matched, and where that is an approximation."""
+def _text_keys(history: History, known: bool) -> Iterator[Finding]:
+    """Find keys of text: the collation by which they are matched, and where that is an approximation."""
     for table in live(history):
         keys = [c for c in table.schema.columns if c.name in table.schema.key and c.collation is not None]
         compared = [c for c in keys if not is_plain(c.compares_by or "")]
-        if compared and not told:
+        if compared and not known:
             names = ", ".join(f'"{c.name}" by {c.compares_by}' for c in compared)
             yield warning(
                 "text-key",
@@ -250,7 +250,7 @@ def _text_keys(history: History, told: bool) -> Iterator[Finding]:
                 "approximate-key",
                 f"{listed(doubtful)}: a key under {', '.join(sorted(set(doubtful.values())))} is matched by an "
                 "approximation of TiDB's weights, which agrees for letters of the Latin, Greek and Cyrillic alphabets "
-                "and kana. Keys that differ only in rarer signs may be taken for one, or for two.",
+                "and kana. Keys that differ only in rarer characters may be taken for one, or for two.",
                 table.name,
             )
 
@@ -276,7 +276,7 @@ def listed(names: Iterable[str]) -> str:
 def _decoded(
     listing: Listing, history: History, wire: Wire, sample: Mapping[str, bytes]
 ) -> tuple[list[tuple[DataFile, Decoded]], list[Finding]]:
-    """Read the heads as the options say; what contradicts them is told before it holds a table."""
+    """Decode the heads by the options, so that a contradiction is reported before it holds a table."""
     heads, undecodable = [], []
     for file in listing.data_files:
         tables = history.decoding.get((file.root, file.version))

@@ -1,7 +1,7 @@
-"""What is odd about the files: numbers that are missing, files that changed or vanished. Pure.
+"""Findings about the files: missing numbers, files that changed or vanished. Pure.
 
-The sentences go into the outcome's warnings and a check: they are how a person learns of rows that may be lost. Only a
-file that was listed and gone before it was read stops its table, for as long as the ledger remembers it.
+The sentences go into the outcome's warnings and a check, which report rows that may be lost. Only a file that was
+listed and vanished before it was read stops its table, for as long as the ledger has its entry.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from cdc_assets.sources import Source
 __all__ = ["FILE_RULES", "broken_files", "file_findings", "is_lost", "missing_numbers", "unread_files"]
 
 FILE_RULES = ("files-missing", "files-changed", "files-vanished")
-"""Rules of what is odd about files. One that changed is read again; the others may be rows that are lost."""
+"""The rules about files. A changed file is read again; the others may mean lost rows."""
 
 _UNREAD = (
-    "{} was listed and gone before it was read, so what was in it is not known. Restore it, or rebuild the table; if "
-    "its rows do not matter, let `cdc-assets files --forget` forget it."
+    "{} was listed and vanished before it was read, so its contents are not known. Restore it, or rebuild the table; "
+    "if its rows do not matter, remove its entry with `cdc-assets files --forget`."
 )
 
 
@@ -33,8 +33,8 @@ def file_findings(
 ) -> tuple[Finding, ...]:
     """Return one finding, by a rule of FILE_RULES, for each gap in the numbers and each file that changed or vanished.
 
-    `entries` are what the ledger knows of files, `applied` what the lake holds. A recorded file that is gone is no
-    finding when all of its rows are applied, nor is the gap that it leaves.
+    `entries` are the ledger's files, `applied` the progress of the lake's tables. A recorded file that no longer exists
+    is no finding if all of its rows are applied, nor is the gap that it leaves.
     """
     known = {entry.path: entry for entry in entries}
     through = {str(life): state.progress.tso for life, state in applied.items()}
@@ -47,7 +47,7 @@ def file_findings(
 
 
 def unread_files(source: Source, listing: Listing, entries: Iterable[FileEntry]) -> Iterator[tuple[str, Tso, str]]:
-    """Yield (root, version, why) of files that an earlier run listed and that were gone before it read them."""
+    """Yield (root, version, why) of files that an earlier run listed and that vanished before it read them."""
     unread = [entry for entry in entries if entry.rows == UNREAD]
     listed = {file.path for file in listing.data_files} if unread else set()
     for entry in unread:
@@ -65,7 +65,7 @@ def broken_files(source: Source, listing: Listing) -> Iterator[tuple[str, Tso, s
 
 
 def missing_numbers(listing: Listing) -> dict[tuple[str, str], tuple[range, ...]]:
-    """Return the gaps in the numbers of each (directory, dispatcher), where something comes before and after.
+    """Return the gaps in the numbers of each (directory, dispatcher), between existing files.
 
     A directory may begin above 1 (files were cleaned up), and the file that an index names may still be to come.
     """
@@ -81,7 +81,7 @@ def missing_numbers(listing: Listing) -> dict[tuple[str, str], tuple[range, ...]
 
 
 def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, applied: Applied | None) -> bool:
-    """Tell whether a file that was listed `before` is gone `now`, unless all that was in it is known to be applied."""
+    """Return whether a file that was listed `before` is missing `now`, unless all its rows are known to be applied."""
     if any(file.path == path for file in now.data_files):
         return False
     listed = {(file.path, file.size, file.etag) for file in before.data_files}
@@ -108,7 +108,7 @@ def _gaps(
                 some = f"number {lost[0]} is" if len(lost) == 1 else f"numbers {lost[0]} to {lost[-1]} are"
                 of = f" of dispatcher {dispatcher}" if dispatcher else ""
                 yield (
-                    f"{directory}: {some} missing{of}, between files that are there; expected numbers without gaps. "
+                    f"{directory}: {some} missing{of}, between existing files; expected numbers without gaps. "
                     "If something removed them before they were applied, restore them or rebuild the table."
                 )
 
@@ -120,7 +120,7 @@ def _changed(listing: Listing, known: Mapping[str, FileEntry]) -> Iterator[str]:
             continue
         yield (
             f"{file.path} was read with {entry.size} bytes (etag {entry.etag}) and has {file.size} now (etag "
-            f"{file.etag}); expected that a file stays as it is. Writers before v8.5.5 can write a number anew after a "
+            f"{file.etag}); expected that a file never changes. Writers before v8.5.5 can rewrite a number after a "
             "restart; it is read again, and nothing needs to be done unless something else wrote it."
         )
 
@@ -134,14 +134,14 @@ def _vanished(listing: Listing, known: Mapping[str, FileEntry], through: Mapping
             yield _UNREAD.format(path)
         elif entry.life in through:
             yield (
-                f"{path} is gone and held rows through {entry.max_commit_ts}, {entry.life} is applied through "
+                f"{path} no longer exists and held rows through {entry.max_commit_ts}, {entry.life} is applied through "
                 f"{through[entry.life]} only; expected that files stay until they are applied. Restore it, or rebuild "
                 "the table."
             )
 
 
 def _is_done(entry: FileEntry, through: Mapping[str, Tso]) -> bool:
-    """Tell whether all rows of a recorded file are applied."""
+    """Return whether all rows of a recorded file are applied."""
     if entry.rows == UNREAD:
         return False
     return entry.max_commit_ts is None or entry.max_commit_ts <= through.get(entry.life, -1)

@@ -1,4 +1,4 @@
-"""What is to be known of a storage sink: its options, the names of its files, the clock of its writer. Pure."""
+"""Findings about a storage sink: its options, the names of its files, the clock of its writer. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["findings"]
 def findings(
     listing: Listing, history: History, options: SinkOptions, heads: Iterable[tuple[DataFile, Decoded]]
 ) -> Iterator[Finding]:
-    """Yield what the options, the names of files and the decoded heads of data files tell."""
+    """Yield the findings from the options, the names of files and the decoded heads of data files."""
     for rule in RULES:
         yield from rule(listing, history, options)
     yield from _clock(heads, options)
@@ -33,7 +33,7 @@ def findings(
 def _raw_updates(_: Listing, history: History, options: SinkOptions) -> Iterator[Finding]:
     if not options.output_raw_change_event:
         return
-    if not options.wire.deletes_tell_keys_only:
+    if not options.wire.deletes_have_keys_only:
         yield warning(
             "raw-updates",
             "output-raw-change-event is on: an update that changes a key is not split, and its images are not in order "
@@ -43,8 +43,8 @@ def _raw_updates(_: Listing, history: History, options: SinkOptions) -> Iterator
     yield warning(
         "raw-updates",
         "output-raw-change-event is on without old values: an update that changes a key which is not the clustered "
-        "primary key tells only the new row, and the row under the old key stays in the lake. Set "
-        "output-raw-change-event = false or output-old-value = true in the changefeed and start it anew.",
+        "primary key has only the new row, and the row under the old key stays in the lake. Set "
+        "output-raw-change-event = false or output-old-value = true in the changefeed and start it again.",
     )
     for table in live(history):
         text = " ".join(event.file.query for event in table.events)
@@ -65,7 +65,7 @@ def _partition_separator(_: Listing, history: History, options: SinkOptions) -> 
     yield warning(
         "partition-separator",
         "enable-partition-separator is off: the partitions of a table write files of the same names over each other, "
-        "and rows are lost for good. Set it to true in the changefeed and start it anew.",
+        "and rows are lost for good. Set it to true in the changefeed and start it again.",
     )
     for table in live(history):
         if table.schema.partitioning is not None:
@@ -77,8 +77,8 @@ def _expiry(_: Listing, __: History, options: SinkOptions) -> Iterator[Finding]:
         yield warning(
             "expiry",
             f"file-expiration-days = {options.file_expiration_days}: TiCDC deletes files by the date in their path, "
-            "applied or not, and a table whose name has a date in it altogether. Apply more often than that; a table "
-            "cannot be rebuilt and a quarantined record not be replayed from files that are gone.",
+            "applied or not, and all files of a table whose name contains a date. Apply more often than that; deleted "
+            "files can be used neither to rebuild a table nor to replay a quarantined record.",
         )
 
 
@@ -86,17 +86,17 @@ def _table_ids(_: Listing, __: History, options: SinkOptions) -> Iterator[Findin
     if options.use_table_id_as_path:
         yield warning(
             "table-id-paths",
-            "use-table-id-as-path is on: DROP DATABASE leaves no file in this layout, so its tables stay in the lake. "
+            "use-table-id-as-path is on: DROP DATABASE writes no file in this layout, so its tables stay in the lake. "
             "Drop tables before their database, or drop them in the lake by hand.",
         )
 
 
 _TRACELESS: Mapping[str, tuple[str, str]] = {
     "truncate table": ("TRUNCATE TABLE", "the rows stay in the lake"),
-    "drop table": ("DROP TABLE", "the table stays in the lake, and a later one of its name goes on with its rows"),
+    "drop table": ("DROP TABLE", "the table stays in the lake, and a later one of its name continues it"),
     "drop schema": ("DROP DATABASE", "its tables stay in the lake"),
     "rename table": ("RENAME TABLE", "the table stays, and the rows of its new name begin another"),
-    "recover table": ("RECOVER and FLASHBACK TABLE", "the rows that come back are missing"),
+    "recover table": ("RECOVER and FLASHBACK TABLE", "the restored rows are missing"),
     "drop table partition": ("DROP PARTITION", "the rows of the partition stay"),
     "truncate table partition": ("TRUNCATE PARTITION", "the rows of the partition stay"),
     "exchange table partition": ("EXCHANGE PARTITION", "the rows of both tables stay where they were"),
@@ -108,7 +108,7 @@ _TRACELESS: Mapping[str, tuple[str, str]] = {
     ),
     "set default value": ("SET DEFAULT", "a hidden ADD COLUMN before it is taken to have had this default"),
 }
-"""DDL that leave no trace in files where an event filter hides them: as TiCDC names the event -> DDL, and what follows.
+"""DDL that leave no trace in files if an event filter hides them: TiCDC's name of the event -> DDL, consequence.
 
 A hidden ADD or DROP COLUMN is seen in the columns of the next schema file.
 """
@@ -129,21 +129,22 @@ def _event_filters(_: Listing, __: History, options: SinkOptions) -> Iterator[Fi
     for one in options.event_filters:
         whose = f"the event filter for {', '.join(one.matcher) or 'no table'}"
         named = [_ALIASES.get(event, event) for event in one.events]
-        hidden = dict.fromkeys(told for event in named for told in _WIDER.get(event, (event,)) if told in _TRACELESS)
+        events = (narrow for event in named for narrow in _WIDER.get(event, (event,)))
+        hidden = dict.fromkeys(event for event in events if event in _TRACELESS)
         if one.statements and not hidden:
             hidden = dict.fromkeys(_TRACELESS)
         if hidden:
             lost = "; ".join(f"{ddl}: {follows}" for ddl, follows in map(_TRACELESS.__getitem__, hidden))
-            how = "hides DDL by their text; where these are among them" if one.statements else "hides DDL, of which"
+            how = "hides DDL by their text; if these are among them," if one.statements else "hides DDL, of which"
             yield warning(
                 "event-filters",
-                f"{whose} {how} nothing in the files tells of them. {lost}. Let these DDL through and start the "
-                "changefeed anew, or rebuild the tables after each.",
+                f"{whose} {how} the files have no trace. {lost}. Let these DDL through and start the changefeed "
+                "again, or rebuild the tables after each.",
             )
         if one.expressions or _ROW_EVENTS & set(one.events):
             yield warning(
                 "event-filters",
-                f"{whose} leaves out rows: the lake holds what the changefeed tells, which is not what the source has.",
+                f"{whose} leaves out rows: the lake holds the changefeed's rows, which are not all of the source's.",
             )
 
 
@@ -180,8 +181,8 @@ def _heads(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
                 if len(late) > 1
                 else ""
             )
-            + ": earlier files were removed, by an expiry, a lifecycle rule or a reader. What they held and was not "
-            "applied is lost.",
+            + ": earlier files were removed, by an expiry, a lifecycle rule or a reader. Their rows that were not "
+            "applied are lost.",
         )
 
 
@@ -190,8 +191,8 @@ def _empty(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
     if count:
         yield warning(
             "empty-files",
-            f"{counted(count, 'file is', 'files are')} empty. TiCDC leaves such behind when it is interrupted, "
-            "and writes their rows again; where it was not, their rows are lost. Restore the files in that case.",
+            f"{counted(count, 'file is', 'files are')} empty. TiCDC leaves empty files when it is interrupted, and "
+            "writes their rows again; if it was not interrupted, their rows are lost. Restore the files in that case.",
         )
 
 

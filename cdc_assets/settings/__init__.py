@@ -2,13 +2,13 @@
 
 config          the settings as values, with their messages
 lake            the lake: one catalog and one warehouse
-maintenance     when a table's files are tidied
-model           what all of them have in common: frozen, with one message for all that is wrong
-archive         where archived topics lie
-initial         what was in the tables before a changefeed began
+maintenance     when a table's files are maintained
+model           the base of all settings: frozen, with one message for all errors
+archive         the location of archived topics
+initial         the tables' rows from before a changefeed
 paths           paths in `changefeeds.yaml`
-env             values that come from the environment, and one mapping over another
-stores          how Java and PyIceberg are told to reach a storage
-catalog_kinds   how they are told to reach a type of catalog
+env             values from the environment, and merged mappings
+stores          a storage's options for Java and PyIceberg
+catalog_kinds   a catalog type's options for Java and PyIceberg
 catalog_uri     two spellings of a JDBC catalog's address
 """

@@ -1,4 +1,4 @@
-"""Where archived topics lie."""
+"""The location of archived topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ArchiveSettings"]
 
 
 class ArchiveSettings(Model):
-    """`uri` is their directory in any store, with parameters as in a sink URI; `layout` is how it is laid out."""
+    """`uri` is their directory in any store, with parameters as in a sink URI; `layout` is its layout."""
 
     uri: SecretStr = Field(repr=False)
     layout: str = "records"

@@ -1,4 +1,4 @@
-"""How both readers of a lake reach its catalog, where Java and PyIceberg spell the same thing in two ways."""
+"""Options of a lake's catalog, for Java and for PyIceberg, which spell the same option in two ways."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _KEYS = ("access-key-id", "secret-access-key", "session-token")
 
 @dataclass(frozen=True, slots=True)
 class CatalogKind:
-    """A type of catalog: what PyIceberg and Java's Iceberg are told beside what was given.
+    """A type of catalog: the options of PyIceberg and of Java's Iceberg beside the given ones.
 
-    `folds_names` where it keeps names in lower case; `vends` where a table may come with the storage's credentials, so
-    that everything about it has to lie below its own location.
+    `folds_names` if it stores names in lower case; `vends` if an answer about a table may include credentials for the
+    storage, so that all of its files must lie below its own location.
     """
 
     python: Callable[[Properties], dict[str, str]]
@@ -28,42 +28,42 @@ class CatalogKind:
 
 
 def signs(given: Properties) -> bool:
-    """Tell whether requests to a REST catalog are signed as Amazon's are."""
+    """Return whether requests to a REST catalog are signed as Amazon's are."""
     return given.get("rest.sigv4-enabled") == "true" or given.get("rest.auth.type") == "sigv4"
 
 
 def _tokens(given: Properties) -> dict[str, str]:
-    """Say where tokens come from, when they are asked for with a credential; it is where both sides look by default."""
+    """Return the token endpoint for requests with a credential; it is the default of both sides."""
     asks = "credential" in given and "oauth2-server-uri" not in given
     return {"oauth2-server-uri": f"{given['uri'].rstrip('/')}/v1/oauth/tokens"} if asks else {}
 
 
 def _rest_python(given: Properties) -> dict[str, str]:
-    told = {**given, **_tokens(given)}
+    options = {**given, **_tokens(given)}
     if signs(given):
-        told.pop("rest.auth.type", None)
-        told["rest.sigv4-enabled"] = "true"
-        told.update({f"client.{name}": given[f"rest.{name}"] for name in _KEYS if f"rest.{name}" in given})
-    return told
+        options.pop("rest.auth.type", None)
+        options["rest.sigv4-enabled"] = "true"
+        options.update({f"client.{name}": given[f"rest.{name}"] for name in _KEYS if f"rest.{name}" in given})
+    return options
 
 
 def _rest_java(given: Properties) -> dict[str, str]:
-    """Reports of scans and commits are requests of their own, so none are sent unless they were asked for."""
-    told = {_DELEGATION: "vended-credentials", "rest-metrics-reporting-enabled": "false", **given, **_tokens(given)}
+    """Reports of scans and commits are requests of their own, so they are off by default."""
+    options = {_DELEGATION: "vended-credentials", "rest-metrics-reporting-enabled": "false", **given, **_tokens(given)}
     if signs(given):
-        told.pop("rest.sigv4-enabled", None)
-        told["rest.auth.type"] = "sigv4"
-        told.update({f"rest.{name}": given[f"client.{name}"] for name in _KEYS if f"client.{name}" in given})
-    return told
+        options.pop("rest.sigv4-enabled", None)
+        options["rest.auth.type"] = "sigv4"
+        options.update({f"rest.{name}": given[f"client.{name}"] for name in _KEYS if f"client.{name}" in given})
+    return options
 
 
 def _glue_python(given: Properties) -> dict[str, str]:
-    """PyIceberg hands the number on as it comes, and tries ten times by itself."""
+    """PyIceberg passes the number on as it is, and retries ten times by default."""
     return {**given, "glue.max-retries": int(given.get("glue.max-retries", 3))}  # type: ignore[dict-item]
 
 
 def _glue_java(given: Properties) -> dict[str, str]:
-    """Names of dropped tables are percent-encoded, which Glue takes and Iceberg's own check of names would not."""
+    """Names of dropped tables are percent-encoded, which Glue accepts and Iceberg's own check of names would not."""
     return {"glue.skip-name-validation": "true", "glue.skip-archive": "true", **given}
 
 

@@ -1,4 +1,4 @@
-"""Settings: which changefeeds are read, how TiCDC was told to write them, and into which lake they go.
+"""Settings: which changefeeds are read, how TiCDC writes them, and into which lake they go.
 
     changefeeds.yaml ──load──▶ Settings(lake, changefeeds) ◀──from_flags── command line
                                              │
@@ -82,27 +82,27 @@ _HOLDABLE = tuple(kind for kind in POLICY_KINDS if kind != "create schema")
 
 
 class ChangefeedSettings(Model):
-    """One changefeed: where it writes, how it was told to write, and what its reader has to know besides.
+    """One changefeed: where and how it writes, and what else its reader needs.
 
     `sink_uri` is exactly TiCDC's; `changefeed_config` is the path of its TOML; `tz` the `--tz` of the TiCDC server, in
     whose zone TIMESTAMP values are written. `keys` names key columns of tables (`schema.table`) whose key the files do
-    not tell; `policies` says per kind of DDL: apply, hold (until a person releases it), skip (its effect on existing
-    rows is left out), or keep (the lake keeps what the source drops). Of a DDL of several kinds the strictest counts.
-    `owners` are shown with every asset. `lag_targets` says by pattern (`shop.*`, the first that fits) how many seconds
-    a table may lie behind the present, `lag_target_seconds` for the others; without one no table is called late.
-    `new_collations` is the cluster's `new_collations_enabled_on_first_bootstrap`, which no file tells: without it texts
-    compare by their bytes; it is taken as true where it is not given, and tables that it matters to are told of.
-    `initial` says what was in the tables before the changefeed began. Of topics, `archive` says where they lie where it
-    is no broker, `kafka` are options of its client by librdkafka's names where it is one, `topics` are patterns of
-    their names where the sink URI does not tell, `schemas` is a file of CREATE TABLE statements of older tables,
-    `schema_registry` is a URL, or a file of schemas, or options of the registry whose schemas messages name, and marks
+    not have; `policies` says per kind of DDL: apply, hold (until a person releases it), skip (its effect on existing
+    rows is skipped), or keep (the lake keeps what the source drops). Of a DDL of several kinds the strictest counts.
+    `owners` are shown with every asset. `lag_targets` says by pattern (`shop.*`, the first that matches) how many
+    seconds a table may be behind the present, `lag_target_seconds` for the others; without one no table is called late.
+    `new_collations` is the cluster's `new_collations_enabled_on_first_bootstrap`, which no file has: false means that
+    texts compare by their bytes. The default is true, with a finding for each table to which it matters.
+    `initial` is the source of the tables' rows from before the changefeed. For topics, `archive` is their location
+    without a broker, `kafka` are options of the broker's client by librdkafka's names, `topics` are patterns of their
+    names if the sink URI does not have them, `schemas` is a file of CREATE TABLE statements of older tables,
+    `schema_registry` is a URL, a file of schemas, or options of the registry whose schemas messages name, and marks
     alone are landed no more often than every `mark_interval_seconds`.
 
-    How the sensor asks for runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
+    How the sensor requests runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
     (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
-    run; what a run did not bring forward rests `retry_seconds`, doubled each time up to `retry_max_seconds`. A run goes
-    on for `run_keep_alive_seconds` while the checkpoint moves; a checkpoint older than `stalled_after_seconds` is
-    called stalled.
+    run; a table that a run did not advance waits `retry_seconds`, doubled each time up to `retry_max_seconds`. A run is
+    kept alive for `run_keep_alive_seconds` while the checkpoint moves; a checkpoint older than `stalled_after_seconds`
+    is called stalled.
     """
 
     name: str = "default"
@@ -146,14 +146,14 @@ class ChangefeedSettings(Model):
     def _reachable(cls, owners: tuple[str, ...]) -> tuple[str, ...]:
         for owner in owners:
             if not re.fullmatch(r"team:.+|[^@\s]+@[^@\s]+\.[A-Za-z]{2,7}", owner):
-                raise ValueError(f'"{owner}" is no owner; expected an e-mail address or team:NAME')
+                raise ValueError(f'"{owner}" is not an owner; expected an e-mail address or team:NAME')
         return owners
 
     @field_validator("name")
     @classmethod
     def _plain_name(cls, name: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-            raise ValueError("a changefeed's name is made of letters, digits, '_', '.' and '-'")
+            raise ValueError("a changefeed's name consists of letters, digits, '_', '.' and '-'")
         return name
 
     @field_validator("tz")
@@ -166,7 +166,7 @@ class ChangefeedSettings(Model):
     def _namespace_pattern(cls, namespace: str) -> str:
         try:
             if namespace.format(schema="a") == namespace.format(schema="b"):
-                raise ValueError("it has to contain {schema}, or tables of two databases would meet")
+                raise ValueError("it must contain {schema}, or tables of two databases could collide")
         except (KeyError, IndexError):
             raise ValueError("it may contain {schema} and nothing else in braces") from None
         return namespace
@@ -184,7 +184,7 @@ class ChangefeedSettings(Model):
             raise ValueError(f'"keep" is for {" and ".join(_KEEPABLE)}, not for {misplaced[0]}')
         for policy, fitting in (("skip", _SKIPPABLE), ("hold", _HOLDABLE)):
             for kind in (kind for kind, given in spelled.items() if given == policy and kind not in fitting):
-                raise ValueError(f'"{policy}" is not for {kind}: rows that come after it would have no place')
+                raise ValueError(f'"{policy}" is not for {kind}: later rows would have no table')
         return spelled
 
     @field_validator("schema_registry", mode="before")
@@ -205,7 +205,7 @@ class ChangefeedSettings(Model):
 
     @property
     def given(self) -> Given:
-        """What is told of topics beside the sink URI."""
+        """The settings of topics beside the sink URI."""
         archive = (self.archive.uri.get_secret_value(), self.archive.layout) if self.archive is not None else None
         return Given(archive, self.topics, self.schemas, self.kafka, self.schema_registry)
 
@@ -225,24 +225,24 @@ class ChangefeedSettings(Model):
         return join(feed, self.open_initial())
 
     def open_initial(self) -> list[InitialSource]:
-        """Open what was in the tables before the feed."""
+        """Open the dumps with the rows from before the feed."""
         return self.initial.connect(self.storage_options, self._options.store)
 
     def access(self) -> dict[str, Any]:
-        """Return how what holds the feed is reached, in clear text: a broker by librdkafka's options."""
+        """Return the options for access to the feed, in clear text: for a broker librdkafka's."""
         if self._options.store != "kafka":
             return self.storage()
-        told = broker_options(self.sink_uri.get_secret_value(), self.changefeed_config)
-        return {**told, **resolved(self.kafka, "kafka")}
+        options = broker_options(self.sink_uri.get_secret_value(), self.changefeed_config)
+        return {**options, **resolved(self.kafka, "kafka")}
 
     def registry(self) -> dict[str, Any]:
-        """Return how the schema registry is reached, in clear text: as the settings say, else as TiCDC was told."""
+        """Return the options of the schema registry, in clear text: from the settings, else those of TiCDC."""
         return resolved(self.schema_registry, "schema_registry") or registry_options(
             self.sink_uri.get_secret_value(), self.changefeed_config
         )
 
     def storage(self) -> dict[str, Any]:
-        """Return how the feed's storage is reached, in clear text: by the sink URI, then by `storage_options`."""
+        """Return the options of the feed's storage, in clear text: from the sink URI, then `storage_options`."""
         given = resolved(self.storage_options, "storage_options")
         return merged(storage_options(self.sink_uri.get_secret_value(), self.given), given)
 
@@ -252,7 +252,7 @@ class ChangefeedSettings(Model):
         return self.model_copy(update={"initial": self.initial.model_copy(update={"complete": complete})})
 
     def lag_target_of(self, table: TableId) -> int | None:
-        """Return how many seconds a table may lie behind: its first pattern of `lag_targets`, or the common target."""
+        """Return how many seconds a table may be behind: its first pattern of `lag_targets`, or the common target."""
         fitting = (seconds for pattern, seconds in self.lag_targets.items() if fnmatchcase(str(table), pattern))
         return next(fitting, self.lag_target_seconds)
 
@@ -275,7 +275,7 @@ class Settings(Model):
             raise ValueError("the list is empty; name at least one changefeed with its sink_uri")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f'two changefeeds are called "{twice}"; the name tells their tables apart in the lake')
+            raise ValueError(f'two changefeeds are called "{twice}"; tables in the lake belong to a changefeed by name')
         return changefeeds
 
     def changefeed(self, name: str | None = None) -> ChangefeedSettings:
@@ -342,7 +342,7 @@ def from_flags(
 ) -> Settings:
     """Return the settings that the command line's flags describe: one changefeed and, with `warehouse`, its lake.
 
-    `initial` is what the setting of that name takes, such as `{"dump": [URI]}`.
+    `initial` is the value of the setting of that name, such as `{"dump": [URI]}`.
     """
     given: dict[str, Any] = {
         "name": name,

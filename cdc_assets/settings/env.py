@@ -1,4 +1,4 @@
-"""Values of settings as they were given: one over another, and those that come from the environment."""
+"""Values of settings as given: merged mappings, and values from the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["merged", "resolved"]
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both, `over` where they differ; mappings in them are merged too."""
+    """Return both merged, `over` first; nested mappings are merged too."""
     result = dict(base)
     for name, value in over.items():
         old = result.get(name)

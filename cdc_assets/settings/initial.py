@@ -1,4 +1,4 @@
-"""What was in the tables before the changefeed began."""
+"""The tables' rows from before the changefeed."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class CsvSettings(Model):
     @classmethod
     def _known_dialect(cls, dialect: str) -> str:
         if (name := dialect.lower() or "default") not in _DIALECTS:
-            raise ValueError(f"no dialect of Dumpling's; known are {', '.join(_DIALECTS)}")
+            raise ValueError(f"not a dialect of Dumpling's; known are {', '.join(_DIALECTS)}")
         return name
 
 
 class DumpSettings(Model):
-    """One dump: its directory, and what its files do not tell. What is not given is as for all dumps."""
+    """One dump: its directory, and what its files do not have. Values that are not given are those of all dumps."""
 
     uri: SecretStr = Field(repr=False)
     at: Tso | None = Field(default=None, ge=1, lt=1 << 63)
@@ -68,25 +68,25 @@ class ServerSettings(Model):
     @classmethod
     def _of_the_environment(cls, password: Any) -> Any:
         if not isinstance(password, Mapping) or set(password) != {"env"}:
-            raise ValueError("no password stands in settings; expected the variable that has it: {env: NAME}")
+            raise ValueError("settings contain no passwords; expected the variable that has it: {env: NAME}")
         return password
 
     def connect(self) -> InitialSource:
-        """Return the server, opened; raises BadSettings for a variable that is not set and a URI of no server."""
+        """Return the opened server; raises BadSettings for an unset variable and a URI of no server."""
         secret = resolved({"password": self.password}, "initial.source")["password"] if self.password else ""
         return connect_server(self.uri.get_secret_value(), secret, self.at, self.tables)
 
 
 class InitialSettings(Model):
-    """What is known of the tables as they were before the changefeed began.
+    """The tables as they were before the changefeed began.
 
     `complete` are patterns (`shop.*`) of tables that had no rows then, by the names that they had then.
 
-    `dump` is the directory of a dump that has those rows, or several: each a URI with parameters as Dumpling takes it,
-    or a mapping of `uri` and what differs from the others. `tz` is the time zone of the sessions that read the dump,
-    `csv` how it is written where it is CSV. `at` states the TSO at which it was taken where its `metadata` does not,
-    and that it is finished. `source` is a server to read the rows from instead. `start_ts` is the
-    changefeed's start-ts, which has to be at or below that.
+    `dump` is the directory of a dump that has those rows, or several: each a URI with parameters as in Dumpling, or a
+    mapping of `uri` and what differs from the others. `tz` is the time zone of the sessions that read the dump, `csv`
+    the format if it is CSV. `at` is the TSO at which it was taken, if its `metadata` lacks it, and says that it is
+    finished. `source` is a server to read the rows from instead. `start_ts` is the changefeed's start-ts, which must be
+    at or below that.
     """
 
     complete: tuple[str, ...] = ()
@@ -100,8 +100,8 @@ class InitialSettings(Model):
     @field_validator("dump", mode="before")
     @classmethod
     def _several(cls, dump: Any) -> Any:
-        told = dump if isinstance(dump, (list, tuple)) else (dump,)
-        return tuple({"uri": one} if isinstance(one, str) else one for one in told)
+        dumps = dump if isinstance(dump, (list, tuple)) else (dump,)
+        return tuple({"uri": one} if isinstance(one, str) else one for one in dumps)
 
     @field_validator("tz")
     @classmethod
@@ -118,7 +118,7 @@ class InitialSettings(Model):
         return self
 
     def connect(self, storage_options: Mapping[str, Any], store: str | None = None) -> list[InitialSource]:
-        """Return everything that is told of, opened; raises BadSettings.
+        """Return all sources of initial rows, opened; raises BadSettings.
 
         `storage_options` are for dumps in a storage of the kind `store`, the feed's; None stands for any kind.
         """
@@ -133,11 +133,11 @@ class InitialSettings(Model):
         return connect_dump(storage_uri.opener(uri, options, _DUMP), self.options_of(dump), self.at_of(dump))
 
     def at_of(self, dump: DumpSettings) -> Tso | None:
-        """Return the TSO that is stated of a dump."""
+        """Return the given TSO of a dump."""
         return self.at if dump.at is None else dump.at
 
     def options_of(self, dump: DumpSettings) -> DumpOptions:
-        """Return how a dump is written."""
+        """Return the options with which a dump was written."""
         csv = dump.csv or self.csv
         return DumpOptions(
             separator=csv.separator,
@@ -161,12 +161,12 @@ def initial_from_flags(uris: Sequence[str], options: Mapping[str, str]) -> dict[
     dumps = [uri for uri in uris if uri not in servers]
     known = {"start-ts", *(_SERVER_OPTIONS if servers else ()), *(_DUMP_OPTIONS if dumps else ())}
     if options and not uris:
-        raise BadSettings("--initial-option tells of what --initial names. Give --initial URI, or leave it out.")
+        raise BadSettings("--initial-option belongs to --initial. Give --initial URI too, or omit it.")
     if foreign := sorted(options.keys() - known):
         raise BadSettings(f'--initial-option "{foreign[0]}" is not known here; known are {", ".join(sorted(known))}.')
     if len(servers) > 1 or (servers and dumps):
         raise BadSettings("--initial names a server and something else. Give one server, or dumps.")
-    told: dict[str, Any] = {"start-ts": options["start-ts"]} if "start-ts" in options else {}
+    initial: dict[str, Any] = {"start-ts": options["start-ts"]} if "start-ts" in options else {}
     if servers:
         if "at" not in options:
             raise BadSettings(
@@ -175,7 +175,7 @@ def initial_from_flags(uris: Sequence[str], options: Mapping[str, str]) -> dict[
         server = {"uri": servers[0], "at": options["at"]}
         tables = {"tables": options["tables"].split(",")} if "tables" in options else {}
         secret = {"password": {"env": options["password-env"]}} if "password-env" in options else {}
-        return {**told, "source": {**server, **tables, **secret}}
+        return {**initial, "source": {**server, **tables, **secret}}
     csv = {name: options[name] for name in _CSV_OPTIONS if name in options}
-    told |= {name: options[name] for name in ("at", "tz") if name in options}
-    return {**told, **({"dump": dumps} if dumps else {}), **({"csv": csv} if csv else {})}
+    initial |= {name: options[name] for name in ("at", "tz") if name in options}
+    return {**initial, **({"dump": dumps} if dumps else {}), **({"csv": csv} if csv else {})}

@@ -1,6 +1,6 @@
-"""The lake's settings: one catalog and one warehouse, and what both readers of them are told.
+"""The lake's settings: one catalog and one warehouse, with the options of both readers.
 
-Who reads what follows (`pyiceberg_properties`, `spark_properties`) is given the same endpoint, region and credentials.
+PyIceberg and Spark (`pyiceberg_properties`, `spark_properties`) get the same endpoint, region and credentials.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ class LakeSettings(Model):
 
     `catalog` holds `type` (jdbc, rest, glue or hive), `uri`, and further Iceberg properties (`s3.endpoint`,
     `credential`, …), each spelled as Java or as PyIceberg has it; values may be `{env: NAME}`. A JDBC `uri` may be
-    written for Java or SQLAlchemy. `warehouse` is the location under which tables are made; where a REST catalog knows
-    its warehouses by name, that name is `catalog.warehouse`. `namespaces` is what the names of the lake's own
-    namespaces begin with.
+    written for Java or SQLAlchemy. `warehouse` is the location under which tables are created; if a REST catalog has
+    warehouses by name, that name is `catalog.warehouse`. `namespaces` is the prefix of the lake's own namespaces.
     """
 
     catalog: dict[str, Any] = Field(repr=False)
@@ -89,7 +88,7 @@ class LakeSettings(Model):
 
     @property
     def root(self) -> str:
-        """The location below which tables and stages lie."""
+        """The location of tables and stages."""
         return str(self.local_directory or self.warehouse).rstrip("/")
 
     @property
@@ -110,7 +109,7 @@ class LakeSettings(Model):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values of the catalog's properties that no message may repeat."""
+        """The values of the catalog's properties that no message may contain."""
         catalog = self._resolved()
         found = [value for name, value in catalog.items() if any(part in name for part in SECRET_PROPERTIES)]
         found += [value.partition(":")[2] for name, value in catalog.items() if name == "credential"]
@@ -131,7 +130,7 @@ class LakeSettings(Model):
         }
 
     def pyiceberg_properties(self) -> dict[str, str]:
-        """Return what `pyiceberg.catalog.load_catalog(name, **properties)` takes."""
+        """Return the properties for `pyiceberg.catalog.load_catalog(name, **properties)`."""
         catalog = self._resolved()
         kind = catalog.pop("type")
         properties = {"type": "sql" if kind == "jdbc" else kind}

@@ -1,4 +1,4 @@
-"""When a table's files are tidied, and what is kept."""
+"""When a table's files are maintained, and what is kept."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["MaintenanceSettings"]
 
 
 class MaintenanceSettings(Model):
-    """When a table's files are tidied, and what is kept. `cron` is for Dagster's schedule, which `running` turns on.
+    """When a table's files are maintained, and what is kept. `cron` is Dagster's schedule, which `running` turns on.
 
     A table is compacted when it has `small_files` files below three quarters of `target_file_bytes`, or when
-    `deleted_share` of its rows are deleted. Snapshots older than `snapshot_days` go once there are `expire_at_least` of
-    them, but never the last `snapshots_kept` (nor those that progress or an open exchange needs). Files that nothing
-    refers to go after `orphan_days`: no run may take longer than that.
+    `deleted_share` of its rows are deleted. Snapshots older than `snapshot_days` expire once there are
+    `expire_at_least` of them, but never the last `snapshots_kept` (nor those that progress or an open exchange needs).
+    Orphan files are removed after `orphan_days`: no run may take longer than that.
     """
 
     cron: str = "17 3 * * *"

@@ -1,4 +1,4 @@
-"""What all settings have in common: they are frozen, and one message tells all that is wrong with them."""
+"""The base of all settings: frozen, with one message for all errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Model", "known_zone"]
 
 
 class Model(BaseModel):
-    """Frozen settings that know every name; what is wrong with them is one BadSettings."""
+    """Frozen settings that refuse unknown names; all errors are one BadSettings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,7 +29,7 @@ _SECRET_FIELDS = {"sink_uri", "storage_options", "catalog", "dump", "uri", "pass
 
 
 def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:
-    """Return one message for all that is wrong. Values of fields that may hold secrets are not repeated."""
+    """Return one message for all errors. Values of fields that may hold secrets are not repeated."""
     sentences = []
     for one in error.errors(include_url=False):
         place = [part for part in one["loc"] if isinstance(part, (str, int))]

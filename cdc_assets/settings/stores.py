@@ -1,7 +1,7 @@
-"""How both readers of a lake reach its storage: one spelling of properties in, Iceberg's for Java and PyIceberg's out.
+"""Options of a lake's storage: one spelling of properties in, Iceberg's for Java and PyIceberg's out.
 
 Iceberg's classes for Java follow from the warehouse's scheme, so no file system of Hadoop is needed. An endpoint of its
-own means paths for buckets and some region, unless that is given: else clients ask Amazon for what it cannot know.
+own means path-style access and some region, unless given: else clients ask Amazon for what it cannot know.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cdc_assets.errors import BadSettings
 __all__ = ["SECRET_PROPERTIES", "Store", "store_of"]
 
 SECRET_PROPERTIES = ("secret", "password", "token", "credential", "access-key", "account-key", "key.account")
-"""What names of properties contain whose values are secrets."""
+"""Parts of property names whose values are secrets."""
 
 _ROLE = {
     "s3.role-arn": "client.assume-role.arn",
@@ -33,13 +33,13 @@ class Store:
     extra: str = ""
 
     def python_properties(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return PyIceberg's properties. Raises BadSettings for what only one side would follow."""
+        """Return PyIceberg's properties. Raises BadSettings for options that only one side supports."""
         return {**given, **self._both(given)[0]}
 
     def java_properties(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return Iceberg's properties for Java."""
-        told = {**given, **self._both(given)[1]}
-        return {"io-impl": self.io, **told} if self.io else told
+        properties = {**given, **self._both(given)[1]}
+        return {"io-impl": self.io, **properties} if self.io else properties
 
     def _both(self, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         return {"aws": _s3, "azure": _adls}.get(self.extra, _as_given)(given)
@@ -72,8 +72,8 @@ def _s3(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         )
     if "client.assume-role.external-id" in given:
         raise BadSettings(
-            "lake.catalog: client.assume-role.external-id is known to Java's client only, so the lake could be written "
-            "and not be read. Assume the role outside (a profile of AWS_CONFIG_FILE) and leave it out here."
+            "lake.catalog: client.assume-role.external-id is supported by Java's client only, so the lake could be "
+            "written but not read. Assume the role outside (a profile of AWS_CONFIG_FILE) and omit it here."
         )
     region = given.get("s3.region") or given.get("client.region") or ("us-east-1" if endpoint else None)
     if region:

@@ -42,7 +42,7 @@ def test_the_flags_say_what_the_setting_says() -> None:
 @pytest.mark.parametrize(
     ("uris", "options", "said"),
     [
-        ((), {"at": "7"}, "--initial-option tells of what --initial names"),
+        ((), {"at": "7"}, "--initial-option belongs to --initial"),
         (("d",), {"password-env": "P"}, '"password-env" is not known here'),
         ((SERVER,), {}, "A server needs the TSO to read at"),
         ((SERVER, "d"), {"at": "7"}, "a server and something else"),
@@ -97,6 +97,6 @@ def test_settings_of_the_page_are_settings(text: str, monkeypatch: pytest.Monkey
 def test_a_password_in_settings_is_refused_and_not_shown() -> None:
     given: dict[str, Any] = {"name": "shop", "sink_uri": "/tmp/x?protocol=csv"}
     given["initial"] = {"source": {"uri": SERVER, "at": AT, "password": "topsecret"}}
-    with pytest.raises(BadSettings, match="no password stands in settings") as caught:
+    with pytest.raises(BadSettings, match="settings contain no passwords") as caught:
         ChangefeedSettings(**given)
     assert "topsecret" not in str(caught.value)

@@ -354,7 +354,7 @@ def test_a_table_whose_name_an_unknown_one_takes_takes_none_of_its_rows(tmp_path
     feed.rows(5, ("I", 6, {"id": 2, "v": "b"}))
     (table,) = feed.apply(7).tables
     assert (table.state, feed.table()) == ("held", [(1, "a")])
-    assert "no DDL tells what became of s.t@2" in table.reason
+    assert "no DDL says what became of s.t@2" in table.reason
 
 
 @pytest.mark.parametrize("clause", ["DROP PARTITION `p0`", "TRUNCATE PARTITION `p0`"])

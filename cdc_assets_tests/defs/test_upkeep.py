@@ -81,7 +81,7 @@ def test_a_rebuild_without_a_file_of_the_history_is_refused_and_names_it(locatio
     path = max(location.bucket.rglob("CDC*.csv"))
     path.unlink()
     result = run(location, "rebuild", every_table=True)
-    assert f"{path.relative_to(location.bucket).as_posix()} was there once and is gone" in failure_of(result)
+    assert f"{path.relative_to(location.bucket).as_posix()} existed and is missing now" in failure_of(result)
     assert location.differences() == []
 
 

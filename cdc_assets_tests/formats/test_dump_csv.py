@@ -119,7 +119,7 @@ def test_a_last_row_without_line_end_was_cut_off(header: bool, escape: bool) -> 
 
 def test_a_file_that_was_cut_off_within_its_compression_is_refused() -> None:
     file, stored = file_of(written(), "csv", "gzip")
-    with pytest.raises(MalformedData, match="no whole gzip file"):
+    with pytest.raises(MalformedData, match="not a whole gzip file"):
         read(replace(file, size=file.size - 9), stored, PLAIN, DumpOptions())
 
 

@@ -40,7 +40,7 @@ def test_members_that_follow_each_other_are_one_file(compression: str) -> None:
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("left", [1, 6, 1000, -1])
 def test_a_file_that_was_cut_off_is_refused(compression: str, left: int) -> None:
-    with pytest.raises(MalformedData, match=r"t\.csv is no whole"):
+    with pytest.raises(MalformedData, match=r"t\.csv is not a whole"):
         read(WRITERS[compression](CONTENTS)[:left], compression)
 
 

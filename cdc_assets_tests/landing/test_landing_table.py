@@ -112,5 +112,5 @@ def test_rows_that_are_gone_say_so(feed: TopicFeed, tmp_path: Path) -> None:
     feed.apply()
     (split,) = feed.landing.landed().splits
     Path(split.file).unlink()
-    with pytest.raises(InputError, match="is gone"):
+    with pytest.raises(InputError, match="no longer exists"):
         store(feed).fetch(split.file, split.group)

@@ -244,20 +244,20 @@ def test_a_first_file_that_was_cleaned_up_is_refused_even_when_the_ledger_is_los
     path = next(path for path in feed.files() if len([p for p in feed.files() if p[:-12] == path[:-12]]) > 1)
     (feed.directory / path).unlink()
     feed.ledger = Ledger("sqlite://")
-    refused(feed, r"the files with the numbers 1 are not there")
+    refused(feed, r"the files with the numbers 1 are missing")
 
 
 def test_a_last_file_that_the_ledger_knows_and_that_is_gone_is_refused(feed: Feed) -> None:
     path = feed.files()[-1]
     (feed.directory / path).unlink()
-    refused(feed, rf"{path} was there once and is gone")
+    refused(feed, rf"{path} existed and is missing now")
 
 
 def test_a_schema_file_that_the_ledger_knows_and_that_is_gone_is_refused(feed: Feed) -> None:
     listing, _ = feed.pipeline().plan()
     path = max(file.path for file in listing.schema_files if file.table.table)
     (feed.directory / path).unlink()
-    refused(feed, r"was there once and is gone|no schema file")
+    refused(feed, r"existed and is missing now|no schema file")
 
 
 def test_records_in_quarantine_are_refused_until_they_are_replayed(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -323,7 +323,7 @@ def test_a_release_is_taken_back_until_it_is_used(hidden: Feed) -> None:
     assert hidden.table(hidden.apply(300)).state == "held"
     release(hidden.pipeline(), "shop.orders", 200, "skip")
     hidden.apply(300)
-    with pytest.raises(BadSettings, match="cannot be taken back"):
+    with pytest.raises(BadSettings, match="cannot be undone"):
         undo(hidden.pipeline(), "shop.orders", 200)
     with pytest.raises(BadSettings, match="no release at version 7"):
         undo(hidden.pipeline(), "shop.orders", 7)

@@ -18,7 +18,7 @@ class RecordOptions:
     has_commit_ts: bool = True
     has_positions: bool = True
     is_unordered: bool = False
-    deletes_tell_keys_only: bool = False
+    deletes_have_keys_only: bool = False
     members_are_numbers: bool = False
 
 

@@ -204,7 +204,7 @@ def test_nothing_there_and_no_dump_there_are_told_apart(tmp_path: Path, director
         ({"shop.orders-schema.sql": b"CREATE TABLE `orders` (\n  `id` tesseract);\n"}, "TESSERACT, which is not known"),
         ({"shop.orders-schema.sql": b"/*!40101 SET NAMES binary*/;\n"}, "0 CREATE TABLEs where one is expected"),
         ({"shop.orders-schema.sql": b"CREATE TABLE `orders` (\n  `\xff` int);\n"}, "cannot be read"),
-        ({"shop.orders-schema.sql": None, "shop.orders-schema.sql.gz": b"no gzip"}, "no whole gzip file"),
+        ({"shop.orders-schema.sql": None, "shop.orders-schema.sql.gz": b"no gzip"}, "not a whole gzip file"),
     ],
 )
 def test_files_that_do_not_belong_together_hold_their_table(

@@ -555,7 +555,7 @@ def test_metadata_that_is_none_says_what_it_holds(bucket: Path, content: str) ->
 
 def test_a_data_file_that_is_gone_is_an_error_of_the_input(bucket: Path) -> None:
     opener = open_feed(bucket).opener
-    with pytest.raises(InputError, match="is gone"):
+    with pytest.raises(InputError, match="no longer exists"):
         opener.read(f"db/t/{V}/CDC000001.csv")
 
 

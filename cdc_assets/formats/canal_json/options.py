@@ -41,7 +41,7 @@ class CanalJsonOptions:
         return not self.enable_tidb_extension
 
     @property
-    def deletes_tell_keys_only(self) -> bool:
+    def deletes_have_keys_only(self) -> bool:
         """Tell whether a delete has the key columns only."""
         return self.delete_only_output_handle_key_columns
 

@@ -44,7 +44,7 @@ class CsvOptions:
         return not self.include_commit_ts
 
     @property
-    def deletes_tell_keys_only(self) -> bool:
+    def deletes_have_keys_only(self) -> bool:
         """Tell whether the row before an update is not in the file."""
         return not self.output_old_value
 

@@ -42,7 +42,7 @@ class LandedOptions:
         return self.messages.timezone
 
     @property
-    def deletes_tell_keys_only(self) -> bool:
+    def deletes_have_keys_only(self) -> bool:
         """Tell whether a delete has the key columns only."""
         return self.messages.delete_only_output_handle_key_columns
 
