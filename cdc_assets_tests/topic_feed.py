@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class MemoryLog:
     lines: list[Line] = field(default_factory=list)
     proves_ends: bool = True
     asked: int = 0
+    ids: dict[str, str] = field(default_factory=dict)
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
         self.asked += 1
@@ -65,6 +66,9 @@ class MemoryLog:
         mine.sort(key=lambda line: line["offset"])
         for start in range(0, len(mine), 50):
             yield messages_of_lines(mine[start : start + 50])
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
 
     def missing_because(self, topic: str) -> str:
         return ""

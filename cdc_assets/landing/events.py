@@ -120,6 +120,7 @@ def _format_state(state: Landed, before: Landed) -> str:
                 if before.streams.get(one) != end
             ],
             "sources": state.sources,
+            "topic_ids": dict(state.topic_ids),
             "barriers": [[*partition, at] for partition, at in sorted(state.barriers.items())],
         }
     )
@@ -139,6 +140,7 @@ def _parse_state(text: str, landed: Landed) -> Landed:
         ignored=told["ignored"],
         streams={**landed.streams, **streams},
         sources=tuple(told["sources"]),
+        topic_ids=told["topic_ids"],
         barriers={Partition(topic, number): at for topic, number, at in told["barriers"]},
     )
 

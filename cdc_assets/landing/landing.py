@@ -14,8 +14,9 @@ A commit is guarded by the next offsets: who lands the same messages at the same
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from cdc_assets.errors import InputError, TableMoved
@@ -131,6 +132,29 @@ class Landing:
         reading, log = self._reading(landed), self.log()
         return any(reading.heard(batch, one) for one in wanted for batch in log.read(one))
 
+    def decide(self, decided: Callable[[Reading], object]) -> None:
+        """Land what a person decided: `decided` adds it to a reading of nothing, and may be asked again."""
+        for attempt in range(_ATTEMPTS):
+            begun = self.landed()
+            reading = self._begun(begun)
+            decided(reading)
+            try:
+                self._commit(reading, replace(begun, **self._of_tables(reading)), Advanced())
+            except TableMoved:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(0.05 * 2**attempt)
+                continue
+            return
+
+    def _of_tables(self, reading: Reading) -> dict[str, Any]:
+        return {"began": dict(reading.began), "streams": dict(reading.streams)}
+
+    def _begun(self, begun: Landed) -> Reading:
+        if self.options.by_offset:
+            return OrderedReading(begun, self.options, clock_ms=self.clock_ms(), **self._more)
+        return self._reading(begun)
+
     # --- landing ---
 
     def advance(self) -> Advanced:
@@ -153,6 +177,7 @@ class Landing:
         done = Advanced()
         log = self.log()
         ends = self.ends()
+        ids = self._topic_ids(log, begun, ends)
         for wanted in _ranges(begun, ends):
             done, reading = self._take(log, wanted, done, reading, ends)
         proven = begun.proven
@@ -162,7 +187,7 @@ class Landing:
             for wanted in _ranges(replace(begun, next=reading.next), ends):
                 done, reading = self._take(log, wanted, done, reading, ends)
             proven = max(proven, seen)
-        state = self._state(reading, ends, proven)
+        state = replace(self._state(reading, ends, proven), topic_ids=ids)
         news = (state.next, state.marks, state.proven) != (begun.next, begun.marks, begun.proven)
         if reading.speaks or (news and self._due(begun)):
             done = self._commit(reading, state, done)
@@ -172,6 +197,7 @@ class Landing:
         """Land messages that get their positions here, in turns of which each holds what is read in memory."""
         log, done, begun = self.log(), Advanced(), self.landed()
         ends = self.ends()
+        ids = self._topic_ids(log, begun, ends)
         while True:
             reading = OrderedReading(begun, self.options, clock_ms=self.clock_ms(), **self._more)
             done, unread = self._read_some(log, _ranges(begun, ends), done, reading)
@@ -188,7 +214,7 @@ class Landing:
         more = _ranges(replace(begun, next={**begun.next, **reading.reached}), ends)
         done, _ = self._read_some(log, more, done, reading, whole=True)
         reading.settle(through_all)
-        state = self._state(reading, ends, reading.last)
+        state = replace(self._state(reading, ends, reading.last), topic_ids=ids)
         news = (state.next, state.barriers) != (begun.next, begun.barriers)
         if reading.speaks or (news and self._due(begun)):
             done = self._commit(reading, state, done)
@@ -212,7 +238,7 @@ class Landing:
             at, size = wanted.start, 0
             for batch in log.read(wanted):
                 if batch.num_rows:
-                    at = _refuse_missing(log, wanted, at, batch.column("offset")[-1].as_py() + 1, batch.num_rows)
+                    at = _refuse_missing(log, reading.before, wanted, at, batch.column("offset").to_pylist())
                     reading.take(batch, wanted)
                     size += batch.nbytes
                     done = replace(done, messages=done.messages + batch.num_rows)
@@ -220,11 +246,21 @@ class Landing:
                     unread.append(OffsetRange(wanted.partition, at, wanted.stop))
                     break
             else:
-                _refuse_missing(log, wanted, at, wanted.stop, 0)
+                if at < wanted.stop:
+                    _refuse_missing(log, reading.before, wanted, at, ())
                 reading.finish(wanted)
         if unread and reading.has_ddl and not self.options.in_source_order:
             return self._read_some(log, unread, done, reading, whole=True)
         return done, [one.partition for one in unread]
+
+    def _topic_ids(self, log: LogReader, begun: Landed, ends: Ends) -> Mapping[str, str]:
+        """Return the ids of topics. Raises InputError for a topic that is another one than was landed, by that name."""
+        told = log.topic_ids({partition.topic for partition in ends})
+        for topic, known in begun.topic_ids.items():
+            if told.get(topic, known) != known:
+                partition, start = min(one for one in begun.next.items() if one[0].topic == topic)
+                raise _anew(partition, f"is of the topic {told[topic]} by now, and was landed of {known}", start)
+        return {**begun.topic_ids, **told}
 
     def _due(self, begun: Landed) -> bool:
         """Tell whether marks alone are landed by now: at once while nothing is proven, else every so often."""
@@ -241,13 +277,14 @@ class Landing:
         at = wanted.start
         for batch in log.read(wanted):
             if batch.num_rows:
-                at = _refuse_missing(log, wanted, at, batch.column("offset")[-1].as_py() + 1, batch.num_rows)
+                at = _refuse_missing(log, reading.before, wanted, at, batch.column("offset").to_pylist())
                 reading.take(batch, wanted)
                 done = replace(done, messages=done.messages + batch.num_rows)
             if reading.stored_bytes >= self._commit_bytes:
                 done = self._commit(reading, self._state(reading, ends, reading.before.proven), done)
                 reading = self._reading(self.landed())
-        _refuse_missing(log, wanted, at, wanted.stop, 0)
+        if at < wanted.stop:
+            _refuse_missing(log, reading.before, wanted, at, ())
         reading.finish(wanted)
         return done, reading
 
@@ -257,7 +294,7 @@ class Landing:
             ignored[reason] = ignored.get(reason, 0) + count
         return Landed(
             reading.before.identity,
-            dict(reading.next),
+            {**{partition: one.low for partition, one in ends.items()}, **reading.next},
             dict(reading.marks),
             {partition: one.high for partition, one in ends.items()},
             proven,
@@ -267,6 +304,7 @@ class Landing:
             dict(reading.streams),
             tuple(reading.sources),
             dict(reading.barriers),
+            reading.before.topic_ids,
         )
 
     def _commit(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:
@@ -312,43 +350,74 @@ def _ranges(landed: Landed, ends: Ends) -> list[OffsetRange]:
         if start is None:
             start = end.low  # new partitions are read from their beginning
         elif end.low > start:
-            raise _lost(partition, start, end.low)
+            lost = OffsetRange(partition, start, end.low)
+            if _unaccepted(landed, lost) is not None:
+                raise _lost(lost)
+            start = end.low
         elif end.high < start:
-            raise InputError(
-                f"{partition} ends at offset {end.high}, and was landed to {start}: the topic was created anew, or "
-                "cut. Its messages cannot be told from those that are landed. Rebuild this changefeed's tables from a "
-                "dump or from the changefeed's start, in a landing of its own (another name).",
-                topic=partition.topic,
-                partition=partition.number,
-                offset=start,
-            )
+            raise _anew(partition, f"ends at offset {end.high}, and was landed to {start}", start)
         if end.high > start:
             found.append(OffsetRange(partition, start, end.high))
     return found
 
 
-def _lost(partition: Partition, start: int, low: int) -> InputError:
+def _anew(partition: Partition, said: str, start: int) -> InputError:
     return InputError(
-        f"{partition} begins at offset {low}, and was landed to {start}: the {low - start:,} messages "
-        f"{start}..{low - 1} expired before they were read. Nothing was landed. Import the tables anew from a dump, or "
-        "bring the messages back.",
+        f"{partition} {said}: the topic was created anew, or cut. Its messages cannot be told from those that are "
+        "landed. Rebuild this changefeed's tables from a dump or from the changefeed's start, in a landing of its own "
+        "(another name).",
         topic=partition.topic,
         partition=partition.number,
         offset=start,
+    )
+
+
+def _lost(lost: OffsetRange) -> InputError:
+    return InputError(
+        f"{lost.partition} begins at offset {lost.stop}, and was landed to {lost.start}: the {len(lost):,} messages "
+        f"{lost.start}..{lost.stop - 1} expired before they were read. Nothing was landed. Bring the messages back; or "
+        "accept the loss, which is written down, and import the tables anew from a dump.",
+        topic=lost.partition.topic,
+        partition=lost.partition.number,
+        offset=lost.start,
+        until=lost.stop,
         gone=True,
     )
 
 
-def _refuse_missing(log: LogReader, wanted: OffsetRange, start: int, stop: int, seen: int) -> int:
-    """Return where the messages after `seen` ones from `start` begin; raises InputError where some below are lost."""
-    missing = stop - start - seen
-    if missing and not log.missing_because(wanted.partition.topic):
-        raise InputError(
-            f"{wanted.partition}: {missing:,} of the offsets {start}..{stop - 1} hold no message, and the topic is "
-            "neither compacted nor transactional: they are lost. They were not landed, and nothing behind them. Bring "
-            "them back, or import the tables anew from a dump.",
-            topic=wanted.partition.topic,
-            partition=wanted.partition.number,
-            offset=start,
-        )
-    return stop
+def _unaccepted(landed: Landed, lost: OffsetRange) -> OffsetRange | None:
+    """Return what of a loss nobody has accepted, None where all is."""
+    at = lost.start
+    for one in sorted(landed.accepted_losses):
+        if one.partition == lost.partition and one.start <= at < one.stop:
+            at = one.stop
+    return None if at >= lost.stop else OffsetRange(lost.partition, at, lost.stop)
+
+
+def _refuse_missing(log: LogReader, landed: Landed, wanted: OffsetRange, at: int, offsets: Sequence[int]) -> int:
+    """Return the offset behind some messages, the next ones from `at` on, or the range's end where there are none.
+
+    Raises InputError where messages are missing between them.
+    """
+    behind = offsets[-1] + 1 if offsets else wanted.stop
+    if behind - at != len(offsets):
+        for before, offset in pairwise([at - 1, *offsets, *([] if offsets else [wanted.stop])]):
+            lost = OffsetRange(wanted.partition, before + 1, offset)
+            left = _unaccepted(landed, lost) if len(lost) else None
+            if left is not None:
+                if log.missing_because(wanted.partition.topic):
+                    break
+                raise _vanished(left)
+    return behind
+
+
+def _vanished(lost: OffsetRange) -> InputError:
+    return InputError(
+        f"{lost.partition}: the {len(lost):,} messages {lost.start}..{lost.stop - 1} are missing, and the topic is "
+        "neither compacted nor transactional: they are lost. They were not landed, and nothing behind them. Bring them "
+        "back; or accept the loss, which is written down, and import the tables anew from a dump.",
+        topic=lost.partition.topic,
+        partition=lost.partition.number,
+        offset=lost.start,
+        until=lost.stop,
+    )

@@ -15,11 +15,12 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.ddl import Unreadable, database_of
-from cdc_assets.errors import BadSettings
+from cdc_assets.errors import BadSettings, InputError, SetupError
 from cdc_assets.formats import MESSAGE_FORMATS
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent, read_claim
@@ -33,6 +34,11 @@ from cdc_assets.sources.topics.schema_events import format_schema
 __all__ = ["Reading", "Registered", "schema_event"]
 
 _AS_SPOKEN = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
+
+TOO_LATE = (
+    "its topic was found when its table may have been applied beyond it: a rule or a right hid the topic. Rebuild the "
+    "table, then release this message"
+)
 
 Claims = Callable[[str], bytes]
 """Location of a claim-check file -> its bytes; raises InputError."""
@@ -67,6 +73,9 @@ class Reading:
         self.began: dict[TableId, Tso] = dict(self.before.began)
         self._ddl = {self._identity(event) for event in self.before.events if event.kind is EventKind.DDL}
         self._schemas = {event.table for event in self.before.events if event.kind is EventKind.SCHEMA}
+        self._ddl_tables = {event.table for event in self.before.events if event.kind is EventKind.DDL}
+        self._topics = {partition.topic for partition in self.before.next}
+        self._late = {(event.table, event.partition.topic) for event in self.before.events if event.reason == TOO_LATE}
         self._statements = {event.value for event in self.before.events if event.kind is EventKind.SCHEMA}
         self.last = self.before.proven
         self.streams = dict(self.before.streams)
@@ -123,6 +132,16 @@ class Reading:
         """Note that a range was read to its end."""
         self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), wanted.stop)
 
+    def take_again(self, batch: pa.RecordBatch, partition: Partition, position: Tso) -> None:
+        """Take a message that could not be read before, whose `position` is that of a protocol by offset."""
+        spoken = self._spoken(batch)
+        rows = spoken.filter(pc.equal(spoken.column("kind"), Kind.ROW.value))
+        at = pa.repeat(pa.scalar(position, pa.int64()), rows.num_rows)
+        self._take_rows(batch, rows, {"position": at, "last_position": at} if self.options.by_offset else {})
+        for one in spoken.filter(pc.not_equal(spoken.column("kind"), Kind.ROW.value)).to_pylist():
+            told = {**one, "commit_ts": position} if self.options.by_offset else one
+            self._take_other(told, batch, partition, batch.column("offset")[0].as_py())
+
     # --- rows ---
 
     def _take_rows(
@@ -145,11 +164,14 @@ class Reading:
             columns[one.name].cast(one.type) if one.name in columns else pa.nulls(count, one.type) for one in LANDED
         ]
         rows = self._with_claims(pa.Table.from_arrays(arrays, schema=LANDED))
+        if not rows.num_rows:
+            return
+        self._hold_late(rows)
         distinct = pc.count_distinct(lines.column("message")).as_py()
         self.stored_bytes += rows.nbytes
         self.stored_twice += count - distinct
         self.rows.append(rows)
-        self._note_tables(batch, rows.filter(pc.equal(rows.column("kind"), ROW)))
+        self._note_tables(rows.filter(pc.equal(rows.column("kind"), ROW)))
 
     def _with_claims(self, rows: pa.Table) -> pa.Table:
         """Put the message itself in place of one that only says where it lies."""
@@ -157,26 +179,56 @@ class Reading:
         if not any(claimed):
             return rows
         keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
+        gone = np.zeros(rows.num_rows, bool)
         for place, location in enumerate(rows.column("claim").to_pylist()):
-            if location is not None:
+            if location is None:
+                continue
+            try:
                 keys[place], values[place] = read_claim(self.claims(location), self.options)
+            except (InputError, SetupError, FileNotFoundError) as error:
+                gone[place] = True
+                self._hold_row(
+                    rows.slice(place, 1).to_pylist()[0], f"its value, at {location}, cannot be read: {error}"
+                )
         for name, changed in (("key", keys), ("value", values)):
             at = LANDED.get_field_index(name)
             rows = rows.set_column(at, LANDED.field(at), pa.array(changed, pa.binary()))
-        return rows
+        return rows.filter(pa.array(~gone))
 
-    def _note_tables(self, batch: pa.RecordBatch, rows: pa.Table) -> None:
+    def _hold_row(self, row: Mapping[str, Any], reason: str) -> None:
+        """Keep a row as one that cannot be read: its table stops before it."""
+        place, table = Partition(row["topic"], row["partition"]), TableId(row["schema"], row["table"])
+        self.events.append(
+            LandedEvent(
+                EventKind.BAD, place, row["offset"], (row["position"] or 1) - 1, table, "", 0, row["key"], row["value"],
+                reason, row["source"] or "", row["source_position"] or "",
+            )
+        )  # fmt: skip
+
+    def _hold_late(self, rows: pa.Table) -> None:
+        """Hold tables whose topic was found when they were applied through where its rows are: those would be lost."""
+        if not self.before.proven or self.options.by_offset or rows.column("topic")[0].as_py() in self._topics:
+            return
+        below = rows.filter(pc.less_equal(rows.column("position"), pa.scalar(self.before.proven)))
+        for row in below.slice(0, 1000).to_pylist():
+            told = (TableId(row["schema"], row["table"]), row["topic"])
+            if told not in self._late:
+                self._late.add(told)
+                self._hold_row(row, TOO_LATE)
+
+    def _note_tables(self, rows: pa.Table) -> None:
         """Keep where the rows of each table begin, and what its first ones tell of its columns."""
         least = rows.group_by(["schema", "table"]).aggregate([("position", "min")]).to_pylist()
         fresh = set()
         for one in least:
             table, at = TableId(one["schema"], one["table"]), one["position_min"]
-            if table not in self.began:
+            if table not in self.began or not (table in self._schemas or table in self._ddl_tables):
                 fresh.add(table)
             if at is not None:
                 self.began[table] = min(at, self.began.get(table, at))
         if not fresh:
             return
+        (batch,) = rows.combine_chunks().to_batches()
         for told in self._protocol.schemas(batch, self.options):
             if told.approximate and told.table in fresh and told.table not in self._schemas:
                 self._schemas.add(told.table)
@@ -219,6 +271,7 @@ class Reading:
         told = self._identity(event)
         if told not in self._ddl:
             self._ddl.add(told)
+            self._ddl_tables.add(event.table)
             self.events.append(event)
 
     def _take_bad(self, event: LandedEvent) -> None:

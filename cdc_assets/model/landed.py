@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cdc_assets.model.offsets import Partition
+from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -22,6 +22,8 @@ class EventKind(str, enum.Enum):
     BAD = "bad"
     RELEASED = "released"
     REGISTERED = "registered"
+    LOST = "lost"
+    DEAD = "dead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class LandedEvent:
     `table` is None where the message names none, `table.table` "" for a DDL of a database. `reason` says why a message
     is bad. Of protocols by offset `position` is the one that landing gave, and the last three are as messages tell
     them (`formats.messages.SPOKEN`), "" for null. A schema of a registry has its id in
-    `shape` and its text in `query`.
+    `shape` and its text in `query`. A loss that a person accepted has the offset behind it in `query`.
     """
 
     kind: EventKind
@@ -117,7 +119,8 @@ class Landed:
 
     Of protocols by offset `proven` is the greatest position that was given. `streams` are the ends of what each table
     has in each partition, `sources` the source's logs in the order in which they were met, and `barriers` the newest
-    source position through which each partition says that it is complete.
+    source position through which each partition says that it is complete. `topic_ids` are the broker's own
+    ids of topics, which a topic that is created anew has not.
     """
 
     identity: str = ""
@@ -131,8 +134,24 @@ class Landed:
     streams: Mapping[Stream, StreamEnd] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     barriers: Mapping[Partition, str] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
+
+    @property
+    def accepted_losses(self) -> tuple[OffsetRange, ...]:
+        """The offsets whose messages are gone, as a person has accepted."""
+        return tuple(
+            OffsetRange(event.partition, event.offset, int(event.query))
+            for event in self.events
+            if event.kind is EventKind.LOST
+        )
+
+    @property
+    def dead(self) -> frozenset[Partition]:
+        """The partitions of which a person said that nothing comes any more, and nothing has come since."""
+        told = (event for event in self.events if event.kind is EventKind.DEAD)
+        return frozenset(event.partition for event in told if event.offset == self.next.get(event.partition))
 
     @property
     def registered(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ a TopicOptions, `access` says how the log is reached, in clear text (librdkafka'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -66,6 +66,12 @@ class LogReader(Protocol):
         Ends by position: when nothing below `wanted.stop` is left, whether or not the last offset holds a message.
         Batches hold about `batch_bytes`, or one message that is larger. Raises InputError(gone=True) where the log
         starts above `wanted.start`.
+        """
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Return what tells topics from others that were created later by the same name, of those where that is known.
+
+        Raises what `ends` raises.
         """
 
     def missing_because(self, topic: str) -> str:

@@ -76,7 +76,7 @@ def _absent(
 
 def _least_mark(fence: Fence, landed: Landed, topics: set[str]) -> Fence:
     for partition in sorted(landed.next):
-        if partition.topic in topics:
+        if partition.topic in topics and partition not in landed.dead:
             mark = landed.marks.get(partition, 0)
             if mark < fence.tso:
                 fence = Fence(mark, _kept_by(partition, mark))

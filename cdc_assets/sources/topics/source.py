@@ -135,7 +135,7 @@ class TopicsSource:
         landed = self._known()
         files = self._schema_files(landed)
         fence = self._of(landed, files)
-        parts = _cut(landed.splits, files, fence.tso)
+        parts, unknown = _cut(landed.splits, files, fence.tso)
         self._parts, self._fence = {path: part for path, part, _ in parts}, fence.tso
         kept = () if not fence.kept_by else (f"the fence stays at {fence.tso}: {fence.kept_by}.",)
         return Listing(
@@ -143,8 +143,8 @@ class TopicsSource:
             schema_files=tuple(files),
             data_files=tuple(file for _, _, file in parts),
             ignored=landed.ignored,
-            problems=dict(_problems(landed)),
-            warnings=kept,
+            problems={**dict(_problems(landed)), **unknown},
+            warnings=(*kept, *_losses(landed)),
             published=landed.landed_ms / 1000,
         )
 
@@ -197,20 +197,47 @@ class TopicsSource:
 # --- splits -----------------------------------------------------------------------------------------------------------
 
 
-def _cut(splits: Iterable[LandedSplit], files: Iterable[SchemaFile], fence: Tso) -> list[tuple[str, _Part, DataFile]]:
-    """Cut splits at the versions of their table: rows at a version's own TSO come before it."""
+def _cut(
+    splits: Iterable[LandedSplit], files: Iterable[SchemaFile], fence: Tso
+) -> tuple[list[tuple[str, _Part, DataFile]], dict[str, str]]:
+    """Cut splits at the versions of their table: rows at a version's own TSO come before it.
+
+    Rows of which nothing tells the columns are the other thing returned: by a name, with the sentence for the user.
+    """
     versions: ByName[list[SchemaFile]] = ByName()
     for file in files:
         if file.table.table:
             versions.setdefault(file.table, []).append(file)
-    found = []
+    found, unknown = [], dict[str, str]()
     for split in splits:
         known = sorted({(file.version, file.root) for file in versions.get(split.table, ())})
+        if split.low <= min(fence, known[0][0] if known else FOREVER):
+            path, reason = _of_no_columns(split, known[0][0] if known else 0)
+            unknown.setdefault(path, reason)
         ends = [*known, (FOREVER, "")]
         for (since, root), (until, _) in pairwise(ends):
             if split.high > since and split.low <= min(until, fence):
                 found.append(_part(split, root, since, until))
-    return found
+    return found, unknown
+
+
+def _of_no_columns(split: LandedSplit, first: Tso) -> tuple[str, str]:
+    path = LandedPath(format_root(split.table), split.low, "bad", *split.partition, 0, 0)
+    since = f" before {first}" if first else ""
+    return str(path), (
+        f"{split.table} has rows in {split.partition} from offset {split.first} on, and nothing tells its "
+        f"columns{since}: neither a DDL in the topics nor the rows themselves. Give its CREATE TABLE in the "
+        "setting `schemas`."
+    )
+
+
+def _losses(landed: Landed) -> tuple[str, ...]:
+    """What a person accepted is told for ever: the tables lack it."""
+    return tuple(
+        f"the {len(lost):,} messages {lost.start}..{lost.stop - 1} of {lost.partition} were lost, as a person "
+        "accepted: tables of this topic may lack changes until they are imported anew."
+        for lost in landed.accepted_losses
+    )
 
 
 def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, _Part, DataFile]:

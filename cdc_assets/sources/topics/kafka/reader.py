@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +28,7 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
@@ -118,6 +119,29 @@ class KafkaLog:
         low, high = self._ask(lambda client, seconds: _offsets(client, wanted, seconds))
         found = {name: LogEnds(low[name], max(high[name], low[name])) for name in low if name in high}
         return dict(sorted(found.items()))
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Return the ids of topics; brokers give them since Kafka 2.8, older ones an id of zeros, which is left out."""
+        if not topics:
+            return {}
+
+        def ask(client: AdminClient, seconds: float) -> Mapping[str, str]:
+            asked = client.describe_topics(TopicCollection(sorted(topics)), request_timeout=seconds)
+            found = {}
+            for name, told in asked.items():
+                try:
+                    topic_id = told.result(seconds + 1).topic_id
+                except KafkaException as error:
+                    if error.args[0].code() not in _GONE:
+                        raise
+                    continue
+                if topic_id is not None and (
+                    topic_id.get_most_significant_bits() or topic_id.get_least_significant_bits()
+                ):
+                    found[name] = str(topic_id)
+            return found
+
+        return self._ask(ask)
 
     def missing_because(self, topic: str) -> str:
         """Return why offsets may be missing: a broker takes them away by compaction, and hides them by transactions.

@@ -1,0 +1,206 @@
+"""What stops a landing or a table until a person decides, and what follows from each decision."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+
+import pytest
+
+from cdc_assets.errors import BadSettings, InputError, MalformedData
+from cdc_assets.landing.decisions import accept_loss, declare_dead, release
+from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets_tests.landing.test_landing import CREATE, URI, Broker, broker, canal, ddl, landed, mark, row, rows_of
+from cdc_assets_tests.topic_feed import TopicFeed
+
+CDC = Partition("cdc", 0)
+
+
+@pytest.fixture
+def feed() -> TopicFeed:
+    return TopicFeed.of(Broker(), sink_uri=URI)
+
+
+def states(feed: TopicFeed) -> dict[str, tuple[str, str]]:
+    return {str(one.life.born_as): (one.state.value, one.reason or "") for one in feed.apply().tables}
+
+
+# --- messages that cannot be read -------------------------------------------------------------------------------------
+
+
+def test_a_released_message_holds_nothing_any_more(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150), b"\x00", row(160, 2, 8), mark(170))
+    feed.apply()
+    assert feed.fence == 150
+    release(feed.landing, CDC, 3, applied={})
+    feed.apply()
+    assert feed.fence == 170
+    assert rows_of(feed) == [(1, 7), (2, 8)]
+    with pytest.raises(BadSettings, match="no message that holds anything; those are: none"):
+        release(feed.landing, CDC, 3, applied={})
+
+
+def test_what_still_cannot_be_read_stays_held(feed: TopicFeed) -> None:
+    broker(feed).send(0, ddl(100), b"\x00", mark(170))
+    feed.landing.advance()
+    with pytest.raises(MalformedData, match=r"cdc\[0\] offset 1 still cannot be read"):
+        release(feed.landing, CDC, 1, again=True, applied={})
+    assert len(feed.landing.landed().open_bad) == 1
+
+
+# --- values that lie elsewhere ----------------------------------------------------------------------------------------
+
+
+def claimed(ts: int, key: int, location: str) -> bytes:
+    whole = canal("INSERT", ts, data=[{"id": str(key)}], sqlType={"id": 4}, mysqlType={"id": "int"})
+    return whole[:-2] + f',"onlyHandleKey":true,"claimCheckLocation":"{location}"}}}}'.encode()
+
+
+def with_claims(feed: TopicFeed, claims: Callable[[str], bytes]) -> None:
+    feed.landing._more["claims"] = claims
+
+
+def test_a_value_that_is_gone_holds_its_table_until_it_is_back(feed: TopicFeed) -> None:
+    files: dict[str, bytes] = {}
+
+    def claims(location: str) -> bytes:
+        if location not in files:
+            raise FileNotFoundError(location)
+        return files[location]
+
+    with_claims(feed, claims)
+    other = ddl(110, CREATE.replace("`t`", "`u`"), "u")
+    broker(feed).send(0, ddl(100), other, row(120, 1, 7), claimed(130, 2, "s3://c/a.json"), row(140, 3, 9), mark(170))
+    broker(feed).send(0, row(150, 1, 1, "u"), mark(180))
+    told = states(feed)
+    assert told["shop.u"][0] == "applied"
+    assert told["shop.t"][0] == "held"
+    assert "s3://c/a.json" in told["shop.t"][1]
+    value = base64.b64encode(row(130, 2, 8)).decode()
+    files["s3://c/a.json"] = json.dumps({"key": None, "value": value}).encode()
+    release(feed.landing, CDC, 3, again=True, applied={})
+    assert states(feed)["shop.t"][0] == "applied"
+    table = next(table for life, table in feed.lake.tables.items() if life.born_as.table == "t")
+    assert sorted(table.rows.column("v").to_pylist()) == [7, 8, 9]
+
+
+def test_a_table_whose_first_row_lies_elsewhere_is_read_by_its_next_ones() -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI, accept_unordered=True)
+    with_claims(feed, lambda _: json.dumps({"key": None, "value": base64.b64encode(row(130, 2, 8)).decode()}).encode())
+    broker(feed).send(0, claimed(130, 2, "s3://c/a.json"), mark(135), row(140, 3, 9), mark(170))
+    assert states(feed)["shop.t"][0] == "applied"
+    assert rows_of(feed) == [(2, 8), (3, 9)]
+
+
+def test_what_is_read_again_too_late_is_refused(feed: TopicFeed) -> None:
+    files: dict[str, bytes] = {}
+    with_claims(feed, lambda location: files[location] if location in files else _gone(location))
+    broker(feed).send(0, ddl(100), claimed(130, 2, "a"), mark(170))
+    feed.apply()
+    files["a"] = json.dumps({"key": None, "value": base64.b64encode(row(130, 2, 8)).decode()}).encode()
+    (table,) = (split.table for split in [*feed.landing.landed().open_bad] if split.table)
+    with pytest.raises(BadSettings, match="they would never be taken"):
+        release(feed.landing, CDC, 1, again=True, applied={table: 150})
+
+
+def _gone(location: str) -> bytes:
+    raise InputError(f"{location} is not there")
+
+
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_accepted_loss_is_passed_over_and_told_for_ever(feed: TopicFeed) -> None:
+    log = broker(landed(feed))
+    log.send(0, row(160, 2, 8), row(161, 3, 9), mark(170))
+    log.lines = [line for line in log.lines if line["offset"] > 4]
+    with pytest.raises(InputError) as caught:
+        feed.apply()
+    accept_loss(feed.landing, OffsetRange(CDC, caught.value.where["offset"], caught.value.where["until"]))
+    feed.apply()
+    assert feed.fence == 170
+    assert rows_of(feed) == [(1, 7)]
+    assert "the 2 messages 3..4 of cdc[0] were lost" in feed.listing().warnings[0]
+
+
+def test_only_what_was_accepted_is_passed_over(feed: TopicFeed) -> None:
+    log = broker(landed(feed))
+    log.send(0, *(row(160 + at, at, at) for at in range(6)), mark(170))
+    log.lines = [line for line in log.lines if line["offset"] not in (4, 6, 7)]
+    with pytest.raises(InputError, match=r"messages 4\.\.4 are missing"):
+        feed.landing.advance()
+    accept_loss(feed.landing, OffsetRange(CDC, 4, 5))
+    with pytest.raises(InputError, match=r"messages 6\.\.7 are missing"):
+        feed.landing.advance()
+    accept_loss(feed.landing, OffsetRange(CDC, 6, 8))
+    feed.apply()
+    assert rows_of(feed) == [(0, 0), (1, 7), (2, 2), (5, 5)]
+
+
+def test_what_is_landed_is_no_loss(feed: TopicFeed) -> None:
+    landed(feed)
+    with pytest.raises(BadSettings, match=r"is no loss: cdc\[0\] is landed to 3"):
+        accept_loss(feed.landing, OffsetRange(CDC, 1, 2))
+
+
+# --- topics and partitions --------------------------------------------------------------------------------------------
+
+
+def test_a_topic_of_the_same_name_that_has_grown_beyond_what_was_landed_is_another_one(feed: TopicFeed) -> None:
+    log = broker(feed)
+    log.ids["cdc"] = "first"
+    landed(feed)
+    log.lines, log.ids["cdc"] = [], "second"
+    log.send(0, *(row(200 + at, at, at) for at in range(9)), mark(300))
+    with pytest.raises(InputError, match="is of the topic second by now, and was landed of first"):
+        feed.apply()
+
+
+def test_a_dead_partition_of_an_archive_holds_nothing_until_something_comes() -> None:
+    log = Broker()
+    log.proves_ends = False
+    feed = TopicFeed.of(log, sink_uri=URI, archive={"uri": "memory://nowhere", "layout": "records"})
+    log.send(0, ddl(100), mark(150))
+    log.send(1, row(120, 1, 7), mark(130))
+    feed.apply()
+    assert feed.fence == 130
+    declare_dead(feed.landing, Partition("cdc", 1))
+    feed.apply()
+    assert feed.fence == 150
+    log.send(0, mark(190))
+    log.send(1, mark(160))
+    feed.apply()
+    assert feed.fence == 160
+    with pytest.raises(BadSettings, match=r"cdc\[7\] is not landed"):
+        declare_dead(feed.landing, Partition("cdc", 7))
+
+
+def test_an_empty_partition_is_known_from_the_first_look(feed: TopicFeed) -> None:
+    log = broker(feed)
+    log.send(1, mark(90))
+    landed(feed)
+    log.lines = [line for line in log.lines if line["partition"] == 0]
+    assert feed.landing.landed().next[Partition("cdc", 1)] == 1
+
+
+def test_a_topic_that_is_found_late_holds_the_tables_that_are_beyond_it() -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI, topics=("*",))
+    log = broker(feed)
+    other = ddl(110, CREATE.replace("`t`", "`u`"), "u")
+    log.send(0, ddl(100), other, row(120, 1, 7), row(125, 1, 1, "u"), mark(150))
+    feed.apply()
+    log.send(0, row(130, 2, 8), topic="hidden")
+    log.send(0, row(160, 5, 5, "u"), mark(170))
+    told = states(feed)
+    assert told["shop.u"][0] == "applied"
+    assert told["shop.t"][0] == "held"
+    assert "hidden[0] offset 0" in told["shop.t"][1]
+
+
+def test_rows_of_which_nothing_tells_the_columns_are_told(feed: TopicFeed) -> None:
+    broken = canal("INSERT", 120, data=[{"id": "1"}], mysqlType=None)
+    broker(feed).send(0, broken, mark(150))
+    feed.apply()
+    (problem,) = feed.listing().problems.values()
+    assert "shop.t has rows in cdc[0] from offset 0 on, and nothing tells its columns" in problem
