@@ -45,20 +45,30 @@ def dump_partitions(changefeed: str) -> dg.DynamicPartitionsDefinition:
     return dg.DynamicPartitionsDefinition(name=f"cdc-dump_{changefeed}")
 
 
-def upstream_of_ddl(source: Source) -> list[dg.AssetKey]:
-    """Return what `ddl` comes from: the feed, and what was there before where that is told of."""
-    name, initial = source.changefeed.name, source.changefeed.initial
-    before = [asset_key(name, "dump")] if initial.dump or initial.source is not None else []
-    return [upstream_key(source.changefeed), *before]
+def upstream_of_ddl(source: Source) -> list[dg.AssetDep]:
+    """Return what `ddl` comes from: the feed, and what was there before where that is told of.
+
+    Most versions of a table are in no dump, so the partitions of the two are not each other's: by their names, as
+    Dagster would take them, no backfill of such a version could be launched.
+    """
+    before = [dg.AssetDep(_dump_key(source), partition_mapping=dg.AllPartitionMapping())] if _has_dump(source) else []
+    return [dg.AssetDep(upstream_key(source.changefeed)), *before]
+
+
+def _dump_key(source: Source) -> dg.AssetKey:
+    return asset_key(source.changefeed.name, "dump")
+
+
+def _has_dump(source: Source) -> bool:
+    return bool(source.changefeed.initial.dump) or source.changefeed.initial.source is not None
 
 
 def dump_spec(source: Source) -> Iterator[dg.AssetSpec]:
     """Yield the asset of the dumps, or of the server, that the changefeed is joined to; nothing where there is none."""
     changefeed = source.changefeed
-    key = asset_key(changefeed.name, "dump")
-    if key in upstream_of_ddl(source):
+    if _has_dump(source):
         yield dg.AssetSpec(
-            key,
+            _dump_key(source),
             group_name=source.group,
             kinds={"tidb"},
             owners=list(changefeed.owners),
@@ -99,7 +109,7 @@ def seen_in_dumps(instance: dg.DagsterInstance, source: Source, listing: Listing
     told = sorted(fresh.items(), key=lambda item: (item[1].base.at, item[0]))[:MAX_SEEN]
     events = [
         dg.AssetMaterialization(
-            asset_key(name, "dump"), description=_standing(source, plan, one), partition=key, metadata=_facts(one)
+            _dump_key(source), description=_standing(source, plan, one), partition=key, metadata=_facts(one)
         )
         for key, one in told
     ]
@@ -197,7 +207,7 @@ def _log(context: Any, source: Source, brought: Import, told: str, found: dict[s
     context.instance.add_dynamic_partitions(str(dump_partitions(name).name), [key])
     context.log_event(
         dg.AssetMaterialization(
-            asset_key(name, "dump"), description=told, partition=key, metadata={**_facts(brought), **found}
+            _dump_key(source), description=told, partition=key, metadata={**_facts(brought), **found}
         )
     )
 

@@ -123,6 +123,8 @@ def test_a_dump_stands_upstream_of_ddl_where_there_is_one(joined: Joined) -> Non
     assert graph.get(DDL).parent_keys == {BUCKET, DUMP}
     assert not graph.get(DUMP).is_executable
     assert graph.get(DUMP).is_partitioned
+    # by equal keys a backfill of a version that is in no dump would be refused
+    assert isinstance(graph.get_partition_mapping(DDL, DUMP), dg.AllPartitionMapping)
     joined.join(complete=["s.*"])
     assert joined.defs.resolve_asset_graph().get(DDL).parent_keys == {BUCKET}
 
