@@ -128,11 +128,10 @@ _WINDOWS = sa.Table(
 )
 
 
-class Ledger:
-    """Store and return records; `changefeed` is the name of the changefeed, `run` identifies a run."""
+class _Database:
+    """The ledger's tables behind a SQLAlchemy URL, made where they are missing. Raises StorageUnavailable."""
 
-    def __init__(self, url: str, patience_seconds: float = 30) -> None:
-        """Open the database of a SQLAlchemy URL; waits while another process writes to a SQLite file."""
+    def __init__(self, url: str, patience_seconds: float) -> None:
         waiting = {"timeout": patience_seconds} if sa.make_url(url).get_backend_name() == "sqlite" else {}
         self._engine = sa.create_engine(url, connect_args=waiting)
         for _ in _METADATA.tables:  # another process may make each of them at the same moment
@@ -143,16 +142,15 @@ class Ledger:
             _METADATA.create_all(self._engine, checkfirst=True)
 
     def close(self) -> None:
-        """Close the connections."""
         self._engine.dispose()
 
     @contextmanager
-    def _write(self) -> Iterator[sa.Connection]:
+    def write(self) -> Iterator[sa.Connection]:
         with self._answering(), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def _read(self) -> Iterator[sa.Connection]:
+    def read(self) -> Iterator[sa.Connection]:
         with self._answering(), self._engine.connect() as connection:
             yield connection
 
@@ -165,6 +163,18 @@ class Ledger:
                 f"the ledger {self._engine.url.render_as_string()} did not answer ({error.orig}). The tables are as "
                 "their own commits say; nothing of them is lost. Try again."
             ) from error
+
+
+class Ledger:
+    """Store and return records; `changefeed` is the name of the changefeed, `run` identifies a run."""
+
+    def __init__(self, url: str, patience_seconds: float = 30) -> None:
+        """Open the database of a SQLAlchemy URL; waits while another process writes to a SQLite file."""
+        self._database = _Database(url, patience_seconds)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._database.close()
 
     # --- files ---
 
@@ -196,7 +206,7 @@ class Ledger:
             for stats in known.values()
         ]
         paths = [{"of": changefeed, "at": path} for path in known]
-        with self._write() as connection:
+        with self._database.write() as connection:
             for table in (_FILES, _FIDELITY):
                 mine = sa.and_(table.c.changefeed == sa.bindparam("of"), table.c.path == sa.bindparam("at"))
                 connection.execute(sa.delete(table).where(mine), paths)
@@ -210,7 +220,7 @@ class Ledger:
         """Return by table, oldest first, the windows that did not add up and the newest one."""
         mine = _WINDOWS.c.changefeed == changefeed
         found: dict[str, tuple[WindowMetrics, ...]] = {}
-        with self._read() as connection:
+        with self._database.read() as connection:
             for row in connection.execute(sa.select(_WINDOWS).where(mine).order_by(_WINDOWS.c.hi)):
                 found[row.life] = (*found.get(row.life, ()), parse_metrics(row.account))
         return found
@@ -218,25 +228,25 @@ class Ledger:
     def forget_accounts(self, changefeed: str, life: Life) -> None:
         """Remove the metrics of a table that was rebuilt from its files."""
         one = _WINDOWS.c
-        with self._write() as connection:
+        with self._database.write() as connection:
             connection.execute(sa.delete(_WINDOWS).where(one.changefeed == changefeed, one.life == str(life)))
 
     def file_stats(self, changefeed: str) -> dict[str, FileStats]:
         """Return the statistics of every file that was read, by path."""
         query = _stats_of(changefeed).where(_FILES.c.rows != UNREAD)
-        with self._read() as connection:
+        with self._database.read() as connection:
             return {row[0]: FileStats(*row) for row in connection.execute(query).all()}
 
     def files(self, changefeed: str) -> tuple[FileEntry, ...]:
         """Return every file that was read, and those that vanished unread, by path."""
         query = _entries_of(changefeed).order_by(_FILES.c.path)
-        with self._read() as connection:
+        with self._database.read() as connection:
             return tuple(FileEntry(*row) for row in connection.execute(query).all())
 
     def unread(self, changefeed: str) -> tuple[FileEntry, ...]:
         """Return the files that vanished unread, by path."""
         query = _entries_of(changefeed).where(_FILES.c.rows == UNREAD).order_by(_FILES.c.path)
-        with self._read() as connection:
+        with self._database.read() as connection:
             return tuple(FileEntry(*row) for row in connection.execute(query))
 
     def record_unread(self, changefeed: str, life: Life, path: str, run: str) -> None:
@@ -245,7 +255,7 @@ class Ledger:
 
     def forget_files(self, changefeed: str, paths: Iterable[str]) -> int:
         """Remove the entries of these files, also those of missing ones; return how many there were."""
-        with self._write() as connection:
+        with self._database.write() as connection:
             return sum(
                 connection.execute(
                     sa.delete(_FILES).where(_FILES.c.changefeed == changefeed, _FILES.c.path == path)
@@ -256,7 +266,7 @@ class Ledger:
     def schema_files(self, changefeed: str) -> dict[tuple[str, int, str], bytes]:
         """Return the contents of schema files that were read before, by (path, size, etag)."""
         query = sa.select(_SCHEMA_FILES).where(_SCHEMA_FILES.c.changefeed == changefeed)
-        with self._read() as connection:
+        with self._database.read() as connection:
             return {(row.path, row.size, row.etag): row.contents for row in connection.execute(query)}
 
     def record_schema_files(self, changefeed: str, contents: Mapping[tuple[str, int, str], bytes]) -> None:
@@ -265,13 +275,13 @@ class Ledger:
             {"changefeed": changefeed, "path": path, "size": size, "etag": etag, "contents": data}
             for (path, size, etag), data in contents.items()
         ]
-        with self._write() as connection:
+        with self._database.write() as connection:
             _replace(connection, _SCHEMA_FILES, rows)
 
     def files_of(self, changefeed: str, life: Life) -> tuple[FileStats, ...]:
         """Return the statistics of the files that were read for one table."""
         query = _stats_of(changefeed).where(_FILES.c.life == str(life))
-        with self._read() as connection:
+        with self._database.read() as connection:
             return tuple(FileStats(*row) for row in connection.execute(query))
 
     # --- fidelity ---
@@ -293,7 +303,7 @@ class Ledger:
             for position, one in enumerate(columns)
         ]
         mine = sa.and_(_COLUMNS.c.changefeed == sa.bindparam("of"), _COLUMNS.c.life == sa.bindparam("whose"))
-        with self._write() as connection:
+        with self._database.write() as connection:
             if tables:
                 connection.execute(
                     sa.delete(_COLUMNS).where(mine), [{"of": changefeed, "whose": str(t)} for t in tables]
@@ -318,7 +328,7 @@ class Ledger:
         columns = sa.select(one.life, one.column, one.source, one.lake, one.grade, one.rule)
         columns = columns.where(one.changefeed == changefeed).order_by(one.life, one.position)
         columns = columns if life is None else columns.where(one.life == life)
-        with self._read() as connection:
+        with self._database.read() as connection:
             rows = connection.execute(columns).all()
             notes = _notes(connection, changefeed, life)
         by_column: dict[tuple[str, str], dict[str, int]] = {}
@@ -358,13 +368,13 @@ class Ledger:
             "run": run,
             "done_at": time.time(),
         }
-        with self._write() as connection:
+        with self._database.write() as connection:
             _replace(connection, _JOURNAL, [row])
 
     def journaled(self, changefeed: str) -> set[tuple[str, Tso]]:
         """Return which DDL have a row in the journal: (life, TSO)."""
         query = sa.select(_JOURNAL.c.life, _JOURNAL.c.tso).where(_JOURNAL.c.changefeed == changefeed)
-        with self._read() as connection:
+        with self._database.read() as connection:
             return {(row.life, row.tso) for row in connection.execute(query)}
 
     def journal(self, changefeed: str, tso: Tso | None = None) -> tuple[JournalEntry, ...]:
@@ -372,7 +382,7 @@ class Ledger:
         query = sa.select(_JOURNAL).where(_JOURNAL.c.changefeed == changefeed).order_by(_JOURNAL.c.tso, _JOURNAL.c.life)
         if tso is not None:
             query = query.where(_JOURNAL.c.tso == tso)
-        with self._read() as connection:
+        with self._database.read() as connection:
             return tuple(
                 JournalEntry(**{**_fields(JournalEntry, row), "statements": tuple(json.loads(row.statements))})
                 for row in connection.execute(query)
@@ -400,13 +410,13 @@ class Ledger:
             }
             for state in states
         ]
-        with self._write() as connection:
+        with self._database.write() as connection:
             _replace(connection, _TABLES, rows)
 
     def states(self) -> dict[str, tuple[TableState, ...]]:
         """Return the last known state of every table, by changefeed."""
         found: dict[str, list[TableState]] = {}
-        with self._read() as connection:
+        with self._database.read() as connection:
             for row in connection.execute(
                 sa.select(_TABLES).order_by(_TABLES.c.schema, _TABLES.c.table, _TABLES.c.life)
             ):
