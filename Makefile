@@ -10,10 +10,10 @@ PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo ui test lint bench soak lock clean
+.PHONY: help setup demo demo-topics ui test lint bench soak lock clean
 
 help: ## this list
-	@awk -F ':[^#]*## ' '/^[a-z]+:.*## /{printf "  make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## /{printf "  make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## make .venv from the lock, fetch jars, archive the JVM's classes
 	@$(BIN)/python -m cdc_assets.jvm.jars aws postgres >/dev/null
@@ -25,6 +25,9 @@ setup: $(VENV)/.installed ## make .venv from the lock, fetch jars, archive the J
 
 demo: setup ## load a small recorded changefeed with Dagster and show the tables
 	@$(BIN)/cdc-assets demo
+
+demo-topics: setup ## the same out of recorded topics in an archive, without a broker
+	@$(BIN)/cdc-assets demo --topics
 
 ui: setup ## open Dagster's UI on the demo's instance
 	@$(BIN)/cdc-assets ui

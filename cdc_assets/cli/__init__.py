@@ -415,12 +415,13 @@ def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
 
 @commands.command()
 @click.option("--directory", metavar="DIR", help="The demo's directory; emptied at each start. Default: .demo")
+@click.option("--topics", is_flag=True, help="Messages of topics out of an archive in place of files (.demo-topics).")
 @click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
-def demo(directory: str | None, debug: bool) -> int:
+def demo(directory: str | None, topics: bool, debug: bool) -> int:
     """Play a recorded changefeed in three checkpoints and let Dagster load it."""
     from cdc_assets.cli.demo import run_demo
 
-    return run_demo(directory or ".demo")
+    return run_demo(directory or (".demo-topics" if topics else ".demo"), topics=topics)
 
 
 @commands.command()

@@ -2,6 +2,7 @@
 
 The feed in `demo_feed.tar.xz` was written by TiCDC's own encoders: a bank of five tables, 1,900 transactions, columns
 added and dropped, a table renamed there and back, one truncated. The balances sum to 600000.00 at every checkpoint.
+`demo_topic.tar.xz` is the same history as messages of TiCDC's protocol Craft, which come into an archive.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from cdc_assets.settings.config import LakeSettings, Settings, load
 if TYPE_CHECKING:
     from cdc_assets.defs.instance import RunWatch
 
-__all__ = ["Demo", "demo_settings", "run_demo", "run_ui"]
+__all__ = ["Demo", "TopicDemo", "demo_settings", "run_demo", "run_ui"]
 
 NAME = "bank"
 PATIENCE_SECONDS = 180
@@ -37,18 +38,27 @@ lake:
   warehouse: lake
 changefeeds:
   - name: {name}
-    sink_uri: "file://{bucket}?protocol=csv"
-    changefeed_config: changefeed.toml
+{feed}
     tz: UTC
     sensor_running: true
     sensor_interval_seconds: 5
     run_keep_alive_seconds: 0  # the next checkpoint comes when this one is loaded
     owners: ["team:bank"]
 """
+_IN_FILES = """\
+    sink_uri: "file://{bucket}?protocol=csv"
+    changefeed_config: changefeed.toml"""
+_IN_TOPICS = """\
+    sink_uri: "kafka://127.0.0.1:9092/gogen?protocol=craft"  # as TiCDC has it; nobody is asked there
+    archive: {{uri: "file://{bucket}", layout: records}}"""
 
 
 class Demo:
     """The demo's directory: the played feed, the lake, Dagster's home and the settings file."""
+
+    recorded = "demo_feed.tar.xz"
+    feed = _IN_FILES
+    unit = "new file"
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory).expanduser().resolve()
@@ -66,16 +76,21 @@ class Demo:
         shutil.rmtree(self.directory, ignore_errors=True)
         for place in (self.bucket, self.lake, self.home):
             place.mkdir(parents=True)
-        with tarfile.open(str(files("cdc_assets.cli") / "demo_feed.tar.xz")) as archive:
+        with tarfile.open(str(files("cdc_assets.cli") / self.recorded)) as archive:
             archive.extractall(self.directory / "recorded", filter="data")
-        shutil.copy(self.directory / "recorded" / "changefeed.toml", self.directory)
+        for config in (self.directory / "recorded").glob("*.toml"):
+            shutil.copy(config, self.directory)
         (self.home / "dagster.yaml").write_text(_instance_text())
-        self.settings_file.write_text(_SETTINGS.format(name=NAME, bucket=self.bucket))
+        self.settings_file.write_text(_SETTINGS.format(name=NAME, feed=self.feed.format(bucket=self.bucket)))
         plays: list[dict[str, Any]] = json.loads((self.directory / "recorded" / "plays.json").read_text())
         return plays
 
-    def play(self, play: dict[str, Any]) -> None:
-        """Publish the files of one checkpoint, then the checkpoint itself, as TiCDC does."""
+    def is_played(self) -> bool:
+        """Tell whether a checkpoint is there."""
+        return (self.bucket / "metadata").exists()
+
+    def play(self, play: dict[str, Any]) -> int:
+        """Publish the files of one checkpoint, then the checkpoint itself, as TiCDC does; return their number."""
         for name in play["files"]:
             target = self.bucket / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -83,6 +98,7 @@ class Demo:
         metadata = self.bucket / "metadata"
         metadata.with_suffix(".tmp").write_text(json.dumps({"checkpoint-ts": play["checkpoint_ts"]}))
         metadata.with_suffix(".tmp").replace(metadata)
+        return len(play["files"])
 
     def environment(self) -> dict[str, str]:
         """Return the environment in which Dagster works on this demo."""
@@ -94,9 +110,39 @@ class Demo:
         }
 
 
+class TopicDemo(Demo):
+    """The same with messages of topics, which come into an archive."""
+
+    recorded = "demo_topic.tar.xz"
+    feed = _IN_TOPICS
+    unit = "new message"
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        super().__init__(directory)
+        self.bucket = self.directory / "archive"
+
+    def is_played(self) -> bool:
+        """Tell whether messages are there."""
+        return any(self.bucket.glob("*.jsonl"))
+
+    def play(self, play: dict[str, Any]) -> int:
+        """Let the messages up to a checkpoint appear in a file of their own; return how many."""
+        lines = (self.directory / "recorded" / "topic.jsonl").read_text().splitlines(keepends=True)
+        played = sum(len(file.read_text().splitlines()) for file in self.bucket.glob("*.jsonl"))
+        target = self.bucket / f"{played:06d}.jsonl"
+        target.with_suffix(".tmp").write_text("".join(lines[played : play["lines"]]))
+        target.with_suffix(".tmp").replace(target)
+        return int(play["lines"]) - played
+
+
+def _demo_in(directory: str | os.PathLike[str]) -> Demo:
+    """Return the demo that a directory holds: that of topics where it has their archive."""
+    return TopicDemo(directory) if (Path(directory).expanduser() / "archive").is_dir() else Demo(directory)
+
+
 def demo_settings() -> Settings:
     """Return the settings of the demo in the working directory, prepared with its whole feed if there is none."""
-    demo = Demo(os.environ.get("CDC_ASSETS_DEMO", ".demo"))
+    demo = _demo_in(os.environ.get("CDC_ASSETS_DEMO", ".demo"))
     _prepare_once(demo)
     return load(demo.settings_file)
 
@@ -104,19 +150,18 @@ def demo_settings() -> Settings:
 def _prepare_once(demo: Demo) -> None:
     """Prepare a demo with its whole feed in one process: Dagster's processes load the code location concurrently."""
     lock = demo.directory.with_name(demo.directory.name + ".lock")
-    ready = demo.bucket / "metadata"
-    if ready.exists():
+    if demo.is_played():
         return
     try:
         lock.mkdir(parents=True)
     except FileExistsError:
         for _ in range(100):
-            if ready.exists() and not lock.exists():
+            if demo.is_played() and not lock.exists():
                 return
             time.sleep(0.2)
         raise BadSettings(f"{lock} says that another process prepares the demo. If none does, remove it.") from None
     try:
-        if not ready.exists():
+        if not demo.is_played():
             for play in demo.prepare():
                 demo.play(play)
     finally:
@@ -128,14 +173,15 @@ def _end_as_by_ctrl_c() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def run_demo(directory: str) -> int:
+def run_demo(directory: str, *, topics: bool = False) -> int:
     """Play the feed, let Dagster's daemon load each checkpoint, and print the lake's rows afterwards."""
     from cdc_assets.cli.options import show_status
     from cdc_assets.defs.instance import RunWatch, daemon
+    from cdc_assets.operations.landings import landing_status
     from cdc_assets.operations.status import lake_status
 
     _end_as_by_ctrl_c()
-    demo = Demo(directory)
+    demo = TopicDemo(directory) if topics else Demo(directory)
     plays = demo.prepare()
     os.environ.update(demo.environment())
     settings = load(demo.settings_file)
@@ -147,9 +193,8 @@ def run_demo(directory: str) -> int:
     try:
         with daemon(demo.environment(), log) as process:
             for number, play in enumerate(plays):
-                demo.play(play)
-                files = counted(len(play["files"]), "new file")
-                click.echo(f"checkpoint {number + 1} of {len(plays)}: {play['checkpoint_ts']}, {files}")
+                news = counted(demo.play(play), demo.unit)
+                click.echo(f"checkpoint {number + 1} of {len(plays)}: {play['checkpoint_ts']}, {news}")
                 if not _loaded(lake, play["checkpoint_ts"], watch, process, started):
                     click.echo(
                         f"The demo stopped: a run failed, or there was no progress for long. See {log}", err=True
@@ -158,11 +203,12 @@ def run_demo(directory: str) -> int:
     finally:
         watch.close()
     click.echo("")
-    show_status(row for row in lake_status(lake) if row.state is not State.DROPPED)
+    show_status((row for row in lake_status(lake) if row.state is not State.DROPPED), landing_status(lake))
     _show_rows(lake)
     click.echo(f"\nThe lake: {demo.lake} (Iceberg tables; catalog {demo.lake / 'catalog.db'})")
     click.echo(f"The changefeed: {demo.bucket}")
-    click.echo(f"Took {time.monotonic() - started:.0f} s. Dagster's UI on the same instance: make ui")
+    ui = "make ui" if demo.directory.name == ".demo" else f"cdc-assets ui --directory {directory}"
+    click.echo(f"Took {time.monotonic() - started:.0f} s. Dagster's UI on the same instance: {ui}")
     return 0
 
 
@@ -204,7 +250,7 @@ def run_ui(directory: str, port: int) -> int:
     from cdc_assets.defs.instance import stop_group
 
     _end_as_by_ctrl_c()
-    demo = Demo(directory)
+    demo = _demo_in(directory)
     _prepare_once(demo)
 
     command = [
