@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from cdc_assets.errors import InputError, TableMoved
+from cdc_assets.errors import BadSettings, InputError, TableMoved
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.landing.events import digest_of, event_rows, read_event_rows
 from cdc_assets.landing.ordered import OrderedReading
 from cdc_assets.landing.reading import Reading, Registered
 from cdc_assets.landing.rows import grouped, splits_of
 from cdc_assets.landing.store import Added, Store
-from cdc_assets.model.landed import Landed
+from cdc_assets.model.landed import EventKind, Landed
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.sources.topics import LogReader
 
@@ -310,6 +310,7 @@ class Landing:
     def _commit(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:
         import pyarrow as pa
 
+        _refuse_foreign(reading)
         groups = list(grouped(pa.concat_tables(reading.rows))) if reading.rows else []
         before = digest_of(reading.before.next) if reading.before.next else ""
         written: tuple[tuple[str, int], ...] = (self.store.write_rows(groups),) if groups else ()
@@ -323,6 +324,18 @@ class Landing:
             raise
         rows = sum(split.rows for split in splits)
         return replace(done, rows=done.rows + rows, commits=done.commits + 1)
+
+
+def _refuse_foreign(reading: Reading) -> None:
+    """Raise BadSettings where of all that a feed begins with no message can be read: they are of another protocol."""
+    begins = not (reading.before.next or reading.rows or reading.marks or reading.ignored)
+    if begins and reading.events and all(event.kind is EventKind.BAD for event in reading.events):
+        first = reading.events[0]
+        raise BadSettings(
+            f"no message can be read by the protocol {reading.options.protocol}, of {len(reading.events):,} with which "
+            f"the topics begin; the first is {first.place}: {first.reason}. Nothing was landed. Give the sink URI and "
+            "the changefeed TOML exactly as TiCDC has them."
+        )
 
 
 def landed_in(store: Store) -> Landed:

@@ -205,6 +205,11 @@ class TableHistory:
         return self.events[-1].after
 
     @property
+    def inferred(self) -> tuple[str, ...]:
+        """What its first columns leave open where they were taken from its rows."""
+        return self.events[0].file.approximate
+
+    @property
     def changes(self) -> tuple[tuple[Tso, tuple[SchemaChange, ...]], ...]:
         """The versions of its DDL with the changes of each."""
         return tuple((event.at, (*event.hidden, *event.changes)) for event in self.events)

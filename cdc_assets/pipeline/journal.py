@@ -51,7 +51,7 @@ class Journal:
     def columns(self, planned: Plan, tables: Iterable[Life]) -> None:
         """Record how faithfully each column of these tables is kept."""
         lives = {life: planned.history.lives[life] for life in tables}
-        rows = {life: column_fidelity(table.schema, table.changes) for life, table in lives.items()}
+        rows = {life: column_fidelity(table.schema, table.changes, table.inferred) for life, table in lives.items()}
         self.ledger.record_columns(self.changefeed, rows)
 
     def states(self, outcome: Outcome, run: str) -> None:

@@ -3,4 +3,5 @@
 conformance    rules that hold for every source, and the first bytes
 files          findings about the files
 storage_sink   findings about a storage sink
+topics         findings about topics
 """

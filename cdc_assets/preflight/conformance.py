@@ -99,7 +99,10 @@ def conformance(
     return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.severity)))
 
 
-RULES_OF: Mapping[str, str] = {"storage_sink": "cdc_assets.preflight.storage_sink"}
+RULES_OF: Mapping[str, str] = {
+    "storage_sink": "cdc_assets.preflight.storage_sink",
+    "topics": "cdc_assets.preflight.topics",
+}
 """Kind of source -> module with `findings`, its own rules."""
 
 

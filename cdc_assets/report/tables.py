@@ -142,7 +142,7 @@ def _table(table: TableHistory, listing: Listing, history: History) -> TableText
         sum(file.size for file in files),
         tuple(f"{event.at} {event.file.query}" for event in table.events if event.file.query),
         hold,
-        column_fidelity(table.schema, table.changes),
+        column_fidelity(table.schema, table.changes, table.inferred),
         _incomplete(table),
     )
 

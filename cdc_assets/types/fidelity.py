@@ -16,11 +16,12 @@ __all__ = ["ColumnFidelity", "column_fidelity", "fidelity_report", "guesses"]
 
 
 def column_fidelity(
-    schema: TableSchema, ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]] = ()
+    schema: TableSchema, ddl: Iterable[tuple[Tso, Sequence[SchemaChange]]] = (), inferred: Sequence[str] = ()
 ) -> tuple[ColumnFidelity, ...]:
     """Return what the lake keeps of each column after DDL; none for a table with a type that is not known.
 
-    `ddl` are the versions with their changes, in order.
+    `ddl` are the versions with their changes, in order. `inferred` are sentences on what the table's first columns
+    leave open where they were taken from its rows; those on one column begin with its name in quotes.
     """
     try:
         rows = fidelity_report(schema, {})
@@ -28,6 +29,10 @@ def column_fidelity(
         return ()
     said = {column.name: _KEPT.format(column.kept) for column in schema.columns if column.kept}
     said |= {name: f"{said.get(name, '')} {guess};".strip() for name, guess in guesses(ddl).items()}
+    for column in schema.columns:
+        for doubt in (one for one in inferred if one.startswith(f'"{column.name}": ')):
+            text = doubt.partition(": ")[2]
+            said[column.name] = f"{said.get(column.name, '')} taken from rows, {text};".strip()
     return tuple(
         dataclasses.replace(row, grade=Grade.CHANGED, rule=f"{said[row.column]} {row.rule}".strip())
         if row.column in said

@@ -101,7 +101,7 @@ def marks_after(topic: Topic, lines: int, offsets: dict[Any, int]) -> list[dict[
 
 
 def test_topics_that_are_empty_ask_for_nothing_and_say_what_is_missing(watched: Watched) -> None:
-    assert "has no mark" in watched.why()
+    assert "no messages at all" in watched.why()
 
 
 def test_what_comes_into_topics_is_asked_for_before_anything_is_landed(watched: Watched) -> None:

@@ -190,8 +190,24 @@ class TopicsSource:
             raise MetadataMissing(
                 f"{self.options.uri} has no mark through which its topics are complete{why}; expected one from every "
                 "partition. Wait for the changefeed's next mark, or correct what keeps it."
+                if landed.next or self.options.archive is None
+                else self._nothing_landed(self.options.archive.uri)
             )
         return found
+
+    def _nothing_landed(self, archive: str) -> str:
+        """Say why nothing is landed of an archive: it has no topic of the feed, or nobody has landed it yet."""
+        log = connect_log(self.options, self._access)  # the other one only knows the feed's topics
+        topics = {partition.topic for partition in log.ends(lambda _: True)}
+        mine = sorted(filter(self.routing.concerns, topics))
+        if mine:
+            return f"{self.options.uri}: nothing of {', '.join(mine)} is landed yet. `cdc-assets apply` lands it first."
+        some = f"there {'is' if len(topics) == 1 else 'are'} {', '.join(sorted(topics)[:10])}"
+        return (
+            f"the archive {archive} has no topic of this changefeed: expected {self.options.topic}, "
+            f"{some if topics else 'and there are no messages at all'}. Correct the topic of the sink URI or the "
+            "archive's uri and layout, or wait for the first messages."
+        )
 
 
 # --- splits -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,74 @@
+"""What is said of topics that are landed, or that cannot be: offsets, what waits, and one sentence for each mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.errors import BadSettings, CdcError, MetadataMissing
+from cdc_assets.operations.inspect import inspect_changefeed
+from cdc_assets.operations.landings import landing_status
+from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.report.landings import landing_lines
+from cdc_assets_tests.archived_topic import ArchivedTopic
+from cdc_assets_tests.topic_feed import archive_of, settings_of
+from cdc_assets_tests.topics import topics
+
+TOPIC = next(one for one in topics("simple") if one.case.name == "D_keys")
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> ArchivedTopic:
+    return ArchivedTopic(TOPIC, tmp_path)
+
+
+def test_offsets_are_those_of_the_landing_and_the_log_is_asked_where_it_is_known(feed: ArchivedTopic) -> None:
+    feed.write(60)
+    feed.land()
+    feed.write(100)
+    (then,) = landing_status(feed.lake)
+    (now,) = landing_status(feed.lake, {feed.settings.name: feed.settings})
+    assert (then.behind, now.behind) == (0, 40)
+    assert sum(one.landed for one in now.partitions) == 60
+
+
+def test_nothing_counts_as_applied_before_a_run_has_applied_it(feed: ArchivedTopic) -> None:
+    feed.write()
+    feed.land()
+    (found,) = landing_status(feed.lake)
+    assert 0 < found.unapplied <= len(TOPIC.lines)
+    with open_pipeline(feed.settings, feed.lake) as pipeline:
+        pipeline.record_status("test")
+        fence = pipeline.source.fence()
+    assert any(str(fence) in line for line in landing_lines(landing_status(feed.lake)))
+
+
+def test_a_lake_without_topics_has_no_landing(tmp_path: Path) -> None:
+    feed = ArchivedTopic(TOPIC, tmp_path)
+    Path(feed.lake.warehouse).mkdir()
+    assert landing_status(feed.lake) == []
+
+
+def told(directory: Path, **given: Any) -> str:
+    """Return the sentence with which an inspection of an archive ends."""
+    settings = settings_of(TOPIC, archive={"uri": str(directory), "layout": "records"}, **given)
+    with pytest.raises((MetadataMissing, BadSettings)) as caught:
+        inspect_changefeed(settings)
+    assert isinstance(caught.value, CdcError)
+    return caught.value.message
+
+
+def test_an_empty_archive_and_a_topic_that_is_not_in_it_are_told_apart(tmp_path: Path) -> None:
+    assert "no messages at all" in told(tmp_path)
+    archive_of(TOPIC.lines, tmp_path)
+    said = told(tmp_path, sink_uri="kafka://127.0.0.1:9092/other?protocol=simple")
+    assert f"expected other, there is {TOPIC.lines[0]['topic']}" in said
+
+
+@pytest.mark.parametrize("protocol", ["craft", "open-protocol", "canal-json&enable-tidb-extension=true", "debezium"])
+def test_topics_of_another_protocol_are_refused_before_anything_is_landed(protocol: str, tmp_path: Path) -> None:
+    archive_of(TOPIC.lines, tmp_path)
+    said = told(tmp_path, sink_uri=f"kafka://127.0.0.1:9092/{TOPIC.lines[0]['topic']}?protocol={protocol}")
+    assert f"no message can be read by the protocol {protocol.partition('&')[0]}" in said
