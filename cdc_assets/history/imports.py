@@ -158,7 +158,7 @@ def _complete_older_files(
             file = SchemaFile("", "", base.table, version, "", 0, bare(known).columns)
             completed = with_facts(file, schema)
             if no_create or completed.decodes_like(schema):
-                tables[base.table] = replace(known, columns=completed.columns)
+                tables[tables.spelled(base.table)] = replace(known, columns=completed.columns)
 
 
 # --- later schema files of the feed -----------------------------------------------------------------------------------

@@ -137,6 +137,14 @@ def test_rows_of_a_directory_from_before_are_decoded_by_what_the_dump_tells() ->
     assert known[0][1].column("v").collation == "utf8mb4_bin"
 
 
+def test_rows_of_a_directory_from_before_carry_the_name_as_it_was_spelled_then() -> None:
+    mixed, lower = TableId("s", "Mixed"), TableId("s", "mixed")
+    rename = schema_file(lower, 40, "RENAME TABLE `Mixed` TO `mixed`", 14)
+    told = planned(200, brought(lower), create(mixed, 10), rename, data_file(mixed, 10), data_file(lower, 40))
+    steps = [step for step in told.steps if isinstance(step, ApplyRows) and not step.is_import]
+    assert {name for step in steps for name, _ in step.schemas.values()} == {mixed, lower}
+
+
 # --- what the feed tells afterwards -----------------------------------------------------------------------------------
 
 
