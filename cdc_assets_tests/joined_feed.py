@@ -98,11 +98,16 @@ def feed_from(config: Config, checkpoint: Checkpoint, begin: Checkpoint, bucket:
         if lives and (way == "bare" or file.version == newest[file.root]):
             _write_schema(bucket, file, text, file.version if way == "bare" else start)
     moved: dict[str, int] = {}
-    for data in (data for data in listing.data_files if data.version <= start):
+    older = sorted((data for data in listing.data_files if data.version <= start), key=lambda data: data.version)
+    aside = {data.path: f".{number}.aside" for number, data in enumerate(older)}
+    for data in older:
         if (data.root, data.version) not in alike:
             (bucket / data.path).unlink()
         elif way == "begun":
-            _move(bucket, data, start, moved)
+            (bucket / data.path).rename(bucket / aside[data.path])
+    for data in older if way == "begun" else []:
+        if (data.root, data.version) in alike:
+            _move(bucket, aside[data.path], data, start, moved)
 
 
 def _contents(checkpoint: Checkpoint) -> Path:
@@ -116,8 +121,8 @@ def _write_schema(bucket: Path, file: SchemaFile, text: dict[str, Any], version:
     (bucket / file.path).parent.joinpath(name).write_text(json.dumps(told))
 
 
-def _move(bucket: Path, data: DataFile, start: Tso, moved: dict[str, int]) -> None:
-    """Let a file lie under the version `start`, numbered on behind those that lie there."""
+def _move(bucket: Path, aside: str, data: DataFile, start: Tso, moved: dict[str, int]) -> None:
+    """Let a file, which lies aside, lie under the version `start`, numbered on behind those that lie there."""
     where = data.path.replace(f"/{data.version}/", f"/{start}/", 1)
     directory, _, name = where.rpartition("/")
     digits = re.search(r"(\d+)(\.\w+)$", name)
@@ -126,7 +131,7 @@ def _move(bucket: Path, data: DataFile, start: Tso, moved: dict[str, int]) -> No
     number = moved[f"{directory}/{head}"] = moved.get(f"{directory}/{head}", 0) + 1
     target = bucket / directory / f"{head}{number:0{len(digits[1])}d}{digits[2]}"
     target.parent.mkdir(parents=True, exist_ok=True)
-    (bucket / data.path).rename(target)
+    (bucket / aside).rename(target)
 
 
 def joined_settings(config: Config, bucket: Path, dump: Path, **initial: Any) -> ChangefeedSettings:
