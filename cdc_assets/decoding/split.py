@@ -28,6 +28,7 @@ from cdc_assets.formats import (
     Decoded,
     SplitReader,
     Wire,
+    commit_stamps,
     decode_among,
     dump_rows,
     shape_of,
@@ -69,7 +70,7 @@ class Split:
     `decoded` is what its bytes say and `changes` what the stages left of that. `rejects` are the first of the
     `reject_count` records of the window that do not fit. `stray` is a row that cannot belong where it lies, and
     `refused` what is wrong with all of the file: either fails the window in any case, and no row of the file counts.
-    The rows of a `foreign` file are those of another table of its directory.
+    The rows of a `foreign` file are those of another table of its directory, or all in the dump before the feed.
     """
 
     position: int
@@ -142,7 +143,27 @@ def read_splits(step: ApplyRows, positions: Iterable[int], reader: SplitReader) 
                 for owner, block in blocks:
                     yield _with_block(split, owner, block)
         except MalformedData as error:
-            yield split.refusing(error)
+            stamps = _stamps_in_dump(split, step)
+            yield split.refusing(error) if stamps is None else _older(split, stamps)
+
+
+def _stamps_in_dump(split: Split, step: ApplyRows) -> list[Tso] | None:
+    """Return the commit-ts of a file that is older than the dump as a whole, None for any other.
+
+    What its columns are nothing need tell then: the dump came after the DDL that would.
+    """
+    if split.file.piece or split.file.version > step.dumped:
+        return None
+    stamps = commit_stamps(split.wire, split.data)
+    older = [stamp for stamp in stamps if stamp is not None and stamp <= step.dumped]
+    return older if len(older) == len(stamps) else None
+
+
+def _older(split: Split, stamps: list[Tso]) -> Split:
+    """Return the file as one that has nothing for the table, with what is known of its rows."""
+    lines = pa.array(range(1, len(stamps) + 1), pa.int64())
+    told = pa.table({COMMIT_TS: pa.array(stamps, pa.int64()), LINE: lines})
+    return replace(split, decoded=Decoded(told), foreign=True)
 
 
 def _decoded(split: Split, step: ApplyRows) -> Iterator[tuple[TableId, Decoded]]:

@@ -327,6 +327,15 @@ def raw_records(wire: Wire, data: bytes, lines: Collection[int] | None) -> dict[
     return found
 
 
+def commit_stamps(wire: Wire, data: bytes) -> list[Tso | None]:
+    """Return the commit-ts of each record of a split, also where its columns are not known.
+
+    None stands for one that cannot be read, and for what follows the last whole record.
+    """
+    found: list[Tso | None] = _plug(wire).commit_stamps(data, wire)
+    return found
+
+
 def record_beginning(wire: Wire, raw: bytes) -> bytes:
     """Return what a record, whole or cut off, has in common with its copies from the start."""
     found: bytes = _plug(wire).record_beginning(raw)

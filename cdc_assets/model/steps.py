@@ -150,6 +150,9 @@ class ApplyRows:
     )
     """By (root, version), other tables whose rows a file there may have instead; see `History.decoding`."""
 
+    dumped: Tso = -1
+    """The TSO of the dump that the table stands on: rows at or below it are in there, whatever the feed has of them."""
+
     def __hash__(self) -> int:
         return hash((self.life, self.lo, self.hi))
 

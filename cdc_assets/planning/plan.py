@@ -354,6 +354,7 @@ class _Chain:
                 tuple(beside),
                 self._unexplained(decoding) if self.commit_ts else {},
                 siblings,
+                -1 if self.table.base is None else self.table.base.at,
             )
         ]
 

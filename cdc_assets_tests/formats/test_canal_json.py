@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, NOT_WRITTEN, OP, Decoded, Op, extension
 from cdc_assets.formats.canal_json import records
-from cdc_assets.formats.canal_json.decode import EXTENSION, REPLACED, decode, raw_records
+from cdc_assets.formats.canal_json.decode import EXTENSION, REPLACED, commit_stamps, decode, raw_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.members import members
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -377,6 +377,16 @@ def test_a_bad_image_before_rejects_the_whole_record() -> None:
 def test_raw_records_are_found_by_the_lines_of_rejects() -> None:
     data = file_of(GOOD, b"{", GOOD) + b"tail"
     assert raw_records(data, [1, 2, 9], EXTENDED) == {1: GOOD, 2: read(data).rejects[0].raw}
+
+
+def test_commit_ts_is_known_of_records_whose_columns_are_not() -> None:
+    assert commit_stamps(file_of(GOOD, GOOD.replace(b'"name"', b'"other"')), EXTENDED) == [TSO, TSO]
+    assert commit_stamps(file_of(GOOD, b"[1]", b'{"_tidb":{"commitTs":"9"}}') + GOOD, EXTENDED) == [
+        TSO,
+        None,
+        None,
+        None,
+    ]
 
 
 def test_an_empty_file_has_all_columns_and_no_rows() -> None:

@@ -409,3 +409,15 @@ def test_names_may_hold_any_structure() -> None:
 def test_the_format_is_a_plug() -> None:
     assert csv_format.EXTENSION == ".csv"
     assert isinstance(read(ROW).changes, pa.Table)
+
+
+# --- commit-ts alone --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("header", [False, True])
+def test_commit_ts_is_known_of_records_whose_columns_are_not(header: bool) -> None:
+    options = replace(PLAIN, output_field_header=header)
+    data = (b"ticdc-meta$operation,a\r\n" if header else b"") + ROW + b'"I","orders","shop",200,"\r\n",1,2,3,4,5\r\n'
+    assert csv_format.commit_stamps(data, options) == [100, 200]
+    assert csv_format.commit_stamps(data + b'"I","orders"\r\n' + ROW[:-2], options) == [100, 200, None, None]
+    assert csv_format.commit_stamps(data, replace(options, include_commit_ts=False)) == [None, None]

@@ -14,7 +14,15 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.types.mysql_types import values
 from cdc_assets_tests.record_feed.options import RecordOptions
 
-__all__ = ["EXTENSION", "FILE_EXPANSION", "decode", "raw_records", "record_beginning", "record_identity"]
+__all__ = [
+    "EXTENSION",
+    "FILE_EXPANSION",
+    "commit_stamps",
+    "decode",
+    "raw_records",
+    "record_beginning",
+    "record_identity",
+]
 
 EXTENSION = ".records"
 FILE_EXPANSION = 1
@@ -48,6 +56,10 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
 
 def raw_records(data: bytes, lines: Collection[int] | None, options: RecordOptions) -> dict[int, bytes]:
     return {n: raw for n, raw in enumerate(data.splitlines(), 1) if lines is None or n in lines}
+
+
+def commit_stamps(data: bytes, options: RecordOptions) -> list[int | None]:
+    return [json.loads(raw)[1] for raw in raw_records(data, None, options).values()]
 
 
 def record_beginning(raw: bytes) -> bytes:

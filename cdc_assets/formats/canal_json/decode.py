@@ -34,6 +34,7 @@ __all__ = [
     "EXTENSION",
     "FILE_EXPANSION",
     "REPLACED",
+    "commit_stamps",
     "decode",
     "raw_records",
     "record_beginning",
@@ -84,6 +85,21 @@ def raw_records(data: bytes, lines: Collection[int] | None, options: CanalJsonOp
     frame = json_lines.frame(data, options.terminator)
     lines = range(1, len(frame) + 1) if lines is None else lines
     return {line: frame[line - 1] for line in lines if 1 <= line <= len(frame)}
+
+
+def commit_stamps(data: bytes, options: CanalJsonOptions) -> list[int | None]:
+    """Return the commit-ts of each record, whatever its columns are; None where it cannot be read, or the end is."""
+    frame = json_lines.frame(data, options.terminator)
+    found = [_stamp(raw) for raw in raw_records(data, None, options).values()]
+    return [*found, *([None] if find_tail(frame, "", options.terminator) is not None else [])]
+
+
+def _stamp(raw: bytes) -> int | None:
+    try:
+        stamp = json.loads(raw)["_tidb"]["commitTs"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return stamp if isinstance(stamp, int) else None
 
 
 def record_beginning(raw: bytes) -> bytes:

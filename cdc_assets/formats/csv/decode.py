@@ -31,6 +31,7 @@ from cdc_assets.types.mysql_types import Binary, Values, finish, values, wire_ty
 __all__ = [
     "EXTENSION",
     "FILE_EXPANSION",
+    "commit_stamps",
     "decode",
     "layout",
     "raw_records",
@@ -106,11 +107,27 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
 
 def raw_records(data: bytes, lines: Collection[int] | None, options: CsvOptions) -> dict[int, bytes]:
     """Return the bytes of the records with these numbers (None: all), without terminator; a header is number 1."""
-    how, start, first = dialect(options), len(_BOM) if data.startswith(_BOM) else 0, 1
-    if options.output_field_header and (cut := data.find(how.terminator, start)) >= 0:
-        start, first = cut + len(how.terminator), 2
+    how = dialect(options)
+    start, first = _first_record(data, how, options)
     numbered = enumerate(records(data, how, start, complete_bytes(data, how, start)), first)
     return {line: raw for line, raw in numbered if lines is None or line in lines}
+
+
+def commit_stamps(data: bytes, options: CsvOptions) -> list[int | None]:
+    """Return the commit-ts of each record, whatever its columns are; None where it cannot be read, or the end is."""
+    how = dialect(options)
+    start, _ = _first_record(data, how, options)
+    end = complete_bytes(data, how, start)
+    found = [_stamp(raw, how) if options.include_commit_ts else None for raw in records(data, how, start, end)]
+    return [*found, *([None] if end < len(data) else [])]
+
+
+def _first_record(data: bytes, how: Dialect, options: CsvOptions) -> tuple[int, int]:
+    """Return where the first record starts, and its number."""
+    start = len(_BOM) if data.startswith(_BOM) else 0
+    if options.output_field_header and (cut := data.find(how.terminator, start)) >= 0:
+        return cut + len(how.terminator), 2
+    return start, 1
 
 
 def record_beginning(raw: bytes) -> bytes:
@@ -423,9 +440,11 @@ def _least_commit_ts(raw: bytes, file: _File) -> int | None:
 
 def _commit_ts(raw: bytes, file: _File) -> int | None:
     """Return the commit-ts of a record that may be broken or cut off, None where it cannot be read."""
-    if "commit-ts" not in file.columns.meta:
-        return None
-    found, _ = leading(raw, file.how, 4)
+    return _stamp(raw, file.how) if "commit-ts" in file.columns.meta else None
+
+
+def _stamp(raw: bytes, how: Dialect) -> int | None:
+    found, _ = leading(raw, how, 4)
     return _tso(found[3] or b"") if len(found) == 4 else None
 
 

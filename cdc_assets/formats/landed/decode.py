@@ -18,7 +18,15 @@ from cdc_assets.formats.landed.options import LandedOptions
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
 
-__all__ = ["EXTENSION", "FILE_EXPANSION", "decode", "raw_records", "record_beginning", "record_identity"]
+__all__ = [
+    "EXTENSION",
+    "FILE_EXPANSION",
+    "commit_stamps",
+    "decode",
+    "raw_records",
+    "record_beginning",
+    "record_identity",
+]
 
 EXTENSION = ".messages"
 FILE_EXPANSION = 1
@@ -106,6 +114,13 @@ def raw_records(data: bytes, lines: Collection[int] | None, options: LandedOptio
     owners, values = _owners(frame), frame.messages.column("value")
     wanted = range(1, len(owners) + 1) if lines is None else lines
     return {line: values[int(owners[line - 1])].as_py() or b"" for line in wanted if 0 < line <= len(owners)}
+
+
+def commit_stamps(data: bytes, options: LandedOptions) -> list[int | None]:
+    """Return the last position of each message of the split, as it was landed; None where that is not known."""
+    frame = parse_frame(data)
+    stamps: list[int | None] = frame.messages.column("last_position").take(pa.array(frame.mine)).to_pylist()
+    return stamps
 
 
 def record_beginning(raw: bytes) -> bytes:
