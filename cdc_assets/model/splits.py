@@ -132,7 +132,7 @@ class Listing:
     are not, keyed by path, with the sentence for the user; `warnings` are sentences about what is read all the same.
     `published` is when `metadata`, as listed, was written (seconds since 1970, 0 where the storage does not say).
     `fresh` are contents of schema files, by (path, bytes, etag), that had to be read for this listing.
-    `imports` are the tables of dumps, `lost_dumps` the missing dumps, by URI with the sentence for the user.
+    `imports` are the tables of dumps, `lost_dumps` the dumps that cannot be read, by URI with the error.
     """
 
     checkpoint: Tso
@@ -145,4 +145,4 @@ class Listing:
     published: float = field(default=0.0, compare=False)
     fresh: Mapping[tuple[str, int, str], bytes] = field(default_factory=dict, compare=False, repr=False)
     imports: tuple[Import, ...] = ()
-    lost_dumps: Mapping[str, str] = field(default_factory=dict)
+    lost_dumps: Mapping[str, Exception] = field(default_factory=dict, compare=False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow.compute as pc
 
-from cdc_assets.errors import BadSettings, BucketMissing, MalformedData
+from cdc_assets.errors import BadSettings, MalformedData, Retryable
 from cdc_assets.formats import COMMIT_TS, Wire, decode_among
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.splits import DataFile, Listing
@@ -15,14 +15,14 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.preflight.conformance import SAMPLE_FILES, take_sample
 from cdc_assets.sources import Source
 
-__all__ = ["earliest_row", "is_doubted", "refuse_dumps"]
+__all__ = ["earliest_row", "is_doubted", "refuse_dumps", "silent_dumps"]
 
 
 def refuse_dumps(listing: Listing, wire: Wire, applied: Mapping[Life, Applied]) -> None:
     """Refuse dumps that cannot be joined before the feed.
 
-    Raises BadSettings if the feed's rows carry no commit-ts, BucketMissing for a missing dump, unless tables are
-    already based on it: they no longer need it.
+    Raises BadSettings if the feed's rows carry no commit-ts, and the error of a dump that cannot be read. A dump that
+    tables are already based on is no longer needed, and for one that does not answer now its tables wait.
     """
     if listing.imports and not wire.has_commit_ts:
         raise BadSettings(
@@ -30,9 +30,14 @@ def refuse_dumps(listing: Listing, wire: Wire, applied: Mapping[Life, Applied]) 
             f"Start the changefeed again with {wire.commit_ts_option} (and give the same here), or omit initial."
         )
     used = {state.base.uri for state in applied.values() if state.base is not None}
-    for uri, sentence in listing.lost_dumps.items():
-        if uri not in used:
-            raise BucketMissing(sentence, file=uri)
+    for uri, error in listing.lost_dumps.items():
+        if uri not in used and not isinstance(error, Retryable):
+            raise error
+
+
+def silent_dumps(listing: Listing) -> tuple[str, ...]:
+    """Return what is said of the dumps that do not answer and may tomorrow."""
+    return tuple(str(error) for error in listing.lost_dumps.values() if isinstance(error, Retryable))
 
 
 def is_doubted(history: History) -> bool:

@@ -19,7 +19,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso
-from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps
+from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, silent_dumps
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.preflight.conformance import Finding, conformance, conformance_holds, take_sample
@@ -154,6 +154,7 @@ class Planner:
             complete=(*settings.initial.complete, *(one.pattern for one in self.lake.said_complete())),
             begun=self._start,
             bases=self.bases,
+            silent=silent_dumps(listing),
         )
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cdc_assets.model.by_name import ByName
@@ -32,17 +32,27 @@ def earliest(listing: Listing, stats: Mapping[str, FileStats], begun: Tso | None
     return min([listing.checkpoint, *versions, *rows, *([] if begun is None else [begun])])
 
 
-def waiting(history: History, applied: Mapping[Life, Applied], through: Tso) -> dict[Life, HoldTable]:
-    """Return the incomplete tables that a later dump has: they begin when the feed has reached the dump's TSO."""
+def waiting(
+    history: History, applied: Mapping[Life, Applied], through: Tso, silent: Sequence[str]
+) -> dict[Life, HoldTable]:
+    """Return the incomplete tables that a later dump has: they begin when the feed has reached the dump's TSO.
+
+    While a source of rows does not answer, tables that it may have wait too; `silent` are the sentences.
+    """
     later = ByName({one.base.table: one.base for one in history.waiting})
     found: dict[Life, HoldTable] = {}
     for life, table in history.lives.items():
-        base = later.get(table.names[-1][0])
-        if base is not None and life not in applied and table.gaps and table.gaps[0][1] is not None:
+        if life in applied or not table.gaps or table.gaps[0][1] is None:
+            continue
+        base, reason = later.get(table.names[-1][0]), ""
+        if base is not None:
             reason = (
                 f"it waits for its rows from {base.uri}, which was taken at {base.at}: the changefeed is complete "
                 f"through {through} so far."
             )
+        elif silent:
+            reason = f"it existed before its changefeed began, and waits for its rows. {silent[0]}"
+        if reason:
             found[life] = HoldTable(life, life.version, reason)
     return found
 

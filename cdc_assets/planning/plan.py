@@ -101,6 +101,7 @@ def plan(
     complete: Sequence[str] = (),
     begun: Tso | None = None,
     bases: Mapping[Life, Base | None] | None = None,
+    silent: Sequence[str] = (),
 ) -> Plan:
     """Return the steps that bring every table to the listing's checkpoint.
 
@@ -112,13 +113,14 @@ def plan(
     across those DDL: the same end in fewer commits.
     `keys`, `policies`, `releases`, `new_collations`, `timezone` and `complete` are those of `read_history`.
     `begun` is a TSO at or before which the feed began, if its files do not show it. `bases` are the new dumps that
-    tables are to be based on, None for one that is to be based on the feed alone.
+    tables are to be based on, None for one that is to be based on the feed alone. `silent` are the sentences about sources of
+    earlier rows that do not answer now.
     """
     options = (keys, policies, releases, new_collations, timezone, complete)
     there, known = imports.standing(applied, bases or {}), imports.earliest(listing, stats or {}, begun)
     dumps = (listing.imports, there, known)
     history = read_history(listing.schema_files, listing.checkpoint, *options, *dumps)
-    stops = {**_stops(history, broken), **imports.waiting(history, applied, listing.checkpoint)}
+    stops = {**_stops(history, broken), **imports.waiting(history, applied, listing.checkpoint, silent)}
     for hold in holds(history):
         if hold.life not in stops or hold.at < stops[hold.life].at:
             stops[hold.life] = hold

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cdc_assets.errors import BucketMissing, MalformedData
+from cdc_assets.errors import CdcError, MalformedData
 from cdc_assets.formats import Decoded, SplitReader, Wire
 from cdc_assets.model.dumps import Dump, DumpTable
 from cdc_assets.model.progress import Base
@@ -87,19 +87,19 @@ class Joined:
         return self.feed.fence()
 
     def listing(self, known: KnownFiles | None = None) -> Listing:
-        """Return the feed's listing with the tables of the dumps; one that is not there is in `lost_dumps`.
+        """Return the feed's listing with the tables of the dumps; one that cannot be read is in `lost_dumps`.
 
-        Raises what the feed's listing raises, and what `InitialSource.dump` raises.
+        Raises what the feed's listing raises.
         """
         listing = self.feed.listing(known)
         imports: list[Import] = []
         warnings: list[str] = []
-        lost: dict[str, str] = {}
+        lost: dict[str, Exception] = {}
         for one in self.initial:
             try:
                 dump = one.dump()
-            except BucketMissing as error:
-                lost[one.uri] = error.message
+            except CdcError as error:
+                lost[one.uri] = error
                 continue
             found, generated = _imports(one, dump)
             self._rows[dump.uri] = _Rows(one.reader, generated)

@@ -1,0 +1,103 @@
+"""What was there before does not answer, or is gone: its tables wait or stand, and the others go on."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.ddl import created
+from cdc_assets.errors import BadSettings, BucketMissing, MalformedDump
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import TableId
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.dump_writer import Writing, write_dump
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryLake
+
+S = FIRST + 10
+OLD, NEW = TableId("s", "old"), TableId("s", "new")
+TEXT = "CREATE TABLE `old` (`id` INT NOT NULL,`v` VARCHAR(40),PRIMARY KEY (`id`))"
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> LittleFeed:
+    """A feed that began at S with one table, and has another from its CREATE on."""
+    feed = LittleFeed(tmp_path)
+    feed.ddl("s.old", S, "", 0)
+    feed.rows("s.old", S, [("I", S + 5, 2, "later")])
+    feed.create("s.new", S + 1)
+    feed.rows("s.new", S + 1, [("I", S + 5, 1, "new")])
+    feed.publish(S + 100)
+    return feed
+
+
+def dump(directory: Path) -> dict[str, Any]:
+    write_dump(directory, {OLD: (created(TEXT), [("1", "before")])}, S, Writing(), texts={OLD: TEXT})
+    return {"dump": str(directory)}
+
+
+def closed() -> str:
+    """The address of a server that is not there."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"mysql://u@127.0.0.1:{taken.getsockname()[1]}"
+
+
+def applied(feed: LittleFeed, lake: MemoryLake, **initial: Any) -> Outcome:
+    settings = feed.settings(initial=initial)
+    return Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
+
+
+def held(outcome: Outcome) -> dict[TableId | None, str]:
+    return {table.name: table.reason for table in outcome.tables if table.state == "held"}
+
+
+def values(lake: MemoryLake, name: TableId) -> list[Any]:
+    return sorted(lake.read(name).column("v").to_pylist())
+
+
+def test_tables_wait_for_a_server_that_does_not_answer_and_the_others_go_on(feed: LittleFeed, tmp_path: Path) -> None:
+    lake = MemoryLake()
+    outcome = applied(feed, lake, source={"uri": closed(), "at": S})
+    assert set(held(outcome)) == {OLD}
+    assert "did not answer" in held(outcome)[OLD]
+    assert values(lake, NEW) == ["new"]
+    assert OLD not in lake.names()
+    assert held(applied(feed, lake, **dump(tmp_path / "dump"))) == {}
+    assert values(lake, OLD) == ["before", "later"]
+
+
+def test_a_table_that_has_its_rows_goes_on_without_the_server(feed: LittleFeed, tmp_path: Path) -> None:
+    lake, told = MemoryLake(), dump(tmp_path / "dump")
+    applied(feed, lake, **told)
+    feed.rows("s.old", S, [("I", S + 105, 3, "much later")])
+    feed.publish(S + 200)
+    outcome = applied(feed, lake, **told, source={"uri": closed(), "at": S + 50})
+    assert held(outcome) == {}
+    assert values(lake, OLD) == ["before", "later", "much later"]
+
+
+def test_a_dump_that_was_damaged_later_is_not_needed_any_more(feed: LittleFeed, tmp_path: Path) -> None:
+    lake, told = MemoryLake(), dump(tmp_path / "dump")
+    applied(feed, lake, **told)
+    (tmp_path / "dump" / "metadata").unlink()
+    feed.rows("s.old", S, [("I", S + 105, 3, "much later")])
+    feed.publish(S + 200)
+    assert held(applied(feed, lake, **told)) == {}
+    assert values(lake, OLD) == ["before", "later", "much later"]
+
+
+def test_a_dump_that_is_wrong_from_the_start_is_an_error(feed: LittleFeed, tmp_path: Path) -> None:
+    lake, told = MemoryLake(), dump(tmp_path / "dump")
+    (tmp_path / "dump" / "metadata").unlink()
+    with pytest.raises(MalformedDump, match="no `metadata`"):
+        applied(feed, lake, **told)
+    shutil.rmtree(tmp_path / "dump")
+    with pytest.raises((BucketMissing, BadSettings)):
+        applied(feed, lake, **told)
+    assert lake.tables == {}
