@@ -1,0 +1,59 @@
+"""Recorded changefeeds joined to a dump of any moment and flavour: equal to the source in the end."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.ledger import Ledger
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.dump_anywhere import FLAVOURS, cut_rows, dump_at, moments
+from cdc_assets_tests.joined_feed import joined_settings
+from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.replay import compare
+
+COUNT = 6
+CHOSEN = {
+    ("A_all_types/csv-ts", 3),
+    ("B_ddl_columns/csv-old", 2),
+    ("C_ddl_tables/canal-ext", 4),
+    ("D_keys/csv-ts", 3),
+    ("F_names/csv-ts", 2),
+}
+"""(configuration, number of the moment) in every run."""
+LEFT_OUT = ("E_partitions", "Q_clock_back", "L_crash")
+"""What the feed alone holds has no text of its partitions, and files of the others were overwritten later."""
+
+
+def joins() -> Iterator[object]:
+    configs = [config for case in cases() for config in case.configs if case.name not in LEFT_OUT]
+    for place, config in enumerate(configs):
+        options = config.options
+        if not options.wire.has_commit_ts or (options.protocol == "csv" and options.quote != '"'):
+            continue
+        for number in range(COUNT):
+            flavour = [*FLAVOURS][(place + number) % len(FLAVOURS)]
+            for cut in (False, True):
+                marks = () if (str(config), number) in CHOSEN and cut == bool(number % 2) else pytest.mark.soak
+                told = f"{config}-{number}-{flavour}-{'cut' if cut else 'whole'}"
+                yield pytest.param(config, number, flavour, cut, id=told.replace(" ", "_"), marks=marks)
+
+
+@pytest.mark.parametrize(("config", "number", "flavour", "cut"), list(joins()))
+def test_the_end_is_equal_to_the_source(config: Config, number: int, flavour: str, cut: bool, tmp_path: Path) -> None:
+    at, last = moments(config, COUNT)[number], config.replayable[-1]
+    dump_at(config, at, tmp_path / "dump", FLAVOURS[flavour])
+    shutil.copytree(last.bucket, tmp_path / "feed")
+    if cut:
+        cut_rows(config, tmp_path / "feed", at)
+    told = {"start_ts": at} if cut else {}
+    settings = joined_settings(config, tmp_path / "feed", tmp_path / "dump", **FLAVOURS[flavour].initial, **told)
+    lake = MemoryLake()
+    outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
+    assert last.expected is not None
+    assert compare(config, last.expected, lake, outcome) == []
+    assert [table.name for table in outcome.tables if table.gap is not None] == []
