@@ -77,7 +77,8 @@ class MemoryLake:
     def run(self, step: Step) -> StepResult:
         match step:
             case CreateTable(life, _, name, schema):
-                if life not in self.tables:
+                there = self.applied().get(life)
+                if there is None or (there.unfilled and there.base != step.base):
                     made = _Table(schema, _empty(schema), step.progress, step.ddl, name, gap=step.gap, base=step.base)
                     self.tables[life] = made
             case ChangeTable(life, at, _, schema):

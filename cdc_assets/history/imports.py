@@ -62,20 +62,26 @@ class Choice:
 def choose(imports: Iterable[Import], standing: Mapping[Life, Applied], until: Tso, begun: Tso | None) -> Choice:
     """Return which imports count. `standing` are the tables of the lake, based on a dump or on none.
 
-    Of several dumps that have a table the newest at or below `until` counts. `begun` is the earliest TSO known of the
+    Of several dumps that have a table the newest at or below `until` counts, also for a table that was created from
+    another one and never got its rows: that dump was damaged, and taken again. `begun` is the earliest TSO known of the
     feed: it must have begun at or before the dump, or changes in between are missing.
     """
     known = {(one.base.table.folded, one.base.at): one for one in imports}
-    stood = [(life, state.base) for life, state in standing.items() if state.base is not None]
+    stood = [(life, state, state.base) for life, state in standing.items() if state.base is not None]
     chosen = []
-    for life, base in stood:
+    for life, state, base in stood:
         there = (base.table.folded, base.at)
-        chosen.append(Chosen(known.pop(there) if there in known else _gone(base), life))
+        if not state.unfilled:
+            chosen.append(Chosen(known.pop(there) if there in known else _gone(base), life))
     newest: ByName[Import] = ByName()
     for one in sorted(known.values(), key=lambda one: one.base.at):
         if one.base.at <= until:
             newest[one.base.table] = one
     waiting = [one for one in known.values() if one.base.at > until and one.base.table not in newest]
+    for life, state, base in stood:
+        if state.unfilled:
+            told = newest.pop(base.table, None) or _gone(base)
+            chosen.append(Chosen(told, life, "" if told.base.at == base.at else _doubt(told.base, begun)))
     chosen += [Chosen(one, None, _doubt(one.base, begun)) for one in newest.values()]
     chosen = [one for one in chosen if one.table.base.at <= until]
     chosen.sort(key=lambda one: (one.table.base.at, str(one.table.base.table)))

@@ -95,7 +95,10 @@ def _refuse_taken(bench: Workbench, name: TableId, life: Life) -> None:
 
 
 def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
-    if step.life in bench.state.standing():
+    held = bench.state.standing().get(step.life)
+    if held is not None and held.applied.unfilled and step.base is not None and held.base != step.base:
+        return _make_anew(bench, step, started)
+    if held is not None:
         return StepResult(seconds=time.monotonic() - started)
     bench.state.places.refuse_reserved(step.name, step.life)
     home = bench.state.places.home(step.name)
@@ -113,6 +116,14 @@ def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
             held = bench.made(step.life)
         statements = tuple(session.statements)
     return StepResult(statements, None, held.snapshot_id, seconds=time.monotonic() - started)
+
+
+def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResult:
+    """Let a table without rows, which never came from the dump that it was made for, stand on another one."""
+    with bench.on(step.life) as work:
+        if work.held.applied.unfilled and work.held.base != step.base:
+            schema.stand_on(work.target, step)
+        return bench.result(work, started)
 
 
 def purge(bench: Workbench, life: Life) -> StepResult:

@@ -225,7 +225,10 @@ def _ended(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
 
 def _bases(present: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]) -> dict[Life, Base | None]:
     """The dump on which to base each table of the lake: its own, or, if requested, one with the rows that it lacks."""
-    bases = {life: state.base for life, state in applied.items()}
+    lives = present.history.lives
+    bases = {
+        life: lives[life].base if state.unfilled and life in lives else state.base for life, state in applied.items()
+    }
     for life, base in present.history.offered.items():
         table = present.history.lives[life]
         named = not tables or any(is_called(one, (life, *(name for name, _, _ in table.names))) for one in tables)

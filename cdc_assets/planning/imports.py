@@ -13,7 +13,7 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso
 
-__all__ = ["brought_rows", "earliest", "lost_rows", "standing", "waiting"]
+__all__ = ["brought_rows", "earliest", "lost_rows", "made_otherwise", "standing", "waiting"]
 
 
 def standing(applied: Mapping[Life, Applied], bases: Mapping[Life, Base | None]) -> dict[Life, Applied]:
@@ -55,6 +55,13 @@ def waiting(
         if reason:
             found[life] = HoldTable(life, life.version, reason)
     return found
+
+
+def made_otherwise(table: TableHistory, state: Applied | None) -> bool:
+    """Tell whether a table was made as another dump has it and never filled: it is to be made anew."""
+    if state is None or not state.unfilled or table.base is None or state.base is None:
+        return False
+    return (table.base.at, table.base.query) != (state.base.at, state.base.query)
 
 
 def brought_rows(table: TableHistory) -> list[ApplyRows]:

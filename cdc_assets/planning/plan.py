@@ -131,9 +131,10 @@ def plan(
     steps: list[Step] = []
     for life, table in history.lives.items():
         if life not in behind:
+            state = applied.get(life)
             chain = _Chain(
                 table,
-                applied.get(life),
+                None if imports.made_otherwise(table, state) else state,
                 listing.checkpoint,
                 history,
                 strays,
