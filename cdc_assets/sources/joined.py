@@ -61,7 +61,7 @@ class JoinedReader:
     def lines_before(self, file: DataFile) -> int:
         """Return how many records of its file stand before a dump's split."""
         assert file.piece is not None
-        return self.dumps[file.directory].reader.lines_before(file.piece) if file.piece.start else 0
+        return self.dumps[file.directory].reader.lines_before(file.piece)
 
     def records(self, file: DataFile, lines: Collection[int]) -> dict[int, bytes]:
         """Return records of a dump's split by their numbers in it."""

@@ -14,9 +14,11 @@ from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedDump
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.steps import CreateTable
+from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets_tests.dump_writer import Row, Writing, write_dump
+from cdc_assets_tests.dump_writer import Row, Writing, data_file, write_dump
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.memory_lake import MemoryLake
 
@@ -108,8 +110,6 @@ def test_a_dump_that_is_wrong_from_the_start_is_an_error(feed: LittleFeed, tmp_p
     with pytest.raises((BucketMissing, BadSettings)):
         applied(feed, lake, **told)
     assert lake.tables == {}
-<<<<<<< HEAD:cdc_assets_tests/pipeline/test_silent_dumps.py
-=======
 
 
 def test_a_table_is_incomplete_until_its_first_rows_are_there(feed: LittleFeed, tmp_path: Path) -> None:
@@ -137,4 +137,28 @@ def test_a_table_whose_dump_was_cut_off_is_made_from_the_one_that_was_taken_anew
     assert [(table.state, table.incomplete) for table in outcome.tables] == [("applied", "")] * 2
     assert values(lake, OLD) == ["before", "later"]
     assert [state.base.at for state in lake.applied().values() if state.base is not None] == [S + 20]
->>>>>>> aac5d30 (Let a table whose rows never came stand on the dump that was taken anew):cdc_assets_tests/pipeline/test_imported.py
+
+
+# --- rows that do not fit ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [TEXT, TEXT.replace(",PRIMARY KEY (`id`)", "")], ids=["key", "no key"])
+@pytest.mark.parametrize("kind", ["csv", "sql", "parquet"])
+def test_rows_of_a_dump_that_did_not_fit_are_taken_in_once_they_do(tmp_path: Path, kind: str, text: str) -> None:
+    feed, rows = LittleFeed(tmp_path), [("1", "a"), ("2", "b"), ("3", "c"), ("4", "d")]
+    feed.create("s.new", S)
+    feed.publish(S + 100)
+    write_dump(tmp_path / "dump", {OLD: (created(text), rows)}, S, Writing(), kind, chunk_rows=3, texts={OLD: text})
+    file = tmp_path / "dump" / f"s.old.000000000.{kind}"
+    good, long = file.read_bytes(), [*rows[:1], ("2", "b" * 41), *rows[2:3]]
+    file.write_bytes(data_file("old", created(text).columns, long, Writing(), kind))
+    settings, lake = feed.settings(initial={"dump": str(tmp_path / "dump")}, quarantine=True), MemoryLake()
+    pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
+    pipeline.apply("test")
+    assert values(lake, OLD) == ["a", "c", "d"]
+    (kept,) = lake.quarantined()
+    assert (kept.file, kept.line) == (str(file), {"csv": 3, "sql": 5, "parquet": 2}[kind])
+    assert b"bbb" in kept.raw
+    file.write_bytes(good)
+    assert [(one.rows, one.left) for one in replay(pipeline)] == [(1, 0)]
+    assert values(lake, OLD) == ["a", "b", "c", "d"]
