@@ -27,7 +27,6 @@ from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import (
     Target,
-    columns_of,
     delete_where,
     publish,
     refuse_moved,
@@ -49,7 +48,7 @@ from cdc_assets.types.mysql_types import arrow_type, iceberg_type, spark_type, t
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["bury", "change", "create", "stand_on"]
+__all__ = ["bury", "change", "create", "gap_properties", "schema_json"]
 
 TABLE_PROPERTIES = {
     "format-version": "3",
@@ -88,24 +87,6 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, chan
     work.commitTransaction()
     columns = ", ".join(f"{quoted(column.name)} {spark_type(column)}" for column in step.schema.stored)
     session.statements.append(f"CREATE TABLE {session.name(identifier)} ({columns}, {COMMIT_TS} bigint) USING iceberg")
-
-
-def stand_on(target: Target, step: CreateTable) -> None:
-    """Let an empty table stand on another dump than it was made for, with that label, in one guarded commit.
-
-    Raises TableHeld where the other dump has other columns.
-    """
-    parser = target.session.iceberg.java("org.apache.iceberg.SchemaParser")
-    wanted = parser.fromJson(json.dumps(schema_json(step.schema)))
-    if [(field.name(), field.type().toString()) for field in wanted.columns()] != columns_of(target.table):
-        raise TableHeld(
-            f"{step.life} was made with the columns of another dump, whose rows never came, and the one of now has "
-            f"others. Rebuild it: cdc-assets rebuild {step.life}.",
-            table=str(step.life),
-        )
-    gaps: dict[str, str | None] = {**dict.fromkeys(GAP), **gap_properties(step.gap)}
-    told = {KEY: json.dumps(step.schema.key), **gaps, **format_base(step.base)}
-    publish(target, Label(step.progress, step.ddl), properties=told)
 
 
 def gap_properties(gap: Gap | None) -> dict[str, str]:

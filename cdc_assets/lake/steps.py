@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake import schema, settling
-from cdc_assets.lake.commit import exchange, overwrite, publish, refuse_undated, sql_condition
-from cdc_assets.lake.held import NAME, snapshot_below
+from cdc_assets.lake.commit import columns_of, exchange, overwrite, publish, refuse_undated, sql_condition
+from cdc_assets.lake.held import GAP, KEY, NAME, format_base, snapshot_below
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
@@ -119,10 +120,22 @@ def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
 
 
 def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResult:
-    """Let a table without rows, which never came from the dump that it was made for, stand on another one."""
+    """Base a table that never got its rows on another dump, with that label, in one guarded commit.
+
+    Raises TableHeld if the other dump has other columns.
+    """
     with bench.on(step.life) as work:
         if work.held.applied.unfilled and work.held.base != step.base:
-            schema.stand_on(work.target, step)
+            parser = work.session.iceberg.java("org.apache.iceberg.SchemaParser")
+            wanted = parser.fromJson(json.dumps(schema.schema_json(step.schema))).columns()
+            if [(field.name(), field.type().toString()) for field in wanted] != columns_of(work.target.table):
+                raise TableHeld(
+                    f"{step.life} was created with the columns of another dump, whose rows never came, and the present "
+                    f"dump has others. Rebuild it: cdc-assets rebuild {step.life}.",
+                    table=str(step.life),
+                )
+            told = {KEY: json.dumps(step.schema.key), **schema.gap_properties(step.gap), **format_base(step.base)}
+            publish(work.target, Label(step.progress, step.ddl), properties={**dict.fromkeys(GAP), **told})
         return bench.result(work, started)
 
 

@@ -113,8 +113,8 @@ def plan(
     across those DDL: the same end in fewer commits.
     `keys`, `policies`, `releases`, `new_collations`, `timezone` and `complete` are those of `read_history`.
     `begun` is a TSO at or before which the feed began, if its files do not show it. `bases` are the new dumps that
-    tables are to be based on, None for one that is to be based on the feed alone. `silent` are the sentences about sources of
-    earlier rows that do not answer now.
+    tables are to be based on, None for one that is to be based on the feed alone. `silent` are the sentences about
+    sources of earlier rows that do not answer now.
     """
     options = (keys, policies, releases, new_collations, timezone, complete)
     there, known = imports.standing(applied, bases or {}), imports.earliest(listing, stats or {}, begun)

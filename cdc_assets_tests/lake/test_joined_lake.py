@@ -84,7 +84,7 @@ def test_a_dump_that_was_damaged_is_taken_anew(spark: SparkSession, tmp_path: Pa
     assert state.gap is not None
     other = dump(tmp_path / "other", S + 10, text=TEXT.replace("VARCHAR(40)", "INT"), rows=[("1", "7")])
     (table,) = apply(other).tables
-    assert "others. Rebuild it" in table.reason
+    assert "has others. Rebuild it" in table.reason
     (table,) = apply(dump(tmp_path / "anew", S + 20, [("1", "before"), ("2", "later")])).tables
     assert (table.state, table.incomplete) == ("applied", "")
     (state,) = lake.applied().values()
