@@ -79,15 +79,15 @@ def publish(
     rows: Callable[[], None] | None = None,
     files: Mapping[str, int] | None = None,
     schema: Callable[[Any], None] | None = None,
-    properties: Mapping[str, str] | None = None,
+    properties: Mapping[str, str | None] | None = None,
     delete_all: bool = False,
     mark: Mapping[str, str] | None = None,
 ) -> None:
     """Commit rows, schema, properties and label at once. Raises TableMoved, with nothing done, if the table moved.
 
     `rows` writes to the table in the step's session; `files` are data files of the table that are already written, with
-    their bytes; `schema` is called with the transaction. `mark` are properties beside the label on the snapshot, if
-    `rows` is not given. Main's snapshot afterwards has the table's new columns.
+    their bytes; `schema` is called with the transaction; `properties` that are None are removed. `mark` are properties
+    beside the label on the snapshot, if `rows` is not given. Main's snapshot afterwards has the table's new columns.
     """
     staged = _staged(target, label, rows) if rows is not None else None
     work = target.table.newTransaction()  # reads the table's newest state
@@ -99,7 +99,10 @@ def publish(
     if properties:
         update = work.updateProperties()
         for key, value in sorted(properties.items()):
-            update.set(key, value)
+            if value is None:
+                update.remove(key)
+            else:
+                update.set(key, value)
         update.commit()
     if staged is not None:
         work.manageSnapshots().setCurrentSnapshot(staged).commit()

@@ -9,6 +9,7 @@ from pyspark.sql import functions as sql
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import Target, publish
+from cdc_assets.lake.held import GAP
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.staging.stage import Batch, name_of, read_batch
 from cdc_assets.lake.writers import writer_of
@@ -33,7 +34,8 @@ def take_in(
         if staged.rows:
             spark = target.session.spark
             alike = writer_of(step.schema).alike_keys(target, lambda: read_batch(spark, io, step, batch), step.schema)
-        publish(target, label, rows=(lambda: _write(target, step, batch, io)) if staged.rows else None)
+        rows = (lambda: _write(target, step, batch, io)) if staged.rows else None
+        publish(target, label, rows=rows, properties=_filled(step))
         return alike
     if not target.empty or target.schema_id != batch.schema_id:
         raise TableMoved(
@@ -42,8 +44,13 @@ def take_in(
             table=str(step.life),
         )
     files = dict(zip(batch.parts, batch.sizes, strict=True))
-    publish(target, label, files=files, mark={STAGED: name_of(staged.path)})
+    publish(target, label, files=files, mark={STAGED: name_of(staged.path)}, properties=_filled(step))
     return AlikeKeys()
+
+
+def _filled(step: ApplyRows) -> Mapping[str, None]:
+    """Return what a table's properties no longer say once it has its rows from the dump."""
+    return dict.fromkeys(GAP) if step.is_import else {}
 
 
 def _write(target: Target, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> None:

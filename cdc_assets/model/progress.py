@@ -65,6 +65,11 @@ class Applied:
     base: Base | None = None
     """The dump that the table is based on; None for one that begins with its feed."""
 
+    @property
+    def unfilled(self) -> bool:
+        """Return whether the table was created from its dump, and its rows are still missing."""
+        return self.base is not None and self.progress == Progress(self.base.at, Phase.DDL)
+
 
 @dataclass(frozen=True, slots=True)
 class Base:

@@ -11,7 +11,6 @@ from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, State
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
-from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted

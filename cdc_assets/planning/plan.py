@@ -207,7 +207,7 @@ class _Chain:
         steps: list[Step] = []
         if reason := self._named_otherwise(seen):
             return [HoldTable(self.table.life, self.table.life.version, reason)]
-        if self._is_unfilled:
+        if self.table.base is not None and self.applied is not None and self.applied.unfilled:
             steps, position = [*imports.brought_rows(self.table)], Progress(self._since, Phase.ROWS)
             if not steps:
                 return [imports.lost_rows(self.table)]
@@ -314,12 +314,6 @@ class _Chain:
         if isinstance(event, Created):
             return position
         return max(position, Progress(event.at, Phase.ROWS if isinstance(event, Imported) else Phase.DDL))
-
-    @property
-    def _is_unfilled(self) -> bool:
-        """Return whether the table was created from its dump, and its rows are still missing."""
-        unfilled = Progress(self._since, Phase.DDL)
-        return self.table.base is not None and self.applied is not None and self.applied.progress == unfilled
 
     def _rows(self, position: Progress, hi: Tso, current: Sequence[Event], ahead: Sequence[Event]) -> list[Step]:
         lo = position.tso - 1 if position.phase is Phase.DDL else position.tso

@@ -56,6 +56,7 @@ def test_tables_of_a_dump_are_equal_to_the_source_and_so_are_they_built_anew(
     assert compare(config, last.expected, lake, outcome) == []
     standing = {state.base.at for state in lake.applied().values() if state.base is not None}
     assert standing == {begin.ts}
+    assert {state.gap for state in lake.applied().values()} == {None}
 
     rebuild(pipeline, Rebuilds(lake))
     again = pipeline.apply("again")
@@ -78,7 +79,7 @@ def test_a_dump_that_was_damaged_is_taken_anew(spark: SparkSession, tmp_path: Pa
     first = dump(tmp_path / "first")
     cut_off(tmp_path / "first")
     (table,) = apply(first).tables
-    assert (table.state, "still to come" in table.incomplete) == ("held", True)
+    assert (table.state, "not imported yet" in table.incomplete) == ("held", True)
     (state,) = lake.applied().values()
     assert state.unfilled
     assert state.gap is not None

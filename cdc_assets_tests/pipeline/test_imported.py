@@ -14,7 +14,6 @@ from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedDump
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import CreateTable
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -110,17 +109,6 @@ def test_a_dump_that_is_wrong_from_the_start_is_an_error(feed: LittleFeed, tmp_p
     with pytest.raises((BucketMissing, BadSettings)):
         applied(feed, lake, **told)
     assert lake.tables == {}
-
-
-def test_a_table_is_incomplete_until_its_first_rows_are_there(feed: LittleFeed, tmp_path: Path) -> None:
-    lake, settings = MemoryLake(), feed.settings(initial=dump(tmp_path / "dump"))
-    pipeline = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://"))
-    made = pipeline.apply("made", select=lambda plan: [s for s in plan.steps if isinstance(s, CreateTable)])
-    for outcome in (made, pipeline.status()):
-        assert ["are still to come" in table.incomplete for table in outcome.tables if table.name == OLD] == [True]
-    assert lake.applied()[Life(OLD, S)].gap is not None
-    assert [table.incomplete for table in pipeline.apply("filled").tables] == ["", ""]
-    assert lake.applied()[Life(OLD, S)].gap is None
 
 
 @pytest.mark.parametrize("gone", [True, False])
