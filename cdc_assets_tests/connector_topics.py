@@ -95,6 +95,20 @@ class Recording:
     def feed(self, **given: Any) -> TopicFeed:
         return TopicFeed.of(MemoryLog([]), sink_uri=self.uri, name="connector", **given)
 
+    @property
+    def schemas(self) -> str:
+        """CREATE TABLE texts as a person who knows the database through all marks would give them."""
+        tables: dict[str, dict[str, str]] = {}
+        for mark in self.marks:
+            for table in self.told(f"{mark.expected}/tables.json")["tables"]:
+                columns = tables.setdefault(f'"{table["schema"]}"."{table["table"]}"', {})
+                columns.update({one["name"]: one["type"] for one in table["columns"]})
+        texts = ["CREATE TYPE mood AS ENUM ('sad');", "CREATE DOMAIN posint AS integer;"]
+        for name, columns in tables.items():
+            listed = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
+            texts.append(f"CREATE TABLE {name} ({listed});")
+        return "\n".join(texts)
+
     def lines_at(self, mark: Mark) -> list[dict[str, Any]]:
         return [
             line

@@ -18,6 +18,7 @@ Plugs stand in the tables below. What several of them have in common:
     images            row images, column by column -> changes
     messages          change messages of a topic: what each speaks of
     message_options   how the messages of a topic were written
+    described         tables as a file describes them, whose messages tell names without types
     column_codes      MySQL's numbers for column types, and TiCDC's flags
     compression       values that TiCDC compresses
 """
@@ -253,6 +254,7 @@ MESSAGE_FORMATS: Mapping[str, str] = {
     "debezium-json": "cdc_assets.formats.debezium_json.connectors",
     "open-protocol": "cdc_assets.formats.open_protocol.messages",
     "simple": "cdc_assets.formats.simple.messages",
+    "ydb-json": "cdc_assets.formats.ydb_json",
 }
 """Protocol of messages -> module with `classify`, `decode` and `schemas`, see `cdc_assets.formats.messages`."""
 

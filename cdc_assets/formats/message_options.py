@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 __all__ = ["CONNECTOR_PROTOCOLS", "MessageOptions"]
 
-_BY_OFFSET = frozenset({"avro", "debezium-json"})
+_BY_OFFSET = frozenset({"avro", "debezium-json", "ydb-json"})
 _BY_EXTENSION = frozenset({"canal-json", "debezium"})
 """Protocols by offset always, and those of TiCDC that send marks with `enable-tidb-extension` only."""
 _IN_SOURCE_ORDER = frozenset({"debezium-json"})
 """Protocols by offset of which one writer sends all tables in the order of its log."""
+_ONCE = frozenset({"ydb-json"})
 CONNECTOR_PROTOCOLS = frozenset({"debezium-json"})
 """Protocols of connectors of Kafka Connect, which have no changefeed TOML but a configuration of their own."""
 _CLOCKED = frozenset({"canal-json"})
@@ -53,6 +54,11 @@ class MessageOptions:
         TiCDC sends each table by itself.
         """
         return self.protocol in _IN_SOURCE_ORDER
+
+    @property
+    def sends_again(self) -> bool:
+        """Return whether a writer may send messages again after a restart. YDB writes each change once."""
+        return self.protocol not in _ONCE
 
     @property
     def is_unordered(self) -> bool:

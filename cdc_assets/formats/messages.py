@@ -12,6 +12,11 @@
         What messages tell of the columns of tables: exactly where the protocol carries schemas, else what the types
         of their rows say, told as approximate.
 
+A protocol whose messages may tell the names of columns without their types has a fourth.
+
+    described(text, where, options) -> {TableId: TableSchema}
+        The tables that the setting `schemas` describes in the words of the source. Raises BadSettings.
+
 `messages` is a batch with the columns `key` and `value` (binary, null for none); others are passed over. `rows` has the
 column `ordinals` (list<int32>) too: the row events of the message that belong to the table, as `classify` numbered them
 from 0. Reading takes up to some twenty times the bytes of a batch in memory: give a few megabytes to a few dozen at a

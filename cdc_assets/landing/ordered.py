@@ -211,8 +211,10 @@ class OrderedReading(Reading):
             if kind == Kind.ROW.value:
                 mine = stream = Stream(piece.partition, TableId(schema, table), source or "")
                 known = self.streams.get(stream, StreamEnd())
-                end, repeated = follow(known, told, partial(_digest, piece.batch, message))
-                self.streams[stream] = end
+                end = known
+                if self.options.sends_again:
+                    end, repeated = follow(known, told, partial(_digest, piece.batch, message))
+                    self.streams[stream] = end
                 late = "" if repeated or not at else self._below(at, self._ddl_places.get(stream.table.folded, ""))
                 if end.newest:
                     at = f"{self.sources.index(stream.source):06d}/{end.newest}"

@@ -1,13 +1,14 @@
 """Type tables and value rules: what a column of the source becomes in the lake, and how its values are read.
 
-families       groups of similar types
-mysql_types    one rule for each MySQL type: Arrow, Spark and Iceberg types, what is kept
-mysql_values   texts -> values
-connect_types  one rule for each schema of Kafka Connect and Debezium
-ydb_types      one rule for each type of YQL
-rules          what a rule is made of
-collations     the normal form by which keys are equal
-defaults       what a column's old rows read after ADD COLUMN
-conversions    values when a column's type changes
-fidelity       what the lake keeps of each column
+families        groups of similar types
+mysql_types     one rule for each MySQL type: Arrow, Spark and Iceberg types, what is kept
+mysql_values    texts -> values
+connect_types   one rule for each schema of Kafka Connect and Debezium
+postgres_types  PostgreSQL's types as Debezium writes them
+ydb_types       one rule for each type of YQL
+rules           what a rule is made of
+collations      the normal form by which keys are equal
+defaults        what a column's old rows read after ADD COLUMN
+conversions     values when a column's type changes
+fidelity        what the lake keeps of each column
 """

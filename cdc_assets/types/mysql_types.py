@@ -144,7 +144,8 @@ def _rule(column: Column) -> TypeRule:
     if rule is None and not column.type:
         raise MalformedData(
             f'column "{column.name}" has been seen, and nothing tells its type: messages without schema block give '
-            "names only. Give the table's CREATE TABLE with that column in the setting `schemas`.",
+            "names only, and those of YDB not even the key's. Give the table's CREATE TABLE with all of its columns in "
+            "the setting `schemas`.",
             column=column.name,
         )
     if rule is None:

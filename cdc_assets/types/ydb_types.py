@@ -6,15 +6,17 @@ and how its changefeeds print them as JSON.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pyarrow as pa
 
+from cdc_assets.model.schema import Column
 from cdc_assets.types import mysql_values as read
 from cdc_assets.types.connect_types import decimal_rule, utc_rule
 from cdc_assets.types.rules import Grade, TypeRule, always, graded, text_rule
 
-__all__ = ["MADE_NULL", "YDB_TYPES"]
+__all__ = ["MADE_NULL", "YDB_TYPES", "ydb_column"]
 
 _EXACT = graded(Grade.LOSSLESS, "every value as it is")
 
@@ -58,3 +60,33 @@ YDB_TYPES: Mapping[str, TypeRule] = {
 
 MADE_NULL = ("Decimal", "Date", "Date32", "Datetime", "Timestamp", "Datetime64", "Timestamp64")
 """Types of which decoding makes null what the lake does not keep."""
+
+_SYNONYMS: Mapping[str, str] = {
+    **dict.fromkeys(("bool", "boolean"), "Bool"),
+    **dict.fromkeys(("serial2", "smallserial"), "Int16"),
+    **dict.fromkeys(("serial", "serial4"), "Int32"),
+    **dict.fromkeys(("serial8", "bigserial"), "Int64"),
+    **dict.fromkeys(("text", "utf8"), "Utf8"),
+    **dict.fromkeys(("bytes", "string"), "String"),
+}
+
+
+def ydb_column(name: str, text: str) -> Column:
+    """Return the column of a type as YQL has it: `Uint64`, `Decimal(22,9)`, `Optional<Utf8>`, `Utf8?`, `pgint4`.
+
+    A type that is not known leaves the column's type "".
+    """
+    bare = re.sub(r"\s+", "", text)
+    bare = re.sub(r"^Optional<(.*)>$", r"\1", bare, flags=re.IGNORECASE).rstrip("?")
+    digits = [int(one) for one in re.findall(r"\d+", bare.partition("(")[2])]
+    kind = bare.partition("(")[0]
+    known = _SYNONYMS.get(kind.lower()) or _BY_FOLDED.get(kind.lower(), "")
+    if not known and kind.lower().startswith("pg"):
+        known = "Pg"
+    if known == "Decimal":
+        precision, scale = digits if len(digits) == 2 else (22, 9)
+        return Column(name, known, precision=precision, scale=scale)
+    return Column(name, known)
+
+
+_BY_FOLDED: Mapping[str, str] = {name.lower(): name for name in YDB_TYPES}

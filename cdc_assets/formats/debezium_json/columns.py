@@ -13,7 +13,7 @@ from cdc_assets.formats.debezium_json.envelope import Field
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.model.schema import Column
-from cdc_assets.types.connect_types import BITS, CONNECT_TYPES, DECIMAL
+from cdc_assets.types.connect_types import BITS, CONNECT_TYPES, DECIMAL, VARIABLE_DECIMAL
 from cdc_assets.types.families import BINARY, CHARACTER
 
 __all__ = ["UNTOLD", "columns_of", "field_of", "settled_field"]
@@ -127,6 +127,8 @@ def _own(column: Column, settings: ConnectorSettings) -> Field:
         return _decimal(column, settings)
     if column.type == "bytes":
         return Field("bytes" if settings.binary == "bytes" else "string")
+    if column.type == VARIABLE_DECIMAL and settings.decimal != "precise":
+        return Field(settings.decimal)
     base = _BASES.get(column.type, column.type)
     name = "" if base == column.type else column.type
     if base == "array" and column.elems:

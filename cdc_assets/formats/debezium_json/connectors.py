@@ -18,18 +18,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cdc_assets.formats import Decoded, Op
+from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.debezium_json.columns import columns_of, field_of, settled_field
 from cdc_assets.formats.debezium_json.envelope import Block, Field, Message, opened
 from cdc_assets.formats.debezium_json.positions import schema_position, source_position
 from cdc_assets.formats.debezium_json.readings import OutOfRange, Read, is_binary, reader_of
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
+from cdc_assets.formats.described import described_tables
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, said
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
+from cdc_assets.types.postgres_types import postgres_column
 
-__all__ = ["DEFAULTED", "OUT_OF_RANGE", "classify", "decode", "schemas"]
+__all__ = ["DEFAULTED", "OUT_OF_RANGE", "classify", "decode", "described", "schemas"]
 
 OUT_OF_RANGE = "infinity, or a year outside 0000 to 9999: NULL"
 DEFAULTED = "the default of its column, as which NULL is sent too"
@@ -40,6 +42,16 @@ _PASSED_OVER: Mapping[frozenset[str], str] = {
     frozenset(("status", "id", "event_count", "data_collections", "ts_ms")): "a transaction's beginning or end",
 }
 _MYSQL = ("mysql", "mariadb")
+
+
+def described(text: str, where: str, options: MessageOptions) -> Mapping[TableId, TableSchema]:
+    """Return the tables that the setting `schemas` describes in PostgreSQL's words; raises BadSettings."""
+    modes = dict(options.connector)
+
+    def read(name: str, told: str, own: Mapping[str, str]) -> Column:
+        return postgres_column(name, told, modes, own)
+
+    return described_tables(text, where, read, "public")
 
 
 # --- what messages speak of -------------------------------------------------------------------------------------------
@@ -171,6 +183,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     keys, values = rows.column("key").to_pylist(), rows.column("value")
     faults = Faults(path, lambda line: values[int(owners[line - 1])].as_py() or b"")
     settings = connector_settings(options)
+    shape_of(schema.stored)  # a type that nothing tells is an error before any row is
     events: list[tuple[int, int, int, int]] = []
     sides: list[_Side] = []
     names = {column.name for column in schema.columns}

@@ -50,7 +50,7 @@ def reader_of(field: Field, column: Column, settings: ConnectorSettings) -> Read
         return lambda value: _bits(value, column)
     if meaning == DECIMAL:
         scale = int(field.parameters.get("scale", column.scale or 0))
-        return lambda value: _number_text(Decimal(_signed(value)).scaleb(-scale, _WIDE), column)
+        return lambda value: _number_text(_scaled(value, scale), column)
     if meaning == VARIABLE_DECIMAL:
         return lambda value: _number_text(_variable(value), column)
     if meaning in _MOMENTS:
@@ -160,6 +160,11 @@ def _bits(value: Any, column: Column) -> str | bytes:
 
 def _signed(value: Any) -> int:
     return int.from_bytes(_from_base64(value), "big", signed=True)
+
+
+def _scaled(value: Any, scale: int) -> Decimal:
+    """A number with the scale of its type; an object tells its own, as before a numeric got a scale."""
+    return _variable(value) if isinstance(value, dict) else Decimal(_signed(value)).scaleb(-scale, _WIDE)
 
 
 def _variable(value: Any) -> Decimal:

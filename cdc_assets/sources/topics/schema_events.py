@@ -6,7 +6,7 @@ What rows tell of a table's columns is written down when the first of them are l
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,7 @@ from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import SchemaEvent
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
-from cdc_assets.model.schema import Column, Index, TableSchema
+from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics.paths import LandedPath, format_root
@@ -39,7 +39,10 @@ def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTab
     if not begins:
         return []
     places = {(one.position, one.query): one for one in reversed(told)}
-    files = schema_files(events, list(_shown(landed, options)), older, min(begins) - 1)
+    shown = [_typed(one, older.described) for one in _shown(landed, options)]
+    by_rows = {one.table for one in shown if one.grows}
+    rest = {table: schema for table, schema in older.tables.items() if table not in by_rows}
+    files = schema_files(events, shown, replace(older, tables=rest), min(begins) - 1)
     known: ByName[Tso] = ByName()
     for file in files:
         if not file.approximate:
@@ -60,26 +63,49 @@ def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
     """Yield the schemas that messages carry, then those taken from rows. One without version holds from its rows on."""
     began: ByName[Tso] = ByName(landed.began)
     events = [event for event in landed.events if event.kind is EventKind.SCHEMA]
-    for one in _carried([event for event in events if not event.query], options):
-        if one.version or one.table in began:
-            yield replace(one, version=one.version or began[one.table], approximate=())
+    carried = [event for event in events if not event.query]
+    for one in _carried(carried, options):
+        version = one.version or (carried[one.message].position if options.by_offset else began.get(one.table, 0))
+        if version:
+            yield replace(one, version=version, approximate=())
     for event in events:
         if event.query and event.table is not None:
             schema, approximate = parse_schema(event.query)
             yield SchemaEvent(0, event.table, event.position, schema, 0, approximate, grows=bool(event.shape))
 
 
+def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> SchemaEvent:
+    """Give columns of which rows tell the names only the types that the setting `schemas` has for them."""
+    known = described.get(shown.table)
+    if known is None or all(column.type for column in shown.schema.columns):
+        return shown
+    if shown.schema.key == ("",):  # rows tell neither names nor types
+        return replace(shown, schema=known)
+    types = {column.name: column for column in known.columns}
+    columns = tuple(
+        column if column.type or column.name not in types else replace(types[column.name], nullable=column.nullable)
+        for column in shown.schema.columns
+    )
+    return replace(shown, schema=replace(shown.schema, columns=columns))
+
+
 def _carried(events: Sequence[LandedEvent], options: MessageOptions) -> tuple[SchemaEvent, ...]:
     import pyarrow as pa
 
     columns = [pa.array([getattr(event, name) for event in events], pa.binary()) for name in ("key", "value")]
+    columns.append(pa.array([event.partition.topic for event in events], pa.string()))
     protocol: Any = import_module(MESSAGE_FORMATS[options.protocol])
-    found: tuple[SchemaEvent, ...] = protocol.schemas(pa.RecordBatch.from_arrays(columns, ["key", "value"]), options)
+    found: tuple[SchemaEvent, ...] = protocol.schemas(
+        pa.RecordBatch.from_arrays(columns, ["key", "value", "topic"]), options
+    )
     return found
 
 
-def older_tables(path: str, timezone: str) -> OlderTables:
-    """Return the tables of the setting `schemas`, none where it is not given; raises BadSettings."""
+def older_tables(path: str, options: MessageOptions) -> OlderTables:
+    """Return the tables of the setting `schemas`, none where it is not given; raises BadSettings.
+
+    Of a protocol whose rows may tell names without types it is read in the words of that source too.
+    """
     if not path:
         return OlderTables()
     try:
@@ -88,7 +114,14 @@ def older_tables(path: str, timezone: str) -> OlderTables:
         raise BadSettings(
             f"schemas: {path} cannot be read ({error}). Give a file of CREATE TABLE statements."
         ) from None
-    return read_older_tables(text, path, timezone)
+    protocol: Any = import_module(MESSAGE_FORMATS[options.protocol])
+    if not hasattr(protocol, "described"):
+        return read_older_tables(text, path, options.timezone)
+    described = protocol.described(text, path, options)
+    try:
+        return replace(read_older_tables(text, path, options.timezone), described=described)
+    except BadSettings:
+        return OlderTables(described=described)
 
 
 # --- what rows told ---------------------------------------------------------------------------------------------------

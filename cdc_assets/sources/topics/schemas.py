@@ -45,10 +45,14 @@ class DdlEvent:
 
 @dataclass(frozen=True, slots=True)
 class OlderTables:
-    """Tables that are older than the topic, as they were before its first message, and their databases' collations."""
+    """Tables that are older than the topic, as they were before its first message, and their databases' collations.
+
+    `described` are tables whose rows tell the names of columns only: what types these have.
+    """
 
     tables: Mapping[TableId, TableSchema] = field(default_factory=dict)
     collations: Mapping[str, str] = field(default_factory=dict)
+    described: Mapping[TableId, TableSchema] = field(default_factory=dict)
 
 
 def read_older_tables(text: str, where: str, timezone: str | None = None) -> OlderTables:

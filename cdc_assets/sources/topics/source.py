@@ -169,7 +169,7 @@ class TopicsSource:
 
     def _schema_files(self, landed: Landed) -> list[SchemaFile]:
         if self._older is None:
-            self._older = older_tables(self.options.schemas, self.options.messages.timezone)
+            self._older = older_tables(self.options.schemas, self.options.messages)
         told = self.options.messages
         if landed.registered.keys() - self._messages.registry.keys():
             self._messages = replace(told, registry={**told.registry, **landed.registered})
