@@ -160,6 +160,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
     for settings in target.changefeeds:
         with open_planner(settings, begun(target.lake)) as planner:
             listing, planned = planner.plan()
+            waiting = planner.waiting()
         lake = begun(target.lake)
         steps = describe_plan(planned, row_counts(lake, settings) if lake is not None else None)
         lacking = incomplete_tables(planned.history)
@@ -172,6 +173,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
                     "checkpoint": listing.checkpoint,
                     "steps": [dataclasses.asdict(s) for s in steps],
                     "incomplete": lacking,
+                    "not_landed": waiting,
                 }
             )
             continue
@@ -180,6 +182,10 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
         click.echo(
             f"{counted(len(steps), 'step')} through checkpoint {listing.checkpoint}" if steps else "Nothing to do."
         )
+        if waiting:
+            click.echo(
+                f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
+            )
         for name, sentence in lacking.items():
             click.echo(f"{name}: {sentence}")
         for message in listing.problems.values():

@@ -156,6 +156,10 @@ class Pipeline(Planner):
         self._reader = self.source.reader
         return listing
 
+    def waiting(self) -> int:
+        """Return how many messages of topics are not landed, so that a plan knows nothing of them; 0 for files."""
+        return self.landing.behind() if self.landing is not None else 0
+
     def land(self) -> None:
         """Land new messages of topics; does nothing for files. Raises InputError for a log that lost messages."""
         if self.landing is not None:

@@ -162,6 +162,10 @@ class Planner:
         """The feed's start-ts as given in the settings."""
         return self.settings.initial.start_ts
 
+    def waiting(self) -> int:
+        """Return how many messages of topics are not landed, so that a plan knows nothing of them; 0 for files."""
+        return 0
+
     def idle(self) -> bool:
         """Return, by one small read, whether the last run left every table at the present checkpoint.
 

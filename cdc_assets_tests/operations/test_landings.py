@@ -45,6 +45,14 @@ def test_nothing_counts_as_applied_before_a_run_has_applied_it(feed: ArchivedTop
     assert any(str(fence) in line for line in landing_lines(landing_status(feed.lake)))
 
 
+def test_a_plan_counts_the_messages_that_it_knows_nothing_of(feed: ArchivedTopic) -> None:
+    feed.write(60)
+    feed.land()
+    feed.write(100)
+    with open_pipeline(feed.settings, feed.lake) as pipeline:
+        assert pipeline.waiting() == 40
+
+
 def test_a_lake_without_topics_has_no_landing(tmp_path: Path) -> None:
     feed = ArchivedTopic(TOPIC, tmp_path)
     Path(feed.lake.warehouse).mkdir()

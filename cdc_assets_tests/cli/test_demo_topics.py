@@ -1,0 +1,23 @@
+"""The demo of topics, as far as it needs no Spark: each play brings the landing to its checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cdc_assets.cli.demo import TopicDemo
+from cdc_assets.operations.opening import open_pipeline
+from cdc_assets.settings.config import load
+
+
+def test_each_play_brings_the_landing_to_its_checkpoint(tmp_path: Path) -> None:
+    demo = TopicDemo(tmp_path / "demo")
+    plays = demo.prepare()
+    settings = load(demo.settings_file)
+    fences = []
+    for play in plays:
+        assert demo.play(play) > 400
+        with open_pipeline(settings.changefeed(), settings.needed_lake()) as pipeline:
+            pipeline.land()
+            fences.append(pipeline.source.fence())
+    assert fences == [play["checkpoint_ts"] for play in plays]
+    assert demo.is_played()
