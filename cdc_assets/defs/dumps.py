@@ -8,7 +8,7 @@ A partition is told when a tick of the sensor first finds the table in a dump, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +30,9 @@ __all__ = [
     "base_metadata",
     "dump_partitions",
     "dump_spec",
-    "rebuilt_from_dump",
     "seen_in_dumps",
     "tell_imported",
+    "tell_rebuilt",
     "upstream_of_ddl",
 ]
 
@@ -182,24 +182,13 @@ def tell_imported(
     _log(context, source, brought, told, found)
 
 
-def rebuilt_from_dump(context: Any, source: Source, plan: Plan, lives: Iterable[Life]) -> None:
-    """Log the partitions of tables that a rebuild let begin with a dump: of the dump, of `ddl` and of `dml`."""
-    name = source.changefeed.name
-    for life in lives:
-        brought = plan.history.lives[life].brought if life in plan.history.lives else None
-        if brought is None:
-            continue
-        _log(context, source, brought, f"{life} was built anew from it, and swapped in", {})
-        key = _key_of(brought)
-        for asset in ("ddl", "dml"):
-            context.log_event(
-                dg.AssetMaterialization(
-                    asset_key(name, asset),
-                    description="built anew from the dump, with all that came since",
-                    partition=format_partition_key(key),
-                    metadata=base_metadata(plan, life, key),
-                )
-            )
+def tell_rebuilt(context: Any, source: Source, plan: Plan, life: Life) -> PartitionKey | None:
+    """Log the partition of a table that a rebuild let begin with a dump and return it; None for any other table."""
+    brought = plan.history.lives[life].brought if life in plan.history.lives else None
+    if brought is None:
+        return None
+    _log(context, source, brought, f"{life} was built anew from it, and swapped in", {})
+    return _key_of(brought)
 
 
 def _log(context: Any, source: Source, brought: Import, told: str, found: dict[str, Any]) -> None:

@@ -9,15 +9,18 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_assets.defs.checks import evaluations
-from cdc_assets.defs.dumps import rebuilt_from_dump
+from cdc_assets.defs.dumps import tell_rebuilt
 from cdc_assets.defs.keys import add_keys, new_keys
-from cdc_assets.defs.metadata import sql_text
-from cdc_assets.defs.names import lake_key
+from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, sql_text
+from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, RebuildRefused
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.rebuild import Rebuilt, incomplete_in_dumps, rebuild
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.partitions import format_partition_key
+from cdc_assets.planning.plan import Plan
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG
 
 __all__ = ["RebuildConfig", "rebuild_job"]
@@ -78,7 +81,8 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
                 outcome = pipeline.status()
                 lives = {one.life for one in done}
                 add_keys(context.instance, name, new_keys(context.instance, name, outcome.plan))
-                rebuilt_from_dump(context, source, outcome.plan, lives)
+                for one in done:
+                    yield from _partitions(context, source, pipeline, outcome.plan, one)
                 yield from evaluations(source, pipeline, outcome, lives)
         except (BadSettings, RebuildRefused) as error:
             raise dg.Failure(str(error), allow_retries=False) from error
@@ -95,15 +99,30 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
         executor_def=dg.in_process_executor,
         tags={CHANGEFEED_TAG: source.group},
         description="Builds tables aside from the changefeed's whole recorded history and swaps each in one commit: "
-        "readers see the old rows or the new ones, never none. Refused, with nothing changed, when the history does "
-        "not begin with CREATE TABLE, when files of it are missing, and while a hold or records in quarantine stand "
-        "in the way. A run that died is continued by the next one. Writers may go on meanwhile; with the tag "
+        "readers see the old rows or the new ones, never none. Refused, with nothing changed, when the history begins "
+        "with neither CREATE TABLE nor a dump, when files of it are missing, and while a hold or records in quarantine "
+        "stand in the way. A run that died is continued by the next one. Writers may go on meanwhile; with the tag "
         f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, the queue lets them wait instead.",
     )
     def job() -> None:
         rebuild_tables()
 
     return job
+
+
+def _partitions(
+    context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, plan: Plan, one: Rebuilt
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield what `ddl` and `dml` have to tell of a table that begins with a dump now: its first partition."""
+    key = tell_rebuilt(context, source, plan, one.life)
+    if key is None:
+        return
+    name, partition = source.changefeed.name, format_partition_key(key)
+    told = "built anew from the dump, with all that came since"
+    ddl = ddl_metadata(plan, key, pipeline.ledger.journal(name, key.version))
+    dml = dml_metadata(plan, key, None, 0)
+    for asset, metadata in (("ddl", ddl), ("dml", dml)):
+        yield dg.AssetMaterialization(asset_key(name, asset), told, metadata, partition)
 
 
 def _figures(one: Rebuilt, rows: int | None) -> dict[str, Any]:

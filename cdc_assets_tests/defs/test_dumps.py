@@ -193,6 +193,9 @@ def test_a_standing_table_is_imported_on_request_and_stays_the_same_table(joined
     assert joined.values() == AFTER
     assert joined.lives() == before
     assert initial_rows(result) == {"t": True, "empty": True}
+    (ddl,) = [one.materialization for one in result.get_asset_materialization_events()
+              if (one.asset_key, one.partition) == (DDL, key(FIRST))]  # fmt: skip
+    assert "CREATE TABLE `t`" in str(ddl.metadata["query"].value)
     assert {key(FIRST)} <= joined.materialized(DDL) & joined.materialized(DML) & joined.materialized(DUMP)
     assert joined.job("rebuild", incomplete=True).success
     assert joined.tick().skip_reason is not None
