@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -64,6 +64,19 @@ class MemoryStore:
             int(time.time() * 1000),
         )
         self.told.append(told)
+
+    def replace(self, added: Added, old: Sequence[str], digest: str) -> None:
+        if self.state.digest != digest:
+            raise TableMoved("another run landed first")
+        rows, events = ([name for name, _ in some] for some in (added.rows, added.events))
+        kept = [tuple(one for one in some if one not in old) for some in (self.state.events, self.state.rows)]
+        self.state = replace(self.state, events=(*kept[0], *events), rows=(*kept[1], *rows))
+
+    def sweep(self, before_ms: int) -> int:
+        gone = set(self.files) - {*self.state.events, *self.state.rows}
+        for name in gone:
+            del self.files[name]
+        return len(gone)
 
     def discard(self, added: Added) -> None:
         for name, _ in (*added.rows, *added.events):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
@@ -251,6 +252,41 @@ class GrowingTable:
                         for one in manifest.fetch_manifest_entry(table.io):
                             if one.data_file.file_path in gone:
                                 change.delete_data_file(one.data_file)
+
+    # --- upkeep ---
+
+    def expire(self, before_ms: int) -> None:
+        """Forget snapshots from before then, but for the newest; raises TableMoved where another run comes between."""
+        table = self.load()
+        current = table.metadata.current_snapshot_id
+        old = [one.snapshot_id for one in table.metadata.snapshots if one.timestamp_ms < before_ms]
+        if old := [one for one in old if one != current]:
+            try:
+                with answering():
+                    table.maintenance.expire_snapshots().by_ids(old).commit()
+            except CommitFailedException as error:
+                raise TableMoved(f"{'.'.join(self.identifier)}: another run committed first. Look again.") from error
+            self._looked = None
+
+    def remove_unreferenced(self, before_ms: int) -> int:
+        """Remove files below the table's directory that no snapshot refers to and that are older; return how many."""
+        table = self.load()
+        used = set[str]()
+        for snapshot in table.metadata.snapshots:
+            used.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(table.io):
+                used.add(manifest.manifest_path)
+                used |= {one.data_file.file_path for one in manifest.fetch_manifest_entry(table.io)}
+        system, root = storage(self.io, self.location)
+        named = {storage(self.io, one)[1] for one in used}
+        found = 0
+        for one in system.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True)):
+            ours = one.path.endswith((".parquet", ".avro"))
+            if one.is_file and ours and one.path not in named and one.mtime.timestamp() * 1000 < before_ms:
+                with suppress(OSError):
+                    system.delete_file(one.path)
+                    found += 1
+        return found
 
     # --- the catalog ---
 

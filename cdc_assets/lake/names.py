@@ -53,6 +53,11 @@ class OwnNamespaces:
         return f"{self.main}_moving"
 
     @property
+    def landing(self) -> str:
+        """Where messages of topics are landed."""
+        return f"{self.main}_landing"
+
+    @property
     def aside(self) -> str:
         """The prefix of namespaces of a rebuild's tables; its token and the database's namespace follow."""
         return f"{self.main}_rebuild_"

@@ -1,12 +1,13 @@
 """Topics on their way: ranges of offsets in, rows and events of the landing table out.
 
-landing     look at the ends, read up to them, commit once
-reading     batches of messages -> rows, events, marks
-ordered     the same of protocols by offset: their order, their positions, what had come before
-rows        the columns of the landing table, sorted and cut into row groups
-events      events and the state <-> rows of the landing table
-decisions   what people decide about messages that are bad, lost, or to come
-store       what a place for a landing can do
-iceberg     the landing table in the lake
-opening     settings -> a feed with its landing
+landing      look at the ends, read up to them, commit once
+reading      batches of messages -> rows, events, marks
+ordered      the same of protocols by offset: their order, their positions, what had come before
+rows         the columns of the landing table, sorted and cut into row groups
+events       events and the state <-> rows of the landing table
+decisions    what people decide about messages that are bad, lost, or to come
+maintenance  rows expire, small files are put together
+store        what a place for a landing can do
+iceberg      the landing table in the lake
+opening      settings -> a feed with its landing
 """

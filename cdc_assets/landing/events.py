@@ -121,6 +121,7 @@ def _format_state(state: Landed, before: Landed) -> str:
             ],
             "sources": state.sources,
             "topic_ids": dict(state.topic_ids),
+            "expired": [[one.schema, one.table, at] for one, at in sorted(state.expired.items())],
             "barriers": [[*partition, at] for partition, at in sorted(state.barriers.items())],
         }
     )
@@ -141,6 +142,7 @@ def _parse_state(text: str, landed: Landed) -> Landed:
         streams={**landed.streams, **streams},
         sources=tuple(told["sources"]),
         topic_ids=told["topic_ids"],
+        expired={TableId(schema, table): at for schema, table, at in told["expired"]},
         barriers={Partition(topic, number): at for topic, number, at in told["barriers"]},
     )
 

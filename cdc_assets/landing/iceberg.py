@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from cdc_assets.lake.growing import GrowingTable, Written
-from cdc_assets.lake.names import location
+from cdc_assets.lake.names import OwnNamespaces, location
 from cdc_assets.landing.rows import LANDED, PART, Group
 from cdc_assets.landing.store import Added, Kept
 from cdc_assets.settings.config import LakeSettings
 
-__all__ = ["NAMESPACE", "LandingTable"]
+__all__ = ["LandingTable"]
 
-NAMESPACE = "_cdc_landing"
 _PREFIX = "cdc.landing."
 _NEXT, _CHANGED, _ID = f"{_PREFIX}next", f"{_PREFIX}changed", f"{_PREFIX}id"
 
@@ -29,7 +28,9 @@ class LandingTable:
     def __init__(self, settings: LakeSettings, changefeed: str) -> None:
         root = str(settings.local_directory or settings.warehouse)
         place = location(root, f"{changefeed}~landing", None)  # no changefeed can be called so
-        self.table = GrowingTable(settings, (NAMESPACE, changefeed), LANDED, PART, _PREFIX, place)
+        self.table = GrowingTable(
+            settings, (OwnNamespaces(settings.namespaces).landing, changefeed), LANDED, PART, _PREFIX, place
+        )
 
     def kept(self) -> Kept:
         """Return what is there now; a state that is known costs one question to the catalog."""
@@ -69,6 +70,17 @@ class LandingTable:
             return newest.get(_NEXT, "") == before
 
         self.table.append(_written(added), said, still)
+
+    def replace(self, added: Added, old: Sequence[str], digest: str) -> None:
+        """Put files in place of others in one commit. Raises TableMoved where something was landed meanwhile."""
+        grown = self.table.look()
+        said = {_NEXT: digest, _CHANGED: "", _ID: grown.identity if grown is not None else ""}
+        self.table.replace(_written(added), old, said, lambda newest: newest.get(_NEXT, "") == digest)
+
+    def sweep(self, before_ms: int) -> int:
+        """Expire older snapshots, and remove older files that no snapshot refers to; return how many."""
+        self.table.expire(before_ms)
+        return self.table.remove_unreferenced(before_ms)
 
     def discard(self, added: Added) -> None:
         """Remove files that will not be committed."""

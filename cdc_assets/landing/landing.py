@@ -305,6 +305,7 @@ class Landing:
             tuple(reading.sources),
             dict(reading.barriers),
             reading.before.topic_ids,
+            reading.before.expired,
         )
 
     def _commit(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:

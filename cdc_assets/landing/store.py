@@ -61,5 +61,14 @@ class Store(Protocol):
         Raises TableMoved, with nothing done, where the digest of all next offsets is not `before`.
         """
 
+    def replace(self, added: Added, old: Sequence[str], digest: str) -> None:
+        """Put files in place of others in one commit, and say the same of the next offsets as before.
+
+        Raises TableMoved, with nothing done, where the digest of all next offsets is another one.
+        """
+
+    def sweep(self, before_ms: int) -> int:
+        """Forget states of the table from before then, and remove older files that none refers to; return how many."""
+
     def discard(self, added: Added) -> None:
         """Remove files that will not be committed."""

@@ -120,7 +120,7 @@ class Landed:
     Of protocols by offset `proven` is the greatest position that was given. `streams` are the ends of what each table
     has in each partition, `sources` the source's logs in the order in which they were met, and `barriers` the newest
     source position through which each partition says that it is complete. `topic_ids` are the broker's own
-    ids of topics, which a topic that is created anew has not.
+    ids of topics, which a topic that is created anew has not. Rows of a table through `expired` are not there any more.
     """
 
     identity: str = ""
@@ -135,6 +135,7 @@ class Landed:
     sources: tuple[str, ...] = ()
     barriers: Mapping[Partition, str] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    expired: Mapping[TableId, Tso] = field(default_factory=dict)
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
 

@@ -133,6 +133,7 @@ class Listing:
     `published` is when `metadata`, as listed, was written (seconds since 1970, 0 where the storage does not say).
     `fresh` are contents of schema files, by (path, bytes, etag), that had to be read for this listing.
     `imports` are the tables of dumps, `lost_dumps` the dumps that cannot be read, by URI with the error.
+    Of tables in `gone`, rows through that position are no longer kept by a source that keeps them for some time only.
     """
 
     checkpoint: Tso
@@ -146,3 +147,4 @@ class Listing:
     fresh: Mapping[tuple[str, int, str], bytes] = field(default_factory=dict, compare=False, repr=False)
     imports: tuple[Import, ...] = ()
     lost_dumps: Mapping[str, Exception] = field(default_factory=dict, compare=False)
+    gone: Mapping[TableId, Tso] = field(default_factory=dict)

@@ -34,12 +34,13 @@ def landing_status(lake: LakeSettings, feeds: Mapping[str, ChangefeedSettings] |
     Of those in `feeds` the ends of the log are asked now; where they cannot be, they are as of the newest landing.
     """
     from cdc_assets.lake.catalogs.catalog import close, names, open_catalog
-    from cdc_assets.landing.iceberg import NAMESPACE, LandingTable
+    from cdc_assets.lake.names import OwnNamespaces
+    from cdc_assets.landing.iceberg import LandingTable
     from cdc_assets.landing.landing import landed_in
 
-    catalog = open_catalog(lake)
+    catalog, own = open_catalog(lake), OwnNamespaces(lake.namespaces).landing
     try:
-        landed = sorted(name for *namespace, name in names(catalog) if namespace == [NAMESPACE])
+        landed = sorted(name for *namespace, name in names(catalog) if namespace == [own])
     finally:
         close(catalog)
     found = []

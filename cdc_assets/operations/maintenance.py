@@ -8,16 +8,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings, Retryable
-from cdc_assets.model.progress import Life
+from cdc_assets.landing.maintenance import LandingUpkeep, maintain_landing
+from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.named import is_called
 from cdc_assets.planning.maintenance import Chores, TableFacts, chores, open_exchanges
 
 if TYPE_CHECKING:
+    from cdc_assets.model.table_history import History
     from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
 
-__all__ = ["MOVE_HEADS", "Maintainer", "MaintenanceResult", "TableMaintenance", "maintain"]
+__all__ = ["MOVE_HEADS", "Maintainer", "MaintenanceResult", "TableMaintenance", "maintain", "taken_through"]
 
 
 class Maintainer(Protocol):
@@ -72,6 +75,7 @@ class MaintenanceResult:
     idle: int
     stages: int = 0
     aside: int = 0
+    landing: LandingUpkeep | None = None
 
     @property
     def complete(self) -> bool:
@@ -113,7 +117,42 @@ def maintain(
         done = [_maintained(one, keeper, now_ms) for one in done]
     after = {one.table: one for one in keeper.facts(exchanges)} if done and not dry else {}
     done_tables = tuple(replace(one, after=after.get(one.before.table, one.before)) for one in done)
-    return MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept)
+    landing = None if dry or tables else _maintained_landing(pipeline, planned, applied, now_ms)
+    return MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept, landing)
+
+
+def _maintained_landing(
+    pipeline: Pipeline, planned: Plan, applied: Mapping[Life, Applied], now_ms: int
+) -> LandingUpkeep | None:
+    """Maintain the landing of a feed of topics; what is landed meanwhile leaves the rest to the next run."""
+    if pipeline.landing is None:
+        return None
+    settings = pipeline.settings.maintenance
+    try:
+        return maintain_landing(
+            pipeline.landing,
+            lambda table: taken_through(table, planned.history, applied),
+            now_ms,
+            landing_days=settings.landing_days,
+            small_files=settings.small_files,
+            removed_days=settings.orphan_days,
+        )
+    except Retryable:
+        return None
+
+
+def taken_through(table: TableId, history: History, applied: Mapping[Life, Applied]) -> Tso | None:
+    """Return through which position all tables that had a name have taken its rows, None where they took them all."""
+    found: list[Tso] = []
+    for life, held in history.lives.items():
+        for name, _, until in held.names:
+            if name.folded == table.folded:
+                state = applied.get(life)
+                through = 0 if state is None else state.progress.tso
+                found += [] if through >= until else [through]
+    if not found:
+        return None if any(n.folded == table.folded for t in history.lives.values() for n, _, _ in t.names) else 0
+    return min(found)
 
 
 def _names(facts: TableFacts, names: Mapping[Life, TableId | None]) -> tuple[str | Life | TableId | None, ...]:

@@ -18,11 +18,12 @@ from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
+from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, silent_dumps
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.plan import Plan, plan
-from cdc_assets.preflight.conformance import Finding, conformance, conformance_holds, take_sample
+from cdc_assets.preflight.conformance import Finding, conformance, conformance_holds, expired_holds, take_sample
 from cdc_assets.preflight.files import broken_files, file_findings, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import KnownFiles, Source
@@ -110,16 +111,21 @@ class Planner:
         if any(file.path not in self._stats for file in listing.data_files):
             on_news()
         planned_with = self._planned_with(listing, releases)
-        planned = planned_with(holds=conformance_holds)
+        applied = self.lake.applied()
+
+        def holds(history: History) -> tuple[HoldTable, ...]:
+            return (*conformance_holds(history), *expired_holds(history, listing.gone, applied))
+
+        planned = planned_with(holds=holds)
         if is_doubted(planned.history):
             row = earliest_row(self.source, self.settings.source_options.wire, listing, planned.history)
             planned_with = partial(planned_with, begun=min((ts for ts in (row, self._start) if ts), default=None))
-            planned = planned_with(holds=conformance_holds)
+            planned = planned_with(holds=holds)
         claims = {(step.life, wanted_name(step)): step.at for step in planned.steps if isinstance(step, Naming)}
         refused = self.lake.refused_names(claims)
         if refused:
-            holds = [HoldTable(claim[0], claims[claim], reason) for claim, reason in refused.items()]
-            planned = planned_with(holds=lambda history: (*conformance_holds(history), *holds))
+            refusing = [HoldTable(claim[0], claims[claim], reason) for claim, reason in refused.items()]
+            planned = planned_with(holds=lambda history: (*holds(history), *refusing))
         return listing, planned
 
     def _listed(self) -> Listing:

@@ -19,9 +19,12 @@ from zoneinfo import ZoneInfo
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import Decoded, Wire, decode_among
 from cdc_assets.history.completeness import gap_text
+from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import History, TableHistory
+from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Source, SourceOptions
 from cdc_assets.types.collations import is_approximate, is_plain
 
@@ -33,6 +36,7 @@ __all__ = [
     "Severity",
     "conformance",
     "conformance_holds",
+    "expired_holds",
     "listed",
     "live",
     "take_sample",
@@ -113,6 +117,25 @@ def conformance_holds(history: History) -> Iterator[HoldTable]:
             names = [c.name for c in event.after.columns if c.name.lower() in SOFT_DELETE]
             if names:
                 yield HoldTable(life, event.at, _soft_delete(names), ("Exclude the table from the changefeed.",))
+                break
+
+
+def expired_holds(
+    history: History, gone: Mapping[TableId, Tso], applied: Mapping[Life, Applied]
+) -> Iterator[HoldTable]:
+    """Yield the tables that would have to be built from rows that the source has let expire."""
+    through = {name.folded: at for name, at in gone.items()}
+    for life, table in history.lives.items() if through else ():
+        begun = life.version if table.base is None else table.base.at
+        state = applied.get(life)
+        for name, since, until in table.names:
+            at = min(through.get(name.folded, 0), until - 1)
+            if max(since, begun) < at and (state is None or state.progress.tso < at):
+                reason = (
+                    f"the rows of {name} through {at} have expired in the landing, and the table does not have them. "
+                    "Import it anew from a dump that is newer than that."
+                )
+                yield HoldTable(life, life.version if state is None else state.progress.tso + 1, reason)
                 break
 
 

@@ -15,7 +15,8 @@ class MaintenanceSettings(Model):
     A table is compacted when it has `small_files` files below three quarters of `target_file_bytes`, or when
     `deleted_share` of its rows are deleted. Snapshots older than `snapshot_days` expire once there are
     `expire_at_least` of them, but never the last `snapshots_kept` (nor those that progress or an open exchange needs).
-    Orphan files are removed after `orphan_days`: no run may take longer than that.
+    Orphan files are removed after `orphan_days`: no run may take longer than that. Landed rows of topics that their
+    table has taken expire after `landing_days`, and with them the way to rebuild it from further back.
     """
 
     cron: str = "17 3 * * *"
@@ -28,3 +29,4 @@ class MaintenanceSettings(Model):
     snapshots_kept: int = Field(default=10, ge=1)
     expire_at_least: int = Field(default=10, ge=1)
     orphan_days: float = Field(default=3, ge=1)
+    landing_days: float = Field(default=30, gt=0)

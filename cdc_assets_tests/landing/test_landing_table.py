@@ -9,7 +9,7 @@ import pytest
 
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.lake.growing import Written
-from cdc_assets.landing.iceberg import NAMESPACE, LandingTable
+from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, ddl, mark, row
@@ -58,7 +58,7 @@ def test_what_is_landed_is_read_by_another_process(feed: TopicFeed) -> None:
         2,
     )
     assert other.fetch(split.file, split.group).column("offset").to_pylist() == [1, 2]
-    assert other.table.identifier == (NAMESPACE, "shop")
+    assert other.table.identifier == ("_cdc_landing", "shop")
     other.close()
 
 

@@ -146,6 +146,7 @@ class TopicsSource:
             problems={**dict(_problems(landed)), **unknown},
             warnings=(*kept, *_losses(landed)),
             published=landed.landed_ms / 1000,
+            gone=landed.expired,
         )
 
     def head(self, path: str, size: int) -> bytes:

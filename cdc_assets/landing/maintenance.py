@@ -1,0 +1,145 @@
+"""The files of a landing: rows expire, small files are put together, what nothing refers to is removed.
+
+    maintain_landing   do what is due, and tell what that was
+
+Rows are kept for some days and until their table has taken them. Events are kept for ever. A split keeps its offsets
+through all of this: what was written down about it stays true, only the file it lies in is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from cdc_assets.errors import TableMoved
+from cdc_assets.landing.events import digest_of, event_rows
+from cdc_assets.landing.landing import Landing
+from cdc_assets.landing.rows import Group, splits_of
+from cdc_assets.landing.store import Added
+from cdc_assets.model.landed import Landed, LandedSplit
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["LANDING_DAYS", "LandingUpkeep", "maintain_landing"]
+
+LANDING_DAYS = 30.0
+_DAY_MS = 86_400_000
+_SMALL_FILES = 12
+_FILE_BYTES = 64 << 20
+_REMOVED_DAYS = 3.0
+"""Files that nothing refers to are removed when they are older: no run may take longer."""
+
+Needed = Callable[[TableId], "Tso | None"]
+"""Table -> through which position its rows are applied; None where nobody will ask for its rows any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LandingUpkeep:
+    """What was done: files before and after, the rows that expired, files that nothing referred to."""
+
+    row_files_before: int = 0
+    row_files: int = 0
+    event_files_before: int = 0
+    event_files: int = 0
+    rows_expired: int = 0
+    bytes_expired: int = 0
+    files_removed: int = 0
+
+
+def maintain_landing(
+    landing: Landing,
+    needed: Needed,
+    now_ms: int,
+    *,
+    landing_days: float = LANDING_DAYS,
+    small_files: int = _SMALL_FILES,
+    file_bytes: int = _FILE_BYTES,
+    removed_days: float = _REMOVED_DAYS,
+) -> LandingUpkeep:
+    """Do what is due for a landing's files. A landing that comes between makes it begin again at the next run.
+
+    Rows are older than `landing_days` by their position. Raises TableMoved where others land all the time.
+    """
+    before = landing.store.kept()
+    if not before.identity:
+        return LandingUpkeep()
+    landed = landing.landed()
+    oldest = int(now_ms - landing_days * _DAY_MS) << 18
+    expired = frozenset(split for split in landed.splits if split.high < oldest and _is_taken(split, needed))
+    for files in _batches(landed, expired, small_files, file_bytes):
+        landed = _rewritten(landing, landed, files, expired)
+    if len(landing.store.kept().events) >= small_files:
+        _commit(landing, landed, (), landing.store.kept().events, whole=True)
+    removed = landing.store.sweep(int(now_ms - removed_days * _DAY_MS))
+    after = landing.store.kept()
+    return LandingUpkeep(
+        len(before.rows),
+        len(after.rows),
+        len(before.events),
+        len(after.events),
+        sum(split.rows for split in expired),
+        sum(split.size for split in expired),
+        removed,
+    )
+
+
+def _is_taken(split: LandedSplit, needed: Needed) -> bool:
+    through = needed(split.table)
+    return through is None or split.high <= through
+
+
+def _batches(
+    landed: Landed, expired: frozenset[LandedSplit], small_files: int, file_bytes: int
+) -> Iterable[Sequence[str]]:
+    """Yield the files that are written anew together: those of which rows expire, and small ones once they are many."""
+    sizes: dict[str, int] = {}
+    for split in landed.splits:
+        sizes[split.file] = sizes.get(split.file, 0) + (0 if split in expired else split.size)
+    touched = {split.file for split in expired}
+    small = [file for file, size in sizes.items() if size < file_bytes // 4]
+    chosen = touched | set(small if len(small) >= small_files else ())
+    batch, size = list[str](), 0
+    for file in (file for file in sizes if file in chosen):
+        if batch and size + sizes[file] > file_bytes:
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += sizes[file]
+    if batch:
+        yield batch
+
+
+def _rewritten(landing: Landing, landed: Landed, files: Sequence[str], expired: frozenset[LandedSplit]) -> Landed:
+    """Put the rows of files that did not expire into one, by table, and forget the others."""
+    mine = frozenset(files)
+    kept = sorted(
+        (one for one in landed.splits if one.file in mine and one not in expired),
+        key=lambda one: (one.table, one.partition, one.first),
+    )
+    groups = [Group(landing.store.fetch(one.file, one.group), one.size) for one in kept]
+    gone = dict(landed.expired)
+    for one in landed.splits:
+        if one.file in mine and one in expired:
+            gone[one.table] = max(one.high, gone.get(one.table, 0))
+    landed = replace(landed, expired=gone)
+    return _commit(landing, landed, groups, files)
+
+
+def _commit(
+    landing: Landing, landed: Landed, groups: Sequence[Group], old: Sequence[str], *, whole: bool = False
+) -> Landed:
+    """Put row groups, or with `whole` all events, in place of files, in one commit.
+
+    Raises TableMoved, with nothing done, where messages were landed meanwhile: what stands is as it was looked at.
+    """
+    store = landing.store
+    written = (store.write_rows(groups),) if groups else ()
+    splits = splits_of(groups, written[0][0]) if written else []
+    events = event_rows(landed.events, landed, landed.splits) if whole else event_rows((), landed, splits, landed)
+    added = Added(written, (store.write_events(events),))
+    try:
+        store.replace(added, old, digest_of(landed.next) if landed.next else "")
+    except TableMoved:
+        store.discard(added)
+        raise
+    return landing.landed()

@@ -1,0 +1,160 @@
+"""Maintenance of a landing: what expires, what is put together, and that nobody notices but by what is gone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cdc_assets.errors import TableMoved
+from cdc_assets.landing.iceberg import LandingTable
+from cdc_assets.landing.maintenance import maintain_landing
+from cdc_assets.model.offsets import Partition
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.maintenance import taken_through
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets_tests.landing.test_landing import URI, Broker, broker, ddl, mark, row, rows_of
+from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.topic_feed import TopicFeed
+from cdc_assets_tests.topics import Topic, topics
+
+DAY = 86_400_000
+NOW = 100 * DAY
+
+
+def at(day: float, more: int = 0) -> int:
+    return (int(day * DAY) << 18) + more
+
+
+@pytest.fixture
+def feed() -> TopicFeed:
+    return TopicFeed.of(Broker(), sink_uri=URI)
+
+
+def landed_in_turns(feed: TopicFeed, days: range) -> TopicFeed:
+    broker(feed).send(0, ddl(at(days[0] - 1)))
+    for day in days:
+        broker(feed).send(0, row(at(day), day, day), mark(at(day, 9)))
+        feed.apply()
+    return feed
+
+
+def test_small_files_are_put_together_and_every_split_stays_what_it_was(feed: TopicFeed) -> None:
+    landed_in_turns(feed, range(90, 99))
+    before = feed.landing.landed()
+    done = maintain_landing(feed.landing, lambda _: None, NOW, small_files=3)
+    after = feed.landing.landed()
+    assert (done.row_files_before, done.row_files, done.event_files) == (9, 1, 1)
+    assert sorted(before.splits, key=lambda one: one.first) == sorted(after.splits, key=lambda one: one.first)
+    assert (before.next, before.events, before.marks) == (after.next, after.events, after.marks)
+    assert maintain_landing(feed.landing, lambda _: None, NOW, small_files=3).row_files_before == 1
+    broker(feed).send(0, row(at(99), 1, 1), mark(at(99, 9)))
+    feed.lake = MemoryLake()
+    feed.apply()
+    assert len(rows_of(feed)) == 10
+
+
+def test_rows_expire_once_they_are_old_and_taken(feed: TopicFeed) -> None:
+    landed_in_turns(feed, range(60, 66))
+    done = maintain_landing(feed.landing, lambda _: at(63), NOW, landing_days=36.5)
+    assert done.rows_expired == 4
+    left = feed.landing.landed()
+    assert [split.low for split in left.splits] == [at(64), at(65)]
+    assert left.expired == {TableId("shop", "t"): at(63)}
+    assert maintain_landing(feed.landing, lambda _: at(63), NOW, landing_days=36.5).rows_expired == 0
+
+
+def test_rows_of_a_held_table_stay(feed: TopicFeed) -> None:
+    landed_in_turns(feed, range(60, 63))
+    assert maintain_landing(feed.landing, lambda _: 0, NOW).rows_expired == 0
+
+
+def test_events_are_kept_for_ever(feed: TopicFeed) -> None:
+    landed_in_turns(feed, range(60, 66))
+    maintain_landing(feed.landing, lambda _: None, NOW, small_files=2)
+    landed = feed.landing.landed()
+    assert landed.splits == ()
+    assert [event.kind.value for event in landed.events] == ["schema", "ddl"]
+    assert landed.next[Partition("cdc", 0)] == 13
+
+
+def test_a_table_is_never_built_from_rows_that_are_not_all_there(feed: TopicFeed) -> None:
+    landed_in_turns(feed, range(60, 66))
+    maintain_landing(feed.landing, lambda _: at(63), NOW)
+    broker(feed).send(0, row(at(70), 70, 70), mark(at(70, 9)))
+    assert feed.apply().tables[0].state.value == "applied"
+    feed.lake = MemoryLake()
+    (table,) = feed.apply().tables
+    assert table.state.value == "held"
+    assert "have expired in the landing" in str(table.reason)
+
+
+def test_a_landing_that_comes_between_wins(feed: TopicFeed) -> None:
+    landed_in_turns(feed, range(90, 96))
+    write = feed.store.write_events
+
+    def overtaken(events: object) -> object:
+        feed.store.write_events = write
+        broker(feed).send(0, row(at(97), 97, 97), mark(at(97, 9)))
+        feed.landed_in().advance()
+        return write(events)
+
+    feed.store.write_events = overtaken
+    with pytest.raises(TableMoved):
+        maintain_landing(feed.landing, lambda _: None, NOW, small_files=3)
+    feed.apply()
+    assert len(rows_of(feed)) == 7
+    assert maintain_landing(feed.landing, lambda _: None, NOW, small_files=3).row_files == 1
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[LandingTable]:
+    found = LandingTable(LakeSettings.from_warehouse(tmp_path).model_copy(update={"namespaces": "own"}), "shop")
+    yield found
+    found.close()
+
+
+def test_in_the_lake_files_are_put_together_and_removed_when_nothing_refers_to_them(table: LandingTable) -> None:
+    feed = landed_in_turns(TopicFeed.of(Broker(), sink_uri=URI, store=table), range(90, 94))
+    assert table.table.identifier == ("own_landing", "shop")
+    files = table.kept().rows
+    done = maintain_landing(feed.landing, lambda _: None, NOW, small_files=2)
+    assert (done.row_files_before, done.row_files, done.files_removed) == (4, 1, 0)
+    assert all(Path(file).exists() for file in files)
+    later = 4_000_000_000_000
+    assert maintain_landing(feed.landing, lambda _: 0, later, small_files=2, removed_days=0).files_removed > 4
+    assert not any(Path(file).exists() for file in files)
+    assert len(table.table.load().metadata.snapshots) == 1
+    feed.lake = MemoryLake()
+    feed.apply()
+    assert len(rows_of(feed)) == 4
+
+
+RECORDED = [one for one in topics("canal-json", "craft") if str(one) in {"D_keys/canal-json", "C_ddl_tables/craft"}]
+
+
+@pytest.mark.parametrize("topic", RECORDED, ids=str)
+def test_a_recorded_topic_that_is_cut_anywhere_and_maintained_between_ends_equal(topic: Topic) -> None:
+    feed, chance = TopicFeed.recording(topic), random.Random(str(topic))
+    for cut in sorted(chance.sample(range(len(feed.topic.lines)), 5)):
+        feed.send(cut)
+        feed.landing.advance()
+        maintain_landing(feed.landing, lambda _: 0, NOW, small_files=2)
+    feed.send()
+    feed.apply()
+    assert feed.differences() == []
+
+
+def test_rows_are_needed_until_every_table_that_had_their_name_has_taken_them(feed: TopicFeed) -> None:
+    drop = ddl(at(91), "DROP TABLE `t`").replace(b'"type":"CREATE"', b'"type":"ERASE"')
+    broker(feed).send(0, ddl(at(89)), row(at(90), 1, 1), drop, mark(at(92)))
+    outcome = feed.apply()
+    history, applied = outcome.plan.history, feed.lake.applied()
+    assert taken_through(TableId("shop", "t"), history, applied) is None
+    assert taken_through(TableId("shop", "T"), history, {}) == 0
+    assert taken_through(TableId("shop", "unknown"), history, applied) == 0
+    broker(feed).send(0, ddl(at(93)), row(at(94), 1, 1), mark(at(95)))
+    outcome = feed.apply()
+    assert taken_through(TableId("shop", "t"), outcome.plan.history, feed.lake.applied()) == at(95)
