@@ -214,12 +214,13 @@ def status(
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else told.needed_lake()  # type: ignore[union-attr]
     feeds = {feed.name: feed for feed in told.changefeeds} if told is not None else {}
     rows = [row for row in lake_status(lake, fidelity=as_json) if dropped or row.state is not State.DROPPED]
+    landings = landing_status(lake, feeds)
     if as_json:
-        found = landing_status(lake, feeds) if landing_only else rows
-        show_json([dataclasses.asdict(one) for one in found])
+        show_json([dataclasses.asdict(one) for one in (landings if landing_only else rows)])
     else:
-        show_status(None if landing_only else rows, landing_status(lake, feeds))
-    return HELD if any(row.wants_a_person for row in rows) else DONE
+        show_status(None if landing_only else rows, landings)
+    held = any(row.wants_a_person for row in rows) or any(one.unreadable for one in landings)
+    return HELD if held else DONE
 
 
 @commands.command()

@@ -52,3 +52,11 @@ def test_acknowledgements_that_prove_nothing_are_warned_of(tmp_path: Path) -> No
     uri = f"kafka://127.0.0.1:9092/{topic.recorded['topic']}?{topic.recorded['sink_uri_params']}&required-acks=1"
     found = inspected(topic, tmp_path, sink_uri=uri)
     assert any("required-acks is 1" in one for one in found.warnings)
+
+
+def test_a_message_that_names_no_table_and_cannot_be_read_is_a_problem_of_the_feed(tmp_path: Path) -> None:
+    topic = recorded("D_keys", "simple")
+    damaged = {**topic.lines[40], "value_b64": "Z2FyYmFnZQ=="}
+    found = inspected(topic, tmp_path, [*topic.lines[:40], damaged, *topic.lines[41:]])
+    place = f"{damaged['topic']}[{damaged['partition']}] offset {damaged['offset']}"
+    assert [one.startswith(f"{place} cannot be read") for one in found.problems.values()] == [True]

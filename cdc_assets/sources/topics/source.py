@@ -275,12 +275,16 @@ def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, _
 
 
 def _problems(landed: Landed) -> Iterator[tuple[str, str]]:
-    """Yield the messages of a known table that cannot be read: its rows stop at the mark before them."""
+    """Yield the messages that cannot be read: rows of a known table stop at the mark before them.
+
+    One that names no table is no table's problem, but the feed's.
+    """
     for bad in landed.open_bad:
+        path = bad.place
         if bad.table is not None:
             root = format_root(bad.table)
-            path = LandedPath(root, bad.position + 1, "bad", *bad.partition, bad.offset, bad.offset)
-            yield str(path), f"{bad.place} cannot be read: {bad.reason}"
+            path = str(LandedPath(root, bad.position + 1, "bad", *bad.partition, bad.offset, bad.offset))
+        yield path, f"{bad.place} cannot be read: {bad.reason}"
 
 
 # --- the plug ---------------------------------------------------------------------------------------------------------
