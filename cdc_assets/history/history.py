@@ -72,7 +72,7 @@ def read_history(
     choice = choose(imports, there, until, begun)
 
     def play(chosen: Sequence[Chosen]) -> _Player:
-        player = _Player(keys or {}, Rules(policies or {}, releases or {}, timezone), new_collations)
+        player = _Player(keys or {}, Rules(policies or {}, releases or {}, timezone), new_collations, complete)
         player.play_all(ordered, until, chosen)
         return player
 
@@ -96,11 +96,14 @@ _FREES_NAMES = (ddl.DropDatabase, ddl.DropTable)
 
 
 class _Player:
-    def __init__(self, keys: Mapping[str, tuple[str, ...]], rules: Rules, new_collations: bool) -> None:
+    def __init__(
+        self, keys: Mapping[str, tuple[str, ...]], rules: Rules, new_collations: bool, complete: Sequence[str]
+    ) -> None:
         self.lives = Lives(keys, rules)
         self.rules = rules
         self.brought: dict[Chosen, Life] = {}
         self._new_collations = new_collations
+        self._complete = complete
         self.views: ByName[Tso] = ByName()
         self.decoding: dict[tuple[str, Tso], ByName[TableSchema]] = {}
         self.other_files: list[SchemaFile] = []
@@ -117,7 +120,7 @@ class _Player:
         for version in sorted({*files, *dumps}):
             self.play(version, files.get(version, []))
             for one in dumps.get(version, ()):
-                life = bring(self.lives, self.decoding, one, self._new_collations)
+                life = bring(self.lives, self.decoding, one, self._new_collations, self._complete)
                 if life is not None:
                     self.brought[one] = life
         self.read_ahead(due, ordered[len(due) :])

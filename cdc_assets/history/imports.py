@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.schema import with_facts
+from cdc_assets.history.completeness import is_complete
 from cdc_assets.history.lives import Lives
 from cdc_assets.history.policies import Evolved
 from cdc_assets.history.releases import ways_out
@@ -109,17 +110,26 @@ def _doubt(base: Base, begun: Tso | None) -> str:
 
 
 def bring(
-    lives: Lives, decoding: dict[tuple[str, Tso], ByName[TableSchema]], one: Chosen, new_collations: bool
+    lives: Lives,
+    decoding: dict[tuple[str, Tso], ByName[TableSchema]],
+    one: Chosen,
+    new_collations: bool,
+    complete: Sequence[str] = (),
 ) -> Life | None:
     """Begin a table with its dump, after everything else of that TSO was played.
 
-    Return the table, None if a person said that the dump does not count for it.
+    Return the table, None if a person said that the dump does not count for it, and if the dump has no rows of any
+    table and the table needs none: the feed has its CREATE TABLE, or it is one of those that are `complete`.
     """
     base = one.table.base
     holder = lives.holders.get(base.table)
     life = one.life or holder or Life(base.table, base.at)
     release = lives.rules.release(life, base.at)
     if release is not None and release.way == "skip":
+        return None
+    if one.table.rowless and (
+        is_complete(life, complete) or (holder is not None and _is_created(lives.tables[holder]))
+    ):
         return None
     schema = _schema(one.table.schema, new_collations)
     file = SchemaFile(base.uri, one.table.root, base.table, base.at, base.query, _CREATE_TABLE, schema.columns)
@@ -136,6 +146,11 @@ def bring(
     if before is not None:
         _complete_older_files(decoding, before, base, schema)
     return life
+
+
+def _is_created(table: TableHistory) -> bool:
+    """Return whether the feed has the table's CREATE TABLE."""
+    return isinstance(ddl.statement(table.events[0].file), ddl.CreateTable)
 
 
 def _ways(life: Life, base: Base, one: Chosen) -> tuple[str, ...]:
@@ -157,7 +172,7 @@ def _complete_older_files(
 
     Without a CREATE TABLE in the feed every file gets them; else those whose columns are decoded like the dump's.
     """
-    no_create = not isinstance(ddl.statement(before.events[0].file), ddl.CreateTable)
+    no_create = not _is_created(before)
     for (_, version), tables in decoding.items():
         known = tables.get(base.table)
         if known is not None and before.life.version <= version <= base.at:

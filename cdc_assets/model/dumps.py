@@ -100,7 +100,8 @@ class Dump:
     """The contents of a dump's directory. `at` is the TSO at which every table of it was read.
 
     `problems` says, by table, why it cannot be read; `warnings` are sentences about what is read all the same;
-    `ignored` counts files without rows, by reason. Views and sequences have no rows and are left out.
+    `ignored` counts files without rows, by reason. Views and sequences have no rows and are left out. It is `rowless`
+    if no table has a file of rows: all were empty, or only their schemas were dumped.
     """
 
     uri: str
@@ -112,3 +113,4 @@ class Dump:
     left_out: tuple[TableId, ...] = ()
     started: str = ""
     finished: str = ""
+    rowless: bool = False

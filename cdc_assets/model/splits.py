@@ -91,7 +91,8 @@ class Import:
 
     `root` is that of `files`, which have no version but the TSO, and `promised` is what their rows are checked
     against. `made_null` says, by stored generated column, why it is NULL in the rows. `problem` says why the table
-    cannot be imported, "" if it can. It is `lost` if only its columns are known because the dump no longer exists.
+    cannot be imported, "" if it can. It is `lost` if only its columns are known because the dump no longer exists, and
+    `rowless` if no table of its dump has a file of rows.
     """
 
     base: Base
@@ -102,6 +103,7 @@ class Import:
     made_null: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
     lost: bool = False
+    rowless: bool = False
 
 
 @dataclass(frozen=True, slots=True)

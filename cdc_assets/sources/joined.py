@@ -132,7 +132,7 @@ def _imports(initial: InitialSource, dump: Dump) -> tuple[list[Import], dict[str
         imports.append(Import(base, table.schema, root, files, initial.promised(table), lost))
     for name, problem in dump.problems.items():
         base = Base(dump.at, name, dump.uri, "")
-        imports.append(Import(base, TableSchema(()), problem=f"{dump.uri}: {problem}"))
+        imports.append(Import(base, TableSchema(()), problem=f"{dump.uri}: {problem}", rowless=dump.rowless))
     return imports, generated
 
 

@@ -13,7 +13,7 @@ import pytest
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedDump
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
@@ -125,6 +125,21 @@ def test_a_table_whose_dump_was_cut_off_is_made_from_the_one_that_was_taken_anew
     assert [(table.state, table.incomplete) for table in outcome.tables] == [("applied", "")] * 2
     assert values(lake, OLD) == ["before", "later"]
     assert [state.base.at for state in lake.applied().values() if state.base is not None] == [S + 20]
+
+
+def test_a_dump_without_any_rows_holds_tables_unless_the_feed_or_a_person_knows_better(
+    feed: LittleFeed, tmp_path: Path
+) -> None:
+    new = TEXT.replace("`old`", "`new`")
+    both: dict[TableId, tuple[TableSchema, list[Row]]] = {OLD: (created(TEXT), []), NEW: (created(new), [])}
+    write_dump(tmp_path / "dump", both, S + 2, Writing(), texts={OLD: TEXT, NEW: new})
+    lake = MemoryLake()
+    outcome = applied(feed, lake, dump=str(tmp_path / "dump"))
+    assert set(held(outcome)) == {OLD}
+    assert "--no-data" in held(outcome)[OLD]
+    assert values(lake, NEW) == ["new"]
+    outcome = applied(feed, MemoryLake(), dump=str(tmp_path / "dump"), complete=["s.old"])
+    assert [(table.state, table.incomplete) for table in outcome.tables] == [("applied", "")] * 2
 
 
 # --- rows that do not fit ---------------------------------------------------------------------------------------------

@@ -96,7 +96,8 @@ def read_dump(
             "Check the URI.",
             file=opener.uri,
         )
-    if tables and not names.files and not names.strange:
+    rowless = bool(tables) and not names.files and not names.strange
+    if rowless:
         problems.update((table.id, _NO_ROWS) for table in tables)
         tables = []
     return Dump(
@@ -109,6 +110,7 @@ def read_dump(
         tuple(sorted(names.left_out)),
         metadata.started if metadata else "",
         metadata.finished if metadata else "",
+        rowless,
     )
 
 
