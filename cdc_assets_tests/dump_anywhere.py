@@ -107,6 +107,7 @@ def dump_at(config: Config, at: Tso, into: Path, flavour: Flavour) -> None:
             rows = [tuple(_cell(row[c.name], c, zone) for c in dumped(schema)) for row in table.rows.to_pylist()]
             tables[table.name] = (schema, list(rows))
     write_dump(into, tables, at, flavour.how, flavour.kind, flavour.compression, chunk_rows=7, texts=texts)
+    (into / "empty-schema-create.sql").write_bytes(b"CREATE DATABASE `empty`;\n")
 
 
 def _text(schema: TableSchema, name: TableId) -> str:

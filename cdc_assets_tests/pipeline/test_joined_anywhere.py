@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,9 @@ def test_the_end_is_equal_to_the_source(config: Config, number: int, flavour: st
     shutil.copytree(last.bucket, tmp_path / "feed")
     if cut:
         cut_rows(config, tmp_path / "feed", at)
-    told = {"start_ts": at} if cut else {}
+    told: dict[str, Any] = {"start_ts": at} if cut else {}
+    if not [*(tmp_path / "dump").glob("*.0*")]:  # only a person knows whether a dump without rows is one of no rows
+        told["complete"] = ["*"]
     settings = joined_settings(config, tmp_path / "feed", tmp_path / "dump", **FLAVOURS[flavour].initial, **told)
     lake = MemoryLake()
     outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")

@@ -183,6 +183,14 @@ def test_nothing_there_and_no_dump_there_are_told_apart(tmp_path: Path, director
         dump_of(tmp_path / "other")
 
 
+def test_a_finished_dump_of_databases_without_tables_is_one(tmp_path: Path) -> None:
+    write_dump(tmp_path / "bare", {}, AT, Writing())
+    (tmp_path / "bare" / "shop-schema-create.sql").write_bytes(b"CREATE DATABASE `shop`;\n")
+    found = dump_of(tmp_path / "bare")
+    assert (found.tables, found.problems) == ((), {})
+    assert any("no table" in text for text in found.warnings)
+
+
 # --- tables that cannot be taken --------------------------------------------------------------------------------------
 
 

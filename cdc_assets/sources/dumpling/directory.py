@@ -78,7 +78,7 @@ def read_dump(
 
     `stated` is the TSO that a person states, which also says that the dump is finished. `timezone` is the zone of the
     sessions that read the dump, for the defaults of TIMESTAMP columns. Raises MalformedDump where the TSO is not known,
-    the dump is not finished, or there is no table in it; BucketMissing where there is nothing.
+    the dump is not finished, or nothing in it is of a dump; BucketMissing where there is nothing.
     """
     names = _sorted_out(opener, tuple(sorted(opener.entries())) if entries is None else entries)
     metadata = parse_metadata(opener.read(METADATA)) if names.metadata else None
@@ -90,7 +90,8 @@ def read_dump(
     at = snapshot_tso(metadata, stated, opener.uri)
     collations = {database: _collation(opener, database, text) for database, text in names.databases.items()}
     tables, problems = _tables(opener, names, collations, timezone)
-    if not tables and not problems:
+    whole = metadata is not None and bool(metadata.finished) and bool(names.databases)
+    if not tables and not problems and not whole:
         raise MalformedDump(
             f"{opener.uri} has no file of a table; expected the directory that Dumpling was given with --output. "
             "Check the URI.",
@@ -174,7 +175,12 @@ def _mixed(files: Sequence[DumpFile], schemas: Sequence[_Text]) -> str:
 
 
 def _warnings(names: _Names, metadata: DumpMetadata | None) -> Iterator[str]:
-    """Tell files that were written before the dump began: `metadata` is written last, and tells how long it took."""
+    """Tell that there is no table, and which files were written before the dump began.
+
+    `metadata` is written last, and tells how long that took.
+    """
+    if not names.schemas and not names.files and not names.strange:
+        yield "it has databases and no table. Check its URI and the filters that Dumpling was given if there were any."
     took = _seconds(metadata) if metadata is not None else None
     began = names.written.get(METADATA, 0.0) - (took or 0.0) - _LATE_SECONDS
     old = [path for path, written in names.written.items() if 0 < written < began] if took is not None else []
