@@ -21,7 +21,7 @@ from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.landing_assets import landing_events
 from cdc_assets.defs.resources import Source
 from cdc_assets.defs.watching import has_more
-from cdc_assets.errors import BadSettings, MetadataMissing, Retryable
+from cdc_assets.errors import BadSettings, InputError, MetadataMissing, Retryable
 from cdc_assets.model.progress import Life
 from cdc_assets.model.steps import Step
 from cdc_assets.model.tso import Tso
@@ -102,6 +102,10 @@ def _passes(
                 raise
             context.log.info(f"landed {counted(pipeline.advanced.messages, 'message')}: {missing}")
             return
+        except InputError as error:
+            if pipeline.landing is None:
+                raise
+            raise dg.Failure(str(error), allow_retries=False) from None
         finally:
             for event in landing_events(source, pipeline):
                 context.log_event(event)
@@ -140,7 +144,7 @@ def _moves(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, c
         try:
             if has_more(pipeline.landing) or pipeline.source.fence() > checkpoint:
                 return True
-        except Retryable as error:
+        except (InputError, Retryable) as error:
             context.log.warning(f"{error} All windows so far are applied: this run ends.")
             return False
     return False

@@ -162,6 +162,22 @@ def test_messages_that_expired_unread_are_told_and_asked_for_so_that_a_run_fails
     assert "expired before they were read" in watched.why(5)
 
 
+@pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
+def test_a_run_that_cannot_land_fails_with_the_sentence(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    feed = ArchivedTopic(TOPIC, tmp_path, name=NAME)
+    feed.write(50)
+    feed.land()
+    for file in feed.archive.iterdir():
+        file.unlink()
+    archive_of(TOPIC.lines[60:90], feed.archive, "later.jsonl")
+    job = build_changefeed_defs(feed.settings, feed.lake).resolve_job_def(JOB)
+    result = job.execute_in_process(instance=instance, raise_on_error=False)
+    (failure,) = result.filter_events(lambda event: event.is_step_failure)
+    told = failure.step_failure_data.user_failure_data
+    assert told is not None
+    assert "expired before they were read" in str(told.description)
+
+
 def test_an_idle_tick_asks_the_log_and_the_catalog_and_nothing_else(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
