@@ -210,9 +210,9 @@ def status(
     from cdc_assets.operations.status import lake_status
     from cdc_assets.settings import config
 
-    told = None if warehouse and not settings else config.load(settings)
-    lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else told.needed_lake()  # type: ignore[union-attr]
-    feeds = {feed.name: feed for feed in told.changefeeds} if told is not None else {}
+    loaded = None if warehouse and not settings else config.load(settings)
+    lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else loaded.needed_lake()  # type: ignore[union-attr]
+    feeds = {feed.name: feed for feed in loaded.changefeeds} if loaded is not None else {}
     rows = [row for row in lake_status(lake, fidelity=as_json) if dropped or row.state is not State.DROPPED]
     landings = landing_status(lake, feeds)
     if as_json:

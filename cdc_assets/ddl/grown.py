@@ -1,8 +1,8 @@
-"""The columns that rows describe, where no DDL tells how they became so: what is new is added, what is gone stays.
+"""The columns that rows describe, without DDL: new ones are added, missing ones stay.
 
-A source that only shows its columns (Avro, Debezium's schema block, YDB) does not tell a rename from a drop and an add,
-nor what old rows got. So a new column reads NULL in them, a column that is gone is kept by the lake, and a type that
-holds every value of the old one takes its place; anything else is held.
+A source that only shows its columns (Avro, Debezium's schema block, YDB) cannot express a rename, only a drop and an
+add, nor the values of old rows. So a new column reads NULL in them, a missing column is kept by the lake, and a type
+that holds every value of the old one replaces it; anything else is held.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cdc_assets.types.mysql_types import arrow_type, type_text
 
 __all__ = ["grown"]
 
-_UNTOLD = "NULL: the feed does not tell what old rows got"
+_UNKNOWN = "NULL: the feed does not have the values of old rows"
 _REBUILD = "rebuild the table from a new snapshot"
 
 
@@ -28,23 +28,23 @@ def grown(before: TableSchema, file: SchemaFile) -> tuple[TableSchema, tuple[Sch
     Columns that went are dropped among the changes, for whoever keeps them. Raises TableHeld for a type that does not
     hold the old one's values, and for a key of columns that old rows do not have.
     """
-    told = file.whole or TableSchema(file.columns)
+    shown = file.whole or TableSchema(file.columns)
     old = {column.name: column for column in before.columns}
-    new = {column.name for column in told.columns}
-    after = replace(before, columns=told.columns, key=told.key, indexes=told.indexes)
+    new = {column.name for column in shown.columns}
+    after = replace(before, columns=shown.columns, key=shown.key, indexes=shown.indexes)
     changes: list[SchemaChange] = [DropColumn(name) for name in old if name not in new]
-    changes += [AddColumn(column, None, _UNTOLD) for column in told.columns if column.name not in old]
-    for column in told.columns:
+    changes += [AddColumn(column, None, _UNKNOWN) for column in shown.columns if column.name not in old]
+    for column in shown.columns:
         if column.name in old and arrow_type(old[column.name]) != arrow_type(column):
             changes.append(_retyped(file, old[column.name], column))
     left = [column.name for column in before.columns if column.name in new]
-    left += [column.name for column in told.columns if column.name not in old]
-    order = tuple(column.name for column in told.columns)
+    left += [column.name for column in shown.columns if column.name not in old]
+    order = tuple(column.name for column in shown.columns)
     if list(order) != left:
         changes.append(MoveColumns(order))
-    if told.key != before.key:
-        _refuse_key(file, before, told)
-        changes.append(Rekey(told.key))
+    if shown.key != before.key:
+        _refuse_key(file, before, shown)
+        changes.append(Rekey(shown.key))
     return after, tuple(changes)
 
 
@@ -53,19 +53,19 @@ def _retyped(file: SchemaFile, old: Column, new: Column) -> RetypeColumn:
         raise held(
             file,
             f'The column "{new.name}" was {type_text(old)} and is {type_text(new)}, which may hold other values, and '
-            "nothing tells what became of the old ones",
+            "the new values of the old ones are not known",
             _REBUILD,
             column=new.name,
         )
     return RetypeColumn(old, new)
 
 
-def _refuse_key(file: SchemaFile, before: TableSchema, told: TableSchema) -> None:
+def _refuse_key(file: SchemaFile, before: TableSchema, shown: TableSchema) -> None:
     there = {column.name for column in before.columns}
-    if not before.key or not told.key or not there.issuperset(told.key):
+    if not before.key or not shown.key or not there.issuperset(shown.key):
         raise held(
             file,
-            f"The key of rows was ({', '.join(before.key)}) and is ({', '.join(told.key)}), by which old rows cannot "
-            "be told apart",
+            f"The key of rows was ({', '.join(before.key)}) and is ({', '.join(shown.key)}), by which old rows cannot "
+            "be identified",
             _REBUILD,
         )

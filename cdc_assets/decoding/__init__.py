@@ -9,7 +9,7 @@ kinds/        kinds of tables: one change per key, or how many equal rows enter 
 
 Where there is something for them:
 
-patches       changes that tell some columns only
+patches       changes that have some columns only
 upgrade       rows from before a DDL that the window's table took ahead
 cut_off       a last record without terminator: is anything lost with it?
 buckets       rows by a hash: several tasks share a window

@@ -32,7 +32,7 @@ def lost_tail(split: Split, tail: Reject, step: ApplyRows, reader: SplitReader) 
 
 
 def _is_delivered_again(split: Split, tail: Reject, step: ApplyRows, reader: SplitReader) -> bool:
-    """Tell whether later files repeat the feed from before the record that was cut off.
+    """Return whether later files repeat the feed from before the record that was cut off.
 
     False where there is no whole record to go by, and without commit-ts: rows may be alike then.
     """

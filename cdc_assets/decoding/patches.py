@@ -1,10 +1,10 @@
-"""Changes that tell some columns only: what is left of several of one key, folded in their order.
+"""Changes that have some columns only: the result of several of one key, folded in their order.
 
-    image    tells all columns, and replaces what was before it
-    patch    tells all columns but those in UNCHANGED, and leaves these as they were
+    image    has all columns, and replaces what was before it
+    patch    has all columns but those in UNCHANGED, and leaves these as they were
     erase    ends the row
 
-A patch upon an image is an image, a patch upon a patch is a patch that tells what either tells, and a patch upon an
+A patch upon an image is an image, a patch upon a patch is a patch with the columns of either, and a patch upon an
 erase is an image whose other columns are NULL, if it may make a row (Op.INSERT). One that says that its row is there
 (Op.UPDATE) has lost it then, and its table is held. What is folded can be folded again with what comes before or after
 it, so tasks that share a window fold what they read of it: all changes of a key are in one partition, in its order.
@@ -29,7 +29,7 @@ _SEGMENT = "_cdc_segment"
 
 
 def has_patches(changes: pa.Table) -> bool:
-    """Tell whether some changes tell some columns only."""
+    """Return whether some changes tell some columns only."""
     return UNCHANGED in changes.column_names and changes.column(UNCHANGED).null_count < changes.num_rows
 
 
@@ -46,7 +46,7 @@ def lost_row(table: str, count: int, key: object) -> TableHeld:
     return TableHeld(
         f"{table}: {count:,} of its changes leave out columns that did not change, and the lake does not have their "
         f"rows; the first has the key {key}. What the other columns hold is not known. Rebuild the table from a new "
-        "snapshot, or let the source tell whole rows (PostgreSQL: REPLICA IDENTITY FULL).",
+        "snapshot, or let the source write whole rows (PostgreSQL: REPLICA IDENTITY FULL).",
         table=table,
     )
 
@@ -95,13 +95,13 @@ def _refuse_lost(last: pl.DataFrame, changes: pa.Table, schema: TableSchema, tab
 
 
 def _gathered(last: pl.DataFrame, changes: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Take of each column what was told of it last; an erase keeps its own values, by which it is found."""
+    """Take the newest value of each column; an erase keeps its own values, by which it is found."""
     erases = last.get_column(OP) < 0
     newest = last.get_column(_ROW)
     found = changes.take(newest.to_arrow())
     for place, name in enumerate(columns):
-        told = last.get_column(f"_cdc_of_{place}")
-        rows = pl.select(pl.when(erases).then(newest).otherwise(told)).to_series().to_arrow()
+        newest_told = last.get_column(f"_cdc_of_{place}")
+        rows = pl.select(pl.when(erases).then(newest).otherwise(newest_told)).to_series().to_arrow()
         at = found.schema.get_field_index(name)
         found = found.set_column(at, found.schema.field(at), changes.column(name).take(rows))
     missing = [pl.when(pl.col(f"_cdc_of_{place}").is_null()).then(pl.lit(name)) for place, name in enumerate(columns)]

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 MAX_KEYS = 100_000
-"""With more keys than this a replay merges all that it reads, which is as right and no dearer."""
+"""With more keys than this a replay merges all that it reads, which is as correct and costs no more."""
 
 
 @dataclass(frozen=True, slots=True)

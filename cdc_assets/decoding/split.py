@@ -198,7 +198,7 @@ def due(step: ApplyRows, split: Split) -> Split:
 
 
 def may_be_due(tail: Reject, split: Split, step: ApplyRows) -> bool:
-    """Tell whether a window may have lost something with a tail, whose commit-ts is the least that it can be."""
+    """Return whether a window may have lost something with a tail, whose commit-ts is the least that it can be."""
     ts = tail.commit_ts
     if ts is None or step.positions is not None:
         return True

@@ -35,7 +35,7 @@ __all__ = ["changes_columns_only", "default_array", "evolve_rows", "upgraded"]
 
 
 def changes_columns_only(changes: Iterable[SchemaChange], key: Iterable[str]) -> bool:
-    """Tell whether changes say for each row alone what becomes of it, and leave the key columns `key` as they are.
+    """Return whether changes say for each row alone what becomes of it, and leave the key columns `key` as they are.
 
     Deleting rows and matching them by another key do not; nor does what touches a key column.
     A conversion counts only when no value can fail it: a row that was gone before the DDL may hold one that does.

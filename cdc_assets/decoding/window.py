@@ -89,7 +89,7 @@ def decode_window(
     """Do what `read_window` does but for the reduction: one row per row image, with FILE, and DELIVERY where asked."""
     started, kind = time.monotonic(), kind_of(step.schema)
     deliveries = kind.deliveries(step) if kind.deliveries is not None else None
-    # A row that only its values tell is not there to leave when it was kept aside: what it leaves by is kept aside too.
+    # A row found by its values only cannot be deleted while it is in quarantine, so its delete is quarantined too.
     leaving_too = quarantine and kind.EQUAL_ROWS
     windows: list[Window] = []
     for splits in _batches(read_splits(step, range(len(step.files)) if share is None else share, reader)):
@@ -297,7 +297,7 @@ def _add_files(files: list[FileStats], more: Iterable[FileStats]) -> None:
 
 
 def sentence(reject: Reject) -> str:
-    """Say where a record does not fit and why, unless the reason already does."""
+    """Return the sentence on where a record does not fit and why, unless the reason already has both."""
     if reject.reason.startswith(reject.path):
         return reject.reason
     place = f"{reject.path} line {reject.line}" if reject.line else reject.path
@@ -306,16 +306,16 @@ def sentence(reject: Reject) -> str:
 
 
 def rejected(step: ApplyRows, report: Report) -> MalformedData:
-    """Return the error of a window that was refused: how many records, and the first of them in full."""
+    """Return the error of a refused window: how many records, and the first of them in full."""
     first = report.rejects[0] if report.rejects else None
     more = f" ({report.reject_count:,} such records in this window)" if report.reject_count > 1 else ""
     text = sentence(first).rstrip(".") if first is not None else "records do not fit"
     return MalformedData(
         f"{text}{more}. Nothing of this window was written; the table stays at {step.lo}.",
         ways=(
-            "Restore the file as TiCDC wrote it, or correct the settings that it is read by.",
-            "Let records that do not fit be kept aside and the rest be applied: setting quarantine, or --quarantine. "
-            "A file that was cut off, or that cannot be trusted at all, stops its table even so.",
+            "Restore the file as TiCDC wrote it, or correct the settings by which it is read.",
+            "Let records that do not fit be set aside and the rest be applied: setting quarantine, or --quarantine. "
+            "A file that was truncated, or that cannot be trusted at all, stops its table even so.",
         ),
         file=first.path if first else None,
         line=first.line if first else None,

@@ -4,16 +4,16 @@ bucket ──────────────▶ ddl ──▶ dml ──▶
 topics ──▶ landing ──▶  └─ partitions schema.table@version ─┘
 dump ────────────────▶     (what was in the tables before)
 
-    alerts            tell a webhook when a run of a changefeed fails
+    alerts            webhook notifications of a changefeed's failed runs
     assets            the assets `ddl` and `dml` of a changefeed, partitioned by schema file
     catch_up          many tables in one run
-    catch_up_config   what a run over many tables is asked for
-    changefeed        one changefeed's definitions, for this project and for anybody's own
+    catch_up_config   the run config of a run over many tables
+    changefeed        one changefeed's definitions, for this project and for any other Dagster project
     checks            checks on the changefeed as a whole and on each of its lake tables
     component         the component `cdc_assets.Changefeed`
     dumps             what was in the tables before the changefeed: an asset upstream of `ddl`
-    events            what a run over many tables tells Dagster
-    failures          why runs failed, as Dagster's event log has it
+    events            the events that a run over many tables logs
+    failures          reasons of failed runs, from Dagster's event log
     freshness         the sensor on freshness
     instance          a Dagster daemon of our own, and what its runs do
     landing_assets    the assets upstream of `ddl`: the bucket, or topics and what is landed of them

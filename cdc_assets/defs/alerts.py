@@ -1,7 +1,7 @@
-"""Tell a webhook when a run of a changefeed fails: which table, why, and the ways out.
+"""Notify a webhook when a run of a changefeed fails: the table, the reason and the ways out.
 
-A sensor for people who want to be told; switch it on in the UI, or copy it. The address comes from the environment
-variable CDC_ASSETS_WEBHOOK and takes a JSON object with `text` (as Slack, Mattermost and Teams' incoming webhooks do),
+A sensor for alerts; switch it on in the UI, or copy it. The address comes from the environment variable
+CDC_ASSETS_WEBHOOK and receives a JSON object with `text` (as Slack, Mattermost and Teams' incoming webhooks do),
 `run_id`, `changefeed` and `attempt`.
 """
 
@@ -61,7 +61,7 @@ def _changefeed(run: dg.DagsterRun, known: Mapping[str, str]) -> str | None:
 def failure_text(
     changefeed: str, job_name: str, attempt: str, steps: Sequence[dg.DagsterEvent], run_event: dg.DagsterEvent
 ) -> str:
-    """Return what a person has to know of a failed run: tables with their reasons, then the ways out of each."""
+    """Return the text about a failed run: tables with their reasons, then the ways out of each."""
     lines = [f"changefeed {changefeed}: {job_name} failed (attempt {attempt})"]
     for event in steps:
         lines += step_reasons(event)
@@ -69,15 +69,15 @@ def failure_text(
         for table, ways in failure.metadata.items() if failure is not None else ():
             lines += [f"ways out for {table}:", *str(ways.value).splitlines()]
     if len(lines) == 1:
-        lines.append(run_event.message or "the run ended without a word: its process died")
+        lines.append(run_event.message or "the run ended without a message: its process died")
     return "\n".join(lines)
 
 
 def _post(address: str, message: dict[str, str]) -> None:
-    """Raise what the webhook answers: the tick fails then, and Dagster shows why."""
+    """Post a message; raises on the webhook's error, so that the tick fails and Dagster shows why."""
     if not address.startswith(("http://", "https://")):
         raise dg.DagsterInvariantViolationError(
-            f"{WEBHOOK_VARIABLE} is to be an address that begins with http:// or https://."
+            f"{WEBHOOK_VARIABLE} must be an address that begins with http:// or https://."
         )
     body = json.dumps(message, ensure_ascii=False).encode()
     request = urllib.request.Request(address, body, {"Content-Type": "application/json"})  # noqa: S310  # checked above
@@ -86,5 +86,5 @@ def _post(address: str, message: dict[str, str]) -> None:
             return
     except urllib.error.URLError as error:
         raise dg.DagsterInvariantViolationError(
-            f"the webhook of {WEBHOOK_VARIABLE} did not take the message ({error}). Check the address."
+            f"the webhook of {WEBHOOK_VARIABLE} did not accept the message ({error}). Check the address."
         ) from None

@@ -1,8 +1,9 @@
 """The assets `ddl` and `dml` of a changefeed, partitioned by schema file.
 
-`ddl` brings a table to a version, `dml` applies the rows from there to the next one. What a partition needs first, of
-the same table or of tables that it exchanged names or rows with, is applied in the same run and logged too. Order is
-guaranteed by the lake's own progress, read at the start: whatever order runs come in, a done step is planned no more.
+`ddl` brings a table to a version, `dml` applies the rows from there to the next one. Steps that a partition needs
+first, of the same table or of tables that it exchanged names or rows with, are applied in the same run and logged too.
+Order is guaranteed by the lake's own progress, read at the start: whatever the order of runs, a done step is not
+planned again.
 """
 
 import warnings
@@ -34,7 +35,7 @@ __all__ = ["changefeed_assets", "check_spec", "failure"]
 
 
 def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetCheckSpec:
-    """Return the check on `dml`. Partitioned checks are a preview in Dagster, which says so at each one."""
+    """Return the check on `dml`. Partitioned checks are a preview in Dagster, which warns at each one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
         return dg.AssetCheckSpec(
@@ -42,7 +43,7 @@ def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetC
             asset=asset_key(name, "dml"),
             blocking=True,
             partitions_def=partitions,
-            description="Every value fits its column's type. When it fails nothing of the window is written.",
+            description="Every value fits its column's type. If this fails, nothing of the window is written.",
         )
 
 
@@ -58,8 +59,8 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         group_name=source.group,
         kinds={"tidb", "iceberg"},
         owners=owners,
-        description="The table's schema as of this version: created, changed, renamed or dropped in the lake. What it "
-        "needs first, of the same table or of others, is applied in the same run.",
+        description="The table's schema as of this version: created, changed, renamed or dropped in the lake. Steps "
+        "that it needs first, of the same table or of others, are applied in the same run.",
     )
     def ddl(
         context: dg.AssetExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource
@@ -68,26 +69,26 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         with source.pipeline(s3, pyspark, log_steps(context.log.info), fuse=False) as pipeline:
             pipeline.after = _of_others(context, source, pipeline, key)
             lives, outcome = _through(pipeline, key, Phase.DDL, context.run_id)
-            _tell_lake_tables(context, source, pipeline, outcome)
+            _log_lake_tables(context, source, pipeline, outcome)
             _raise_unless_applied(context, source, pipeline, outcome, lives)
             return dg.MaterializeResult(metadata=ddl_metadata(outcome.plan, key, pipeline.ledger.journal(name)))
 
     @dg.op(name=f"{source.group}_decode", ins={"after": dg.In(dg.Nothing)}, pool="spark")
     def decode(context: dg.OpExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource) -> Any:
-        """Read, decode and check the rows of the partition that are due; they wait in the lake's stage."""
+        """Read, decode, check and stage the rows of the partition that are due."""
         key = parse_partition_key(context.partition_key)
         with source.pipeline(s3, pyspark, log_steps(context.log.info), fuse=False) as pipeline:
             before, last = _split(pipeline, key)
             if before:
                 pipeline.after = _of_others(context, source, pipeline, key)
                 outcome = pipeline.apply(context.run_id, lambda plan: _still(plan, before))
-                _tell_lake_tables(context, source, pipeline, outcome)
+                _log_lake_tables(context, source, pipeline, outcome)
                 _raise_unless_applied(context, source, pipeline, outcome, {step.life for step in before})
             return (last, pipeline.stage(last), pipeline.published) if last is not None else None
 
     @dg.op(name=f"{source.group}_validate")
     def validate(context: dg.OpExecutionContext, work: Any) -> Any:
-        """Show what the checks of the decoding pass found."""
+        """Show the results of the checks in the decoding pass."""
         if work is not None:
             context.add_output_metadata(report_metadata(work[1].report))
         return work
@@ -98,7 +99,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         pool="spark",
     )
     def apply(context: dg.OpExecutionContext, work: Any, pyspark: LazyPySparkResource, s3: S3Resource) -> Iterator[Any]:
-        """Write the staged window in one commit, unless a check failed: then nothing is written."""
+        """Write the staged window in one commit, or nothing if a check failed."""
         key = parse_partition_key(context.partition_key)
         with source.pipeline(s3, pyspark, fuse=False) as pipeline:
             report: Report | None = work[1].report if work is not None else None
@@ -111,7 +112,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
                 pipeline.published = work[2]
                 try:
                     pipeline.commit(work[0], work[1], context.run_id)
-                except TableMoved as moved:  # what was staged begins where the table does not stand any more
+                except TableMoved as moved:  # the table is no longer where the staged window begins
                     context.log.info(str(moved))
                     pipeline.lake.discard(work[1])
                     concerned, again = _through(pipeline, key, Phase.ROWS, context.run_id)
@@ -121,7 +122,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
             if work is not None:
                 tell_imported(context, source, plan, work[0], report, changed)
             lives = life_of(plan, key)
-            _tell_lake_tables(context, source, pipeline, outcome, lives, changed)
+            _log_lake_tables(context, source, pipeline, outcome, lives, changed)
             _report(context, source, pipeline, outcome, lives)
             yield dg.Output(None, "result", metadata=dml_metadata(plan, key, work[0] if work else None, changed))
             yield dg.AssetCheckResult(check_name=COLUMN_TYPES, passed=True, metadata=report_metadata(report))
@@ -135,7 +136,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         kinds={"pyspark", "iceberg"},
         owners=owners,
         description="The rows from this version up to the next one or the checkpoint, decoded, checked and merged. "
-        "Run again, a partition whose rows are applied changes nothing.",
+        "Running a partition again whose rows are applied changes nothing.",
     )
     def dml(ddl: Any) -> Any:
         result, check = apply(validate(decode(after=ddl)))
@@ -145,13 +146,13 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
 
 
 def _of_others(context: Any, source: Source, pipeline: Pipeline, key: PartitionKey) -> Callable[..., None]:
-    """Return what logs the partitions that a run applies because its own needs them."""
+    """Return the callback that logs the partitions that a run applies because its own needs them."""
     events = RunEvents(context, source, pipeline, own=key)
     events.begin()
     return events.after
 
 
-def _tell_lake_tables(
+def _log_lake_tables(
     context: Any, source: Source, pipeline: Pipeline, outcome: Outcome, lives: Iterable[Life] = (), changed: int = 0
 ) -> None:
     """Log what was landed, and an event for every lake table that got a window or a DDL here or is in `lives`."""
@@ -197,7 +198,7 @@ def _needed(plan: Plan, key: PartitionKey, phase: Phase) -> list[Step]:
 
 
 def _split(pipeline: Pipeline, key: PartitionKey) -> tuple[list[Step], ApplyRows | None]:
-    """The last window of the partition is staged for the check; whatever comes before it is applied."""
+    """Split the partition's steps: the last window is staged for the check, the steps before it are applied."""
     _, plan = pipeline.plan()
     steps = _needed(plan, key, Phase.ROWS)
     if steps and isinstance(steps[-1], ApplyRows) and steps[-1].life in life_of(plan, key):
@@ -219,7 +220,7 @@ def _raise_unless_applied(context: Any, source: Source, pipeline: Pipeline, outc
 
 
 def failure(stopped: Iterable[TableOutcome], plan: Plan | None = None, asked: PartitionKey | None = None) -> dg.Failure:
-    """One failure that names every table that stopped, with its reason and ways out.
+    """Return one failure that names every table that stopped, with its reason and ways out.
 
     For a run of one partition it names the earlier one that this one waits for.
     """

@@ -1,8 +1,8 @@
-"""Many tables in one run: one Spark serves them all, and each partition that moved is logged as if by its own run.
+"""Many tables in one run: they share one Spark, and each partition that moved is logged as if by its own run.
 
-A run may be kept alive: while the checkpoint goes on moving it takes the next window of all its tables, so that one
-warm Spark serves many. It ends when its time is over, when the checkpoint rests, and when another run waits in the
-queue.
+A run may be kept alive: while the checkpoint keeps moving it applies the next window of all its tables, so that one
+warm Spark serves many windows. It ends when its time is over, when the checkpoint stops, and when another run waits in
+the queue.
 """
 
 import time
@@ -65,7 +65,7 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
         name=job_name,
         executor_def=dg.in_process_executor,
         tags={CHANGEFEED_TAG: source.group},
-        description="Brings all tables, or those that are named, to the checkpoint in one run.",
+        description="Applies all tables, or the named ones, to the checkpoint in one run.",
     )
     def job() -> None:
         catch_up()
@@ -84,7 +84,7 @@ def _passes(
     events: RunEvents,
     stopped: Iterable[Life],
 ) -> Iterator[Outcome]:
-    """Bring the tables to the checkpoint, again while the run is kept alive; a later run tries what has stopped."""
+    """Apply the tables to the checkpoint, again while the run is kept alive; a later run retries stopped tables."""
 
     def select(plan: Plan) -> list[Step]:
         name = source.changefeed.name  # schema files may have appeared after the sensor's tick
@@ -118,14 +118,14 @@ def _passes(
 
 
 def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
-    """Return the tables that a run takes, and those of them that it was asked for; raises BadSettings."""
+    """Return the tables of a run, and those of them that were requested; raises BadSettings."""
     known = {str(life): life for life in plan.history.lives}
     if not config.tables:
         taken = {life for text, life in known.items() if text not in {*config.exclude, *config.leave}}
         return taken, taken
     if unknown := [text for text in config.tables if text not in known]:
         raise BadSettings(
-            f"no table of the changefeed is {', '.join(unknown)}; expected schema.table@version of its birth, such as "
+            f"no table of the changefeed is {', '.join(unknown)}; expected schema.table@first version, such as "
             f"{', '.join(sorted(known)[:5])}. `cdc-assets inspect` lists them."
         )
     family = families(plan.history)
@@ -134,7 +134,7 @@ def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
 
 
 def _moves(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, checkpoint: Tso, end: float) -> bool:
-    """Wait until the checkpoint moves; False once the run is to end."""
+    """Wait until the checkpoint moves; return False if the run is to end."""
     waiting = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED])
     while (left := end - time.monotonic()) > 0:
         if context.instance.get_runs_count(waiting):
@@ -150,7 +150,7 @@ def _moves(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, c
     return False
 
 
-# --- what a person decides --------------------------------------------------------------------------------------------
+# --- a person's decisions ---------------------------------------------------------------------------------------------
 
 
 def _release(pipeline: Pipeline, held: str, decision: str) -> None:

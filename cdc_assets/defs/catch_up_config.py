@@ -1,4 +1,4 @@
-"""What a run over many tables is asked for: the sensor writes it, the job follows it, the next tick reads it again."""
+"""The run config of a run over many tables: the sensor writes it, the job reads it, and the next tick reads it too."""
 
 from typing import Any
 
@@ -9,23 +9,23 @@ __all__ = ["CatchUpConfig", "format_run_config", "op_of", "parse_run_config"]
 
 
 class CatchUpConfig(dg.Config):
-    """What a run does beside bringing every table to the checkpoint; all of it may be left out."""
+    """Options of a run that applies tables to the checkpoint; all are optional."""
 
     tables: list[str] = Field(
         default_factory=list,
-        description="Only these tables, and those that they exchange names or rows with, as `schema.table@version of "
-        "birth`; none named means all.",
+        description="Only these tables, and those that they exchange names or rows with, as `schema.table@first "
+        "version`; default: all tables.",
     )
-    exclude: list[str] = Field(default_factory=list, description="Tables to skip, where all tables are taken.")
+    exclude: list[str] = Field(default_factory=list, description="Tables to skip, if `tables` is empty.")
     keep_alive: bool = Field(
         default=False,
-        description="Go on while the checkpoint moves, for the changefeed's setting `run_keep_alive_seconds`.",
+        description="Keep applying while the checkpoint moves, for the setting `run_keep_alive_seconds`.",
     )
     leave: list[str] = Field(default_factory=list, description="The former name of `exclude`.")
     linger: bool = Field(default=False, description="The former name of `keep_alive`.")
     releases: dict[str, str] = Field(
         default_factory=dict,
-        description="Held DDL to let go on: `schema.table@version` of the DDL -> skip, rebuild, apply, or "
+        description="Held DDL to release: `schema.table@version` of the DDL -> skip, rebuild, apply, or "
         "`apply: <the DDL text that says what really happened>`.",
     )
 
@@ -36,13 +36,13 @@ def op_of(job_name: str) -> str:
 
 
 def format_run_config(job_name: str, tables: list[str], exclude: list[str], *, keep_alive: bool) -> dict[str, Any]:
-    """Return the run config that asks for tables; the inverse of parse_run_config."""
+    """Return the run config that requests tables; the inverse of parse_run_config."""
     config = {"tables": tables, "exclude": exclude, "keep_alive": keep_alive}
     return {"ops": {op_of(job_name): {"config": config}}}
 
 
 def parse_run_config(job_name: str, run_config: object) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the tables that a run takes, none for all, and those that it excludes, whoever asked for it."""
+    """Return the tables of a run, none for all, and those that it excludes, for any run of the job."""
     found: Any = run_config
     for part in ("ops", op_of(job_name), "config"):
         found = found.get(part) if isinstance(found, dict) else None

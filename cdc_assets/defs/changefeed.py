@@ -1,4 +1,4 @@
-"""One changefeed's definitions, for this project's code location and for anybody's own Dagster project."""
+"""One changefeed's definitions, for this project's code location and for any other Dagster project."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["build_changefeed_defs", "build_defs"]
 _log = logging.getLogger(__name__)
 
 _S3, _SPARK = S3Credentials(), spark_resource()
-"""One object each for all changefeeds of a code location, or Dagster refuses to merge their definitions."""
+"""One object each for all changefeeds of a code location, or Dagster refuses to merge the definitions."""
 
 
 def build_changefeed_defs(
@@ -48,14 +48,14 @@ def build_changefeed_defs(
     """Return assets, checks, jobs and sensors of one changefeed.
 
     `changefeed` is its settings, which may be given as keywords instead (`name`, `sink_uri`, …: those of
-    `changefeeds.yaml`); `lake` its lake, or the directory of a local one; `s3` where the credentials of the bucket come
-    from, the environment by default; `pyspark` a Spark that is configured otherwise than the lake's. Nothing of the
-    bucket is read here. Lake tables that runs have seen so far have assets of their own; a new one shows its lineage
-    after the code location is reloaded. Raises BadSettings.
+    `changefeeds.yaml`); `lake` its lake, or the directory of a local one; `s3` the source of the bucket's credentials,
+    the environment by default; `pyspark` a Spark with another configuration than the lake's. Nothing of the bucket is
+    read here. Lake tables that runs have seen so far have assets of their own; a new one shows its lineage after the
+    code location is reloaded. Raises BadSettings.
     """
     if lake is None or (changefeed is not None and settings):
         raise BadSettings(
-            "build_changefeed_defs takes a changefeed, as settings or as keywords and not as both, and a lake. Give "
+            "build_changefeed_defs takes a changefeed, as settings or as keywords but not both, and a lake. Give "
             "lake=LakeSettings(…), or the directory of a local one."
         )
     changefeed = changefeed or ChangefeedSettings(**settings)
@@ -72,8 +72,8 @@ def build_changefeed_defs(
         f"{job_name}_partition",
         selection=dg.AssetSelection.assets(asset_key(name, "ddl"), asset_key(name, "dml")),
         executor_def=dg.in_process_executor,
-        description="One version of one table: its DDL, then its rows. Launched as a backfill over partitions in any "
-        "order it ends right, for the lake's own progress decides what is due; what is applied already stays as it is.",
+        description="One version of one table: its DDL, then its rows. A backfill over partitions in any order is "
+        "correct, because the lake's own progress decides what is due; what is already applied stays as it is.",
     )
     return dg.Definitions(
         assets=[*upstream_assets(source), *dump_spec(source), *assets, *(table.asset for table in tables)],
@@ -90,7 +90,7 @@ def build_changefeed_defs(
 
 
 def build_defs(settings: Settings) -> dg.Definitions:
-    """Return the definitions of every changefeed of a settings file, and a sensor that tells a webhook of failures."""
+    """Return the definitions of every changefeed of a settings file, and a sensor that posts failures to a webhook."""
     lake = settings.needed_lake()
     alerts = dg.Definitions(sensors=[failure_alerts(changefeed.name for changefeed in settings.changefeeds)])
     return dg.Definitions.merge(*(build_changefeed_defs(one, lake) for one in settings.changefeeds), alerts)
@@ -98,19 +98,19 @@ def build_defs(settings: Settings) -> dg.Definitions:
 
 @dataclass(frozen=True, slots=True)
 class _LakeTable:
-    """What Dagster shows of a lake table beside its events."""
+    """A lake table's asset spec and checks in Dagster."""
 
     asset: dg.AssetSpec
     checks: tuple[dg.AssetCheckSpec, ...]
 
 
 def _lake_tables(source: Source, tables: Iterable[TableId]) -> Iterator[_LakeTable]:
-    """Yield the lake tables without those whose definitions Dagster refuses: no run of any table would load then."""
+    """Yield the lake tables, except those whose definitions Dagster refuses, which would break every run's loading."""
     for table in tables:
         try:
             yield _LakeTable(_lake_spec(source, table), tuple(table_specs(source, table)))
         except (dg.DagsterError, CheckError, ValueError) as error:
-            _log.warning("%s has no asset and no checks in Dagster, which refuses them: %s", table, error)
+            _log.warning("%s gets no asset and no checks in Dagster, which refuses them: %s", table, error)
 
 
 def _lake_spec(source: Source, table: TableId) -> dg.AssetSpec:
@@ -126,6 +126,6 @@ def _lake_spec(source: Source, table: TableId) -> dg.AssetSpec:
             "dagster/table_name": f"{namespace}.{table.table}",
             **({"lag_target_seconds": target} if target is not None else {}),
         },
-        description=f"{table} as the source has it, through the checkpoint that `applied_time` shows; one column more, "
-        "`_cdc_commit_ts`. Any Iceberg reader may query it.",
+        description=f"{table} as in the source, through the time in `applied_time`, with the additional column "
+        "`_cdc_commit_ts`. Any Iceberg reader can query it.",
     )

@@ -2,11 +2,11 @@
 
     on the bucket       conformance, completeness (files missing, changed, vanished), holds, quarantine
     on a lake table     row_arithmetic (before + inserted - deleted = after), initial_rows (those from before the
-                        changefeed are there), freshness (against its own lag target)
+                        changefeed exist), freshness (against its own lag target)
     on a dml partition  column_types: the one that gates the write, see `assets`
 
 All can be run by hand, and are reported by every run that applies something: by the catch-up run of the sensor and by a
-partition's run alike. None of these blocks: what must not be written is stopped before, table by table.
+partition's run alike. None of these blocks: wrong rows are stopped before they are written, table by table.
 
 Dagster's own freshness policies look at the last materialization, so a table without new rows would be called late;
 here a table is as fresh as the TSO through which everything is applied.
@@ -69,7 +69,7 @@ def changefeed_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> lis
     """Return the checks of a changefeed, and those of lake tables that `specs` names (see `table_specs`)."""
     bucket = feed_key(source.changefeed)
 
-    @dg.asset_check(asset=bucket, name="conformance", description="The changefeed writes what can be kept equal.")
+    @dg.asset_check(asset=bucket, name="conformance", description="Everything the changefeed writes can be followed.")
     def conformance(s3: S3Resource) -> dg.AssetCheckResult:
         return conformance_result(conformance_report(source.with_credentials(s3), source.lake))
 
@@ -82,7 +82,7 @@ def changefeed_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> lis
     def holds() -> dg.AssetCheckResult:
         return holds_result(standing(source))
 
-    @dg.asset_check(asset=bucket, name="quarantine", description="No record waits in quarantine.")
+    @dg.asset_check(asset=bucket, name="quarantine", description="No record is in quarantine.")
     def quarantine() -> dg.AssetCheckResult:
         return quarantine_result(standing(source))
 
@@ -120,16 +120,16 @@ def _table_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> list[dg
 
 
 def table_specs(source: Source, table: TableId) -> Iterator[dg.AssetCheckSpec]:
-    """Yield what there is to check of one lake table."""
+    """Yield the checks of one lake table."""
     yield dg.AssetCheckSpec(
         ARITHMETIC,
         asset=lake_key(source.changefeed, table),
-        description="Rows before, plus inserted, minus deleted, are the rows after: of every window.",
+        description="For every window, rows before plus inserted minus deleted are the rows after.",
     )
     yield dg.AssetCheckSpec(
         INITIAL_ROWS,
         asset=lake_key(source.changefeed, table),
-        description="The rows that the table had before its changefeed began are there, or there were none.",
+        description="The rows that the table had before its changefeed began are imported, or there were none.",
     )
     target = source.changefeed.lag_target_of(table)
     if target is not None:
@@ -140,9 +140,9 @@ def table_specs(source: Source, table: TableId) -> Iterator[dg.AssetCheckSpec]:
 def evaluations(
     source: Source, pipeline: Pipeline, outcome: Outcome, touched: Collection[Life] | None = None
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield what a run has to report: all checks of the changefeed, and those of the lake tables that it touched.
+    """Yield a run's check results: all checks of the changefeed, and those of the lake tables that it touched.
 
-    Without `touched` these are the tables of the outcome that took a step or stopped.
+    Without `touched` these are the tables of the outcome that had a step or stopped.
     """
     bucket = feed_key(source.changefeed)
     tables = standing(source)
@@ -194,7 +194,7 @@ def conformance_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
         not found,
         {"findings": _points(finding.text for finding in found)},
         error=bool(grave),
-        description=_first(found, "What the changefeed writes can be kept equal."),
+        description=_first(found, "Everything the changefeed writes can be followed."),
     )
 
 
@@ -219,23 +219,23 @@ def holds_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
         lines.setdefault(table.table, []).extend([table.reason, "", *(f"- {way}" for way in table.ways)])
     metadata = {name: dg.MetadataValue.md("\n".join(said)) for name, said in lines.items()}
     names = ", ".join(table.table for table in stopped)
-    told = f"{names}: see the ways out; the other tables go on." if stopped else "No table is on hold."
-    return _result("holds", not stopped, metadata, error=True, description=told)
+    description = f"{names}: see the ways out; the other tables go on." if stopped else "No table is on hold."
+    return _result("holds", not stopped, metadata, error=True, description=description)
 
 
 def quarantine_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
-    """Fail while records wait in quarantine; `cdc-assets quarantine` lists and replays them."""
+    """Fail while records are in quarantine; `cdc-assets quarantine` lists and replays them."""
     waiting: Counter[str] = Counter()  # names with dots may read alike
     for table in tables:
         waiting.update({table.table: table.quarantined} if table.quarantined else {})
     metadata = {name: dg.MetadataValue.int(count) for name, count in waiting.items()}
-    told = (
-        f"kept aside: {counted(sum(waiting.values()), 'record')} of {', '.join(waiting)}. `cdc-assets quarantine` "
-        "lists what waits with its reasons, `cdc-assets quarantine --replay` takes it in once the cause is mended."
+    description = (
+        f"in quarantine: {counted(sum(waiting.values()), 'record')} of {', '.join(waiting)}. `cdc-assets quarantine` "
+        "lists them with their reasons, `cdc-assets quarantine --replay` applies them once the cause is fixed."
         if waiting
-        else "No record waits in quarantine."
+        else "No record is in quarantine."
     )
-    return _result("quarantine", not waiting, metadata, error=True, description=told)
+    return _result("quarantine", not waiting, metadata, error=True, description=description)
 
 
 # --- lake tables ------------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def table_results(
 
 
 def arithmetic_result(key: dg.AssetKey, accounts: Sequence[WindowMetrics]) -> dg.AssetCheckResult:
-    """Fail while a window is known whose rows do not add up; it stays known until the table is rebuilt."""
+    """Fail while the ledger has a window whose rows do not add up; it is removed when the table is rebuilt."""
     wrong = [account.mismatch for account in accounts if account.mismatch]
     metadata: dict[str, Any] = {}
     if accounts:
@@ -269,15 +269,15 @@ def arithmetic_result(key: dg.AssetKey, accounts: Sequence[WindowMetrics]) -> dg
         metadata["window"] = f"{last.lo} < commit-ts <= {last.hi}"
     if wrong:
         metadata["windows that do not add up"] = _points(wrong)
-    told = wrong[0] if wrong else "The rows of every window add up."
-    return _result(ARITHMETIC, not wrong, metadata, error=True, description=told, asset_key=key)
+    description = wrong[0] if wrong else "The rows of every window add up."
+    return _result(ARITHMETIC, not wrong, metadata, error=True, description=description, asset_key=key)
 
 
 def initial_rows_result(key: dg.AssetKey, table: TableOutcome) -> dg.AssetCheckResult:
-    """Fail while rows from before the changefeed are missing, and nobody said that there were none."""
+    """Fail while rows from before the changefeed are missing, unless a person said that there were none."""
     metadata = {"incomplete_since": str(table.gap.since)} if table.gap is not None else {}
-    told = table.incomplete or "No rows from before the changefeed are missing."
-    return _result(INITIAL_ROWS, table.gap is None, metadata, error=True, description=told, asset_key=key)
+    description = table.incomplete or "No rows from before the changefeed are missing."
+    return _result(INITIAL_ROWS, table.gap is None, metadata, error=True, description=description, asset_key=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,28 +294,28 @@ class Freshness:
 
     @property
     def passed(self) -> bool:
-        """Tell whether the table keeps its lag target."""
+        """Return whether the table keeps its lag target."""
         return self.age_seconds <= self.target_seconds
 
     @property
     def sentence(self) -> str:
         """How late the table is, why, and what to do."""
-        told = (
+        behind = (
             f"{shown(self.table)} is applied through {tso_time(self.through) if self.through else 'nothing yet'}: "
             f"{seconds_text(self.age_seconds)} behind the present, its target is {seconds_text(self.target_seconds)}."
         )
         if self.passed:
-            return told
+            return behind
         if self.reason:
-            return f"{told} It does not go on: {self.reason}"
+            return f"{behind} It is stopped: {self.reason}"
         if self.through >= self.checkpoint:
             return (
-                f"{told} All that the changefeed has published is applied, so it is the checkpoint that stands still: "
-                "look at the changefeed (`cdc cli changefeed query`) and at its way into the bucket."
+                f"{behind} All that the changefeed has published is applied, so its checkpoint does not advance: check "
+                "the changefeed (`cdc cli changefeed query`) and its access to the bucket."
             )
         return (
-            f"{told} The changefeed has published more: is the sensor on, do runs wait in the queue or fail, are they "
-            "too few for what comes in (settings runs_at_once, run_tables)?"
+            f"{behind} The changefeed has published more: check that the sensor is on, that runs neither wait in the "
+            "queue nor fail, and that they suffice for the load (settings runs_at_once, run_tables)."
         )
 
     def result(self) -> dg.AssetCheckResult:
@@ -329,9 +329,9 @@ class Freshness:
 
 
 def freshness_of(source: Source, table: TableOutcome | TableState, checkpoint: Tso, now: float) -> Freshness | None:
-    """Return how fresh a table is as of `now`, seconds since 1970; None for one without target, and for one dropped.
+    """Return how fresh a table is as of `now`, seconds since 1970; None without a target, and for a dropped table.
 
-    A table of which nothing is applied yet is as old as its DDL.
+    A table to which nothing is applied yet is as old as its DDL.
     """
     target = source.changefeed.lag_target_of(table.name)
     if target is None or table.state is State.DROPPED:

@@ -17,7 +17,7 @@ __all__ = ["Changefeed"]
 
 def _attributes() -> type[BaseModel]:
     """The schema of `attributes`: the lake, and every setting of a changefeed, as YAML has them."""
-    lake = Field(description="Where the tables live: `warehouse`, and `catalog` where that is no local directory.")
+    lake = Field(description="The tables' location: `warehouse`, and `catalog` unless that is a local directory.")
     fields: dict[str, Any] = {"lake": (dict[str, Any], lake)}
     for name, field in ChangefeedSettings.model_fields.items():
         kind = field.annotation
@@ -50,9 +50,9 @@ class Changefeed(dg.Component):
         """Return the component of a `defs.yaml`, its templates resolved. Raises BadSettings."""
         given = attributes.model_dump(mode="json", exclude_unset=True) if attributes is not None else {}
         scope = context.resolution_context.at_path("attributes")
-        told = {name: scope.resolve_value(value) for name, value in given.items()}
-        lake = told.pop("lake", None)
-        return cls({"lake": lake, "changefeeds": [told]}, Path(context.path))
+        settings = {name: scope.resolve_value(value) for name, value in given.items()}
+        lake = settings.pop("lake", None)
+        return cls({"lake": lake, "changefeeds": [settings]}, Path(context.path))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the changefeed's definitions."""

@@ -1,4 +1,4 @@
-"""What a run over many tables tells Dagster: each partition's events as soon as its step is done."""
+"""The events that a run over many tables logs: those of each partition as soon as its step is done."""
 
 import time
 import warnings
@@ -26,7 +26,7 @@ from cdc_assets.planning.plan import Plan
 __all__ = ["RunEvents"]
 
 LAKE_SECONDS = 20
-"""How often the catalog is read for the events of lake tables while a run goes on."""
+"""Seconds between reads of the catalog for the events of lake tables during a run."""
 
 
 class RunEvents:
@@ -48,16 +48,16 @@ class RunEvents:
         self._changes: dict[Life, int] = {}
         self._pending: dict[Life, int] = {}
         self._read_at = time.monotonic()
-        self._tableless_told: set[str] | None = None
+        self._tableless_logged: set[str] | None = None
 
     def begin(self) -> None:
-        """Note how far the tables are before a pass over them."""
+        """Record how far the tables are applied before a pass over them."""
         self._before = self._pipeline.lake.applied()
         self._done.clear()
         self._changes.clear()
 
     def after(self, step: Step, plan: Plan, table: TableRun) -> None:
-        """Tell a step that was carried out: a DDL's partition, or those that a window filled."""
+        """Log a step that was carried out: a DDL's partition, or those that a window filled."""
         events = plan.history.lives[step.life].events
         rows = table.changes - self._changes.get(step.life, 0)
         tell_imported(self._context, self._source, plan, step, table.report, rows)
@@ -73,7 +73,7 @@ class RunEvents:
             self._lake_tables(plan)
 
     def finish(self, outcome: Outcome) -> None:
-        """Tell what a pass left to tell: versions without rows, windows that were refused, and the lake's tables."""
+        """Log the rest of a pass: versions without rows, windows that were refused, and the lake's tables."""
         for table in outcome.tables:
             if table.steps or table.error is not None:
                 self._rest(table, outcome.plan)
@@ -106,17 +106,17 @@ class RunEvents:
                 self._check(event, True, table.report if head else None)
 
     def _tableless(self, plan: Plan) -> None:
-        """Tell the partitions of databases and views once: there is nothing to do for them."""
+        """Log the partitions of databases and views once: there is nothing to do for them."""
         files = plan.history.other_files
         if not files:
             return
-        if self._tableless_told is None:
+        if self._tableless_logged is None:
             ddl = asset_key(self._name, "ddl")
-            self._tableless_told = self._context.instance.get_materialized_partitions(ddl)
+            self._tableless_logged = self._context.instance.get_materialized_partitions(ddl)
         for file in files:
             key = PartitionKey(file.table, file.version)
-            if format_partition_key(key) not in self._tableless_told:
-                self._tableless_told.add(format_partition_key(key))
+            if format_partition_key(key) not in self._tableless_logged:
+                self._tableless_logged.add(format_partition_key(key))
                 self._materialize("ddl", key, ddl_metadata(plan, key, ()))
                 self._materialize("dml", key, dml_metadata(plan, key, None, 0))
 
@@ -151,7 +151,7 @@ class RunEvents:
         )
 
     def _check(self, event: Event, passed: bool, report: Report | None, reason: str = "") -> None:
-        """Log the check of a partition; it counts there only with the materialization that it is about."""
+        """Log the check of a partition; it counts only with the materialization that it refers to."""
         if PartitionKey(event.file.table, event.at) == self._own:
             return
         dml = asset_key(self._name, "dml")

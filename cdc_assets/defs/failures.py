@@ -1,4 +1,4 @@
-"""Why runs failed, as Dagster's event log has it: also of a run that never came to its first step."""
+"""Reasons of failed runs, from Dagster's event log, also of a run that failed before its first step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["run_reasons", "short_reason", "step_reasons"]
 _TELLING = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.ENGINE_EVENT}
 
 MAX_SIGNS = 300
-"""How much of a reason one sentence takes."""
+"""The length to which a reason is cut in a sentence."""
 
 
 def step_reasons(event: dg.DagsterEvent) -> list[str]:
@@ -26,7 +26,7 @@ def step_reasons(event: dg.DagsterEvent) -> list[str]:
 
 
 def run_reasons(instance: dg.DagsterInstance, run_id: str) -> list[str]:
-    """Return why a run failed, in lines: by its steps, or by what kept it from having any."""
+    """Return why a run failed, in lines: by its steps, or by the reason why it had none."""
     records = instance.get_records_for_run(run_id, of_type=_TELLING).records
     events = [record.event_log_entry.dagster_event for record in records]
     steps, others = list[str](), list[str]()
@@ -44,7 +44,7 @@ def run_reasons(instance: dg.DagsterInstance, run_id: str) -> list[str]:
 
 
 def short_reason(reasons: Iterable[str], tables: Iterable[TableId]) -> str:
-    """Return the line about one of these tables, or the first one, cut to what a sentence takes."""
+    """Return the line about one of these tables, or the first one, cut to fit into a sentence."""
     lines, mine = list(reasons), tuple(f"{shown(table)}: " for table in tables)
     line = next((line for line in lines if line.startswith(mine)), lines[0] if lines else "")
     return line if len(line) <= MAX_SIGNS else f"{line[:MAX_SIGNS]}…"

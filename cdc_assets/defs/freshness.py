@@ -1,7 +1,7 @@
-"""The sensor on freshness: it reports when a lake table begins or ceases to be late, without starting a run.
+"""The freshness sensor: it reports when a lake table begins or ceases to be late, without starting a run.
 
-Runs report freshness too, but none comes when the changefeed stands still, the sensor on its checkpoint is off or runs
-fail: which is when somebody has to be told.
+Runs report freshness too, but there are none when the changefeed stalls, the sensor on its checkpoint is off or runs
+fail, which is when an alert is needed.
 """
 
 import json
@@ -24,7 +24,7 @@ __all__ = ["freshness_sensor"]
 
 INTERVAL_SECONDS = 60
 MAX_EVENTS = 200
-"""Events of one tick; each costs the daemon 10 to 20 ms. What is left comes with the next one."""
+"""Events of one tick; each costs the daemon 10 to 20 ms. The rest follows with the next one."""
 
 
 def freshness_sensor(source: Source) -> dg.SensorDefinition:
@@ -42,15 +42,15 @@ def freshness_sensor(source: Source) -> dg.SensorDefinition:
             found = _now(source, s3)
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
-        told: dict[str, bool] = json.loads(context.cursor or "{}")
-        news = [one for one in found if told.get(format_table(one.table)) != one.passed][:MAX_EVENTS]
+        reported: dict[str, bool] = json.loads(context.cursor or "{}")
+        news = [one for one in found if reported.get(format_table(one.table)) != one.passed][:MAX_EVENTS]
         if not news:
             late = sum(not one.passed for one in found)
             verb = "is" if late == 1 else "are"
             return dg.SkipReason(f"{late} of {counted(len(found), 'table')} {verb} late, as before")
-        told = {name: told[name] for name in (format_table(one.table) for one in found) if name in told}
+        reported = {name: reported[name] for name in (format_table(one.table) for one in found) if name in reported}
         return dg.SensorResult(
-            cursor=json.dumps({**told, **{format_table(one.table): one.passed for one in news}}),
+            cursor=json.dumps({**reported, **{format_table(one.table): one.passed for one in news}}),
             asset_events=[evaluation(one.key, one.result()) for one in news],
         )
 
@@ -58,7 +58,7 @@ def freshness_sensor(source: Source) -> dg.SensorDefinition:
 
 
 def _now(source: Source, s3: S3Resource) -> list[Freshness]:
-    """How fresh every table with a target is. The bucket is listed only when one looks late by the ledger."""
+    """Return how fresh every table with a target is. The bucket is listed only if one is late by the ledger."""
     now, name = time.time(), source.changefeed.name
     with source.pipeline(s3) as pipeline:
         checkpoint = pipeline.source.fence()

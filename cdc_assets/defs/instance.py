@@ -1,4 +1,4 @@
-"""A Dagster daemon of our own, and what its runs do: for the demo and for tests that want the real thing."""
+"""A Dagster daemon, and the status of its runs: for the demo and for tests with a real daemon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRu
 
 @contextmanager
 def daemon(environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a Dagster daemon over this project's code location; it ends with the block, with all that it started."""
+    """Run a Dagster daemon on this project's code location; it ends with the block, and all that it started."""
     command = [sys.executable, "-m", "dagster._daemon", "run", "-m", "cdc_assets.definitions", "--log-level", "warning"]
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -35,7 +35,7 @@ def daemon(environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Pop
 
 
 def stop_group(process: subprocess.Popen[bytes], patience_seconds: float = 15) -> None:
-    """Ask a process and its group to end, then make them."""
+    """Terminate a process and its group, then kill them."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
@@ -47,31 +47,31 @@ def stop_group(process: subprocess.Popen[bytes], patience_seconds: float = 15) -
 
 
 class RunWatch:
-    """Tells what happens to a changefeed's runs on the instance that DAGSTER_HOME names."""
+    """The status of a changefeed's runs on the instance that DAGSTER_HOME names."""
 
     def __init__(self, changefeed: str) -> None:
         self._instance = dg.DagsterInstance.get()
         self._changefeed = changefeed
-        self._told: dict[str, dg.DagsterRunStatus] = {}
+        self._reported: dict[str, dg.DagsterRunStatus] = {}
 
     def news(self) -> list[str]:
         """Return one line for each run whose status changed since the last call."""
         lines = []
         for run in reversed(self._runs()):
-            if self._told.get(run.run_id) != run.status:
-                self._told[run.run_id] = run.status
+            if self._reported.get(run.run_id) != run.status:
+                self._reported[run.run_id] = run.status
                 lines.append(f"run {run.run_id[:8]} {run.job_name}: {run.status.value.lower()}")
         return lines
 
     @property
     def failed(self) -> bool:
-        """Tell whether any run failed."""
-        return any(status == dg.DagsterRunStatus.FAILURE for status in self._told.values())
+        """Return whether any run failed."""
+        return any(status == dg.DagsterRunStatus.FAILURE for status in self._reported.values())
 
     @property
     def idle(self) -> bool:
-        """Tell whether no run is under way."""
-        return all(status in _ENDED for status in self._told.values())
+        """Return whether no run is in progress."""
+        return all(status in _ENDED for status in self._reported.values())
 
     def partitions(self) -> int:
         """Return how many partitions the sensor has added."""
@@ -83,5 +83,5 @@ class RunWatch:
         )
 
     def close(self) -> None:
-        """Give the instance back."""
+        """Close the instance."""
         self._instance.dispose()

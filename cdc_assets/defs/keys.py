@@ -1,4 +1,4 @@
-"""The partition keys that Dagster knows of a changefeed, and those that a plan adds to them."""
+"""The partition keys of a changefeed in Dagster, and those that a plan adds to them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KEYS_AT_ONCE = 10_000
 
 
 def new_keys(instance: dg.DagsterInstance, changefeed: str, plan: Plan) -> list[str]:
-    """Return the keys of a plan's schema files that Dagster does not know yet, in order of version."""
+    """Return the keys of a plan's schema files that Dagster does not have yet, in order of version."""
     known = set(instance.get_dynamic_partitions(keys_name(changefeed)))
     return [key for key in map(format_partition_key, partition_keys(plan)) if key not in known]
 
 
 def add_keys(instance: dg.DagsterInstance, changefeed: str, keys: Sequence[str]) -> None:
-    """Add keys; those that are there already stay."""
+    """Add keys; existing ones stay."""
     for at in range(0, len(keys), KEYS_AT_ONCE):
         instance.add_dynamic_partitions(keys_name(changefeed), keys[at : at + KEYS_AT_ONCE])

@@ -1,4 +1,4 @@
-"""The job that keeps the lake's files in order, and its schedule, which asks for a run only when something is due."""
+"""The job that maintains the lake's files, and its schedule, which requests a run only if something is due."""
 
 import time
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ __all__ = ["MaintenanceConfig", "maintenance_job", "maintenance_schedule"]
 
 
 class MaintenanceConfig(dg.Config):
-    """Which tables are looked after; nothing named means all, and those of the lake itself."""
+    """Which tables are maintained; default: all, and those of the lake itself."""
 
     tables: list[str] = Field(
         default_factory=list,
-        description="Only these tables, as `schema.table`, `schema.table@version of birth`, or as the lake calls them "
-        "(`_cdc.quarantine`).",
+        description="Only these tables, as `schema.table`, `schema.table@first version`, or by their names in the "
+        "lake (`_cdc.quarantine`).",
     )
-    dry_run: bool = Field(default=False, description="Only say what is due.")
+    dry_run: bool = Field(default=False, description="Only show what is due.")
 
 
 def maintenance_job(source: Source, job_name: str) -> dg.JobDefinition:
@@ -39,7 +39,7 @@ def maintenance_job(source: Source, job_name: str) -> dg.JobDefinition:
     def maintain_tables(
         context: dg.OpExecutionContext, config: MaintenanceConfig, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> Iterator[Any]:
-        """Compact, rewrite manifests, expire snapshots, remove orphan files: whatever of it is due, table by table."""
+        """Compact, rewrite manifests, expire snapshots, remove orphan files, as far as due, table by table."""
         try:
             with source.pipeline(s3, pyspark) as pipeline:
                 upkept = _maintained(pipeline, config.tables, dry=config.dry_run, say=context.log.info)
@@ -61,10 +61,9 @@ def maintenance_job(source: Source, job_name: str) -> dg.JobDefinition:
         name=job_name,
         executor_def=dg.in_process_executor,
         tags={CHANGEFEED_TAG: source.group},
-        description="Compacts small files and deleted rows away, rewrites manifests, expires snapshots and removes "
-        "files that nothing refers to, where that is due by the changefeed's `maintenance` settings. Progress is kept, "
-        "and so are snapshots that an open partition exchange reads. Beside a writer one of the two wins, and the "
-        "other tries again.",
+        description="Compacts small files and deleted rows, rewrites manifests, expires snapshots and removes orphan "
+        "files, if that is due by the changefeed's `maintenance` settings. Progress is kept, and so are snapshots that "
+        "an open partition exchange reads. In a race with a writer one of the two wins, and the other retries.",
     )
     def job() -> None:
         maintain_tables()
@@ -81,7 +80,7 @@ def maintenance_schedule(source: Source, job: dg.JobDefinition, name: str) -> dg
         job=job,
         cron_schedule=settings.cron,
         default_status=dg.DefaultScheduleStatus.RUNNING if settings.running else dg.DefaultScheduleStatus.STOPPED,
-        description="Asks for a run of maintenance when something is due; looking takes no Spark.",
+        description="Requests a run of maintenance if something is due; checking that takes no Spark.",
     )
     def schedule(context: dg.ScheduleEvaluationContext, s3: S3Resource) -> dg.RunRequest | dg.SkipReason:
         try:
@@ -94,7 +93,7 @@ def maintenance_schedule(source: Source, job: dg.JobDefinition, name: str) -> dg
         tags = {TABLES_TAG: str(len(due.tables))}
         names = [one.name for one in due.tables if one.name is not None]
         if len(due.tables) == len(names) == 1:
-            tags[TABLE_TAG] = format_table(names[0])  # the queue keeps it apart from the table's writers
+            tags[TABLE_TAG] = format_table(names[0])  # the queue serializes it with the table's writers
         return dg.RunRequest(tags=tags)
 
     return schedule
@@ -108,7 +107,7 @@ def _maintained(pipeline: Pipeline, tables: Any, **how: Any) -> MaintenanceResul
 
 
 def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "tables_maintained": len(upkept.tables),
         "tables_idle": upkept.idle,
         "stages_removed": upkept.stages,
@@ -116,10 +115,10 @@ def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
         "orphan_files_removed": sum(one.orphans for one in upkept.tables),
     }
     for name in ("data_files", "data_bytes", "delete_files", "snapshots"):
-        told[f"{name}_before"] = sum(getattr(one.before, name) for one in upkept.tables)
-        told[name] = sum(getattr(one.after, name) for one in upkept.tables)
+        figures[f"{name}_before"] = sum(getattr(one.before, name) for one in upkept.tables)
+        figures[name] = sum(getattr(one.after, name) for one in upkept.tables)
     columns = ["table", "done", *MOVE_HEADS, "problem"]
     rows = [(one.before.table, str(one.due), *one.moves, one.problem) for one in upkept.tables]
     records = [dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows]
     schema = dg.TableSchema(columns=[dg.TableColumn(column, "string") for column in columns])
-    return {**told, "tables": dg.MetadataValue.table(records, schema=schema)} if records else told
+    return {**figures, "tables": dg.MetadataValue.table(records, schema=schema)} if records else figures

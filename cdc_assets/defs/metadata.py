@@ -1,8 +1,7 @@
-"""What Dagster shows of a partition, a window's report and a lake table.
+"""Dagster's metadata of a partition, a window's report and a lake table.
 
-Keys that begin with `dagster/` are Dagster's own: it shows them in places of their own. Numbers are numbers, so that
-the UI plots them: rows, changes, lag by stage and bytes of every run stand beside each other. A TSO is text: no plot
-could show its digits.
+Keys that begin with `dagster/` are Dagster's own: it shows them in special places. Numbers are numbers, so that the UI
+plots rows, changes, lag by stage and bytes over runs. A TSO is text: no plot could show its digits.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ __all__ = [
 ]
 
 MAX_FILES = 100
-"""Names of files that an event carries; all are in the ledger (`cdc-assets files`)."""
+"""The number of file names in an event; all are in the ledger (`cdc-assets files`)."""
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
 def ddl_metadata(plan: Plan, key: PartitionKey, journal: Iterable[JournalEntry]) -> dict[str, Any]:
-    """The DDL's text, what was run for it, and the columns afterwards."""
+    """Return the DDL's text, the statements that it ran, and the columns afterwards."""
     done = [entry for entry in journal if entry.tso == key.version]
     found: dict[str, Any] = {
         "version": str(key.version),
@@ -75,7 +74,7 @@ def ddl_metadata(plan: Plan, key: PartitionKey, journal: Iterable[JournalEntry])
 
 
 def dml_metadata(plan: Plan, key: PartitionKey, step: ApplyRows | None, changed: int) -> dict[str, Any]:
-    """Which window was applied, from how many files; without a `step`, those of the plan that concern the partition."""
+    """Return the applied window and its number of files; without a `step`, those of the plan for the partition."""
     through = min((limit_of(plan, life, key.version) for life in life_of(plan, key)), default=plan.checkpoint)
     found: dict[str, Any] = {
         "checkpoint_ts": str(plan.checkpoint),
@@ -103,15 +102,15 @@ def _windows(plan: Plan, key: PartitionKey) -> Iterator[ApplyRows]:
 
 
 def report_metadata(report: Report | None) -> dict[str, Any]:
-    """Counts, the first failures with their place, and values that a rule of the type table changed."""
+    """Return counts, the first failures with their place, and values that a rule of the type table changed."""
     if report is None:
         return {"records": 0}
     found: dict[str, Any] = {"records": report.rows, "rejected": report.reject_count, "seconds": report.seconds}
     if report.rejects:
         found["first failures"] = dg.MetadataValue.md("\n".join(f"- {sentence(reject)}" for reject in report.rejects))
         found["what to do"] = (
-            "Restore the file as TiCDC wrote it or correct the settings that it is read by, then run the partition "
-            "again; or let such records be kept aside (setting quarantine) and the rest be applied."
+            "Restore the file as TiCDC wrote it or correct the settings by which it is read, then run the partition "
+            "again; or let such records be set aside (setting quarantine) and the rest be applied."
         )
     if report.notes:
         found["changed values"] = dg.MetadataValue.json(
@@ -126,9 +125,9 @@ def report_metadata(report: Report | None) -> dict[str, Any]:
 def lake_table(
     source: Source, pipeline: Pipeline, plan: Plan, held: Held, changed: int
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield the event of a lake table: rows, schema, place, lag; nothing for one that has no name.
+    """Yield the event of a lake table: rows, schema, location, lag; nothing for one that has no name.
 
-    Each window that the pipeline committed is told by one event; `changed` counts where none was committed in it.
+    Each window that the pipeline committed is in exactly one event; `changed` counts if it committed none.
     """
     life = held.life
     accounts = pipeline.accounts.pop(life, [])
@@ -147,8 +146,8 @@ def lake_table(
         "changes": sum(account.changes for account in accounts) if accounts else changed,
         **_series(accounts),
     }
-    told = {"dagster/row_count": held.rows, "dagster/size_bytes": held.file_bytes, "data_files": held.data_files}
-    metadata.update({name: dg.MetadataValue.int(count) for name, count in told.items() if count is not None})
+    counts = {"dagster/row_count": held.rows, "dagster/size_bytes": held.file_bytes, "data_files": held.data_files}
+    metadata.update({name: dg.MetadataValue.int(count) for name, count in counts.items() if count is not None})
     fidelity = pipeline.ledger.fidelity(source.changefeed.name, life)
     if fidelity:
         metadata["fidelity"] = dg.MetadataValue.md(format_report(fidelity))
@@ -161,7 +160,7 @@ def lake_table(
 
 
 def _series(accounts: Sequence[WindowMetrics]) -> dict[str, Any]:
-    """Numbers of the windows that a run committed: sums, and the lag of the newest change (see `account.Lag`)."""
+    """Return figures of the windows that a run committed: sums, and the lag of the newest change (see `Lag`)."""
     if not accounts:
         return {}
     found: dict[str, Any] = {
@@ -186,17 +185,17 @@ def _series(accounts: Sequence[WindowMetrics]) -> dict[str, Any]:
 
 
 def _schema_at(history: TableHistory, ddl: Tso) -> TableSchema:
-    """The schema that a table has: later DDL may wait for a person."""
+    """Return the schema that a table has now: later DDL may wait for a person."""
     return next((event.after for event in reversed(history.events) if event.at <= ddl), history.events[0].after)
 
 
 def _columns(schema: TableSchema, lake: bool) -> dg.TableSchemaMetadataValue:
-    """Columns with their source types and comments; of the `lake`, which also has the commit-ts, with their own."""
+    """Return columns with source types and comments; for the `lake` with lake types, and with the commit-ts."""
     columns = [
         dg.TableColumn(
             column.name or " ",
             column_type(column),
-            description=_told(
+            description=_joined(
                 column.comment,
                 "virtual generated: not in the lake" if column.virtual else _lake_type(column),
                 f"kept, the source dropped it at {column.kept}" if column.kept else "",
@@ -217,15 +216,15 @@ def _lake_type(column: Column) -> str:
     try:
         return f"lake type {spark_type(column)}"
     except MalformedData:
-        return "of a type that the lake does not take"
+        return "of a type that the lake does not support"
 
 
-def _told(*parts: str) -> str:
+def _joined(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
 def origins(history: TableHistory, ddl: Tso) -> dict[str, str]:
-    """Return the name that each column was born with, by the name that it has after the DDL of that version."""
+    """Return the first name of each column, by the name that it has after the DDL of that version."""
     names = {column.name: column.name for column in history.events[0].after.columns}
     for event in history.events[1:]:
         if event.at > ddl:
@@ -246,9 +245,9 @@ def origins(history: TableHistory, ddl: Tso) -> dict[str, str]:
 
 
 def column_lineage(history: TableHistory, ddl: Tso, changefeed: str) -> dg.TableColumnLineageMetadataValue:
-    """Return from which column of the source, by the names of its birth, each column of a lake table comes.
+    """Return the source column, by its first names, of each column of a lake table.
 
-    A changefeed's `ddl` stands for all of its tables, so a column there is `schema.table.column`.
+    A changefeed's `ddl` asset is for all of its tables, so a column there is `schema.table.column`.
     """
     upstream = asset_key(changefeed, "ddl")
     stored = {column.name for column in _schema_at(history, ddl).stored}
@@ -264,6 +263,6 @@ def column_lineage(history: TableHistory, ddl: Tso, changefeed: str) -> dg.Table
 
 
 def sql_text(lines: Iterable[str]) -> dg.MarkdownMetadataValue:
-    """Return SQL as the UI shows it: a block of code, or `nothing`."""
+    """Return SQL for the UI: a block of code, or `nothing`."""
     text = "\n".join(lines)
     return dg.MetadataValue.md(f"```sql\n{text}\n```" if text else "nothing")

@@ -1,12 +1,12 @@
-"""Every name that Dagster is given, derived in one place.
+"""Every name in Dagster, derived in one place.
 
-    changefeed ──▶ feed_name       begins the names of its jobs, sensors, ops and assets; also its group
-    table      ──▶ lake_key        a part of an asset key may have any sign but `/`, by which Dagster joins them
+    changefeed ──▶ feed_name       prefix of the names of its jobs, sensors, ops and assets; also its group
+    table      ──▶ lake_key        a part of an asset key may have any character but `/`, by which Dagster joins them
     check      ──▶ check_output    an output of an op
 
-For groups, jobs, ops, inputs and outputs Dagster takes letters, digits and `_`; where it makes such a name of an asset
-key it turns `-` and `.` into `_`, so that two become one. What is no such name gets one here that ends in a digest of
-what it stands for: names that differ stay different, by letter case too, and do not depend on what else there is.
+For groups, jobs, ops, inputs and outputs Dagster accepts letters, digits and `_`; when it derives such a name from an
+asset key it turns `-` and `.` into `_`, so that two names may collide. Any other name is replaced here by one that ends
+in a digest of the original: different names stay different, in letter case too, and do not depend on other names.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _DIGESTED = re.compile(r".*_[0-9a-f]{12}")
 
 
 def feed_name(changefeed: str) -> str:
-    """Return a changefeed's name as groups, jobs, ops and asset keys have it: itself where it is `[A-Za-z0-9_]+`."""
+    """Return a changefeed's name in groups, jobs, ops and asset keys: itself if it is `[A-Za-z0-9_]+`."""
     plain = _PLAIN.fullmatch(changefeed) and not _DIGESTED.fullmatch(changefeed)
     return changefeed if plain else _identifier(changefeed, changefeed)
 
 
 def keys_name(changefeed: str) -> str:
-    """Return the name under which Dagster keeps the partition keys of a changefeed."""
+    """Return the name of a changefeed's partitions definition in Dagster."""
     return f"cdc_{changefeed}"
 
 
@@ -52,7 +52,7 @@ def upstream_key(changefeed: ChangefeedSettings) -> dg.AssetKey:
 
 
 def lake_key(changefeed: ChangefeedSettings, table: TableId) -> dg.AssetKey:
-    """Return the key of a lake table: its namespace and name, which only one table of a lake has."""
+    """Return the key of a lake table: its namespace and name, unique in a lake."""
     parts = changefeed.namespace_of(table.schema), table.table
     return dg.AssetKey(["lake", *(part.replace("%", "%25").replace("/", "%2F") for part in parts)])
 
@@ -63,13 +63,13 @@ def check_output(key: dg.AssetKey, check: str = "") -> str:
 
 
 def shown(table: TableId) -> str:
-    """Return a table's name as a label that no other table has: quoted only where a name has a dot or a backtick."""
+    """Return a table's name as a unique label: quoted only if a name has a dot or a backtick."""
     if not any(sign in part for part in (table.schema, table.table) for sign in ".`"):
         return str(table)
     return ".".join(f"`{part.replace('`', '``')}`" for part in (table.schema, table.table) if part)
 
 
 def _identifier(text: str, meant: str) -> str:
-    """Return `text` with signs that Dagster takes and a digest of what is `meant`, which tells it from its likes."""
+    """Return `text` with characters that Dagster accepts and a digest of `meant`, which makes it unique."""
     digest = hashlib.sha256(meant.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{re.sub('[^A-Za-z0-9_]', '_', text)}_{digest}"

@@ -1,4 +1,4 @@
-"""The job that builds tables anew from their recorded history and swaps each in one commit."""
+"""The job that rebuilds tables from their recorded history and swaps each in one commit."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,15 +27,15 @@ __all__ = ["RebuildConfig", "rebuild_job"]
 
 
 class RebuildConfig(dg.Config):
-    """Which tables are rebuilt: name some, or say that all are meant."""
+    """Which tables are rebuilt: some by name, or all."""
 
     tables: list[str] = Field(
         default_factory=list,
-        description="The tables to rebuild, each as its present name `schema.table` or as `schema.table@version of "
-        "birth`. Tables that exchanged partitions with one of them are rebuilt along.",
+        description="The tables to rebuild, each by its present name `schema.table` or as `schema.table@first "
+        "version`. Tables that exchanged partitions with one of them are rebuilt too.",
     )
     every_table: bool = Field(
-        default=False, description="Rebuild all tables that have a name; `tables` has to be empty then."
+        default=False, description="Rebuild all tables that have a name; `tables` must be empty then."
     )
     incomplete: bool = Field(
         default=False,
@@ -53,13 +53,13 @@ class RebuildConfig(dg.Config):
 
 
 def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
-    """Return the job; its launch form says what it takes."""
+    """Return the job, with a description of its options for the launch form."""
 
     @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing), pool="spark")
     def rebuild_tables(
         context: dg.OpExecutionContext, config: RebuildConfig, pyspark: LazyPySparkResource, s3: S3Resource
     ) -> Iterator[Any]:
-        """Build the tables aside, swap each in one commit, and remove what was aside."""
+        """Build the tables aside, swap each in one commit, and remove the aside tables."""
         from cdc_assets.lake.swap import Rebuilds
 
         name = source.changefeed.name
@@ -99,10 +99,10 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
         executor_def=dg.in_process_executor,
         tags={CHANGEFEED_TAG: source.group},
         description="Builds tables aside from the changefeed's whole recorded history and swaps each in one commit: "
-        "readers see the old rows or the new ones, never none. Refused, with nothing changed, when the history begins "
-        "with neither CREATE TABLE nor a dump, when files of it are missing, and while a hold or records in quarantine "
-        "stand in the way. A run that died is continued by the next one. Writers may go on meanwhile; with the tag "
-        f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, the queue lets them wait instead.",
+        "readers see the old rows or the new ones, never none. Refused, with nothing changed, if the history begins "
+        "with neither CREATE TABLE nor a dump, if files of it are missing, if a table is held or if records are in "
+        "quarantine. A killed run is continued by the next one. Writers may go on meanwhile; with the tag "
+        f"`{TABLE_TAG}` = `schema.table`, written as in the table's partitions, they wait in the queue instead.",
     )
     def job() -> None:
         rebuild_tables()

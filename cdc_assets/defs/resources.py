@@ -29,7 +29,7 @@ __all__ = ["S3Credentials", "Source", "spark_resource"]
 
 
 class S3Credentials(S3Resource):
-    """An S3Resource that is asked for its settings only: no client is made for it, which costs a third of a second."""
+    """An S3Resource used only for its settings: it creates no client, which would take a third of a second."""
 
     def get_object_to_set_on_execution_context(self) -> Any:
         """Return itself in place of a boto3 client."""
@@ -39,26 +39,26 @@ class S3Credentials(S3Resource):
 def spark_resource() -> LazyPySparkResource:
     """Spark for a run: nothing starts before the first step that needs it, and one session serves all of a run.
 
-    What it is configured with shows in the launch form, so that is only what somebody wants different from the lake's
-    own configuration: that one holds the catalog's credentials and is added when the session starts.
+    Its configuration is shown in the launch form, so it has only what differs from the lake's own configuration: that
+    one has the catalog's credentials and is added when the session starts.
     """
     return LazyPySparkResource(spark_config={})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One changefeed and its lake, as the code location was given them."""
+    """One changefeed and its lake, as configured in the code location."""
 
     changefeed: ChangefeedSettings
     lake: LakeSettings
 
     @property
     def group(self) -> str:
-        """The changefeed's name as Dagster lets groups, ops, jobs and assets be called."""
+        """The changefeed's name in the form that Dagster accepts for groups, ops, jobs and assets."""
         return feed_name(self.changefeed.name)
 
     def with_credentials(self, s3: S3Resource) -> ChangefeedSettings:
-        """Return the changefeed's settings with what the S3 resource knows."""
+        """Return the changefeed's settings with the credentials of the S3 resource."""
         return _with_s3(self.changefeed, s3)
 
     def held_tables(self) -> Mapping[Life, Held]:
@@ -89,7 +89,7 @@ class Source:
 
 
 def _with_s3(settings: ChangefeedSettings, s3: S3Resource) -> ChangefeedSettings:
-    """Credentials of the S3 resource, for what neither the sink URI nor storage_options say."""
+    """Add the credentials of the S3 resource, unless the sink URI or storage_options have their own."""
     if settings.source_options.store != "s3":
         return settings
     client = {"region_name": s3.region_name} if s3.region_name else None

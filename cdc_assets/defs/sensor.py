@@ -1,14 +1,14 @@
-"""The sensor on the checkpoint: it compares what is available with what is applied and asks for what is due.
+"""The checkpoint sensor: it compares what is available with what is applied and requests runs for what is due.
 
     same checkpoint, nothing to wait for ──▶ skip, after one small read
-    runs enough under way                ──▶ skip: they take what is there
+    enough runs in progress              ──▶ skip: they apply what is available
     else list and plan ──▶ new partitions, and a run for each batch of due tables
 
 Every run lands first what topics hold. Where they hold more than marks and no table is due, a run is asked for all the
 same; one in vain rests as those for tables do.
 
-What is due is decided by the lake's own progress, so whatever a crash or a failed run left behind is due again. The
-cursor only remembers how often tables were asked for in vain (they rest, longer each time) and when to look again.
+The lake's own progress decides what is due, so the rest of a crash or a failed run is due again. The cursor only has
+how often runs failed to advance tables (they wait, longer each time) and when to check again.
 """
 
 import base64
@@ -53,16 +53,16 @@ from cdc_assets.run_coordinator import ATTEMPT_TAG, CHANGEFEED_TAG, TABLE_TAG, T
 __all__ = ["checkpoint_sensor"]
 
 MAX_NEW_KEYS = 50
-"""Keys asked of the daemon in one tick, 14 ms each on Postgres; more are added directly, a hundred times cheaper."""
+"""Keys that the daemon adds in one tick, 14 ms each on Postgres; more are added directly, a hundred times cheaper."""
 
 MAX_MARKS = 1000
-"""Marks that the cursor remembers; Dagster copies it into every tick."""
+"""The number of marks in the cursor; Dagster copies it into every tick."""
 
-HELD_SECONDS, ANYWAY_SECONDS, TOLD_SECONDS = 60, 600, 300
-"""When the same checkpoint is looked at again: while tables are held, and in any case. How often the lag is logged."""
+HELD_SECONDS, ANYWAY_SECONDS, LOGGED_SECONDS = 60, 600, 300
+"""Seconds until the same checkpoint is checked again: while tables are held, and always. How often lag is logged."""
 
 MAX_FAILED_RUNS, MAX_REASONS = 20, 2
-"""How many failed runs a tick looks through for the reasons of what waits, and how many reasons it tells."""
+"""How many failed runs a tick searches for the reasons of waiting tables, and how many reasons it shows."""
 
 _UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -75,19 +75,19 @@ _UNFINISHED = [
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """What a tick tells the next one. Times are seconds since 1970; `look_at` is when to look at it again."""
+    """The state that a tick passes to the next. Times are seconds since 1970; `look_at` is when to check again."""
 
     checkpoint: Tso = 0
     look_at: int = 0
     told_at: int = 0
     stalled: bool = False
     standing: str = ""
-    """What keeps tables waiting: a failed run, a hold."""
+    """Why tables wait: a failed run, a hold."""
     asked: tuple[Attempt, ...] = ()
 
     @classmethod
     def parse(cls, text: str | None) -> "Cursor":
-        """Read a cursor; an unknown one, of another version or edited by hand, counts as none."""
+        """Parse a cursor; an unknown one, of another version or edited by hand, counts as none."""
         try:
             told = json.loads(text or "{}")
             asked = [Attempt(at, attempt, tuple(_cut(marks))) for at, attempt, marks in told.pop("asked", ())]
@@ -96,7 +96,7 @@ class Cursor:
             return cls()
 
     def format(self) -> str:
-        """Write the cursor in a few bytes for each table that is waited for."""
+        """Return the cursor's text, a few bytes for each waiting table."""
         asked = [(one.at, one.attempt, "".join(one.marks)) for one in self.asked]
         return json.dumps(
             {
@@ -130,7 +130,7 @@ def checkpoint_sensor(
         job=job,
         minimum_interval_seconds=source.changefeed.sensor_interval_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING if running else dg.DefaultSensorStatus.STOPPED,
-        description="Watches the changefeed's checkpoint, adds partitions for new schema files, requests what is due.",
+        description="Watches the changefeed's checkpoint, adds partitions for new schema files, requests due runs.",
     )
     def sensor(context: dg.SensorEvaluationContext, s3: S3Resource) -> dg.SensorResult | dg.SkipReason:
         try:
@@ -142,10 +142,10 @@ def checkpoint_sensor(
             return tick.skipped(tick.told(tick.cursor.standing or "nothing is due"))
         underway = _Underway.of(context.instance, source.group, job.name)
         if underway.runs and seen.checkpoint == tick.cursor.checkpoint:
-            return tick.busy(f"{counted(underway.runs, 'run')} of this changefeed under way")
+            return tick.busy(f"{counted(underway.runs, 'run')} of this changefeed in progress")
         if underway.caught_up_by >= source.changefeed.runs_at_once or underway.all_of_it:
             return tick.busy(
-                f"{counted(underway.caught_up_by, 'run')} under way, to take what is there when it comes to it"
+                f"{counted(underway.caught_up_by, 'run')} of all tables in progress, including what is new"
             )
         return tick.reconciled(s3, underway, partitions) if seen.checkpoint else tick.begun()
 
@@ -154,7 +154,7 @@ def checkpoint_sensor(
 
 @dataclass(frozen=True, slots=True)
 class _Underway:
-    """The runs of a changefeed that bring tables forward and have not ended: which tables they take."""
+    """The runs of a changefeed that advance tables and have not ended, with their tables."""
 
     runs: int = 0
     caught_up_by: int = 0
@@ -183,17 +183,17 @@ class _Underway:
                 try:
                     partitions = (*found.partitions, parse_partition_key(key))
                 except BadSettings:
-                    continue  # a run of somebody else's partition
+                    continue  # a run of a partition of another project
                 found = replace(found, runs=found.runs + 1, partitions=partitions)
         return found
 
     @property
     def all_of_it(self) -> bool:
-        """Tell whether a run takes every table there is."""
+        """Return whether a run includes every table."""
         return self.left_out is not None and not self.left_out
 
     def lives(self, plan: Plan) -> set[Life]:
-        """The tables that a run takes, with all that are applied together with them."""
+        """The tables of a run, with all that are applied together with them."""
         family = families(plan.history)
         by_partition = {life for key in self.partitions for life in life_of(plan, key)}
         named = {life for life in family if str(life) in self.tables} | by_partition
@@ -221,7 +221,7 @@ class _Tick:
 
     @property
     def idle(self) -> bool:
-        """Tell whether the last look at this checkpoint left nothing to come back for yet, and nothing came since."""
+        """Return whether the last look at this checkpoint left nothing to come back for yet, and nothing came since."""
         news = self.seen.speaks and self._landing_mark not in self._resting()
         return self.cursor.checkpoint == self.checkpoint and self.now < self.cursor.look_at and not news
 
@@ -246,7 +246,7 @@ class _Tick:
         return dg.SensorResult(skip_reason=self._with_lag(why), cursor=cursor.format(), asset_events=[self._observed()])
 
     def busy(self, why: str) -> dg.SensorResult | dg.SkipReason:
-        """Skip for runs that are under way, and say what waits all the same."""
+        """Skip because of runs in progress, with the reasons of waiting tables."""
         return self.skipped(f"{why}; {self.cursor.standing}" if self.cursor.standing else why)
 
     def begun(self) -> dg.SensorResult | dg.SkipReason:
@@ -276,7 +276,7 @@ class _Tick:
     def reconciled(
         self, s3: S3Resource, underway: _Underway, partitions: dg.DynamicPartitionsDefinition
     ) -> dg.SensorResult:
-        """List, plan, and ask for what is due, not under way and not resting."""
+        """List, plan, and request runs for tables that are due, not in a run and not waiting."""
         name = self.source.changefeed.name
         with self.source.pipeline(s3) as pipeline:
             listing, plan = pipeline.plan()
@@ -317,7 +317,7 @@ class _Tick:
         )
 
     def _chosen(self, plan: Plan, dues: Sequence[Due], underway: _Underway) -> tuple[list[Batch], int]:
-        """The runs to ask for now, and when the same checkpoint is to be looked at again."""
+        """The runs to request now, and when to check the same checkpoint again."""
         settings, resting = self.source.changefeed, self._resting()
         attempts = {mark: one.attempt for one in self.cursor.asked for mark in one.marks}
         busy = underway.lives(plan) | self._just_run(plan)
@@ -369,14 +369,14 @@ class _Tick:
     # --- what waits ---
 
     def _sentence(self, dues: Sequence[Due], standing: str) -> str:
-        """What a tick says that asks for nothing."""
+        """The skip reason of a tick that requests nothing."""
         resting = self._resting()
         ready = sum(len(one.lives) for one in dues if one.mark not in resting)
         parts = [f"{counted(ready, 'table waits', 'tables wait')} for a run"] if ready else []
         return ", ".join([*parts, *([standing] if standing else [])]) or "nothing is due"
 
     def _standing(self, plan: Plan, dues: Sequence[Due]) -> str:
-        """What keeps tables waiting, also until the next look: runs that failed, with their reasons, and holds."""
+        """Why tables wait until the next check: failed runs, with their reasons, and holds."""
         resting = self._resting()
         waiting = [one for one in dues if one.mark in resting]
         held = len({step.life for step in plan.steps if isinstance(step, HoldTable)})
@@ -385,14 +385,14 @@ class _Tick:
             number = counted(sum(len(one.lives) for one in waiting), "table waits", "tables wait")
             again = tso_time(min(resting[one.mark] for one in waiting) * 1000 << 18)
             reasons = "; ".join(self._failures(plan, waiting))
-            parts.append(f"{number} after a failed run, to be tried again at {again}{reasons and f': {reasons}'}")
+            parts.append(f"{number} after a failed run, retried at {again}{reasons and f': {reasons}'}")
         if held:
             where = feed_key(self.source.changefeed).to_user_string()
             parts.append(f"{counted(held, 'table is', 'tables are')} on hold (see the check `holds` of {where})")
         return ", ".join(parts)
 
     def _failures(self, plan: Plan, waiting: Sequence[Due]) -> list[str]:
-        """Why the newest failed runs of these tables failed, a few of them, each once."""
+        """The reasons of the newest failed runs of these tables, a few of them, without duplicates."""
         mine = dg.RunsFilter(
             job_name=self.job_name, statuses=[dg.DagsterRunStatus.FAILURE], tags={CHANGEFEED_TAG: self.source.group}
         )
@@ -411,7 +411,7 @@ class _Tick:
 
     @property
     def _tells(self) -> bool:
-        return self.stalled != self.cursor.stalled or self.now >= self.cursor.told_at + TOLD_SECONDS
+        return self.stalled != self.cursor.stalled or self.now >= self.cursor.told_at + LOGGED_SECONDS
 
     def _with_lag(self, why: str) -> str:
         if not self.stalled:
@@ -420,7 +420,7 @@ class _Tick:
         return (
             f"{why}. The checkpoint is {seconds_text(self.lag_seconds)} behind the clock, more than {limit} "
             "(stalled_after_seconds): the changefeed seems to be "
-            "stalled or paused. Look at its state with `cdc cli changefeed query`."
+            "stalled or paused. Check its state with `cdc cli changefeed query`."
         )
 
     def _observed(self, plan: Plan | None = None, dues: Sequence[Due] = ()) -> dg.AssetObservation:
@@ -438,7 +438,7 @@ class _Tick:
 
 
 def _leave(plan: Plan, batch: Batch, dues: Iterable[Due], underway: _Underway) -> list[str]:
-    """What a run that takes all tables leaves out: what rests, has its own run, or is on hold and was told."""
+    """The tables that a run over all tables excludes: waiting ones, those in runs, and holds already reported."""
     if not batch.everything:
         return []
     mine = set(batch.lives)
@@ -447,7 +447,7 @@ def _leave(plan: Plan, batch: Batch, dues: Iterable[Due], underway: _Underway) -
 
 
 def _bounded(asked: Sequence[Attempt]) -> tuple[Attempt, ...]:
-    """The newest requests, as many as the cursor may hold."""
+    """The newest requests, as many as fit into the cursor."""
     room, found = MAX_MARKS, []
     for one in sorted(asked, key=lambda one: -one.at):
         if room > 0:

@@ -38,7 +38,7 @@ class Seen:
 
     @property
     def speaks(self) -> bool:
-        """Tell whether a run is to land something."""
+        """Return whether a run is to land something."""
         return bool(self.lost) or (self.news is not None and self.news.speaks)
 
     @property
@@ -102,7 +102,7 @@ class Watch:
 
 
 def has_more(feed_landing: Landing | None) -> bool:
-    """Tell whether topics have something to land by now."""
+    """Return whether topics have something to land by now."""
     if feed_landing is None:
         return False
     news = feed_landing.news()

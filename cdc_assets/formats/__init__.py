@@ -93,7 +93,7 @@ class Op(enum.IntEnum):
     With UNCHANGED one that makes the row where there is none, the columns left out being NULL then.
     """
     UPDATE = 2
-    """The image after an update whose image before the file does not tell. With UNCHANGED its row has to be there."""
+    """The image after an update whose image before is not in the file. With UNCHANGED its row must exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +119,18 @@ class Wire(Protocol):
 
     @property
     def has_commit_ts(self) -> bool:
-        """Tell whether rows carry their commit-ts."""
+        """Return whether rows carry their commit-ts."""
 
     @property
     def has_positions(self) -> bool:
-        """Tell whether windows can be cut by where rows stand: by their commit-ts, or by the place that landing gave.
+        """Return whether windows can be cut by where rows stand: by their commit-ts, or by the place that landing gave.
 
         Else order is known by split only.
         """
 
     @property
     def is_unordered(self) -> bool:
-        """Tell whether rows that come twice may be taken for new ones."""
+        """Return whether rows that come twice may be taken for new ones."""
 
     @property
     def timezone(self) -> str:
@@ -138,11 +138,11 @@ class Wire(Protocol):
 
     @property
     def deletes_have_keys_only(self) -> bool:
-        """Tell whether rows of a table without key that leave cannot be found: their values are not written."""
+        """Return whether rows of a table without key that leave cannot be found: their values are not written."""
 
     @property
     def members_are_numbers(self) -> bool:
-        """Tell whether ENUM and SET are written as numbers, whose names the schema has to tell."""
+        """Return whether ENUM and SET are written as numbers, whose names the schema has to tell."""
 
 
 ReadRange = Callable[[int, int], bytes]
@@ -167,7 +167,7 @@ class DumpFormat(Protocol):
         """
 
     def can_cut(self, options: DumpOptions) -> bool:
-        """Tell whether a file that is not compressed can be read from its middle."""
+        """Return whether a file that is not compressed can be read from its middle."""
 
     def lines_before(self, split: DumpSplit, read_range: ReadRange, options: DumpOptions) -> int:
         """Return how many records of the file stand before the split's first row; reads all that is before it."""

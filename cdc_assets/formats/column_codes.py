@@ -55,7 +55,7 @@ def type_name(code: int, flags: int) -> str | None:
 
 
 def fits(code: int, column: Column) -> bool:
-    """Tell whether values sent as this type are values of the column: integers of any width, texts of any length."""
+    """Return whether values sent as this type are values of the column: integers of any width, texts of any length."""
     name = _NAMES.get(code, ("",))[0]
     return any({name, column.type} <= alike for alike in _ALIKE) or name == column.type or name == "NULL"
 
@@ -71,7 +71,7 @@ class Typed:
 
 
 def infer(columns: Sequence[Typed], in_table_order: bool) -> tuple[TableSchema, tuple[str, ...]] | None:
-    """Return the schema that a row's types tell, and what of it is approximate; None for a type that TiDB lacks."""
+    """Return the schema from a row's types, and what of it is approximate; None for a type that TiDB lacks."""
     found, said = [], []
     for one in columns:
         name = type_name(one.code, one.flags)

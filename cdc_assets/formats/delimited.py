@@ -144,7 +144,7 @@ def read_plain(plain: Plain, names: Sequence[str], types: Mapping[str, pa.DataTy
 
 
 def is_sound(plain: Plain, end: bytes) -> bool:
-    """Tell whether pyarrow cuts records with `end` (LF or CRLF) after each where they were meant to be cut.
+    """Return whether pyarrow cuts records with `end` (LF or CRLF) after each where they were meant to be cut.
 
     It takes every CR, LF and CRLF outside quotes for an end and lets a quote stand anywhere; meant are quotes around a
     text only, doubled within, and one kind of end.
@@ -164,7 +164,7 @@ def is_sound(plain: Plain, end: bytes) -> bool:
 
 
 def _has_one_end(codes: npt.NDArray[np.uint8], quotes: npt.ArrayLike, end: bytes) -> bool:
-    """Tell whether every CR and LF outside quotes belongs to an end of a record."""
+    """Return whether every CR and LF outside quotes belongs to an end of a record."""
     feeds = codes == _LF
     if end == b"\r\n":
         places = np.flatnonzero(feeds)

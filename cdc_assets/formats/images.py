@@ -148,7 +148,7 @@ def _unchanged(held: Mapping[str, Cells], key: frozenset[str], images: Images, f
 
 
 def _hidden(cells: Cells, images: Images, options: MessageOptions) -> bool:
-    """Tell whether no image has the column; deletes that are meant to bring their key only do not tell that."""
+    """Return whether no image has the column; deletes that are meant to bring their key only do not tell that."""
     if cells.absent is None or not len(images) or not cells.absent.all():
         return False
     return not (options.delete_only_output_handle_key_columns and bool((images.ops < 0).all()))
@@ -191,8 +191,8 @@ def _completed(
     }
 
     def reason(image: int) -> str:
-        told = "delete" if deletes[image] and not in_key else "update" if before[image] and not partial else ""
-        return f'it lacks the column "{column.name}"' + (f": {advice[told]}" if told else "")
+        case = "delete" if deletes[image] and not in_key else "update" if before[image] and not partial else ""
+        return f'it lacks the column "{column.name}"' + (f": {advice[case]}" if case else "")
 
     faults.mark(lacking, images, reason, column.name)
     return cells._replace(array=array, absent=None)
@@ -265,12 +265,12 @@ def _names(array: pa.Array, column: Column) -> Values:
 
 
 def _by_zone(array: pa.Array, column: Column, zones: pa.Array, otherwise: str) -> Values:
-    told = zones.unique().drop_null().to_pylist()
-    if len(told) < 2:
-        return values(array, column, timezone=told[0] if told else otherwise)
+    names = zones.unique().drop_null().to_pylist()
+    if len(names) < 2:
+        return values(array, column, timezone=names[0] if names else otherwise)
     found = pa.nulls(len(array), arrow_type(column))
     bad, notes = np.zeros(len(array), bool), dict[str, Mask]()
-    for zone in told:
+    for zone in names:
         here = pc.equal(zones, zone).fill_null(False)
         part = values(pc.if_else(here, array, pa.scalar(None, array.type)), column, timezone=zone)
         found = pc.if_else(here, part.array, found)

@@ -88,7 +88,7 @@ class Frame:
 
     @property
     def in_lines(self) -> bool:
-        """Tell whether every line is a record that begins with a brace.
+        """Return whether every line is a record that begins with a brace.
 
         Parse nothing else with Arrow: an object over several lines would shift the count, and a block of bare nulls
         kills the process (pyarrow 26).
@@ -149,7 +149,7 @@ def _next_object(text: str, terminator: str, position: int) -> int:
 
 
 def is_utf8(body: bytes | npt.NDArray[np.uint8]) -> bool:
-    """Tell whether the bytes are UTF-8 throughout; Arrow's JSON reader does not look."""
+    """Return whether the bytes are UTF-8 throughout; Arrow's JSON reader does not look."""
     offsets = pa.array([0, len(body)], pa.int64()).buffers()[1]
     try:
         pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(body)]).validate(full=True)
@@ -159,7 +159,7 @@ def is_utf8(body: bytes | npt.NDArray[np.uint8]) -> bool:
 
 
 def is_compact(record: bytes) -> bool:
-    """Tell whether the object has no white space between its tokens, as Go writes JSON."""
+    """Return whether the object has no white space between its tokens, as Go writes JSON."""
     return not re.search(rb"\s", _STRING.sub(b"", record.strip()))
 
 

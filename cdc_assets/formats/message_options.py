@@ -41,7 +41,7 @@ class MessageOptions:
 
     @property
     def by_offset(self) -> bool:
-        """Tell whether the order of messages is that of their offsets, so that landing gives rows their positions.
+        """Return whether the order of messages is that of their offsets, so that landing gives rows their positions.
 
         Else it is that of the commit-ts, which all of them tell, and marks say through which one all are there.
         """
@@ -49,7 +49,7 @@ class MessageOptions:
 
     @property
     def in_source_order(self) -> bool:
-        """Tell whether one writer sends all tables in the order of its log: what is above a position comes after it.
+        """Return whether one writer sends all tables in the order of its log: what is above a position comes after it.
 
         TiCDC sends each table by itself.
         """
@@ -62,17 +62,17 @@ class MessageOptions:
 
     @property
     def is_unordered(self) -> bool:
-        """Tell whether what comes twice can be taken for something new: positions are milliseconds."""
+        """Return whether what comes twice can be taken for something new: positions are milliseconds."""
         return self.by_offset and self.protocol in _CLOCKED
 
     @property
     def needs_keys(self) -> bool:
-        """Tell whether keys say what a message is about; others have none that matters."""
+        """Return whether keys say what a message is about; others have none that matters."""
         return self.protocol == "open-protocol"
 
     @property
     def is_text(self) -> bool:
-        """Tell whether a value is JSON on one line, and nothing before or after it."""
+        """Return whether a value is JSON on one line, and nothing before or after it."""
         plain = self.large_message_handle_compression == "none"
         return plain and (
             self.protocol == "canal-json" or (self.protocol == "simple" and self.encoding_format == "json")

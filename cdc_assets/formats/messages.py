@@ -137,7 +137,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEvent:
-    """The columns of a table, as message number `message` tells them.
+    """The columns of a table, as in message number `message`.
 
     `version` is the commit-ts from which they hold at the latest, 0 where the message says only that they do. `binding`
     is the version by which rows name this schema (Simple's `schemaVersion`), 0 where there is none. `approximate` are

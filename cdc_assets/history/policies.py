@@ -144,7 +144,7 @@ def evolved(
 
 
 _DROP = "drop column"
-"""A column of which nothing but its absence tells that it is gone stays, unless a policy lets it go."""
+"""A column that is only absent, without a DDL, stays, unless a policy drops it."""
 
 
 def _confirmed(change: SchemaChange) -> SchemaChange:

@@ -35,9 +35,9 @@ def event_rows(
     """
     rows: list[dict[str, Any]] = [_row(event) for event in events]
     rows.append({PART: "events", "kind": _OFFSETS, "query": _format_state(state, before or Landed())})
-    told = [_split(split) for split in splits]
-    if told:
-        rows.append({PART: "events", "kind": _SPLITS, "query": json.dumps(told)})
+    listed = [_split(split) for split in splits]
+    if listed:
+        rows.append({PART: "events", "kind": _SPLITS, "query": json.dumps(listed)})
     return pa.Table.from_pylist(rows, schema=LANDED)
 
 
@@ -128,22 +128,22 @@ def _format_state(state: Landed, before: Landed) -> str:
 
 
 def _parse_state(text: str, landed: Landed) -> Landed:
-    told = json.loads(text)
-    streams = {Stream(Partition(*one[:2]), TableId(*one[2:4]), one[4]): StreamEnd(*one[5:]) for one in told["streams"]}
+    state = json.loads(text)
+    streams = {Stream(Partition(*one[:2]), TableId(*one[2:4]), one[4]): StreamEnd(*one[5:]) for one in state["streams"]}
     return replace(
         landed,
-        next=_partitions(told["next"]),
-        marks=_partitions(told["marks"]),
-        ends=_partitions(told["ends"]),
-        proven=told["proven"],
-        landed_ms=told["landed_ms"],
-        began={**landed.began, **{TableId(schema, table): at for schema, table, at in told["began"]}},
-        ignored=told["ignored"],
+        next=_partitions(state["next"]),
+        marks=_partitions(state["marks"]),
+        ends=_partitions(state["ends"]),
+        proven=state["proven"],
+        landed_ms=state["landed_ms"],
+        began={**landed.began, **{TableId(schema, table): at for schema, table, at in state["began"]}},
+        ignored=state["ignored"],
         streams={**landed.streams, **streams},
-        sources=tuple(told["sources"]),
-        topic_ids=told["topic_ids"],
-        expired={TableId(schema, table): at for schema, table, at in told["expired"]},
-        barriers={Partition(topic, number): at for topic, number, at in told["barriers"]},
+        sources=tuple(state["sources"]),
+        topic_ids=state["topic_ids"],
+        expired={TableId(schema, table): at for schema, table, at in state["expired"]},
+        barriers={Partition(topic, number): at for topic, number, at in state["barriers"]},
     )
 
 
@@ -154,8 +154,8 @@ def _by_topic(values: Mapping[Partition, int]) -> ByTopic:
     return found
 
 
-def _partitions(told: ByTopic) -> dict[Partition, int]:
-    return {Partition(topic, int(number)): value for topic, some in told.items() for number, value in some.items()}
+def _partitions(by_topic: ByTopic) -> dict[Partition, int]:
+    return {Partition(topic, int(number)): value for topic, some in by_topic.items() for number, value in some.items()}
 
 
 # --- splits -----------------------------------------------------------------------------------------------------------
@@ -167,8 +167,8 @@ def _split(split: LandedSplit) -> list[Any]:
             split.high, split.rows, split.size, split.file, split.group, split.written_ms]  # fmt: skip
 
 
-def _parse_split(told: list[Any]) -> LandedSplit:
-    schema, table, topic, number, *rest = told
+def _parse_split(fields: list[Any]) -> LandedSplit:
+    schema, table, topic, number, *rest = fields
     return LandedSplit(TableId(schema, table), Partition(topic, number), *rest)
 
 

@@ -61,10 +61,10 @@ class LandingTable:
         written = self.table.write("events", [events])
         return written.location, written.file_bytes
 
-    def commit(self, added: Added, before: str, digest: str, told: str) -> None:
+    def commit(self, added: Added, before: str, digest: str, changed: str) -> None:
         """Add files in one commit; a compaction that comes between does no harm. Raises TableMoved."""
         grown = self.table.look()
-        said = {_NEXT: digest, _CHANGED: told, _ID: grown.identity if grown is not None else ""}
+        said = {_NEXT: digest, _CHANGED: changed, _ID: grown.identity if grown is not None else ""}
 
         def still(newest: Mapping[str, str]) -> bool:
             return newest.get(_NEXT, "") == before

@@ -263,7 +263,7 @@ class Landing:
         return {**begun.topic_ids, **told}
 
     def _due(self, begun: Landed) -> bool:
-        """Tell whether marks alone are landed by now: at once while nothing is proven, else every so often."""
+        """Return whether marks alone are landed by now: at once while nothing is proven, else every so often."""
         begins = not (begun.proven if self.log().proves_ends else begun.next)
         return begins or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
 

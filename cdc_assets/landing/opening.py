@@ -85,7 +85,7 @@ def _landed(settings: ChangefeedSettings, source: TopicsSource, lake: LakeSettin
 
 
 def _registry(settings: ChangefeedSettings) -> Callable[[str], str | None] | None:
-    """Return what gives the schemas of a registry, None where no registry is told."""
+    """Return the reader of a registry's schemas, None if no registry is given."""
     from cdc_assets.sources.topics.registry import connect
 
     options = settings.registry()

@@ -78,13 +78,13 @@ class OrderedReading(Reading):
 
     @property
     def speaks(self) -> bool:
-        """Tell whether there is more to land than marks."""
+        """Return whether there is more to land than marks."""
         return super().speaks or bool(self._held)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        told = (event for event in self.before.events if event.kind is EventKind.SCHEMA)
-        self._shapes = {(event.table, event.shape) for event in told if event.shape}
+        shaped = (event for event in self.before.events if event.kind is EventKind.SCHEMA)
+        self._shapes = {(event.table, event.shape) for event in shaped if event.shape}
         self._ddl_places, self._row_places = dict[TableId, str](), dict[TableId, str]()
         for event in self.before.events:
             if event.kind is EventKind.DDL and event.table is not None and event.source_position:
@@ -117,7 +117,7 @@ class OrderedReading(Reading):
 
     @property
     def has_ddl(self) -> bool:
-        """Tell whether a DDL is among what is kept."""
+        """Return whether a DDL is among what is kept."""
         kinds = (piece.spoken.column("kind") for held in self._held.values() for piece in held)
         return any(pc.any(pc.equal(kind, Kind.DDL.value)).as_py() for kind in kinds)
 
@@ -140,8 +140,8 @@ class OrderedReading(Reading):
                 for kind, at in zip(kinds, self._places(piece), strict=True):
                     if kind == Kind.RESOLVED.value and at:
                         newest[partition] = max(at, newest.get(partition, ""))
-        told = [newest.get(partition) for partition in partitions]
-        return None if not told or None in told else min(at for at in told if at is not None)
+        barriers = [newest.get(partition) for partition in partitions]
+        return None if not barriers or None in barriers else min(at for at in barriers if at is not None)
 
     def _places(self, piece: _Piece) -> list[str]:
         """The place of each line in the source's log, "" for none; logs follow each other as they were first met."""
@@ -201,7 +201,7 @@ class OrderedReading(Reading):
         """
         columns = (piece.spoken.column(name).to_pylist() for name in _TOLD)
         places, floors = self._places(piece), self._floors
-        for line, (message, kind, schema, table, source, told) in enumerate(zip(*columns, strict=True)):
+        for line, (message, kind, schema, table, source, place) in enumerate(zip(*columns, strict=True)):
             at, repeated, late = places[line], False, ""
             if kind == Kind.RESOLVED.value:
                 if at:
@@ -213,12 +213,12 @@ class OrderedReading(Reading):
                 known = self.streams.get(stream, StreamEnd())
                 end = known
                 if self.options.sends_again:
-                    end, repeated = follow(known, told, partial(_digest, piece.batch, message))
+                    end, repeated = follow(known, place, partial(_digest, piece.batch, message))
                     self.streams[stream] = end
                 late = "" if repeated or not at else self._below(at, self._ddl_places.get(stream.table.folded, ""))
                 if end.newest:
                     at = f"{self.sources.index(stream.source):06d}/{end.newest}"
-            elif kind == Kind.DDL.value and at and table and not self._was_told(piece, line):
+            elif kind == Kind.DDL.value and at and table and not self._was_landed(piece, line):
                 late = self._below(at, self._row_places.get(TableId(schema, table).folded, ""))
             at = max(at or floors.get(piece.partition, ""), floors.get(mine, "") if mine != piece.partition else "")
             floors[mine] = floors[piece.partition] = at
@@ -242,7 +242,7 @@ class OrderedReading(Reading):
     def _position_of_bad(self, event: LandedEvent) -> Tso:
         return event.position - 1
 
-    def _was_told(self, piece: _Piece, line: int) -> bool:
+    def _was_landed(self, piece: _Piece, line: int) -> bool:
         one = piece.spoken.slice(line, 1).to_pylist()[0]
         table = TableId(one["schema"], one["table"])
         return (one["source_position"], one["source"] or "", table, one["query"] or "") in self._ddl
@@ -282,10 +282,10 @@ class OrderedReading(Reading):
             if known in self._shapes:
                 continue
             batch = pieces[line.piece].batch.slice(message, 1)
-            for told in self._protocol.schemas(batch, self.options):
+            for shown in self._protocol.schemas(batch, self.options):
                 self._shapes.add(known)
-                self._schemas.add(told.table)
-                self.events.append(schema_event(batch, told, given[line.piece][line.line].position, shape))
+                self._schemas.add(shown.table)
+                self.events.append(schema_event(batch, shown, given[line.piece][line.line].position, shape))
 
 
 _TOLD = ("message", "kind", "schema", "table", "source", "source_position")

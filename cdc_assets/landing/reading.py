@@ -48,7 +48,7 @@ Registered = Callable[[str], "str | None"]
 
 def _no_registry(schema_id: str) -> str | None:
     raise BadSettings(
-        f"messages name schema {schema_id} of a schema registry, and none is told. Give it as schema_registry (flag "
+        f"messages name schema {schema_id} of a schema registry, and none is given. Give it as schema_registry (flag "
         "--schema-registry): the URL that TiCDC has, or a file of schemas."
     )
 
@@ -87,11 +87,11 @@ class Reading:
 
     @property
     def speaks(self) -> bool:
-        """Tell whether there is more to land than marks."""
+        """Return whether there is more to land than marks."""
         return bool(self.rows or self.events)
 
     def heard(self, batch: pa.RecordBatch, wanted: OffsetRange) -> bool:
-        """Tell whether messages are more than marks; what they claim to lie elsewhere is not fetched."""
+        """Return whether messages are more than marks; what they claim to lie elsewhere is not fetched."""
         spoken = self._protocol.classify(batch, self.options)
         if pc.any(pc.equal(spoken.column("kind"), Kind.ROW.value)).as_py():
             return True
@@ -119,14 +119,14 @@ class Reading:
         found: pa.RecordBatch = self._protocol.classify(batch, self.options)
         return found
 
-    def _register(self, name: str, told: Mapping[str, Any]) -> None:
+    def _register(self, name: str, first: Mapping[str, Any]) -> None:
         text = self.registry(name)
         if text is None:
             self._unknown.add(name)
             return
         self.options = replace(self.options, registry={**self.options.registry, name: text})
-        place = Partition(told["topic"], told["partition"])
-        self.events.append(LandedEvent(EventKind.REGISTERED, place, told["offset"], 0, query=text, shape=name))
+        place = Partition(first["topic"], first["partition"])
+        self.events.append(LandedEvent(EventKind.REGISTERED, place, first["offset"], 0, query=text, shape=name))
 
     def finish(self, wanted: OffsetRange) -> None:
         """Note that a range was read to its end."""
@@ -229,11 +229,11 @@ class Reading:
         if not fresh:
             return
         (batch,) = rows.combine_chunks().to_batches()
-        for told in self._protocol.schemas(batch, self.options):
-            if told.approximate and told.table in fresh and told.table not in self._schemas:
-                self._schemas.add(told.table)
-                version = self.began[told.table] if self.options.by_offset else told.version
-                self.events.append(schema_event(batch, told, version))
+        for shown in self._protocol.schemas(batch, self.options):
+            if shown.approximate and shown.table in fresh and shown.table not in self._schemas:
+                self._schemas.add(shown.table)
+                version = self.began[shown.table] if self.options.by_offset else shown.version
+                self.events.append(schema_event(batch, shown, version))
 
     # --- everything else ---
 
@@ -260,7 +260,7 @@ class Reading:
             self.events.append(event)
 
     def _take_ddl(self, event: LandedEvent) -> None:
-        """Keep a DDL once, however many partitions it is told to."""
+        """Keep a DDL once, however many partitions it is sent to."""
         if event.table is None:
             try:
                 event = replace(event, table=TableId(database_of(event.query)[0], ""))
@@ -268,9 +268,9 @@ class Reading:
                 reason = f"its DDL names no table ({problem}): {event.query[:200]}"
                 self._take_bad(replace(event, kind=EventKind.BAD, reason=reason))
                 return
-        told = self._identity(event)
-        if told not in self._ddl:
-            self._ddl.add(told)
+        identity = self._identity(event)
+        if identity not in self._ddl:
+            self._ddl.add(identity)
             self._ddl_tables.add(event.table)
             self.events.append(event)
 
@@ -287,15 +287,15 @@ class Reading:
         return event.position, event.table, event.query
 
 
-def schema_event(batch: pa.RecordBatch, told: SchemaEvent, position: Tso, shape: str = "") -> LandedEvent:
+def schema_event(batch: pa.RecordBatch, shown: SchemaEvent, position: Tso, shape: str = "") -> LandedEvent:
     """Return the event of what a message of a batch tells of a table's columns."""
-    row = {name: batch.column(name)[told.message].as_py() for name in ("topic", "partition", "offset")}
+    row = {name: batch.column(name)[shown.message].as_py() for name in ("topic", "partition", "offset")}
     return LandedEvent(
         EventKind.SCHEMA,
         Partition(row["topic"], row["partition"]),
         row["offset"],
         position,
-        told.table,
-        format_schema(told.schema, told.approximate),
+        shown.table,
+        format_schema(shown.schema, shown.approximate),
         shape=shape,
     )

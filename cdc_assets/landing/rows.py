@@ -20,7 +20,7 @@ from cdc_assets.model.schema import TableId
 __all__ = ["LANDED", "PART", "REPEAT", "ROW", "Group", "grouped", "size_of", "splits_of"]
 
 PART = "part"
-"""The column that tells rows from events: each file holds one of both."""
+"""The column that separates rows from events: each file has one of both."""
 
 LANDED = pa.schema(
     [

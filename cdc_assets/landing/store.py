@@ -55,8 +55,8 @@ class Store(Protocol):
     def write_events(self, events: pa.Table) -> tuple[str, int]:
         """Write events as one file; return its name and bytes."""
 
-    def commit(self, added: Added, before: str, digest: str, told: str) -> None:
-        """Add files in one commit that carries `digest` and what is `told` of it.
+    def commit(self, added: Added, before: str, digest: str, changed: str) -> None:
+        """Add files in one commit that carries `digest` and the text of what `changed`.
 
         Raises TableMoved, with nothing done, where the digest of all next offsets is not `before`.
         """

@@ -39,10 +39,10 @@ def gap_of(table: TableHistory, state: Applied | None, ddl: Tso) -> Gap | None:
 
     One that a dump brings lacks those of the dump until they are imported.
     """
-    told = table.brought
-    if told is None or not (told.files or told.lost or told.problem):
+    brought = table.brought
+    if brought is None or not (brought.files or brought.lost or brought.problem):
         return table.gap_at(ddl)
-    if state is None or state.progress < Progress(told.base.at, Phase.ROWS):
+    if state is None or state.progress < Progress(brought.base.at, Phase.ROWS):
         return Gap(table.life)
     return table.gap_at(ddl)
 

@@ -73,8 +73,8 @@ class LandingText:
         """How far back tables can be built anew."""
         if not self.expired:
             return "every table can be built anew from its first landed message"
-        told = ", ".join(f"{name} (its rows before {tso_time(at)} expired)" for name, at in self.expired.items())
-        return f"cannot be built anew out of the landing: {told}"
+        expired = ", ".join(f"{name} (its rows before {tso_time(at)} expired)" for name, at in self.expired.items())
+        return f"cannot be built anew out of the landing: {expired}"
 
 
 def describe_landing(
@@ -85,11 +85,11 @@ def describe_landing(
     `through` is the TSO through which each table is applied, dropped ones included. `ends` are the log's ends now.
     """
     applied = _applied(landed, through)
-    told = landed.ends if ends is None else ends
+    log_ends = landed.ends if ends is None else ends
     partitions = []
-    for partition in sorted({*landed.next, *told}):
+    for partition in sorted({*landed.next, *log_ends}):
         at = landed.next.get(partition, 0)
-        end = max(told.get(partition, at), at)
+        end = max(log_ends.get(partition, at), at)
         mark = landed.marks.get(partition, 0)
         partitions.append(
             PartitionText(

@@ -1,4 +1,4 @@
-"""Kinds of feeds, a folder each. A source tells three things, and the rest of the house knows nothing else of it.
+"""Kinds of feeds, a folder each. A source provides three things, and the rest of the package knows nothing else of it.
 
     fence           the TSO through which everything is in what it lists
     schema events   version, table, columns and DDL text
@@ -154,7 +154,7 @@ class InitialSource(Protocol):
         """Return how the columns get their values that are not read. For planning only: brings heavy libraries."""
 
     def glance(self, table: DumpTable) -> Glance:
-        """Return what the first rows of a table tell; reads a few megabytes at most."""
+        """Return an estimate from the first rows of a table; reads a few megabytes at most."""
 
     def promised(self, table: DumpTable) -> TableSchema:
         """Return the table's schema as far as its rows keep it: what is not read is NULL in places."""

@@ -23,20 +23,20 @@ def document(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
     if path is None:
         return {}
     try:
-        told = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        parsed = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise BadSettings(
             f"changefeed TOML {path} cannot be read ({error.strerror}). Correct changefeed_config or --config."
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSettings(f"changefeed TOML {path} is not TOML: {error}. Give the file that TiCDC has.") from None
-    dashed: dict[str, Any] = _dashed(told)
+    dashed: dict[str, Any] = _dashed(parsed)
     return dashed
 
 
-def table(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a table of a document, {} where it is not there; raises BadSettings where it is none."""
-    found = told.get(name) or {}
+    found = document.get(name) or {}
     if not isinstance(found, dict):
         raise BadSettings(f"changefeed TOML: `{name}` is {found!r}; expected a [{name}] table.")
     return found

@@ -27,11 +27,11 @@ class Given:
     @property
     def names(self) -> tuple[str, ...]:
         """The settings that are given."""
-        told = {
+        given = {
             "archive": self.archive,
             "topics": self.topics,
             "schemas": self.schemas,
             "kafka": self.kafka,
             "schema_registry": self.schema_registry,
         }
-        return tuple(name for name, value in told.items() if value)
+        return tuple(name for name, value in given.items() if value)

@@ -86,7 +86,7 @@ def decimal_rule() -> TypeRule:
 
 
 def utc_rule() -> TypeRule:
-    """Return the row of instants, whose texts are in UTC whatever zone the feed was told."""
+    """Return the row of instants, whose texts are in UTC whatever the feed's zone."""
     return TypeRule(
         lake=always(pa.timestamp("us", "UTC")),
         wire=always(pa.timestamp("us")),

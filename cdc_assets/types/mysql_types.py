@@ -143,7 +143,7 @@ def _rule(column: Column) -> TypeRule:
     rule = TYPES.get(column.type) or next((f[column.type] for f in _FAMILIES if column.type in f), None)
     if rule is None and not column.type:
         raise MalformedData(
-            f'column "{column.name}" has been seen, and nothing tells its type: messages without schema block give '
+            f'column "{column.name}" has been seen, and its type is not known: messages without schema block give '
             "names only, and those of YDB not even the key's. Give the table's CREATE TABLE with all of its columns in "
             "the setting `schemas`.",
             column=column.name,

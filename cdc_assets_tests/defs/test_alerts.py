@@ -121,7 +121,7 @@ def test_without_an_address_the_sensor_says_what_is_missing(monkeypatch: pytest.
 
 def test_a_webhook_that_is_not_there_fails_the_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WEBHOOK_VARIABLE, "http://127.0.0.1:9/")
-    with pytest.raises(Exception, match="did not take the message"):
+    with pytest.raises(Exception, match="did not accept the message"):
         alert(stops, cdc_changefeed="shop")
 
 

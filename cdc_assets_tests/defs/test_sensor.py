@@ -269,7 +269,7 @@ def test_a_tick_tells_what_waits_after_a_failed_run_until_it_is_tried_again(watc
     watched.tables(2)
     (config,) = watched.asked()
     failed(watched, config, "s.t9: a hold\ns.t1: line 7 is no INT")
-    again = "2 tables wait after a failed run, to be tried again at 2026-03-31 00:00:03.000Z: s.t1: line 7 is no INT"
+    again = "2 tables wait after a failed run, retried at 2026-03-31 00:00:03.000Z: s.t1: line 7 is no INT"
     told = [why(watched.tick(20)) for _ in range(2)]
     assert all(again in sentence for sentence in told), told
     watched.feed.publish(FIRST + 20)
@@ -277,7 +277,7 @@ def test_a_tick_tells_what_waits_after_a_failed_run_until_it_is_tried_again(watc
     (config,) = watched.asked(40)
     assert config["attempt"] == "2"
     watched.begin(config)
-    assert "1 run of this changefeed under way" in why(watched.tick(5))
+    assert "1 run of this changefeed in progress" in why(watched.tick(5))
 
 
 def test_a_tick_tells_why_a_run_never_came_to_its_first_step(watched: Watched) -> None:
@@ -312,7 +312,7 @@ def test_a_busy_tick_tells_what_waits_beside_the_runs(watched: Watched) -> None:
     (config,) = watched.asked(10)
     watched.begin(config)
     told = why(watched.tick(5))
-    assert "1 run of this changefeed under way; 1 table waits after a failed run" in told
+    assert "1 run of this changefeed in progress; 1 table waits after a failed run" in told
     assert "line 7 is no INT" in told
 
 

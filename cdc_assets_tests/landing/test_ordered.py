@@ -199,7 +199,7 @@ def test_a_registry_that_is_down_stops_what_is_unknown_and_nothing_else() -> Non
     feed.apply()
 
     def down(schema_id: str) -> str | None:
-        raise StorageUnavailable(f"the schema registry does not tell schema {schema_id}")
+        raise StorageUnavailable(f"the schema registry does not return schema {schema_id}")
 
     feed.landing = feed.landed_in(registry=down)
     feed.send()
@@ -208,7 +208,7 @@ def test_a_registry_that_is_down_stops_what_is_unknown_and_nothing_else() -> Non
     fresh = TopicFeed.recording(topic)
     fresh.landing = fresh.landed_in(registry=down)
     fresh.send()
-    with pytest.raises(StorageUnavailable, match="does not tell schema"):
+    with pytest.raises(StorageUnavailable, match="does not return schema"):
         fresh.apply()
 
 

@@ -152,7 +152,7 @@ def test_a_metadata_file_without_a_tso_is_refused_until_it_is_stated(directory: 
 
 
 def test_a_stated_tso_may_not_contradict_the_metadata(directory: Path) -> None:
-    with pytest.raises(MalformedDump, match=f"tells the TSO {AT}, and 7 is stated"):
+    with pytest.raises(MalformedDump, match=f"has the TSO {AT}, and 7 is given"):
         dump_of(directory, 7)
 
 

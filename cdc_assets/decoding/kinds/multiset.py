@@ -170,8 +170,8 @@ def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:
     if not ops & {Op.UPDATE, Op.DELETE_KEY}:
         return
     raise TableHeld(
-        f"{table} has no key, and its updates do not tell the row before them, so a changed row cannot be found. "
-        "Set output-old-value = true ([sink.csv]) in the changefeed and start it anew, or name the columns that "
+        f"{table} has no key, and its updates do not have the row before them, so a changed row cannot be found. "
+        "Set output-old-value = true ([sink.csv]) in the changefeed and start it again, or name the columns that "
         f'identify a row in the setting keys ("{table}").',
         table=str(table),
     )
@@ -244,7 +244,7 @@ def count_once(copies: Counts, commit_ts: Counts) -> Counted:
 
 
 def _share(one: Counts, other: Counts, commit_ts: Counts) -> tuple[bool, bool]:
-    """Tell whether two dispatchers share a table, and whether that is sure."""
+    """Return whether two dispatchers share a table, and whether that is sure."""
     times = commit_ts[one > 0], commit_ts[other > 0]
     if not all(map(len, times)):
         return False, False

@@ -218,9 +218,9 @@ def _text(value: Any, column: Column) -> str | None:
 def _without_stand_ins(found: Decoded) -> Decoded:
     place = found.changes.schema.get_field_index(COMMIT_TS)
     ts = found.changes.column(place)
-    told = pc.if_else(pc.equal(ts, _NONE), pa.scalar(None, pa.int64()), ts)
+    commit_ts = pc.if_else(pc.equal(ts, _NONE), pa.scalar(None, pa.int64()), ts)
     rejects = tuple(replace(one, commit_ts=None) if one.commit_ts == _NONE else one for one in found.rejects)
-    return replace(found, changes=found.changes.set_column(place, COMMIT_TS, told), rejects=rejects)
+    return replace(found, changes=found.changes.set_column(place, COMMIT_TS, commit_ts), rejects=rejects)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

@@ -62,8 +62,8 @@ def table_schema(value: Registered, key: Registered | None) -> tuple[TableSchema
     return TableSchema(tuple(columns), names, index), (*doubts, said)
 
 
-def _column(name: str, told: Any, in_key: bool) -> tuple[Column, str]:
-    kinds = told if isinstance(told, list) else [told]
+def _column(name: str, declared: Any, in_key: bool) -> tuple[Column, str]:
+    kinds = declared if isinstance(declared, list) else [declared]
     nullable = "null" in kinds
     (kind,) = [one for one in kinds if one != "null"]
     parameters = kind.get("connect.parameters") or {} if isinstance(kind, dict) else {}
@@ -78,7 +78,7 @@ def _column(name: str, told: Any, in_key: bool) -> tuple[Column, str]:
     return column, _DOUBTS.get(column.type, "")
 
 
-def _shape(kind: str, base: str, told: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _shape(kind: str, base: str, declared: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
     if kind in _PLAIN:
         name, precision = _PLAIN[kind]
         return {"type": name, "precision": precision}
@@ -92,8 +92,8 @@ def _shape(kind: str, base: str, told: Mapping[str, Any], parameters: Mapping[st
         exact = base == "bytes"
         return {
             "type": kind,
-            "precision": int(told["precision"]) if exact else 65,
-            "scale": int(told.get("scale", 0)) if exact else 30,
+            "precision": int(declared["precision"]) if exact else 65,
+            "scale": int(declared.get("scale", 0)) if exact else 30,
         }
     if kind == "BIT":
         return {"type": kind, "precision": int(parameters["length"])}

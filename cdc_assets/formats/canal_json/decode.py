@@ -166,11 +166,11 @@ def _images(batch: pa.RecordBatch, lines: Rows, table: TableId, schema: TableSch
 
 def _refuse_by_extension(extension: pa.StructArray, refuse: Callable[[pa.Array, Callable[[int], str]], None]) -> None:
     """Refuse records without a sound commit-ts, and those that say that the row is not in them."""
-    commit_ts, told = pc.struct_field(extension, "commitTs"), {field.name for field in extension.type}
+    commit_ts, members = pc.struct_field(extension, "commitTs"), {field.name for field in extension.type}
     refuse(pc.less(commit_ts, pa.scalar(0, pa.int64())), lambda row: f"its commitTs {commit_ts[row]} is no TSO")
-    if "onlyHandleKey" in told:
+    if "onlyHandleKey" in members:
         refuse(pc.struct_field(extension, "onlyHandleKey"), lambda _: "onlyHandleKey: the row is not whole")
-    if "claimCheckLocation" in told:
+    if "claimCheckLocation" in members:
         elsewhere = pc.not_equal(pc.struct_field(extension, "claimCheckLocation"), "")
         refuse(elsewhere, lambda _: "claimCheckLocation: the row is not whole, but kept in another place")
 

@@ -92,15 +92,15 @@ def _plain_rows(values: pa.Array, options: MessageOptions) -> tuple[pa.RecordBat
     ts = ts if options.enable_tidb_extension else ts << 18
     places, kept = np.flatnonzero(plain)[fit], pa.array(fit)
     plain[np.flatnonzero(plain)[~fit]] = False
-    told = claims.filter(mine).filter(kept)
-    told = pc.if_else(pc.greater(pc.binary_length(told), 0), told, pa.scalar(None, told.type))
+    locations = claims.filter(mine).filter(kept)
+    locations = pc.if_else(pc.greater(pc.binary_length(locations), 0), locations, pa.scalar(None, locations.type))
     rows = said_of_rows(
         places,
         np.zeros_like(places),
         names[0].filter(kept),
         names[1].filter(kept),
         ts[fit],
-        told.cast(pa.string()),
+        locations.cast(pa.string()),
         None
         if options.enable_tidb_extension
         else pa.array([position_text(one) for one in ts[fit].tolist()], pa.string()),

@@ -27,27 +27,27 @@ class CanalJsonOptions:
 
     @property
     def has_commit_ts(self) -> bool:
-        """Tell whether rows carry their commit-ts."""
+        """Return whether rows carry their commit-ts."""
         return self.enable_tidb_extension
 
     @property
     def has_positions(self) -> bool:
-        """Tell whether windows can be cut by commit-ts."""
+        """Return whether windows can be cut by commit-ts."""
         return self.enable_tidb_extension
 
     @property
     def is_unordered(self) -> bool:
-        """Tell whether nothing but the place in the files is known of a row."""
+        """Return whether nothing but the place in the files is known of a row."""
         return not self.enable_tidb_extension
 
     @property
     def deletes_have_keys_only(self) -> bool:
-        """Tell whether a delete has the key columns only."""
+        """Return whether a delete has the key columns only."""
         return self.delete_only_output_handle_key_columns
 
     @property
     def members_are_numbers(self) -> bool:
-        """Tell whether ENUM and SET are written as numbers, whose names the schema has to tell."""
+        """Return whether ENUM and SET are written as numbers, whose names the schema has to tell."""
         return not self.content_compatible
 
 

@@ -81,7 +81,7 @@ class Shape:
 
     @property
     def extended(self) -> bool:
-        """Tell whether a commit-ts ends each record."""
+        """Return whether a commit-ts ends each record."""
         return "_tidb" in self.record
 
     @property
@@ -131,7 +131,7 @@ def find_shape(frame: Frame, schema: TableSchema) -> Shape | None:
 
 
 def _is_known(record: Any, schema: TableSchema) -> bool:
-    """Tell whether a record is a row change as TiCDC writes it."""
+    """Return whether a record is a row change as TiCDC writes it."""
     if not isinstance(record, dict) or tuple(record) not in (_NAMES, (*_NAMES, "_tidb")):
         return False
     named = {column.name for column in schema.stored if column.type in MEMBERS}

@@ -245,10 +245,10 @@ def _read_dictionaries(at: _Messages, start: Places, size: Places) -> _Terms:
     reason = "its dictionary does not end where its size tables begin"
     has = at.sound & (size > 0)
     start, stop = np.where(has, start, 0), np.where(has, start + size, 0)
-    told, after, sound = at.varints.sequences(start, has.astype(np.int64), stop)
+    lengths, after, sound = at.varints.sequences(start, has.astype(np.int64), stop)
     at.require(sound, reason)
     counts = np.zeros_like(start)
-    counts[has & sound] = np.minimum(told, np.uint64(len(at.varints.data))).astype(np.int64)
+    counts[has & sound] = np.minimum(lengths, np.uint64(len(at.varints.data))).astype(np.int64)
     counts = np.where(counts <= stop - start, counts, -1)
     lengths, after, sound = at.varints.sequences(after, counts, stop)
     at.require(sound, reason)

@@ -186,10 +186,10 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             table = TableId(_term(frames, frames.schema[event]), _term(frames, frames.table[event]))
             shape = (table, tuple((one.name, one.code, one.flags) for one in columns))
             version = int(frames.commit_ts[event])
-            told = infer(columns, in_table_order=True)
-            if told is None or (shape in found and found[shape].version <= version):
+            inferred = infer(columns, in_table_order=True)
+            if inferred is None or (shape in found and found[shape].version <= version):
                 continue
-            found[shape] = SchemaEvent(start + int(frames.message[event]), table, version, told[0], 0, told[1])
+            found[shape] = SchemaEvent(start + int(frames.message[event]), table, version, inferred[0], 0, inferred[1])
     return tuple(found.values())
 
 

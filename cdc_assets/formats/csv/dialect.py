@@ -131,19 +131,17 @@ def dialect(options: CsvOptions) -> Dialect:
     elif set(found.quote) & set(found.delimiter):
         wrong = f'quote "{options.quote}" is part of the delimiter "{options.delimiter}"'
     elif not found.terminator:
-        wrong = "an empty terminator: records run together and cannot be told apart"
+        wrong = "an empty terminator: records run together and cannot be separated"
     elif set(found.terminator) & set(found.quote):
         wrong = f'quote "{options.quote}" is part of the terminator'
     elif not found.quote and set(found.delimiter) <= set(b"rn\\"):
         wrong = f'delimiter "{options.delimiter}" without quotes: it is escaped like CR, LF or a backslash'
     elif found.quote and found.quote in found.null:
-        wrong = f'null "{options.null}" with the quote in it: NULL cannot be told from a text'
+        wrong = f'null "{options.null}" with the quote in it: NULL cannot be distinguished from a text'
     elif found.terminator in found.null:
-        wrong = f'null "{options.null}" with the terminator in it: records cannot be told apart'
+        wrong = f'null "{options.null}" with the terminator in it: records cannot be separated'
     elif re.fullmatch(r"[-+]?(\d|\.\d|inf|nan)[-+.\w]*|true|false", options.null, re.IGNORECASE):
-        wrong = (
-            f'null "{options.null}": a number or boolean of that text is printed alike, so NULL cannot be told from it'
-        )
+        wrong = f'null "{options.null}": a number or boolean of that text is printed alike, so NULL is ambiguous'
     if wrong:
         raise BadSettings(
             f"The CSV options have {wrong}. Give the changefeed TOML that the changefeed was created with."
@@ -245,7 +243,7 @@ def _read_block(block: memoryview, how: Dialect, names: Sequence[str], types: Ma
 
 
 def _is_sound(plain: Plain, how: Dialect) -> bool:
-    """Tell whether the parser cuts a block as TiCDC did; without quotes no backslash is left outside NULL markers."""
+    """Return whether the parser cuts a block as TiCDC did; without quotes no backslash is left outside NULL markers."""
     if not is_sound(plain, how.terminator if how.terminator == b"\r\n" else b"\n"):
         return False
     if how.quote:
@@ -254,7 +252,7 @@ def _is_sound(plain: Plain, how: Dialect) -> bool:
 
 
 def _has_markers_only(body: pa.Buffer, null: bytes, delimiter: bytes) -> bool:
-    """Tell whether every backslash belongs to a NULL marker, which is all of a field."""
+    """Return whether every backslash belongs to a NULL marker, which is all of a field."""
     codes = np.frombuffer(body, np.uint8)
     places = np.flatnonzero(codes == _BACKSLASH)
     if not len(places):

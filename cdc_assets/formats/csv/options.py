@@ -30,22 +30,22 @@ class CsvOptions:
 
     @property
     def has_commit_ts(self) -> bool:
-        """Tell whether rows carry their commit-ts."""
+        """Return whether rows carry their commit-ts."""
         return self.include_commit_ts
 
     @property
     def has_positions(self) -> bool:
-        """Tell whether windows can be cut by commit-ts."""
+        """Return whether windows can be cut by commit-ts."""
         return self.include_commit_ts
 
     @property
     def is_unordered(self) -> bool:
-        """Tell whether nothing but the place in the files is known of a row."""
+        """Return whether nothing but the place in the files is known of a row."""
         return not self.include_commit_ts
 
     @property
     def deletes_have_keys_only(self) -> bool:
-        """Tell whether the row before an update is not in the file."""
+        """Return whether the row before an update is not in the file."""
         return not self.output_old_value
 
     @property

@@ -12,5 +12,5 @@ envelope    a message -> its payload, and the schema block where it has one
 positions   where a row stands in the log of its source
 columns     columns <-> fields of messages
 readings    values of fields -> texts as the type table reads them
-settings    what a connector was told
+settings    a connector's settings
 """

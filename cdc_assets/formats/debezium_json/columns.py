@@ -156,7 +156,7 @@ _BASES: Mapping[str, str] = {
 
 
 def settled_field(field: Field, column: Column, settings: ConnectorSettings) -> Field:
-    """Return a field with the scale that only the column tells."""
+    """Return a field with the scale that only the column has."""
     if field.meaning == DECIMAL and "scale" not in field.parameters:
         return Field(field.type, DECIMAL, {**field.parameters, "scale": str(column.scale or 0)}, field.optional)
     return field

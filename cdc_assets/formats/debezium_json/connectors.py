@@ -69,10 +69,10 @@ def _one(number: int, key: bytes | None, value: bytes | None) -> Said:
     try:
         return _said(number, key, opened(value))
     except _TROUBLE as error:
-        return Said(number, Kind.BAD, reason=f"it is no message of a Debezium connector: {_told(error)}")
+        return Said(number, Kind.BAD, reason=f"it is no message of a Debezium connector: {_explained(error)}")
 
 
-def _told(error: Exception) -> str:
+def _explained(error: Exception) -> str:
     return (str(error) if type(error) is ValueError else repr(error))[:300]
 
 
@@ -192,7 +192,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             found, ts = _images(opened(values[owner].as_py()), keys[owner], table, schema, settings)
             _refuse_unknown(found, names)
         except _TROUBLE as error:
-            faults.add(line, f"it is no row of a Debezium connector: {_told(error)}")
+            faults.add(line, f"it is no row of a Debezium connector: {_explained(error)}")
             continue
         after = len(events) if len(found) > 1 else -1
         for op, side in found:
@@ -219,13 +219,13 @@ def _images(
         if before is None and key is not None:
             before = opened(key).payload
         if before is None:
-            raise ValueError("it tells neither the key nor the row that was deleted")
+            raise ValueError("it has neither the key nor the deleted row")
         keyed_only = bool(schema.key) and all(value is None for name, value in before.items() if name not in schema.key)
         return [(Op.DELETE_KEY if keyed_only else Op.DELETE, _Side(before, block, keyed_only, whole))], ts
     if op == "u" and before is None:
         if not schema.key:
             raise ValueError(
-                "it is an update of a table without key, and does not tell the row before it. Set REPLICA IDENTITY "
+                "it is an update of a table without key, and does not have the row before it. Set REPLICA IDENTITY "
                 "FULL at the source, and let the table be rebuilt"
             )
         return [(Op.UPDATE, _Side(after, block, True, whole))], ts
@@ -293,7 +293,7 @@ def _read(read: Read, value: Any, place: int, wrong: list[bool], ranged: list[bo
 
 
 def _is_unchanged(value: Any, field: Field, settings: ConnectorSettings) -> bool:
-    """Tell whether a value stands for one that the source did not read again."""
+    """Return whether a value stands for one that the source did not read again."""
     if value == settings.unavailable:
         return True
     if field.type == "array":
@@ -343,4 +343,4 @@ def _schema(columns: tuple[Column, ...], key: Sequence[str]) -> TableSchema:
 def _doubts(connector: str) -> tuple[str, ...]:
     if connector not in _MYSQL:
         return ()
-    return ("unsigned types, lengths, defaults, collations and generated columns, which only DDL texts tell",)
+    return ("unsigned types, lengths, defaults, collations and generated columns, which only DDL texts have",)

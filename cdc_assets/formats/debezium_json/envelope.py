@@ -110,13 +110,13 @@ def _columns(block: Mapping[str, Any]) -> Block:
     return {}
 
 
-def _field(told: Mapping[str, Any]) -> Field:
-    items = told.get("items")
+def _field(block: Mapping[str, Any]) -> Field:
+    items = block.get("items")
     return Field(
-        str(told["type"]),
-        str(told.get("name") or ""),
-        dict(told.get("parameters") or {}),
-        bool(told.get("optional")),
+        str(block["type"]),
+        str(block.get("name") or ""),
+        dict(block.get("parameters") or {}),
+        bool(block.get("optional")),
         _field(items) if isinstance(items, dict) else None,
-        told.get("default"),
+        block.get("default"),
     )

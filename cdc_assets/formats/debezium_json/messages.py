@@ -46,10 +46,10 @@ def _one(message: int, value: bytes | None) -> Said:
     try:
         return _said(message, _payload(value))
     except _TROUBLE as error:
-        return Said(message, Kind.BAD, reason=f"it is no Debezium message of TiCDC: {_told(error)}")
+        return Said(message, Kind.BAD, reason=f"it is no Debezium message of TiCDC: {_explained(error)}")
 
 
-def _told(error: Exception) -> str:
+def _explained(error: Exception) -> str:
     return (str(error) if type(error) is ValueError else repr(error))[:300]
 
 
@@ -115,7 +115,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         try:
             before, after, ts = _row(_payload(texts[owner]), table, names)
         except _TROUBLE as error:
-            faults.add(line, f"it is no row of Debezium: {_told(error)}")
+            faults.add(line, f"it is no row of Debezium: {_explained(error)}")
             continue
         place = -1
         if after is not None:
@@ -176,14 +176,14 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             if not block or (shape in found and found[shape].version <= line.commit_ts):
                 continue
             known = found.get(shape)
-            schema, doubts = (known.schema, known.approximate) if known else _told_by(value, keys[message])
+            schema, doubts = (known.schema, known.approximate) if known else _described_by(value, keys[message])
             found[shape] = SchemaEvent(message, line.table, line.commit_ts, schema, 0, doubts)
         except _TROUBLE:
             continue  # decode rejects it
     return tuple(found.values())
 
 
-def _told_by(value: bytes, key: bytes | None) -> tuple[TableSchema, tuple[str, ...]]:
+def _described_by(value: bytes, key: bytes | None) -> tuple[TableSchema, tuple[str, ...]]:
     envelope = json.loads(value)["schema"]["fields"]
     fields = next(one["fields"] for one in envelope if one["field"] in ("after", "before"))
     names = tuple(str(name) for name in json.loads(key)["payload"]) if key is not None else ()

@@ -24,13 +24,13 @@ _SNAPSHOT = frozenset(("true", "first", "last", "first_in_data_collection", "las
 
 def source_position(source: Mapping[str, Any]) -> str | None:
     """Return the place of a message, None where it has none; raises ValueError or KeyError for a source without it."""
-    told = str(source.get("snapshot")).lower()
-    if told == "incremental":
+    phase = str(source.get("snapshot")).lower()
+    if phase == "incremental":
         return None
     find = _PLACES.get(source["connector"])
     if find is None:
         return None
-    return position_text(1, *find(source)) if told in _SNAPSHOT else position_text(2, *find(source))
+    return position_text(1, *find(source)) if phase in _SNAPSHOT else position_text(2, *find(source))
 
 
 def schema_position(source: Mapping[str, Any]) -> str | None:
@@ -46,10 +46,10 @@ def _binlog(source: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _wal(source: Mapping[str, Any]) -> tuple[int, ...]:
-    told = source.get("sequence")
-    if told is None:
+    sequence = source.get("sequence")
+    if sequence is None:
         return 0, int(source["lsn"])
-    last, here = json.loads(told)
+    last, here = json.loads(sequence)
     return int(last or 0), int(here or source["lsn"] or 0)
 
 

@@ -37,7 +37,7 @@ class OutOfRange(Exception):
 
 
 def is_binary(column: Column) -> bool:
-    """Tell whether the lake keeps bytes of a column."""
+    """Return whether the lake keeps bytes of a column."""
     return column.type in BINARY or column.type == "bytes"
 
 

@@ -30,20 +30,20 @@ class ConnectorSettings:
         return base64.b64encode(self.unavailable.encode()).decode()
 
     def leaves_out(self, row: Mapping[str, Any]) -> bool:
-        """Tell whether a row has a value that only stands for what did not change."""
-        told = (self.unavailable, [self.unavailable], self.unavailable_base64)
-        return any(value in told for value in row.values())
+        """Return whether a row has a value that only stands for what did not change."""
+        placeholders = (self.unavailable, [self.unavailable], self.unavailable_base64)
+        return any(value in placeholders for value in row.values())
 
 
 @lru_cache(maxsize=32)
 def connector_settings(options: MessageOptions) -> ConnectorSettings:
     """Return the settings that a feed was given."""
-    told = dict(options.connector)
+    given = dict(options.connector)
     return ConnectorSettings(
-        decimal=told.get("decimal.handling.mode", "precise"),
-        binary=told.get("binary.handling.mode", "bytes"),
-        bigint_unsigned=told.get("bigint.unsigned.handling.mode", "long"),
-        interval=told.get("interval.handling.mode", "numeric"),
-        time=told.get("time.precision.mode", ""),
-        unavailable=told.get("unavailable.value.placeholder", "__debezium_unavailable_value"),
+        decimal=given.get("decimal.handling.mode", "precise"),
+        binary=given.get("binary.handling.mode", "bytes"),
+        bigint_unsigned=given.get("bigint.unsigned.handling.mode", "long"),
+        interval=given.get("interval.handling.mode", "numeric"),
+        time=given.get("time.precision.mode", ""),
+        unavailable=given.get("unavailable.value.placeholder", "__debezium_unavailable_value"),
     )

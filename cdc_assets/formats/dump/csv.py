@@ -30,7 +30,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def can_cut(options: DumpOptions) -> bool:
-    """Tell whether every line end ends a row, wherever one begins to read."""
+    """Return whether every line end ends a row, wherever one begins to read."""
     return dialect(options).quote == b""
 
 
@@ -100,7 +100,7 @@ def _check_readable(schema: TableSchema, options: DumpOptions, path: str) -> Non
     texts = [column.name for column in schema.stored if is_quoted(column)]
     if texts and not options.delimiter and not options.escape_backslash:
         raise BadSettings(
-            f"{path} was written without delimiter and without escape-backslash, so nothing tells where a value of "
+            f"{path} was written without delimiter and without escape-backslash, so it is unknown where a value of "
             f'"{texts[0]}" ends. Dump the table again with one of them.'
         )
 

@@ -133,7 +133,7 @@ def _ambiguity(how: Dialect, options: DumpOptions) -> str:
 
 
 def _overlap(one: bytes, other: bytes) -> bool:
-    """Tell whether some text may have an end of one that is a beginning of the other, or one within the other."""
+    """Return whether some text may have an end of one that is a beginning of the other, or one within the other."""
     ends = (one[-size:] == other[:size] or other[-size:] == one[:size] for size in range(1, min(len(one), len(other))))
     return any(ends) or (one != other and bool(other) and (one in other or other in one))
 
@@ -215,7 +215,7 @@ def _codes(how: Dialect) -> dict[bytes, bytes]:
 
 
 def strange_escapes(plain: Plain, nulls: int, how: Dialect) -> bool:
-    """Tell whether a backslash stood before something else than what Dumpling escapes and the NULL marker."""
+    """Return whether a backslash stood before something else than what Dumpling escapes and the NULL marker."""
     counts = _counted_codes(plain.data)
     known = sum(count for code, count in counts.items() if code in _codes(how))
     return known + nulls * plain.null.count("\0") != sum(counts.values())

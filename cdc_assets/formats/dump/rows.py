@@ -96,12 +96,12 @@ def shown(raw: bytes) -> str:
 
 
 def is_bytes(column: Column) -> bool:
-    """Tell whether Dumpling writes the column as bytes: BIT too."""
+    """Return whether Dumpling writes the column as bytes: BIT too."""
     return column.type in _BYTES
 
 
 def is_quoted(column: Column) -> bool:
-    """Tell whether Dumpling quotes the column's values: all but numbers, YEAR too."""
+    """Return whether Dumpling quotes the column's values: all but numbers, YEAR too."""
     return column.type not in _BARE
 
 
@@ -158,11 +158,11 @@ def columns_by_count(count: int, schema: TableSchema) -> tuple[Column | None, ..
 
 
 def rows_of(
-    arrays: Sequence[pa.Array], lines: pa.Int64Array, target: Target, binary: Binary, told: Sequence[Mask] = ()
+    arrays: Sequence[pa.Array], lines: pa.Int64Array, target: Target, binary: Binary, known: Sequence[Mask] = ()
 ) -> Sifted:
     """Return the rows of one batch: an array of texts, or of `reading_type`, for each column of the file."""
     faults: list[Fault] = []
-    masks = list(told)
+    masks = list(known)
     size = len(lines)
     found = {
         OP: pa.repeat(pa.scalar(int(Op.INSERT), pa.int8()), size),

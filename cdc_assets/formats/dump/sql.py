@@ -44,7 +44,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 def can_cut(options: DumpOptions) -> bool:
-    """Tell whether every line end ends a row, wherever one begins to read."""
+    """Return whether every line end ends a row, wherever one begins to read."""
     return options.escape_backslash
 
 

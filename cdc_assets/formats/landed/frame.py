@@ -32,7 +32,7 @@ MESSAGES = pa.schema(
 
 
 class Frame(NamedTuple):
-    """A split as its bytes tell it."""
+    """A split, parsed from its bytes."""
 
     messages: pa.RecordBatch
     since: Tso
@@ -57,8 +57,8 @@ class Frame(NamedTuple):
 
 def format_frame(messages: pa.Table, since: Tso, until: Tso) -> bytes:
     """Return the bytes of a split; `messages` has the columns of MESSAGES."""
-    told = {"since": str(since), "until": str(until)}
-    table = messages.select(MESSAGES.names).cast(MESSAGES).replace_schema_metadata(told)
+    metadata = {"since": str(since), "until": str(until)}
+    table = messages.select(MESSAGES.names).cast(MESSAGES).replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         for batch in table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]:
@@ -70,7 +70,7 @@ def parse_frame(data: bytes) -> Frame:
     """Return what `format_frame` wrote."""
     with pa.ipc.open_stream(data) as reader:
         table = reader.read_all().combine_chunks()
-    told = table.schema.metadata
+    metadata = table.schema.metadata
     batches = table.to_batches()
     messages = batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
-    return Frame(messages, int(told[b"since"]), int(told[b"until"]))
+    return Frame(messages, int(metadata[b"since"]), int(metadata[b"until"]))

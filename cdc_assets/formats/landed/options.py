@@ -23,17 +23,17 @@ class LandedOptions:
 
     @property
     def has_commit_ts(self) -> bool:
-        """Tell whether the place of a row is its commit-ts."""
+        """Return whether the place of a row is its commit-ts."""
         return not self.messages.by_offset
 
     @property
     def has_positions(self) -> bool:
-        """Tell that windows can be cut: where rows do not tell their commit-ts, landing gave them a place."""
+        """Return that windows can be cut: rows without a commit-ts got a position at landing."""
         return True
 
     @property
     def is_unordered(self) -> bool:
-        """Tell whether what comes twice can be taken for something new."""
+        """Return whether what comes twice can be taken for something new."""
         return self.messages.is_unordered
 
     @property
@@ -43,14 +43,14 @@ class LandedOptions:
 
     @property
     def deletes_have_keys_only(self) -> bool:
-        """Tell whether a delete has the key columns only."""
+        """Return whether a delete has the key columns only."""
         return self.messages.delete_only_output_handle_key_columns
 
     @property
     def members_are_numbers(self) -> bool:
-        """Tell whether ENUM and SET are written as numbers, whose names the schema has to tell."""
-        told_by_canal = self.messages.protocol == "canal-json" and not self.messages.content_compatible
-        return told_by_canal or self.messages.protocol in _NUMBERED_MEMBERS
+        """Return whether ENUM and SET are written as numbers, whose names the schema has to tell."""
+        numbered_by_canal = self.messages.protocol == "canal-json" and not self.messages.content_compatible
+        return numbered_by_canal or self.messages.protocol in _NUMBERED_MEMBERS
 
 
 OPTIONS = LandedOptions

@@ -258,8 +258,8 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _cell(column: pa.StructArray) -> tuple[Places, Places, pa.Array]:
-    told = pc.struct_field(column, "t")
-    codes = pc.if_else(pc.less(told, 0), _MOST_TYPE, told).fill_null(-1).to_numpy(zero_copy_only=False)
+    types = pc.struct_field(column, "t")
+    codes = pc.if_else(pc.less(types, 0), _MOST_TYPE, types).fill_null(-1).to_numpy(zero_copy_only=False)
     flags = pc.struct_field(column, "f").fill_null(0).to_numpy(zero_copy_only=False)
     return codes, flags, pc.struct_field(column, "v")
 
@@ -316,8 +316,8 @@ def _sound(event: Any, kinds: Mapping[str, pa.DataType]) -> dict[str, Any]:
                 raise _Strange(name, f'column "{name}" is not in the table\'s schema at this commit-ts')
             value = cell.get("v")
             flags = cell.get("f", 0)
-            told = type(cell["t"]) is int and type(flags) is int and 0 <= cell["t"] < _MOST_TYPE > flags >= 0
-            if isinstance(value, bool) or not told:
+            typed = type(cell["t"]) is int and type(flags) is int and 0 <= cell["t"] < _MOST_TYPE > flags >= 0
+            if isinstance(value, bool) or not typed:
                 raise _Strange(name, f'column "{name}" is {str(cell)[:80]}, which is no value with its type')
             if isinstance(value, int) and pa.types.is_floating(kinds[name]):
                 value = float(value)
@@ -410,10 +410,10 @@ def _unquoted(text: str) -> bytes | None:
 
 
 def _unescape(match: re.Match[bytes]) -> bytes:
-    told = match[1]
-    if len(told) == 3:
-        return bytes.fromhex(told[1:].decode())
-    return chr(int(told[1:], 16)).encode() if len(told) > 1 else _SIMPLE[told]
+    escape = match[1]
+    if len(escape) == 3:
+        return bytes.fromhex(escape[1:].decode())
+    return chr(int(escape[1:], 16)).encode() if len(escape) > 1 else _SIMPLE[escape]
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -426,9 +426,9 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
         try:
             for table, commit_ts, columns in _shapes(*_framed(key, value), options):
                 shape = (table, tuple((one.name, one.code, one.flags) for one in columns))
-                told = infer(columns, in_table_order=False)
-                if told is not None and (shape not in found or commit_ts < found[shape].version):
-                    found[shape] = SchemaEvent(message, table, commit_ts, told[0], 0, told[1])
+                inferred = infer(columns, in_table_order=False)
+                if inferred is not None and (shape not in found or commit_ts < found[shape].version):
+                    found[shape] = SchemaEvent(message, table, commit_ts, inferred[0], 0, inferred[1])
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             continue  # classify calls it bad, or decode rejects it
     return tuple(found.values())

@@ -105,8 +105,8 @@ def _said(message: int, held: Mapping[str, Any]) -> Said:
         return _said_of_row(message, held, commit_ts)
     if not isinstance(held["sql"], str) or not isinstance(kind, str):
         raise ValueError("its sql is no text")
-    told = held.get("tableSchema") or held.get("preTableSchema")
-    table = table_of(told) if told else None
+    schema = held.get("tableSchema") or held.get("preTableSchema")
+    table = table_of(schema) if schema else None
     return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=held["sql"], type=_ACTIONS.get(kind))
 
 
@@ -147,10 +147,12 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             continue
         try:
             held = read_head(value) if _is_avro(options) else _with_schema(value)
-            told = held.get("tableSchema")
-            if told:
-                version, binding = int(held["commitTs"]), int(told.get("version") or 0)
-                found.append(SchemaEvent(message, table_of(told), version, table_schema(told), binding, _APPROXIMATE))
+            schema = held.get("tableSchema")
+            if schema:
+                version, binding = int(held["commitTs"]), int(schema.get("version") or 0)
+                found.append(
+                    SchemaEvent(message, table_of(schema), version, table_schema(schema), binding, _APPROXIMATE)
+                )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             continue  # classify calls it bad
     return tuple(found)

@@ -19,43 +19,43 @@ _WHOLE = {"DATETIME": 20, "TIMESTAMP": 20, "TIME": 11}
 _UNSIZED = frozenset(("DATE", "DATETIME", "TIMESTAMP", "TIME", "ENUM", "SET", "JSON", "VECTOR"))
 
 
-def table_of(told: Mapping[str, Any]) -> TableId:
+def table_of(schema: Mapping[str, Any]) -> TableId:
     """Return the name; raises KeyError or ValueError for none. JSON says `schema` where Avro says `database`."""
-    name, table = told.get("schema", told.get("database")), told["table"]
+    name, table = schema.get("schema", schema.get("database")), schema["table"]
     if not isinstance(name, str) or not isinstance(table, str):
         raise ValueError("its tableSchema names no table")
     return TableId(name, table)
 
 
-def table_schema(told: Mapping[str, Any]) -> TableSchema:
+def table_schema(schema: Mapping[str, Any]) -> TableSchema:
     """Return the schema; raises KeyError, TypeError or ValueError for anything else."""
     indexes = tuple(
         Index(str(one["name"]), tuple(map(str, one["columns"])), bool(one["unique"]), bool(one["primary"]))
-        for one in told.get("indexes") or ()
+        for one in schema.get("indexes") or ()
     )
     primary = next((one.columns for one in indexes if one.primary), ())
-    columns = tuple(_column(one, primary) for one in told["columns"])
+    columns = tuple(_column(one, primary) for one in schema["columns"])
     nullable = {column.name for column in columns if column.nullable}
     whole = [one.columns for one in indexes if one.unique and not nullable.intersection(one.columns)]
     return TableSchema(columns, primary or min(whole, key=len, default=()), indexes)
 
 
-def _column(told: Mapping[str, Any], primary: tuple[str, ...]) -> Column:
-    kind = told["dataType"]
+def _column(column: Mapping[str, Any], primary: tuple[str, ...]) -> Column:
+    kind = column["dataType"]
     name, length = str(kind["mysqlType"]).upper(), int(kind["length"])
     decimal = int(kind.get("decimal") or 0) or max(0, length - _WHOLE.get(name, length))
     elements = kind.get("elements")
     charset = str(kind.get("charset") or "")
     collation = str(kind.get("collate") or "")
     return Column(
-        name=str(told["name"]),
+        name=str(column["name"]),
         type=name,
         unsigned=bool(kind.get("unsigned")),
         precision=None if name in _UNSIZED or length < 0 else length,
         scale=decimal if decimal > 0 or name == "DECIMAL" else None,
-        nullable=bool(told["nullable"]),
-        is_pk=told["name"] in primary,
-        default=told.get("default"),
+        nullable=bool(column["nullable"]),
+        is_pk=column["name"] in primary,
+        default=column.get("default"),
         elems=tuple(map(str, elements)) if elements is not None else None,
         collation=collation if charset != "binary" and collation else None,
     )

@@ -29,7 +29,7 @@ _TIMES = re.compile(r"^(Started|Finished) dump at: (.*)$", re.MULTILINE | re.IGN
 
 @dataclass(frozen=True, slots=True)
 class DumpMetadata:
-    """What `metadata` says, as texts: times are of the machine that dumped, in a zone that it does not tell."""
+    """The contents of `metadata`, as texts: times are of the machine that dumped, in an unknown zone."""
 
     log: str
     position: str
@@ -61,23 +61,23 @@ def snapshot_tso(metadata: DumpMetadata | None, stated: Tso | None, uri: str) ->
             "it has no `metadata`: the dump is not finished, failed, or is an export of TiDB Cloud",
             "If it is whole, state the TSO at which it was taken",
         )
-    told = int(metadata.position) if re.fullmatch(r"[0-9]{1,18}", metadata.position) else None
+    recorded = int(metadata.position) if re.fullmatch(r"[0-9]{1,18}", metadata.position) else None
     if stated is None and not metadata.finished:
         raise _refused(uri, "its `metadata` has no `Finished dump at`", "If it is whole, state its TSO")
-    if stated is not None and told is not None and metadata.log == _TIDB and stated != told:
-        raise _refused(uri, f"its `metadata` tells the TSO {told}, and {stated} is stated", "Correct")
+    if stated is not None and recorded is not None and metadata.log == _TIDB and stated != recorded:
+        raise _refused(uri, f"its `metadata` has the TSO {recorded}, and {stated} is given", "Correct")
     if stated is not None:
         return stated
     if metadata.log != _TIDB:
         what = f'the log "{metadata.log}", which is none of TiDB' if metadata.log else "no position of a TiDB cluster"
-        raise _refused(uri, f"its `metadata` tells {what}", "If it is TiDB's, state its TSO")
-    if told is None:
+        raise _refused(uri, f"its `metadata` has {what}", "If it is TiDB's, give its TSO")
+    if recorded is None:
         raise _refused(
             uri,
             f'its `metadata` has the position "{metadata.position}", as Dumpling writes it when --snapshot is a time',
             "State the TSO that the source gives for that time in its zone",
         )
-    return told
+    return recorded
 
 
 _TIDB = "tidb-binlog"

@@ -72,7 +72,7 @@ class Server:
         return table.schema
 
     def wants(self, table: TableId) -> bool:
-        """Tell whether a table is to be read."""
+        """Return whether a table is to be read."""
         name = str(table).lower()
         return not self.patterns or any(fnmatchcase(name, pattern.lower()) for pattern in self.patterns)
 

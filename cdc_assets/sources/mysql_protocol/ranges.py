@@ -33,7 +33,7 @@ RANGE_BYTES = 64 << 20
 _MOST = 4096
 """Ranges of one table."""
 _BYTES_A_ROW = 100
-"""Where a server tells the rows of a table and not its bytes."""
+"""Bytes a row, where a server returns the rows of a table and not its bytes."""
 
 _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
 _NUMBERS = (*_INTEGERS, "DECIMAL")

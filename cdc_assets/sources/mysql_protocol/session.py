@@ -86,7 +86,7 @@ class Session:
         """Return all rows of a query."""
         from pymysql.cursors import Cursor
 
-        with _told(self.address), self.connection.cursor(Cursor) as cursor:
+        with _translated(self.address), self.connection.cursor(Cursor) as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())
 
@@ -95,10 +95,10 @@ class Session:
         from cdc_assets.sources.mysql_protocol.cursor import UnbufferedCursor
 
         with self.connection.cursor(UnbufferedCursor) as cursor:
-            with _told(self.address):
+            with _translated(self.address):
                 cursor.execute(sql)
             while True:
-                with _told(self.address):
+                with _translated(self.address):
                     found = cursor.fetchmany(rows)
                 if not found:
                     return
@@ -164,7 +164,7 @@ def _connected(address: Address) -> Any:
             "reading straight from the source needs PyMySQL, which is not installed. Install it: "
             "pip install 'cdc-assets[mysql]'."
         ) from None
-    with _told(address):
+    with _translated(address):
         return pymysql.connect(
             host=address.host,
             port=address.port,
@@ -195,7 +195,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
 
 
 @contextmanager
-def _told(address: Address) -> Iterator[None]:
+def _translated(address: Address) -> Iterator[None]:
     """Turn what the client library raises into errors of this project."""
     import pymysql
 

@@ -1,4 +1,4 @@
-"""What TiCDC was told: its sink URI and changefeed TOML -> how rows and paths are written, and where.
+"""TiCDC's sink URI and changefeed TOML -> how rows and paths are written, and where.
 
 TiCDC's own names, defaults and precedence, read from `pkg/config/sink.go`, `pkg/sink/codec/common/config.go` and
 `pkg/cloudstorage/config.go`: the sink URI wins for the parameters that TiCDC binds from it; all others come from TOML.
@@ -19,7 +19,7 @@ from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOption
 
 __all__ = ["sink_options"]
 
-# --- what TiCDC was told ----------------------------------------------------------------------------------------------
+# --- TiCDC's settings -------------------------------------------------------------------------------------------------
 
 _FROM_URI = (
     "protocol", "enable-tidb-extension", "only-output-updated-columns", "content-compatible", "use-table-id-as-path",
@@ -56,8 +56,8 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     Parameters that TiCDC takes from the TOML alone only fill what the TOML leaves open.
     Raises BadSettings for a missing or unknown protocol and for options that TiCDC refuses.
     """
-    told = document(changefeed_config)
-    sink = table(told, "sink")
+    config = document(changefeed_config)
+    sink = table(config, "sink")
     options = {name: value for name, tables in _TOML.items() if (value := member(sink, (*tables, name))) is not None}
     for name, text in parameters(sink_uri).items():
         if text and (name in _FROM_URI or (name in _FROM_URI_IF_OPEN and name not in options)):
@@ -70,7 +70,7 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     result = SinkOptions(
         **typed,
         column_selectors=_column_selectors(sink),
-        event_filters=_event_filters(table(told, "filter")),
+        event_filters=_event_filters(table(config, "filter")),
         timezone=tz,
         uri=display(sink_uri),
         location=location(sink_uri),

@@ -36,7 +36,7 @@ def parse_schema_file(path: str, data: bytes) -> SchemaFile:
 
 
 def checksum_matches(path: str, data: bytes) -> bool:
-    """Tell whether the checksum in the name is that of the contents; True where the name has none.
+    """Return whether the checksum in the name is that of the contents; True where the name has none.
 
     A mismatch is no proof of damage: defaults are not always encoded again as they were read (tiflow#9288).
     """

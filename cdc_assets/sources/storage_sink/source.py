@@ -42,7 +42,7 @@ _DATA_EXTENSIONS = (".csv", ".json", ".craft", ".canal", ".unknown")  # TiCDC's 
 class Changefeed:
     """Reads one changefeed's bucket. Parsed schema files are kept, so that a second listing only opens new ones.
 
-    `storage` are fsspec's options in clear text. What a schema file told first stays true when it loses its DDL.
+    `storage` are fsspec's options in clear text. The first contents of a schema file count when it loses its DDL.
     """
 
     def __init__(self, options: SinkOptions, storage: Mapping[str, Any]) -> None:
@@ -160,9 +160,9 @@ class Changefeed:
         fresh = [entry for entry in entries if entry not in self._parsed]
         if fresh:
             workers = 1 if self.opener.protocol in ("file", "memory") else 16
-            told = {path: data for (path, _, _), data in self._recalled.items()}
+            recalled = {path: data for (path, _, _), data in self._recalled.items()}
             with ThreadPoolExecutor(workers) as pool:
-                read = pool.map(self._schema_file, fresh, (told.get(path) for path, _, _ in fresh))
+                read = pool.map(self._schema_file, fresh, (recalled.get(path) for path, _, _ in fresh))
                 self._parsed = {
                     **{entry: self._parsed[entry] for entry in entries if entry in self._parsed},
                     **{entry: result for entry, result in zip(fresh, read, strict=True) if result is not None},
@@ -183,7 +183,7 @@ class Changefeed:
         return files, warnings
 
     def _schema_file(
-        self, entry: tuple[str, int, str], told_first: bytes | None
+        self, entry: tuple[str, int, str], first_read: bytes | None
     ) -> tuple[SchemaFile, bool] | MalformedSchemaFile | None:
         opener, path = self.opener, entry[0]
         data = self._recalled.get(entry)
@@ -192,10 +192,10 @@ class Changefeed:
                 return parse_schema_file(path, data), checksum_matches(path, data)
             data = opener.attempt(lambda: bytes(opener.file_system.cat_file(f"{opener.prefix}/{path}")), path)
             file, whole = parse_schema_file(path, data), len(data) == entry[1]
-            if told_first is not None and not file.query:
-                before = parse_schema_file(path, told_first)
+            if first_read is not None and not file.query:
+                before = parse_schema_file(path, first_read)
                 if before.columns == file.columns:
-                    file, data = before, told_first  # deleted, and written anew without its DDL
+                    file, data = before, first_read  # deleted, and written anew without its DDL
             if whole:
                 self._fresh[entry] = data
             return file, checksum_matches(path, data)
@@ -229,7 +229,7 @@ def connect(options: SinkOptions, access: Mapping[str, Any]) -> Changefeed:
 
 
 class _SortedOut:
-    """The names below a prefix by kind, before schema files tell which directory belongs to whom."""
+    """The names below a prefix by kind, before schema files say which directory belongs to which table."""
 
     def __init__(self, entries: Iterable[tuple[str, int, str, float]], extension: str) -> None:
         self.schema_entries: list[tuple[str, int, str]] = []
@@ -338,12 +338,12 @@ def _once(schema_files: Sequence[SchemaFile]) -> list[SchemaFile]:
 
     The writer looks for a schema file by its checksum, and writes it anew when it does not find it.
     """
-    told: dict[tuple[object, ...], SchemaFile] = {}
+    first: dict[tuple[object, ...], SchemaFile] = {}
     for file in sorted(schema_files, key=lambda file: not file.query):
         what = (file.root, file.version, file.table, repr(file.columns))  # a default may be any JSON
-        if (what, file.query) not in told and (file.query or (what, "any") not in told):
-            told[what, file.query] = told[what, "any"] = file
-    kept = {file.path for file in told.values()}
+        if (what, file.query) not in first and (file.query or (what, "any") not in first):
+            first[what, file.query] = first[what, "any"] = file
+    kept = {file.path for file in first.values()}
     return [file for file in schema_files if file.path in kept]
 
 

@@ -49,7 +49,7 @@ class LogReader(Protocol):
 
     @property
     def proves_ends(self) -> bool:
-        """Tell whether ends that are asked after a mark was read cover all that was written before that mark.
+        """Return whether ends that are asked after a mark was read cover all that was written before that mark.
 
         A broker's do; an archive is written later, partition by partition, at its own pace.
         """

@@ -1,4 +1,4 @@
-"""What a connector of Kafka Connect was told: its own configuration, beside the sink URI or in its parameters.
+"""The settings of a Kafka Connect connector: its own configuration, beside the sink URI or in its parameters.
 
     kafka://host:port/PREFIX?protocol=debezium-json&time.precision.mode=isostring&binary.handling.mode=hex
 
@@ -34,8 +34,8 @@ _MODES: Mapping[str, tuple[str, ...]] = {
 
 def connector_settings(sink_uri: str, configuration: Path | None) -> tuple[tuple[str, str], ...]:
     """Return the settings that say how values are written; raises BadSettings for a mode that no connector has."""
-    told = {**_read(configuration), **parameters(sink_uri)}
-    found = {name: str(told[name]) for name in _MODES if told.get(name)}
+    given = {**_read(configuration), **parameters(sink_uri)}
+    found = {name: str(given[name]) for name in _MODES if given.get(name)}
     for name, value in found.items():
         if _MODES[name] and value not in _MODES[name]:
             raise BadSettings(
@@ -65,10 +65,10 @@ def _read(configuration: Path | None) -> Mapping[str, Any]:
         pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
         return {name.strip(): value.strip() for name, _, value in pairs}
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except ValueError as error:
         raise BadSettings(
             f"the connector's configuration {configuration} is no JSON ({error}). Give it as Kafka Connect has it."
         ) from None
-    inner = next((told[name] for name in ("config", "connector") if isinstance(told.get(name), dict)), told)
+    inner = next((document[name] for name in ("config", "connector") if isinstance(document.get(name), dict)), document)
     return {str(name): value for name, value in inner.items()}

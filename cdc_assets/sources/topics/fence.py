@@ -84,5 +84,5 @@ def _least_mark(fence: Fence, landed: Landed, topics: set[str]) -> Fence:
 
 
 def _kept_by(partition: Partition, mark: Tso) -> str:
-    told = f"its last mark is {mark}" if mark else "it has no mark"
-    return f"{partition}: {told}, and in an archive nothing else tells that a partition is complete"
+    last = f"its last mark is {mark}" if mark else "it has no mark"
+    return f"{partition}: {last}, and in an archive nothing else tells that a partition is complete"

@@ -1,4 +1,4 @@
-"""Which names live at a TSO, by the DDL that a feed has told. Names that it never told are older than the feed."""
+"""Which names exist at a TSO, by a feed's DDL. Names without DDL are older than the feed."""
 
 from __future__ import annotations
 

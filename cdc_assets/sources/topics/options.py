@@ -1,4 +1,4 @@
-"""What TiCDC was told of its Kafka sink: sink URI and changefeed TOML -> TopicOptions.
+"""TiCDC's settings of its Kafka sink: sink URI and changefeed TOML -> TopicOptions.
 
 TiCDC's own names and precedence (`pkg/config/sink.go`, `pkg/sink/codec/common/config.go`): a parameter of the sink URI
 wins over the TOML, but for those that TiCDC takes from the TOML alone.
@@ -48,8 +48,8 @@ _FLAGS = (
 def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> TopicOptions:
     """Return how TiCDC writes its topics; raises BadSettings for what it refuses and for what is not known."""
     of_connector = parameters(sink_uri).get("protocol") in CONNECTOR_PROTOCOLS
-    told = {} if of_connector else document(changefeed_config)
-    sink = table(told, "sink")
+    config = {} if of_connector else document(changefeed_config)
+    sink = table(config, "sink")
     found = _found(sink, sink_uri)
     protocol = known_protocol(found.get("protocol"), MESSAGE_FORMATS, "topics", "kafka://…/topic?protocol=canal-json")
     brokers, topic = _address(sink_uri)
@@ -71,7 +71,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         topic=topic,
         messages=messages,
         rules=_rules(sink),
-        case_sensitive=truth("case-sensitive", told.get("case-sensitive", False)),
+        case_sensitive=truth("case-sensitive", config.get("case-sensitive", False)),
         topics=given.topics or (topics_of_prefix(topic) if of_connector else ()),
         schemas=str(given.schemas) if given.schemas is not None else "",
         required_acks=_acks(found.get("required-acks", -1)),

@@ -52,7 +52,7 @@ class Routing:
         return self.options.topic
 
     def concerns(self, topic: str) -> bool:
-        """Tell whether a topic may be one of the feed's: the default one, or one that a rule can give.
+        """Return whether a topic may be one of the feed's: the default one, or one that a rule can give.
 
         The patterns of the setting `topics`, where there are some, decide alone.
         """

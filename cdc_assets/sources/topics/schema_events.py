@@ -1,6 +1,6 @@
-"""Landed events -> schema files, by what DDL texts, the setting `schemas` and messages tell of columns.
+"""Landed events -> schema files, by DDL texts, the setting `schemas` and the columns in messages.
 
-What rows tell of a table's columns is written down when the first of them are landed, because rows expire.
+The columns of a table's rows are recorded when the first of them are landed, because rows expire.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["format_schema", "landed_schema_files", "older_tables", "parse_schema
 
 
 def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTables) -> list[SchemaFile]:
-    """Return what all that was landed tells of schemas, by version, each under the name of the message it is from."""
-    told = [event for event in landed.events if event.kind is EventKind.DDL]
+    """Return the schemas in all that was landed, by version, each under the name of its message."""
+    statements = [event for event in landed.events if event.kind is EventKind.DDL]
     if options.in_source_order:
-        # A connector tells the DDL of databases that it does not capture, of which no row ever comes.
+        # A connector sends the DDL of databases that it does not capture, of which it never sends rows.
         captured = {table.schema for table in landed.began}
-        told = [event for event in told if event.table is None or event.table.schema in captured]
-    events = [DdlEvent(one.position, one.table, one.query, one.type) for one in told]
+        statements = [event for event in statements if event.table is None or event.table.schema in captured]
+    events = [DdlEvent(one.position, one.table, one.query, one.type) for one in statements]
     begins = [one.version for one in events] + list(landed.began.values())
     if not begins:
         return []
-    places = {(one.position, one.query): one for one in reversed(told)}
+    places = {(one.position, one.query): one for one in reversed(statements)}
     shown = [_typed(one, older.described) for one in _shown(landed, options)]
     by_rows = {one.table for one in shown if one.grows}
     rest = {table: schema for table, schema in older.tables.items() if table not in by_rows}
@@ -47,8 +47,8 @@ def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTab
     for file in files:
         if not file.approximate:
             known.setdefault(file.table, file.version)
-    told_better = (one for one in files if one.approximate and known.get(one.table, one.version + 1) <= one.version)
-    left_out = {id(one) for one in told_better}
+    superseded = (one for one in files if one.approximate and known.get(one.table, one.version + 1) <= one.version)
+    left_out = {id(one) for one in superseded}
     return [_placed(one, places.get((one.version, one.query))) for one in files if id(one) not in left_out]
 
 
@@ -124,11 +124,11 @@ def older_tables(path: str, options: MessageOptions) -> OlderTables:
         return OlderTables(described=described)
 
 
-# --- what rows told ---------------------------------------------------------------------------------------------------
+# --- columns of rows --------------------------------------------------------------------------------------------------
 
 
 def format_schema(schema: TableSchema, approximate: tuple[str, ...]) -> str:
-    """Write what rows told of a table's columns as JSON."""
+    """Return the columns of a table's rows as JSON."""
     columns = [
         {
             "name": column.name,
@@ -152,9 +152,9 @@ def format_schema(schema: TableSchema, approximate: tuple[str, ...]) -> str:
 
 def parse_schema(text: str) -> tuple[TableSchema, tuple[str, ...]]:
     """Read what `format_schema` wrote."""
-    told = json.loads(text)
+    fields = json.loads(text)
     columns = tuple(
-        Column(**{**one, "elems": None if one["elems"] is None else tuple(one["elems"])}) for one in told["columns"]
+        Column(**{**one, "elems": None if one["elems"] is None else tuple(one["elems"])}) for one in fields["columns"]
     )
-    indexes = tuple(Index(**{**one, "columns": tuple(one["columns"])}) for one in told["indexes"])
-    return TableSchema(columns, tuple(told["key"]), indexes), tuple(told["approximate"])
+    indexes = tuple(Index(**{**one, "columns": tuple(one["columns"])}) for one in fields["indexes"])
+    return TableSchema(columns, tuple(fields["key"]), indexes), tuple(fields["approximate"])

@@ -71,9 +71,9 @@ def read_older_tables(text: str, where: str, timezone: str | None = None) -> Old
             if words.startswith(_PASSED_OVER) or not words:
                 continue
             if words.startswith(("USE ", "CREATE DATABASE", "CREATE SCHEMA")):
-                database, told = ddl.database_of(statement)
-                if told:
-                    collations[TableId(database, "")] = told
+                database, default = ddl.database_of(statement)
+                if default:
+                    collations[TableId(database, "")] = default
                 continue
             schema, name = ddl.created_name(statement)
             table = TableId(schema or database, name)

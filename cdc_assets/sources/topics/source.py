@@ -126,7 +126,7 @@ class TopicsSource:
         return LandedReader(LandedOptions(self._messages), self._fetch, self._fence, self._parts)
 
     def fence(self) -> Tso:
-        """Return the TSO through which everything is landed; raises MetadataMissing where nothing tells one."""
+        """Return the TSO through which everything is landed; raises MetadataMissing if there is none."""
         landed = self._known()
         return self._of(landed, self._schema_files(landed)).tso
 
@@ -150,7 +150,7 @@ class TopicsSource:
         )
 
     def head(self, path: str, size: int) -> bytes:
-        """Return a split: messages are small, and a part of one tells nothing."""
+        """Return a split: messages are small, and a part of one is of no use."""
         return self.reader.read(path)
 
     def place(self, path: str, listing: Listing | None = None) -> Place | None:
@@ -171,9 +171,9 @@ class TopicsSource:
     def _schema_files(self, landed: Landed) -> list[SchemaFile]:
         if self._older is None:
             self._older = older_tables(self.options.schemas, self.options.messages)
-        told = self.options.messages
+        given = self.options.messages
         if landed.registered.keys() - self._messages.registry.keys():
-            self._messages = replace(told, registry={**told.registry, **landed.registered})
+            self._messages = replace(given, registry={**given.registry, **landed.registered})
         return landed_schema_files(landed, self._messages, self._older)
 
     def _of(self, landed: Landed, files: list[SchemaFile]) -> Fence:
@@ -307,8 +307,8 @@ def storage_options(sink_uri: str, given: Given) -> dict[str, Any]:
 
 def broker_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
     """Return librdkafka's options that say how TiCDC reaches the broker, in clear text; raises BadSettings."""
-    told = member(table(document(changefeed_config), "sink"), ("kafka-config",))
-    return from_ticdc(parameters(sink_uri), told)
+    config = member(table(document(changefeed_config), "sink"), ("kafka-config",))
+    return from_ticdc(parameters(sink_uri), config)
 
 
 def registry_options(changefeed_config: Path | None) -> dict[str, Any]:

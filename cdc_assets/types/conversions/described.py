@@ -1,6 +1,6 @@
 """Columns whose types rows describe (Connect, Debezium, YDB): which change of a type keeps all values.
 
-Nothing tells what such a source did to its values but that it could: an integer that is wider, a float, a decimal with
+What such a source did to its values is not known: an integer that is wider, a float, a decimal with
 more digits before and behind the point hold what the old one held. Any other change leaves the values open.
 """
 
@@ -21,17 +21,17 @@ _DECIMALS = (DECIMAL, "Decimal")
 
 
 def is_described(*columns: Column) -> bool:
-    """Tell whether one of the columns has such a type."""
+    """Return whether one of the columns has such a type."""
     return any(column.type in CONNECT_TYPES or column.type in YDB_TYPES for column in columns)
 
 
 def grows(old: Column, new: Column) -> bool:
-    """Tell whether the new type holds every value of the old one as it is."""
+    """Return whether the new type holds every value of the old one as it is."""
     return widens(old, new) or _decimal_grows(old, new)
 
 
 def needs_rewrite(old: Column, new: Column) -> bool:
-    """Tell whether the lake's values have to be written anew."""
+    """Return whether the lake's values have to be written anew."""
     return not widens(old, new)
 
 

@@ -5,6 +5,6 @@ layouts          where a file's messages belong, and how they are written in it
 records          one JSON object a line, with its topic, partition and offset
 confluent        Confluent's S3 sink
 aiven            Aiven's S3 sink
-named            what the two have in common: names tell the first offset
+named            the common part of the two: names have the first offset
 avro_container   Avro files of raw messages
 """

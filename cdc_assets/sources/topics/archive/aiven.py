@@ -52,8 +52,8 @@ class Aiven:
     def opened(self, options: TopicOptions) -> Aiven:
         """Return the layout for a feed; raises BadSettings for fields that are not known, or too few."""
         assert options.archive is not None
-        told = options.archive.layout.partition(":")[2]
-        fields = tuple(one.strip() for one in told.split(",")) if told else ("value",)
+        names = options.archive.layout.partition(":")[2]
+        fields = tuple(one.strip() for one in names.split(",")) if names else ("value",)
         unknown = [one for one in fields if one not in _FIELDS]
         if unknown or "value" not in fields:
             raise BadSettings(
@@ -118,13 +118,13 @@ class Aiven:
 
 def _of_json(line: bytes, path: str, number: int) -> Line:
     try:
-        told = json.loads(line)
+        record = json.loads(line)
     except ValueError as error:
         raise MalformedData(f"{path} line {number} is no JSON ({error}). Restore the file.", file=path) from None
-    if not isinstance(told, dict) or "value" not in told or not set(told) <= set(_FIELDS):
+    if not isinstance(record, dict) or "value" not in record or not set(record) <= set(_FIELDS):
         return {"value": line.strip()}  # without envelope
-    found = {name: raw_of(told[name], path, number) for name in ("key", "value") if name in told}
-    return {**found, **{name: told[name] for name in ("offset", "timestamp") if told.get(name) is not None}}
+    found = {name: raw_of(record[name], path, number) for name in ("key", "value") if name in record}
+    return {**found, **{name: record[name] for name in ("offset", "timestamp") if record.get(name) is not None}}
 
 
 def _from_base64(text: str, path: str, number: int) -> bytes | None:
@@ -139,11 +139,11 @@ def _from_base64(text: str, path: str, number: int) -> bytes | None:
         ) from None
 
 
-def _milliseconds(told: Any) -> int | None:
-    if isinstance(told, int):
-        return told
+def _milliseconds(value: Any) -> int | None:
+    if isinstance(value, int):
+        return value
     try:
-        moment = dt.datetime.fromisoformat(str(told).replace("Z", "+00:00"))
+        moment = dt.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
     except ValueError:
         return None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).timestamp() * 1000)

@@ -64,9 +64,9 @@ def read_container(data: bytes, path: str) -> list[bytes | None]:
 def _values(at: _Bytes) -> list[bytes | None]:
     if at.take(4) != _MAGIC:
         raise ValueError("it does not begin as one")
-    told = _metadata(at)
-    branches = _branches(json.loads(told["avro.schema"]))
-    codec = told.get("avro.codec", b"null").decode()
+    header = _metadata(at)
+    branches = _branches(json.loads(header["avro.schema"]))
+    codec = header.get("avro.codec", b"null").decode()
     if codec not in _CODECS:
         raise ValueError(f"its codec is {codec}; known are {', '.join(sorted(_CODECS))}")
     sync = at.take(16)

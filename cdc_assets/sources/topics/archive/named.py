@@ -1,4 +1,4 @@
-"""Layouts in which a file's name tells its topic, partition and first offset: what they have in common."""
+"""Layouts in which a file's name has its topic, partition and first offset: their common part."""
 
 from __future__ import annotations
 
@@ -129,22 +129,22 @@ def _snappy_size(block: bytes) -> int:
     raise ValueError("a block has no size")
 
 
-def raw_of(told: Any, path: str, line: int) -> bytes | None:
+def raw_of(value: Any, path: str, line: int) -> bytes | None:
     """Return the bytes that a JSON value stands for: base64, a text that is JSON itself, or JSON that was taken apart.
 
     Raises MalformedData for a text that is neither.
     """
-    if told is None:
+    if value is None:
         return None
-    if not isinstance(told, str):
-        return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
-    if told.startswith("{"):
-        return told.encode()
+    if not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    if value.startswith("{"):
+        return value.encode()
     try:
-        return base64.b64decode(told, validate=True)
+        return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         raise MalformedData(
-            f"{path} line {line} holds a text that is neither base64 nor JSON: {told[:60]!r}. The archive has to be "
+            f"{path} line {line} holds a text that is neither base64 nor JSON: {value[:60]!r}. The archive has to be "
             "written with ByteArrayConverter, which keeps the bytes of messages.",
             file=path,
             line=line,

@@ -61,17 +61,17 @@ class Records:
 
 def _message(path: str, number: int, line: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(line)
-        timestamp = told.get("timestamp_ms")
+        record = json.loads(line)
+        timestamp = record.get("timestamp_ms")
         return {
-            "topic": _typed(told["topic"], str),
-            "partition": _typed(told["partition"], int),
-            "offset": _typed(told["offset"], int),
+            "topic": _typed(record["topic"], str),
+            "partition": _typed(record["partition"], int),
+            "offset": _typed(record["offset"], int),
             "timestamp": None if timestamp is None else _typed(timestamp, int),
-            "timestamp_type": None if timestamp is None else str(told.get("timestamp_type") or "create"),
-            "key": _bytes(told.get("key_b64")),
-            "value": _bytes(told.get("value_b64")),
-            "headers": [_header(one) for one in told.get("headers") or ()],
+            "timestamp_type": None if timestamp is None else str(record.get("timestamp_type") or "create"),
+            "key": _bytes(record.get("key_b64")),
+            "value": _bytes(record.get("value_b64")),
+            "headers": [_header(one) for one in record.get("headers") or ()],
         }
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, RecursionError) as error:
         raise MalformedData(
@@ -92,10 +92,10 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text, validate=True)
 
 
-def _header(told: Any) -> Mapping[str, Any]:
-    if isinstance(told, Mapping):
-        return {"name": str(told.get("name", told.get("key"))), "value": _bytes(told.get("value_b64"))}
-    name, value = told
+def _header(header: Any) -> Mapping[str, Any]:
+    if isinstance(header, Mapping):
+        return {"name": str(header.get("name", header.get("key"))), "value": _bytes(header.get("value_b64"))}
+    name, value = header
     return {"name": str(name), "value": _bytes(value)}
 
 

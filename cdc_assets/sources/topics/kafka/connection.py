@@ -1,4 +1,4 @@
-"""How a broker is reached: what TiCDC was told, and the user's own settings, as librdkafka's options.
+"""Connection to a broker: TiCDC's settings and the user's own, as librdkafka's options.
 
 TiCDC's names and rules are those of `pkg/sink/kafka/options.go`: a parameter of the sink URI wins over the same name in
 `[sink.kafka-config]`. Most say how it writes (partition-num, replication-factor, compression, kafka-version,
@@ -53,10 +53,10 @@ def from_ticdc(parameters: Mapping[str, str], kafka_config: Mapping[str, Any] | 
 
     Raises BadSettings for what TiCDC refuses.
     """
-    told = {name: value for name, value in (kafka_config or {}).items() if value is not None}
-    told |= {name: value for name, value in parameters.items() if value != ""}
-    tls = _tls(told)
-    login = _login(told)
+    given = {name: value for name, value in (kafka_config or {}).items() if value is not None}
+    given |= {name: value for name, value in parameters.items() if value != ""}
+    tls = _tls(given)
+    login = _login(given)
     protocol = ("SASL_" if login else "") + ("SSL" if tls is not None else "PLAINTEXT")
     return {"security.protocol": protocol, **(tls or {}), **login}
 
@@ -72,12 +72,12 @@ def with_ours(brokers: str, access: Mapping[str, Any]) -> dict[str, Any]:
     return {"bootstrap.servers": brokers, **_OF_A_READER, **access, **OURS}
 
 
-def _tls(told: Mapping[str, Any]) -> dict[str, Any] | None:
+def _tls(given: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the options of TLS, None where there is none. TiCDC turns it on when files are given."""
-    files = {option: str(told[name]) for name, option in _FILES.items() if told.get(name)}
-    enabled = _flag(told, "enable-tls")
+    files = {option: str(given[name]) for name, option in _FILES.items() if given.get(name)}
+    enabled = _flag(given, "enable-tls")
     if files and len(files) < len(_FILES):
-        missing = ", ".join(name for name in _FILES if not told.get(name))
+        missing = ", ".join(name for name in _FILES if not given.get(name))
         raise BadSettings(
             f"of ca, cert and key the sink URI lacks {missing}; TiCDC takes all three or none. Give them all; where "
             "only an authority is to be trusted, set enable-tls=true and kafka: {ssl.ca.location: FILE}."
@@ -87,49 +87,49 @@ def _tls(told: Mapping[str, Any]) -> dict[str, Any] | None:
     if not files and not enabled:
         return None
     unchecked = {"enable.ssl.certificate.verification": "false", "ssl.endpoint.identification.algorithm": "none"}
-    return files | (unchecked if _flag(told, "insecure-skip-verify") else {})
+    return files | (unchecked if _flag(given, "insecure-skip-verify") else {})
 
 
-def _login(told: Mapping[str, Any]) -> dict[str, Any]:
+def _login(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of SASL. TiCDC logs in only where a mechanism is named."""
-    mechanism = str(told.get("sasl-mechanism") or "").upper()
+    mechanism = str(given.get("sasl-mechanism") or "").upper()
     if not mechanism:
         return {}
     if mechanism not in _MECHANISMS:
         raise BadSettings(
-            f'sasl-mechanism is "{told["sasl-mechanism"]}"; TiCDC knows {", ".join(_MECHANISMS)}. '
+            f'sasl-mechanism is "{given["sasl-mechanism"]}"; TiCDC knows {", ".join(_MECHANISMS)}. '
             "Correct it in the sink URI."
         )
     found: dict[str, Any] = {"sasl.mechanism": mechanism}
     if mechanism == "GSSAPI":
-        return found | _kerberos(told)
+        return found | _kerberos(given)
     if mechanism == "OAUTHBEARER":
-        return found | _oauth(told)
+        return found | _oauth(given)
     for name, option in (("sasl-user", "sasl.username"), ("sasl-password", "sasl.password")):
-        if told.get(name):
-            found[option] = str(told[name])
+        if given.get(name):
+            found[option] = str(given[name])
     return found
 
 
-def _kerberos(told: Mapping[str, Any]) -> dict[str, Any]:
-    found = {option: str(told[name]) for name, option in _KERBEROS.items() if told.get(name)}
-    if user := told.get("sasl-gssapi-user"):
-        realm = told.get("sasl-gssapi-realm")
+def _kerberos(given: Mapping[str, Any]) -> dict[str, Any]:
+    found = {option: str(given[name]) for name, option in _KERBEROS.items() if given.get(name)}
+    if user := given.get("sasl-gssapi-user"):
+        realm = given.get("sasl-gssapi-realm")
         found["sasl.kerberos.principal"] = f"{user}@{realm}" if realm else str(user)
     return found
 
 
-def _oauth(told: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {option: str(told[name]) for name, option in _OAUTH.items() if told.get(name)}
-    if secret := told.get("sasl-oauth-client-secret"):
+def _oauth(given: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {option: str(given[name]) for name, option in _OAUTH.items() if given.get(name)}
+    if secret := given.get("sasl-oauth-client-secret"):
         try:
             found["sasl.oauthbearer.client.secret"] = base64.b64decode(str(secret), validate=True).decode()
         except (binascii.Error, ValueError):
             raise BadSettings("sasl-oauth-client-secret is not base64, as TiCDC has it. Correct the TOML.") from None
-    if scopes := told.get("sasl-oauth-scopes"):
+    if scopes := given.get("sasl-oauth-scopes"):
         found["sasl.oauthbearer.scope"] = " ".join(map(str, scopes))
     return found | ({"sasl.oauthbearer.method": "oidc"} if found else {})
 
 
-def _flag(told: Mapping[str, Any], name: str) -> bool | None:
-    return truth(name, told[name]) if told.get(name) is not None else None
+def _flag(given: Mapping[str, Any], name: str) -> bool | None:
+    return truth(name, given[name]) if given.get(name) is not None else None

@@ -65,7 +65,7 @@ _PASSED_OVER = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
     }
 )
-"""Codes that a consumer tells and goes on by itself: a range waits for its patience."""
+"""Error codes after which a consumer goes on by itself: a range waits for its patience."""
 
 _ENDS: tuple[OffsetSpec, OffsetSpec] = (
     OffsetSpec.earliest(),  # type: ignore[no-untyped-call]  # most of confluent_kafka has types
@@ -128,9 +128,9 @@ class KafkaLog:
         def ask(client: AdminClient, seconds: float) -> Mapping[str, str]:
             asked = client.describe_topics(TopicCollection(sorted(topics)), request_timeout=seconds)
             found = {}
-            for name, told in asked.items():
+            for name, configuration in asked.items():
                 try:
-                    topic_id = told.result(seconds + 1).topic_id
+                    topic_id = configuration.result(seconds + 1).topic_id
                 except KafkaException as error:
                     if error.args[0].code() not in _GONE:
                         raise
@@ -151,8 +151,8 @@ class KafkaLog:
 
         def ask(client: AdminClient, seconds: float) -> str:
             resource = ConfigResource(ResourceType.TOPIC, topic)
-            told: Future[Any] = client.describe_configs([resource], request_timeout=seconds)[resource]
-            policy = told.result(seconds + 1).get("cleanup.policy")
+            configuration: Future[Any] = client.describe_configs([resource], request_timeout=seconds)[resource]
+            policy = configuration.result(seconds + 1).get("cleanup.policy")
             if policy is not None and "compact" in str(policy.value):
                 return "compacted"
             return "transactional" if _TRANSACTIONS in client.list_topics(timeout=seconds).topics else ""
@@ -210,12 +210,12 @@ class KafkaLog:
             del came
             return reached, piece
 
-    def _end_of(self, told: Message, wanted: OffsetRange, position: int) -> int:
+    def _end_of(self, notice: Message, wanted: OffsetRange, position: int) -> int:
         """Return through where the log is known to be read, by what came in place of a message."""
-        error = told.error()
+        error = notice.error()
         assert error is not None
         if error.code() == KafkaError._PARTITION_EOF:
-            return int(told.offset() or 0)
+            return int(notice.offset() or 0)
         if error.code() in _PASSED_OVER:
             return position
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -289,15 +289,15 @@ def _offsets(
         )
         for spec in _ENDS
     ]
-    low, high = (_told(asked, seconds) for asked in both)
+    low, high = (_answered(asked, seconds) for asked in both)
     return low, high
 
 
-def _told(asked: Mapping[TopicPartition, Future[Any]], seconds: float) -> dict[Partition, int]:
+def _answered(asked: Mapping[TopicPartition, Future[Any]], seconds: float) -> dict[Partition, int]:
     found = {}
-    for one, told in asked.items():
+    for one, answer in asked.items():
         try:
-            found[Partition(str(one.topic), int(one.partition))] = int(told.result(seconds + 1).offset)
+            found[Partition(str(one.topic), int(one.partition))] = int(answer.result(seconds + 1).offset)
         except KafkaException as error:
             if error.args[0].code() not in _GONE:
                 raise

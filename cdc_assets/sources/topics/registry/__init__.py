@@ -39,13 +39,13 @@ class Registry(Protocol):
 
 def kind_of(options: Mapping[str, Any]) -> str:
     """Return the kind of registry that options are of; raises BadSettings."""
-    told = [kind for name, kind in (("url", "confluent"), ("glue", "glue"), ("file", "file")) if options.get(name)]
-    if len(told) != 1:
+    kinds = [kind for name, kind in (("url", "confluent"), ("glue", "glue"), ("file", "file")) if options.get(name)]
+    if len(kinds) != 1:
         raise BadSettings(
-            f"schema_registry says {' and '.join(told) or 'nothing of where it is'}; expected one of url (a registry "
+            f"schema_registry says {' and '.join(kinds) or 'nothing of where it is'}; expected one of url (a registry "
             "with Confluent's API), glue ({region: …}) and file (a file of schemas by their ids)."
         )
-    return told[0]
+    return kinds[0]
 
 
 def connect(options: Mapping[str, Any]) -> Registry:

@@ -56,37 +56,37 @@ class ConfluentRegistry:
                 problems.append(f"{address} does not answer ({_reason(error)})")
                 continue
             if answer.status_code < 500:
-                return self._told(address, schema_id, answer)
+                return self._schema_in(address, schema_id, answer)
             problems.append(f"{address} answers {answer.status_code} {answer.reason}")
         raise StorageUnavailable(
-            f"the schema registry does not tell schema {schema_id}: {'; '.join(problems)}. Messages of schemas that "
+            f"the schema registry does not return schema {schema_id}: {'; '.join(problems)}. Messages of schemas that "
             "are known are read without it; for others look at schema_registry, and try again."
         )
 
-    def _told(self, address: str, schema_id: str, answer: requests.Response) -> str | None:
+    def _schema_in(self, address: str, schema_id: str, answer: requests.Response) -> str | None:
         if answer.status_code in (401, 403):
             raise BucketMissing(
                 f"the schema registry {address} refused the login: {answer.status_code} {answer.reason}. Look at "
                 "basic.auth.user.info under schema_registry, or at the login in its URL."
             )
         try:
-            told = answer.json()
+            body = answer.json()
         except ValueError:
-            told = None
-        if answer.status_code == 404 and isinstance(told, dict) and told.get("error_code") in _NOT_FOUND:
+            body = None
+        if answer.status_code == 404 and isinstance(body, dict) and body.get("error_code") in _NOT_FOUND:
             return None
-        if not answer.ok or not isinstance(told, dict) or not isinstance(told.get("schema"), str):
+        if not answer.ok or not isinstance(body, dict) or not isinstance(body.get("schema"), str):
             raise BucketMissing(
                 f"{address} answered {answer.status_code} {answer.reason} to the question for schema {schema_id}, and "
                 "no schema; expected a registry with Confluent's API. Look at url under schema_registry."
             )
-        if told.get("schemaType", "AVRO") != "AVRO" or told.get("references"):
-            kind = f"{told.get('schemaType', 'AVRO')}{' with references' if told.get('references') else ''}"
+        if body.get("schemaType", "AVRO") != "AVRO" or body.get("references"):
+            kind = f"{body.get('schemaType', 'AVRO')}{' with references' if body.get('references') else ''}"
             raise BucketMissing(
                 f"schema {schema_id} of {address} is of the type {kind}; "
                 "expected one of Avro that is whole. Look at url under schema_registry."
             )
-        return str(told["schema"])
+        return str(body["schema"])
 
     @property
     def _session(self) -> requests.Session:
@@ -113,8 +113,8 @@ def connect(options: Mapping[str, Any]) -> ConfluentRegistry:
         )
     found = [_parted(one) for one in str(options["url"]).split(",") if one.strip()]
     login = next((one for _, one in found if one is not None), None)
-    if told := options.get("basic.auth.user.info"):
-        user, separator, password = str(told).partition(":")
+    if login := options.get("basic.auth.user.info"):
+        user, separator, password = str(login).partition(":")
         if not separator:
             raise BadSettings("basic.auth.user.info under schema_registry is no USER:PASSWORD. Correct it.")
         login = (user, password)

@@ -29,8 +29,8 @@ def connect(options: Mapping[str, Any]) -> SchemaFile:
     """Read the file that `file` names; raises BadSettings for one that holds no schemas."""
     path = str(options["file"])
     try:
-        told = json.loads(Path(path).read_text(encoding="utf-8-sig"))["schemas_by_id"]
-        by_id = {str(name): text if isinstance(text, str) else json.dumps(text) for name, text in told.items()}
+        schemas = json.loads(Path(path).read_text(encoding="utf-8-sig"))["schemas_by_id"]
+        by_id = {str(name): text if isinstance(text, str) else json.dumps(text) for name, text in schemas.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadSettings(
             f"schema_registry: {path} holds no schemas ({type(error).__name__}: {error}); expected JSON such as "

@@ -58,19 +58,21 @@ class GlueRegistry:
                     f"AWS Glue refused the question for schema {schema_id} ({code}). Give the login the right "
                     "glue:GetSchemaVersion, or look at glue under schema_registry."
                 ) from None
-            raise StorageUnavailable(f"AWS Glue does not tell schema {schema_id} ({code}). Try again later.") from None
+            raise StorageUnavailable(
+                f"AWS Glue does not return schema {schema_id} ({code}). Try again later."
+            ) from None
         except BotoCoreError as error:
             raise StorageUnavailable(
-                f"AWS Glue does not tell schema {schema_id} ({type(error).__name__}). Look at the region and the login "
+                f"AWS Glue does not return schema {schema_id} ({type(error).__name__}). Check the region and the login "
                 "of glue under schema_registry, and try again."
             ) from None
 
 
 def connect(options: Mapping[str, Any]) -> GlueRegistry:
     """Return the registry of the options `glue`; raises BadSettings for those that it does not have."""
-    told = options["glue"]
-    if not isinstance(told, Mapping) or set(told) - set(_NAMES) or "region" not in told:
+    given = options["glue"]
+    if not isinstance(given, Mapping) or set(given) - set(_NAMES) or "region" not in given:
         raise BadSettings(
             f"schema_registry: glue takes region and {', '.join(sorted(set(_NAMES) - {'region'}))}. Correct it."
         )
-    return GlueRegistry({_NAMES[name]: str(value) for name, value in told.items() if value})
+    return GlueRegistry({_NAMES[name]: str(value) for name, value in given.items() if value})
