@@ -77,6 +77,11 @@ def feed_options(command: F) -> F:
             help="CREATE TABLE statements of tables that are older than the topics.",
         ),
         click.option("--config", type=click.Path(dir_okay=False), help="TiCDC's changefeed configuration (TOML)."),
+        click.option(
+            "--decode",
+            type=click.Choice(["auto", "driver", "executors"]),
+            help="Where rows are read: in this process, on Spark's executors, or large windows there (default: auto).",
+        ),
         click.option("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz) (default: UTC)."),
         click.option(
             "--name", default="default", show_default=True, help="Name of the changefeed; the lake belongs to it."
@@ -169,6 +174,7 @@ def target_of(given: dict[str, Any]) -> Target:
             topics=given["topics"],
             schema_registry=given["schema_registry"],
             schemas=given["schemas"],
+            decode=given["decode"],
             initial=initial_of(given),
         )
         return Target(settings.changefeeds, settings.lake)
@@ -178,6 +184,8 @@ def target_of(given: dict[str, Any]) -> Target:
     chosen = (settings.changefeed(given["changefeed"]),) if given.get("changefeed") else settings.changefeeds
     if given.get("quarantine"):
         chosen = tuple(changefeed.model_copy(update={"quarantine": True}) for changefeed in chosen)
+    if given.get("decode"):
+        chosen = tuple(changefeed.model_copy(update={"decode": given["decode"]}) for changefeed in chosen)
     if given.get("complete"):
         chosen = tuple(changefeed.with_complete(given["complete"]) for changefeed in chosen)
     lake = config.LakeSettings.from_warehouse(given["warehouse"]) if given.get("warehouse") else settings.lake

@@ -23,6 +23,7 @@ from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake import namespaces
 from cdc_assets.lake.names import Identifier, format_identity, parse_identity
+from cdc_assets.lake.staging.installation import alike
 from cdc_assets.model.progress import Life
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.reports import Report, Staged
@@ -240,7 +241,7 @@ def find(spark: SparkSession, replay: Replay, reader: SplitReader) -> Found:
                     found = error
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["found"])
 
-    rows = spark.range(0, 1, 1, 1).mapInArrow(run, "found binary").collect()
+    rows = spark.range(0, 1, 1, 1).mapInArrow(alike(run), "found binary").collect()
     found: Found | CdcError = pickle.loads(bytes(rows[0][0]))  # noqa: S301  # our own executor wrote it
     if isinstance(found, CdcError):
         raise found

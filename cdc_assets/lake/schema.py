@@ -37,6 +37,7 @@ from cdc_assets.lake.held import CHANGEFEED, GAP, IDENTITY, KEY, NAME, format_ba
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import Identifier, format_identity, format_name
 from cdc_assets.lake.spark.session import StepSession, quoted
+from cdc_assets.lake.staging.installation import alike
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, RenameColumn, RetypeColumn, SchemaChange
@@ -222,7 +223,7 @@ def _cuts_values(target: Target, step: ChangeTable) -> bool:
         return False
     place = {source.position: f"c{number}" for number, source in enumerate(sources)}
     columns = [sql.col(quoted(rows.columns[position])).alias(name) for position, name in place.items()]  # type: ignore[index]
-    found = rows.select(*columns).mapInArrow(_comparer(tuple(sources)), "cut boolean")
+    found = rows.select(*columns).mapInArrow(alike(_comparer(tuple(sources))), "cut boolean")
     with _conversion_errors():
         return found.where("cut").head() is not None
 
@@ -456,7 +457,7 @@ def _converted(rows: DataFrame, sources: Sequence[_Source], names: Sequence[str]
     renamed = rows.select(*[sql.col(quoted(name)).alias(place) for name, place in zip(names, places, strict=True)])
     fields = [f"c{position} {spark_type(source.column)}" for position, source in enumerate(sources)]
     last = names.index(COMMIT_TS)
-    out = renamed.mapInArrow(_converter(tuple(sources), last), ", ".join([*fields, f"{COMMIT_TS} bigint"]))
+    out = renamed.mapInArrow(alike(_converter(tuple(sources), last)), ", ".join([*fields, f"{COMMIT_TS} bigint"]))
     aliases = [
         sql.col(f"c{position}").alias(source.column.name, metadata={"comment": column_doc(source.column)})
         for position, source in enumerate(sources)

@@ -73,6 +73,7 @@ class AsideLake(Lake):
             name,
             lambda: live.workbench.sessions.spark,
             f"{live.state.places.own.aside}{token}_{{schema}}",
+            live.workbench.decode,
         )
         self._live = live
 

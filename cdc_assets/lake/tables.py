@@ -44,7 +44,10 @@ __all__ = ["Lake"]
 
 
 class Lake:
-    """The tables of one changefeed. `spark` returns a session when a step needs one; without it one is started here."""
+    """The tables of one changefeed. `spark` returns a session when a step needs one; without it one is started here.
+
+    `decode` says where windows are read: driver, executors, or auto.
+    """
 
     def __init__(
         self,
@@ -52,11 +55,12 @@ class Lake:
         changefeed: str,
         spark: Callable[[], SparkSession] | None = None,
         namespace: str = "{schema}",
+        decode: str = "auto",
     ) -> None:
         self.settings = settings
         self.changefeed = changefeed
         self.state = LakeState(settings, changefeed, namespace)
-        self.workbench = Workbench(settings, changefeed, self.state, spark)
+        self.workbench = Workbench(settings, changefeed, self.state, spark, decode)
 
     # --- reading ---
 
@@ -149,7 +153,7 @@ class Lake:
 
     def can_prefetch(self, step: ApplyRows) -> bool:
         """Return whether a window may be staged during another step: one that the driver reads with little memory."""
-        return stage.is_small(step)
+        return stage.is_small(step) and self.workbench.decode != "executors"
 
     def commit(self, step: ApplyRows, staged: Staged) -> StepResult:
         """Write a staged window with its label in one commit, and remove the stage.

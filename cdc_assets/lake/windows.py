@@ -38,7 +38,7 @@ def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarant
         landing = landing_of(read_model(bench.state.catalog, held.metadata_location)) if held.empty else None
         if landing is not None and not landing.takes(step.schema):
             landing = None
-        engine = stage.Engine(lambda: bench.sessions.side().spark, lambda: bench.sessions.local)
+        engine = stage.Engine(lambda: bench.sessions.side().spark, lambda: bench.sessions.local, bench.decode)
         root, io = bench.storage(held)
         return stage.stage(engine, root, io, step, reader, quarantine, landing=landing)
 

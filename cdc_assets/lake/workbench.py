@@ -52,8 +52,10 @@ class Workbench:
         changefeed: str,
         state: LakeState,
         spark: Callable[[], SparkSession] | None = None,
+        decode: str = "auto",
     ) -> None:
         self.settings = settings
+        self.decode = decode
         self.changefeed = changefeed
         self.state = state
         self.sessions = Sessions(settings, spark)

@@ -114,7 +114,7 @@ def open_pipeline(
     from cdc_assets.pipeline.pipeline import Pipeline
 
     with open_feed(settings, lake) as feed, open_ledger(lake) as ledger:
-        opened = Lake(lake, settings.name, spark, settings.namespace)
+        opened = Lake(lake, settings.name, spark, settings.namespace, settings.decode)
         try:
             yield Pipeline(settings, feed.source, opened, ledger, watch, fuse, feed.landing)
         finally:

@@ -68,6 +68,8 @@ CONFIG_VARIABLE = "CDC_ASSETS_CONFIG"
 
 Policy = Literal["apply", "hold", "skip", "keep"]
 
+Decode = Literal["auto", "driver", "executors"]
+
 POLICY_KINDS = (
     "create schema", "drop schema", "create table", "drop table", "truncate table", "rename table", "recover table",
     "add column", "drop column", "modify column", "set default value", "add primary key", "drop primary key",
@@ -96,7 +98,8 @@ class ChangefeedSettings(Model):
     without a broker, `kafka` are options of the broker's client by librdkafka's names, `topics` are patterns of their
     names if the sink URI does not have them, `schemas` is a file of CREATE TABLE statements of older tables,
     `schema_registry` is a URL, a file of schemas, or options of the registry whose schemas messages name, and marks
-    alone are landed no more often than every `mark_interval_seconds`.
+    alone are landed no more often than every `mark_interval_seconds`. `decode` is where rows are
+    read and decoded: in the driver, on Spark's executors, or (auto) large windows there and small ones here.
 
     How the sensor requests runs: at most `runs_at_once`, of up to `run_tables` tables and `run_bytes` of new files
     (a table with more has a run of its own), each table again no sooner than `table_interval_seconds` after its last
@@ -122,6 +125,7 @@ class ChangefeedSettings(Model):
     topics: tuple[str, ...] = ()
     schemas: Path | None = None
     schema_registry: dict[str, Any] = Field(default_factory=dict, repr=False)
+    decode: Decode = "auto"
     mark_interval_seconds: float = Field(default=60, ge=0)
     sensor_running: bool = False
     sensor_interval_seconds: int = Field(default=30, ge=1)
@@ -339,6 +343,7 @@ def from_flags(
     topics: Sequence[str] = (),
     schemas: str | os.PathLike[str] | None = None,
     schema_registry: str = "",
+    decode: str | None = None,
 ) -> Settings:
     """Return the settings that the command line's flags describe: one changefeed and, with `warehouse`, its lake.
 
@@ -362,6 +367,7 @@ def from_flags(
         **({"archive": {"uri": archive[0], "layout": archive[1]}} if archive else {}),
         **({"schema_registry": schema_registry} if schema_registry else {}),
         **({"tz": tz} if tz else {}),
+        **({"decode": decode} if decode else {}),
     }
     lake = LakeSettings.from_warehouse(warehouse) if warehouse else None
     return Settings(lake=lake, changefeeds=(ChangefeedSettings(**given),))

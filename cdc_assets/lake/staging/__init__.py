@@ -1,5 +1,6 @@
 """Staging of a window's changes: decoded and written as Parquet by tasks, applied by one commit.
 
-stage   staging of a window's changes
-tasks   one task's part of a stage
+installation   what a driver and its executors must have in common
+stage          staging of a window's changes
+tasks          one task's part of a stage
 """

@@ -33,7 +33,7 @@ from cdc_assets.decoding import FILE
 from cdc_assets.decoding.buckets import hash_probe
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.window import Window, decode_window, merge_reports, read_window, reduced
-from cdc_assets.errors import LakeUnavailable
+from cdc_assets.errors import BadSettings, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
 from cdc_assets.lake.staging.tasks import (
     Landing,
@@ -93,13 +93,19 @@ _STALE_SECONDS = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Decides where windows are read. `spark` starts a session, for which a small window need not wait."""
+    """Decides where windows are read: by `decode` in the driver, on executors, or (auto) where it is done sooner.
+
+    `spark` starts a session, for which a small window need not wait.
+    """
 
     spark: Callable[[], SparkSession]
     local: Callable[[], bool]
+    decode: str = "auto"
 
     def reads_here(self, step: ApplyRows, reader: SplitReader) -> bool:
         """Return whether the driver reads a window itself."""
+        if self.decode != "auto":
+            return self.decode == "driver"
         few = _loaded_bytes(step, reader) <= _ONCE_BYTES or (os.cpu_count() or 1) <= _FEW_CORES
         return is_small(step) or (few and self.local())
 
@@ -254,10 +260,16 @@ def _on_executors(spark: SparkSession, count: int, work: Callable[[int], Part]) 
     if not count:
         return []
     rows = spark.range(0, count, 1, count).mapInArrow(on_executors(work), "part binary").collect()
-    parts = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  # our own executors wrote them
+    parts: list[Part] = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  # our own executors wrote them
     for part in parts:
         if part.error is not None:
             raise part.error
+        for name in (part.name, *part.buckets):
+            if name.startswith("/") and not os.path.exists(name):
+                raise BadSettings(
+                    f"an executor on another machine wrote {name}, which is not here: executors need a warehouse that "
+                    "all machines share, in an object store (docs/lakes.md). Nothing was applied."
+                )
     return parts
 
 

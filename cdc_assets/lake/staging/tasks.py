@@ -26,6 +26,7 @@ from cdc_assets.decoding.patches import has_patches, lost_row, needing_rows
 from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import CdcError, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED
+from cdc_assets.lake.staging.installation import Batches, alike
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
@@ -45,7 +46,6 @@ __all__ = [
 ]
 
 Ranges = Mapping[str, tuple[int, int]]
-Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _GROUP_BYTES = 64 << 20
 """Row groups of data files, before they are encoded."""
@@ -111,7 +111,7 @@ def on_executors(work: Callable[[int], Part]) -> Batches:
                     part = Part(Report(), error=error)
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], names=["part"])
 
-    return run
+    return alike(run)
 
 
 def write_window(place: Place, window: Window, number: int) -> Part:
@@ -248,7 +248,7 @@ def part_reader(io: dict[str, str], files: Sequence[str]) -> Batches:
                 with system.open_input_file(place) as source:
                     yield from pq.ParquetFile(source).iter_batches()
 
-    return run
+    return alike(run)
 
 
 def storage(io: Mapping[str, str], location: str) -> tuple[Any, str]:

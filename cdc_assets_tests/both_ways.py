@@ -1,0 +1,94 @@
+"""An in-memory lake that stages each window as the real lake does, in the driver and on executors, and compares.
+
+What is compared is what a commit takes in: the report, what the stage tells of itself, and the rows of its files, those
+of the quarantine among them. Executors get every file of a window as a share of its own where the kind can be shared.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pyarrow.parquet as pq
+
+from cdc_assets.errors import CdcError
+from cdc_assets.formats import COMMIT_TS, SplitReader
+from cdc_assets.lake.staging import stage
+from cdc_assets.lake.staging.tasks import Landing
+from cdc_assets.model.reports import Staged
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.steps import ApplyRows
+from cdc_assets.types.mysql_types import iceberg_type
+from cdc_assets_tests.memory_lake import MemoryLake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["BothWays"]
+
+
+class BothWays(MemoryLake):
+    """`different` says what differed, `windows` how many were staged in both ways."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__()
+        self.different: list[str] = []
+        self.windows = 0
+        self._spark = spark
+
+    def stage(self, step: ApplyRows, reader: SplitReader, quarantine: bool = False) -> Staged:
+        if step.files:
+            self.windows += 1
+            here = self._staged("driver", step, reader, quarantine)
+            there = self._staged("executors", step, reader, quarantine)
+            self.different += [
+                f"{step.life} at {step.at}, {what}: {here[what]} and {there.get(what)}"
+                for what in here
+                if here[what] != there.get(what)
+            ]
+        return super().stage(step, reader, quarantine)
+
+    def _staged(self, decode: str, step: ApplyRows, reader: SplitReader, quarantine: bool) -> dict[str, Any]:
+        table = self.tables.get(step.life)
+        place = Path(tempfile.mkdtemp(prefix="cdc-both-"))
+        landing = _landing(step.schema, place) if table is not None and not table.rows.num_rows else None
+        engine = stage.Engine(lambda: self._spark, lambda: True, decode)
+        try:
+            with patch.object(stage, "_SMALL_BYTES", 0):
+                staged = stage.stage(engine, str(place), {}, step, reader, quarantine, landing)
+            told: dict[str, Any] = {"report": replace(staged.report, seconds=0.0), "rows": staged.rows}
+            return {**told, **(_contents(staged.path) if staged.path else {})}
+        except CdcError as error:
+            return {"error": (type(error), error.message, error.where)}
+        finally:
+            shutil.rmtree(place)
+
+
+def _contents(path: str) -> dict[str, Any]:
+    batch = stage.read_manifest({}, path)
+    rejects = [f"{path}/{name}" for name in batch.rejects]
+    ranges = batch.ranges if batch.schema_id is None else {}  # data files are taken in without asking for them
+    return {
+        "counts": (batch.entering, batch.leaving, ranges, batch.schema_id),
+        "changes": _rows(batch.parts),
+        "rejects": _rows(rejects),
+    }
+
+
+def _rows(files: Any) -> Counter[str]:
+    return Counter(repr(row) for file in files for row in pq.read_table(file).to_pylist())
+
+
+def _landing(schema: TableSchema, place: Path) -> Landing:
+    """Return what a table of that schema tells of itself."""
+    columns = {column.name: iceberg_type(column) for column in schema.stored} | {COMMIT_TS: "long"}
+    told = {
+        name: (kind, number, 1000 + number if kind.startswith("list") else None)
+        for number, (name, kind) in enumerate(columns.items(), 1)
+    }
+    return Landing(f"{place}/data", 0, told)
