@@ -13,6 +13,7 @@ from dagster_spark.utils import flatten_dict
 
 from cdc_assets.defs.names import feed_name
 from cdc_assets.lake import spark_configuration
+from cdc_assets.lake.spark.cluster import refuse_dead, watch_executors
 from cdc_assets.lake.spark.gateway import open_gateway
 from cdc_assets.lake.spark.session import java_needed
 from cdc_assets.model.progress import Life
@@ -79,9 +80,14 @@ class Source:
         def session() -> Any:
             assert pyspark is not None
             with java_needed():
-                configuration = {**spark_configuration(self.lake), **pyspark.spark_config}
-                open_gateway(dict(flatten_dict(configuration)))  # type: ignore[no-untyped-call]
-                return LazyPySparkResource(spark_config=configuration).spark_session
+                told: Any = flatten_dict(pyspark.spark_config)  # type: ignore[no-untyped-call]
+                wanted = {name: str(value) for name, value in told}
+                configuration = spark_configuration(self.lake, wanted)
+                refuse_dead(configuration["spark.master"])
+                open_gateway(configuration)
+                found = LazyPySparkResource(spark_config=configuration).spark_session
+                watch_executors(found)
+                return found
 
         settings = self.with_credentials(s3)
         with open_pipeline(settings, self.lake, watch, session, fuse) as pipeline:

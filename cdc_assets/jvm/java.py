@@ -60,11 +60,13 @@ class Java:
 def prepare_environment() -> None:
     """Set what a Spark session started by this process needs: JAVA_HOME, PYSPARK_PYTHON, SPARK_HOME.
 
-    Executors get the running interpreter, or workers of another Python would decode the files. A `SPARK_HOME` of
-    another Spark than the installed pyspark is replaced by pyspark's own. Raises JavaMissing, SetupError.
+    Executors get the running interpreter, or workers of another Python would decode the files; those of a cluster the
+    one that `CDC_ASSETS_EXECUTOR_PYTHON` names there. A `SPARK_HOME` of another Spark than the installed pyspark is
+    replaced by pyspark's own. Raises JavaMissing, SetupError.
     """
     os.environ["JAVA_HOME"] = str(find_java())
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ.get("CDC_ASSETS_EXECUTOR_PYTHON") or sys.executable
     os.environ["SPARK_HOME"] = str(spark_home())
 
 

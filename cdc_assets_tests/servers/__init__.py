@@ -4,4 +4,5 @@ object_store   S3 with signatures and grants: SeaweedFS
 rest_catalog   Iceberg's reference REST catalog: a Java main over its own test classes
 glue           AWS Glue's API: moto
 lakes          lakes in that store, by each type of catalog
+spark_cluster  a standalone Spark cluster: master and workers
 """

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from cdc_assets import errors
-from cdc_assets.errors import CdcError, LakeUnavailable, StepFailed, TableMoved
+from cdc_assets.errors import CdcError, LakeUnavailable, SetupError, StepFailed, TableMoved
 from cdc_assets.lake.failures import explained, first_line, redacted
 
 __all__ = ["races"]
@@ -86,6 +86,9 @@ def races(table: str) -> Iterator[None]:
                 "again. Read the progress again and plan again.",
                 table=table,
             ) from error
+        other = _other_executor("\n".join([str(error), *(text for _, text in classes)]))
+        if other is not None:
+            raise other from error
         ours = _from_executor(table, error)
         if ours is not None:
             raise ours from error
@@ -106,6 +109,33 @@ def _from_executor(table: str, error: BaseException) -> CdcError | None:
     raised = _OURS_IN_TEXT.search(str(error))
     kind = getattr(errors, raised["kind"], None) if raised is not None else None
     return kind(raised["message"].strip(), table=table) if raised is not None and kind is not None else None
+
+
+_ON_EXECUTOR = re.compile(r"\((?P<host>[^\s()]+) executor (?P<number>\w+)\)")
+"""Where Spark says that a task was lost."""
+
+_LACKING = (
+    (re.compile(r"ModuleNotFoundError: No module named '(?P<what>[^']+)'"), "has no Python package {what}"),
+    (re.compile(r"Cannot run program \"(?P<what>[^\"]+)\""), "has no Python at {what}"),
+    (re.compile(r"different version: (?P<what>[\d.]+) than that in driver: (?P<driver>[\d.]+)"),
+     "runs Python {what}, and the driver {driver}"),
+)  # fmt: skip
+"""What an executor says whose installation is not the driver's, before any task of this project's begins."""
+
+
+def _other_executor(said: str) -> SetupError | None:
+    """Return what an executor on another machine lacks that the driver has, None where it is something else."""
+    place = _ON_EXECUTOR.search(said)
+    if place is None or place["number"] == "driver":
+        return None
+    for pattern, lacks in _LACKING:
+        if (found := pattern.search(said)) is not None:
+            return SetupError(
+                f"the executor on {place['host']} {lacks.format(**found.groupdict())}. Give executors the very "
+                "installation of the driver: spark.archives or an image, and CDC_ASSETS_EXECUTOR_PYTHON for the Python "
+                "in it (docs/clusters.md)."
+            )
+    return None
 
 
 def _step_failed(table: str, error: BaseException, causes: Sequence[tuple[str, str]]) -> StepFailed:

@@ -7,7 +7,7 @@ Sessions are reused one after the other: each has a catalog with connections of 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock, Thread
@@ -21,6 +21,7 @@ from cdc_assets.jvm.class_data import class_data_options
 from cdc_assets.jvm.jars import needed_jars, spark_jars
 from cdc_assets.jvm.java import prepare_environment, spark_conf, spark_default
 from cdc_assets.lake.names import Identifier
+from cdc_assets.lake.spark.cluster import is_local, refuse_connect, refuse_dead, spark_master, watch_executors
 from cdc_assets.lake.spark.gateway import IcebergCatalog, open_gateway
 
 if TYPE_CHECKING:
@@ -41,32 +42,23 @@ __all__ = [
 _SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
 
 
-def spark_master() -> str:
-    """Return the Spark master that sessions started here get."""
-    return os.environ.get("CDC_ASSETS_SPARK_MASTER", "local[2]")
-
-
-def _is_local(master: str) -> bool:
-    return master == "local" or master.startswith("local[")
-
-
-def spark_configuration(settings: LakeSettings) -> dict[str, str]:
-    """Return Spark's configuration for the lake, with defaults for a local session.
+def spark_configuration(settings: LakeSettings, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return Spark's configuration for the lake, with defaults for a local session, and what is `given` over it.
 
     `CDC_ASSETS_SPARK_MASTER` and `CDC_ASSETS_DRIVER_MEMORY` change the two that depend on the machine. Raises
-    SetupError if the jars were never fetched.
+    SetupError if the jars were never fetched, or for Spark Connect.
     """
     jars, more = ([str(path) for path in paths] for paths in (spark_jars(), needed_jars(settings.extras)))
-    master = spark_master()
+    given = given or {}
+    master = given.get("spark.master") or spark_master()
+    refuse_connect({"spark.master": master, **given})
     return {
         "spark.master": master,
         "spark.app.name": "cdc-assets",
         "spark.driver.memory": os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "1536m"),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **(_INSIDE if is_local(master) else _reached(jars, more)),
         # On the driver's own class path they are part of the class-data archive, and no session copies them.
         "spark.driver.extraClassPath": os.pathsep.join([*jars, *spark_default("spark.driver.extraClassPath")]),
-        **({} if _is_local(master) else {"spark.jars": ",".join([*jars, *more])}),
         "spark.driver.extraJavaOptions": " ".join(
             [*spark_default("spark.driver.extraJavaOptions"), *class_data_options(), *_log_options()]
         ),
@@ -77,7 +69,18 @@ def spark_configuration(settings: LakeSettings) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         **settings.spark_properties(),
+        **given,
     }
+
+
+_INSIDE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Where the driver of a local session listens."""
+
+
+def _reached(jars: Sequence[str], more: Sequence[str]) -> dict[str, str]:
+    """Return what lets executors on other machines have the jars; where the driver is reached Spark finds out."""
+    sent = [*spark_default("spark.jars"), *jars, *more]
+    return {"spark.jars": ",".join(sent)}
 
 
 @contextmanager
@@ -128,11 +131,13 @@ def spark_session(settings: LakeSettings, **conf: str) -> SparkSession:
     `conf` changes `spark_configuration`: pass `**{"spark.master": "…"}`. Raises JavaMissing, SetupError.
     """
     with java_needed():
-        builder, configuration = SparkSession.builder, {**spark_configuration(settings), **conf}
+        builder, configuration = SparkSession.builder, spark_configuration(settings, conf)
+        refuse_dead(configuration["spark.master"])
         open_gateway(configuration)
         for key, value in configuration.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
+    watch_executors(spark)
     spark.sparkContext.setLogLevel(_log_level())
     return spark
 
@@ -249,12 +254,13 @@ class Sessions:
         with self._lock:
             if self._spark is None:
                 self._spark = self._given() if self._given is not None else spark_session(self._settings)
+                refuse_connect({}, self._spark)
             return self._spark
 
     @property
     def local(self) -> bool:
         """Return whether executors would be threads of the driver's own machine."""
-        return _is_local(spark_master() if self._given is None else str(self.spark.sparkContext.master))
+        return is_local(spark_master() if self._given is None else str(self.spark.sparkContext.master))
 
     def warm(self) -> None:
         """Start the JVM in the background, unless Spark is given; returns at once."""

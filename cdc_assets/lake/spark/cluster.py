@@ -1,0 +1,112 @@
+"""Spark on other machines: what its driver is told besides, and what is said of a cluster that gives nothing.
+
+is_local, refuse_connect   what kind of Spark an address names
+refuse_dead                a standalone master that nobody answers at: Spark would try for a minute
+watch_executors            jobs that wait for executors which do not come: Spark would wait for ever
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from cdc_assets.errors import BadSettings, LakeUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["is_local", "refuse_connect", "refuse_dead", "spark_master", "watch_executors"]
+
+PATIENCE_SECONDS = 60.0
+"""How long a job may wait for its first executor before something is said."""
+
+_CONNECT_SECONDS = 5.0
+_CONNECT = "Spark Connect"
+
+log = logging.getLogger(__name__)
+
+
+def spark_master() -> str:
+    """Return the Spark master that sessions started here get."""
+    return os.environ.get("CDC_ASSETS_SPARK_MASTER", "local[2]")
+
+
+def is_local(master: str) -> bool:
+    """Tell whether executors are threads of the driver."""
+    return master == "local" or master.startswith("local[")
+
+
+def refuse_connect(conf: Mapping[str, str], session: SparkSession | None = None) -> None:
+    """Raise BadSettings where Spark would be one of Spark Connect, whose client has no JVM to commit in."""
+    told = {
+        "SPARK_REMOTE": os.environ.get("SPARK_REMOTE", ""),
+        "SPARK_CONNECT_MODE_ENABLED": os.environ.get("SPARK_CONNECT_MODE_ENABLED", ""),
+        "spark.remote": conf.get("spark.remote", ""),
+        "spark.api.mode": conf.get("spark.api.mode", "classic").replace("classic", ""),
+        "spark.master": conf.get("spark.master", "") if conf.get("spark.master", "").startswith("sc:") else "",
+    }
+    found = next((f"{name}={value}" for name, value in told.items() if value), "")
+    if not found and session is not None and ".connect." in type(session).__module__:
+        found = "the session that was given"
+    if found:
+        raise BadSettings(
+            f"Spark is reached through {_CONNECT} ({found}), and Iceberg's commits are made in the driver's own JVM, "
+            "which a client of it does not have. Let CDC_ASSETS_SPARK_MASTER name a master (local[8], "
+            "spark://host:7077, yarn, k8s://…) and take the setting for Spark Connect away."
+        )
+
+
+def refuse_dead(master: str) -> None:
+    """Raise LakeUnavailable where a standalone master does not answer."""
+    places = re.findall(r"([^/,]+):(\d+)", master.removeprefix("spark://")) if master.startswith("spark://") else []
+    said = ""
+    for host, port in places:
+        try:
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+        except OSError as error:
+            said = str(error)
+        else:
+            return
+    if places:
+        raise LakeUnavailable(
+            f"no Spark master answers at {master} ({said}). Look at CDC_ASSETS_SPARK_MASTER (or spark.master), and "
+            "whether that master runs and is reached from here; then try again."
+        )
+
+
+def watch_executors(spark: SparkSession) -> None:
+    """Say once that jobs wait for executors which do not come; returns at once, and watches until some came."""
+    context: Any = spark.sparkContext
+    if not is_local(context.master):
+        Thread(target=_watch, args=(context,), name="cdc-assets-executors", daemon=True).start()
+
+
+def _watch(context: Any) -> None:
+    waiting_since: float | None = None
+    with suppress(Exception):  # the session was stopped, or its JVM has gone
+        jvm = context._jsc.sc()
+        while jvm.getExecutorMemoryStatus().size() <= 1:  # the driver is one
+            if not jvm.statusTracker().getActiveJobIds():
+                waiting_since = None
+            elif waiting_since is None:
+                waiting_since = time.monotonic()
+            elif time.monotonic() - waiting_since >= PATIENCE_SECONDS:
+                log.warning(
+                    "Spark's master %s has given no executor for %d seconds, and the run waits for one. Look at its "
+                    "page: are there workers, have they a free core and %s of memory, and do they reach the driver at "
+                    "%s:%s (spark.driver.host)?",
+                    context.master,
+                    PATIENCE_SECONDS,
+                    context.getConf().get("spark.executor.memory", "1g"),
+                    context.getConf().get("spark.driver.host"),
+                    context.getConf().get("spark.driver.port"),
+                )
+                return
+            time.sleep(0.5)
