@@ -22,7 +22,7 @@ from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, re
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake import namespaces
-from cdc_assets.lake.names import Identifier, format_identity, parse_identity
+from cdc_assets.lake.names import Identifier, format_identity, own_location, parse_identity
 from cdc_assets.lake.staging.installation import alike
 from cdc_assets.model.progress import Life
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
@@ -133,7 +133,8 @@ def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyR
     def merge(work: StepSession) -> None:
         name = work.name(_identifier(state))
         work.sql(
-            f"CREATE TABLE IF NOT EXISTS {name} ({_COLUMNS}) USING iceberg TBLPROPERTIES ('format-version'='3', "
+            f"CREATE TABLE IF NOT EXISTS {name} ({_COLUMNS}) USING iceberg "
+            f"LOCATION {own_location(state.settings.root, _identifier(state))} TBLPROPERTIES ('format-version'='3', "
             "'write.merge.mode'='merge-on-read', 'write.metadata.delete-after-commit.enabled'='true')"
         )
         rows = read_parts(work.spark, io, [f"{staged.path}/{part}" for part in rejects], _FOUND)

@@ -35,7 +35,7 @@ from cdc_assets.lake.commit import (
 )
 from cdc_assets.lake.held import CHANGEFEED, GAP, IDENTITY, KEY, NAME, format_base
 from cdc_assets.lake.label import Label
-from cdc_assets.lake.names import Identifier, format_identity, format_name
+from cdc_assets.lake.names import Identifier, format_identity, format_name, own_location
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.installation import alike
 from cdc_assets.model.progress import Gap, Life
@@ -145,13 +145,20 @@ def column_doc(column: Column) -> str:
 
 
 def bury(
-    session: StepSession, identifier: Identifier, changefeed: str, life: Life, dropped: Tso, tombstones: Identifier
+    session: StepSession,
+    identifier: Identifier,
+    changefeed: str,
+    life: Life,
+    dropped: Tso,
+    tombstones: Identifier,
+    warehouse: str,
 ) -> None:
     """Remove a dropped table with its files, after writing its tombstone: identity and TSO of the drop."""
     name = session.name(tombstones)
     session.sql(
         f"CREATE TABLE IF NOT EXISTS {name} (changefeed string, identity string, dropped bigint, purged_at timestamp) "
-        "USING iceberg TBLPROPERTIES ('format-version'='3', 'write.merge.mode'='merge-on-read')"
+        f"USING iceberg LOCATION {own_location(warehouse, tombstones)} "
+        "TBLPROPERTIES ('format-version'='3', 'write.merge.mode'='merge-on-read')"
     )
     stone = session.spark.range(1).select(
         sql.lit(changefeed).alias("changefeed"),

@@ -17,15 +17,18 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableMoved
 from cdc_assets.lake import Lake
+from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable
+from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
 from cdc_assets_tests.cases import Config
 from cdc_assets_tests.kills import Killed, Trap, named, trapped
 from cdc_assets_tests.lake.test_tables import SCHEMA, Source
+from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
 from cdc_assets_tests.replay import compare, replay
 from cdc_assets_tests.servers.lakes import KINDS, SECRETS, Stores
 from cdc_assets_tests.servers.object_store import BUCKET
@@ -62,8 +65,8 @@ def open_in(spark: SparkSession) -> Iterator[Open]:
     """Open lakes: each call is another writer to the same one, of a changefeed that no other test has."""
     opened, changefeed = [], f"feed_{uuid4().hex[:8]}"
 
-    def open_one(settings: LakeSettings) -> Lake:
-        opened.append(Lake(settings, changefeed, lambda: spark))
+    def open_one(settings: LakeSettings, namespace: str = "{schema}") -> Lake:
+        opened.append(Lake(settings, changefeed, lambda: spark, namespace))
         return opened[-1]
 
     yield open_one
@@ -256,6 +259,34 @@ def test_maintenance_compacts_and_removes_what_nothing_refers_to(kind: str, stor
     assert orphan not in stores.store.files.find(held.location.removeprefix("s3://"))
     assert lake.state.find(orders.life).data_files == 1
     assert [row[0] for row in orders.rows()] == [1, 2, 3]
+
+
+@EACH_KIND
+def test_records_are_kept_aside_and_replayed_and_tables_built_anew_and_no_secret_is_told(
+    kind: str, stores: Stores, open_in: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = stores.settings(kind)
+    lake, ledger = open_in(settings, f"{uuid4().hex[:8]}_{{schema}}"), Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    bucket = Bucket(tmp_path / "feed", lake, ledger)
+    bucket.schema(100, CREATE, 3, COLUMNS)
+    bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, 6))
+    bucket.apply(150)
+    bad = bucket.data(100, 2, row("U", 160, 1, 7), row("I", 161, 3, "x"))
+    told = [repr(bucket.apply(200))]
+    assert (bucket.rows(), bucket.kept()) == ([(1, 7), (2, 6)], [("2.csv", 2)])
+    bucket._write(bad, "".join(f"{line}\n" for line in (row("U", 160, 1, 7), row("I", 161, 3, 8))))
+    told.append(repr(bucket.replay()))
+    assert (bucket.rows(), bucket.kept()) == ([(1, 7), (2, 6), (3, 8)], [])
+    told.append(repr(rebuild(bucket.pipeline(), Rebuilds(lake))))
+    told.append(repr(bucket.apply(200)))
+    assert bucket.rows() == [(1, 7), (2, 6), (3, 8)]
+    assert Rebuilds(lake).tickets() == ()
+    aside = lake.state.places.own.aside
+    assert not [namespace for (namespace, _), _ in lake.state.entries() if namespace.startswith(aside)]
+    ledger.close()
+    told += [*capfd.readouterr(), (tmp_path / "ledger.db").read_bytes().decode("latin-1")]
+    assert shown((*told, *written(stores, settings))) == []
+    assert not [name for name in names(stores, settings) if "/_cdc_stage/" in name and not name.endswith("/")]
 
 
 # --- what fails -------------------------------------------------------------------------------------------------------
