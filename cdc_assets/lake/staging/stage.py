@@ -71,7 +71,10 @@ __all__ = [
     "stage_tasks",
 ]
 
-Run = Callable[[int, Callable[[int], Part]], list[Part]]
+Work = Callable[[Place, int], Part]
+"""A task by its number, which writes to a place."""
+
+Run = Callable[[Place, int, Work], list[Part]]
 """Runs a number of tasks, and returns their parts in order."""
 
 STAGE = "_cdc_stage"
@@ -230,36 +233,36 @@ def _read_here(place: Place, reader: SplitReader, quarantine: bool) -> list[Part
 def _run_tasks(run: Run, place: Place, reader: Callable[[Any], Window], tasks: Sequence[Any]) -> Sequence[Part]:
     """Read windows in tasks; what several tasks read is reduced once more if the kind allows it."""
     if len(tasks) == 1 or kind_of(place.step.schema).split is None:
-        return run(len(tasks), lambda number: write_window(place, reader(tasks[number]), number))
+        return run(place, len(tasks), lambda where, number: write_window(where, reader(tasks[number]), number))
     count, probe = len(tasks), hash_probe()
 
-    def read(number: int) -> Part:
+    def read(where: Place, number: int) -> Part:
         if hash_probe() != probe:
             raise LakeUnavailable(
                 "the driver and an executor hash keys differently, so they cannot share a window: let them run the "
                 "same version of polars on the same kind of machine."
             )
-        return scatter(place, reader(tasks[number]), number, count)
+        return scatter(where, reader(tasks[number]), number, count)
 
-    first = run(count, read)
+    first = run(place, count, read)
     if any(part.report.failed for part in first):
         return first
     buckets = [[name for name in names if name] for names in zip(*(part.buckets for part in first), strict=True)]
     buckets = [names for names in buckets if names]
-    return [*first, *run(len(buckets), lambda number: gather(place, buckets[number], number))]
+    return [*first, *run(place, len(buckets), lambda where, number: gather(where, buckets[number], number))]
 
 
-def _in_threads(count: int, work: Callable[[int], Part]) -> list[Part]:
+def _in_threads(place: Place, count: int, work: Work) -> list[Part]:
     """Run tasks 0 … count-1 in this process."""
     with ThreadPoolExecutor(_HERE_THREADS, "cdc-assets-task") as pool:
-        return list(pool.map(work, range(count)))
+        return list(pool.map(partial(work, place), range(count)))
 
 
-def _on_executors(spark: SparkSession, count: int, work: Callable[[int], Part]) -> list[Part]:
+def _on_executors(spark: SparkSession, place: Place, count: int, work: Work) -> list[Part]:
     """Run tasks 0 … count-1 on the executors; raises the error of one of them."""
     if not count:
         return []
-    rows = spark.range(0, count, 1, count).mapInArrow(on_executors(work), "part binary").collect()
+    rows = spark.range(0, count, 1, count).mapInArrow(on_executors(place, work), "part binary").collect()
     parts: list[Part] = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  # our own executors wrote them
     for part in parts:
         if part.error is not None:

@@ -10,9 +10,10 @@ The result is written as staged changes for a MERGE, or, if the table is empty, 
 from __future__ import annotations
 
 import pickle
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -69,18 +70,24 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the tasks of one stage write: its directory, and the table's own where they write data files."""
+    """Where the tasks of one stage write: its directory, and the table's own where they write data files.
+
+    `attempt` ends the names of what one attempt at a task writes. Executors that are believed dead may go on writing,
+    and must not write into the files of those that took their tasks over.
+    """
 
     path: str
     io: Mapping[str, str]
     step: ApplyRows
     landing: Landing | None = None
+    attempt: str = ""
 
     def part_path(self, number: int) -> str:
         """Return the location of a part: data files are named after the stage, `cdc-<seconds>-<uuid>-<number>`."""
+        name = f"{number:05d}{self.attempt}.parquet"
         if self.landing is None:
-            return f"{self.path}/part-{number:05d}.parquet"
-        return f"{self.landing.directory}/cdc-{self.path.rsplit('/', 1)[-1]}-{number:05d}.parquet"
+            return f"{self.path}/part-{name}"
+        return f"{self.landing.directory}/cdc-{self.path.rsplit('/', 1)[-1]}-{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +106,14 @@ class Part:
     patches: bool = False
 
 
-def on_executors(work: Callable[[int], Part]) -> Batches:
+def on_executors(place: Place, work: Callable[[Place, int], Part]) -> Batches:
     """Return the function that an executor runs: it gets numbers of tasks and yields a pickled Part for each."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 try:
-                    part = work(number)
+                    part = work(replace(place, attempt=f"_{uuid.uuid4().hex[:8]}"), number)
                 except CdcError as error:  # Spark would turn it into text
                     part = Part(Report(), error=error)
                 yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], names=["part"])
@@ -130,7 +137,7 @@ def scatter(place: Place, window: Window, number: int, buckets: int) -> Part:
     names, split = [], kind_of(place.step.schema).split
     assert split is not None
     for bucket, changes in enumerate(split(window.changes, place.step.schema, buckets)):
-        name = f"{place.path}/bucket-{bucket:05d}-{number:05d}.arrow" if changes.num_rows else ""
+        name = f"{place.path}/bucket-{bucket:05d}-{number:05d}{place.attempt}.arrow" if changes.num_rows else ""
         if name:
             with _sink(place, name) as sink, pa.ipc.new_file(sink, changes.schema, options=_BRIEFLY) as writer:
                 writer.write_table(changes)
@@ -152,7 +159,7 @@ def gather(place: Place, files: Sequence[str], number: int) -> Part:
 def _write_rejects(place: Place, window: Window, number: int) -> str:
     if not window.rejects:
         return ""
-    name = f"rejects-{number:05d}.parquet"
+    name = f"rejects-{number:05d}{place.attempt}.parquet"
     _write(place, f"{place.path}/{name}", rejects_table(window.rejects, place.step))
     return name
 
