@@ -74,12 +74,27 @@ class Opener:
         if self.protocol == "file":
             return iter(self.attempt(lambda: list(local_entries(self.prefix))))
         file_system = self.file_system
+        if self.protocol == "s3":
+            return self._objects(file_system)
         file_system.invalidate_cache()
         found = self.attempt(lambda: file_system.find(self.prefix, detail=True))
         start = len(self.prefix) + 1
         return (
             (name[start:], int(info.get("size") or 0), etag_of(info), modified_of(info)) for name, info in found.items()
         )
+
+    def _objects(self, file_system: Any) -> Iterator[tuple[str, int, str, float]]:
+        """Yield the objects of a bucket in S3, page by page: all at once, a million of them take gigabytes."""
+        bucket, key, _ = file_system.split_path(self.prefix)
+        asked = {**file_system.req_kw, "Bucket": bucket, "Prefix": f"{key}/" if key else ""}
+        page: Mapping[str, Any] = {"IsTruncated": True}
+        while page.get("IsTruncated"):
+            page = self.attempt(lambda: file_system.call_s3("list_objects_v2", **asked))
+            for info in page.get("Contents", ()):
+                name = info["Key"][len(asked["Prefix"]) :]
+                if name and not name.endswith("/"):  # else what stands for a directory
+                    yield name, int(info["Size"]), etag_of(info), modified_of(info)
+            asked["ContinuationToken"] = page.get("NextContinuationToken")
 
     def _gone(self, path: str) -> InputError:
         return InputError(

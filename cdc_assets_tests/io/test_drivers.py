@@ -57,19 +57,23 @@ def free_port() -> int:
 # --- S3 ---------------------------------------------------------------------------------------------------------------
 
 
+def boto3_client(url: str) -> Any:
+    import boto3
+
+    who = {"aws_access_key_id": "w", "aws_secret_access_key": "w"}
+    return boto3.client("s3", endpoint_url=url, region_name="us-east-1", **who)
+
+
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
     """A server of S3 and of roles."""
-    import boto3
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     url = f"http://{host}:{port}"
-    client = boto3.client(
-        "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="w", aws_secret_access_key="w"
-    )
+    client = boto3_client(url)
     client.create_bucket(Bucket="bucket")
     for key, content in FILES.items():
         client.put_object(Bucket="bucket", Key=key, Body=content)
@@ -95,6 +99,29 @@ def roles_assumed(s3: str) -> list[tuple[str, str]]:
 def test_a_bucket_in_s3_is_read_by_its_sink_uri(s3_uri: str) -> None:
     assert contents(opened(s3_uri)) == FILES
     assert contents(opened(s3_uri + "&force-path-style=true&provider=minio")) == FILES
+
+
+def test_objects_are_listed_page_by_page_and_no_page_is_asked_for_before_its_turn(s3: str, s3_uri: str) -> None:
+    client = boto3_client(s3)
+    client.create_bucket(Bucket="many")
+    client.put_object(Bucket="many", Key="feed/d/", Body=b"")
+    keys = [f"a/{number} +%.csv" for number in range(5)]
+    for key in keys:
+        client.put_object(Bucket="many", Key=f"feed/{key}", Body=b"x")
+    feed, asked = opened(s3_uri.replace("//bucket/", "//many/")), list[str]()
+    call = feed.file_system.call_s3
+
+    def counted(method: str, **how: Any) -> Any:
+        asked.append(method)
+        return call(method, **how, MaxKeys=2)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feed.file_system, "call_s3", counted)
+        found = feed.entries()
+        first = next(found)
+        assert len(asked) == 1
+        assert [path for path, *_ in (first, *found)] == keys
+        assert len(asked) == 3
 
 
 def test_a_role_of_the_sink_uri_is_assumed(s3: str, s3_uri: str) -> None:
