@@ -154,10 +154,10 @@ def reduce(
     once, undecided = _once(_delivered(changes, names), [COMMIT_TS, "_cdc_sign", *row], files)
     net = once.group_by(row).agg(
         (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
-        pl.col("_cdc_row").first(),
+        pl.col("_cdc_row").min(),  # the first, whatever the order in which groups come
         pl.col(COMMIT_TS).max().alias("_cdc_last"),
     )
-    net = net.filter(pl.col(COUNT) != 0)
+    net = net.filter(pl.col(COUNT) != 0).sort("_cdc_row")
     kept = changes.take(net.get_column("_cdc_row").to_arrow())
     last = net.get_column("_cdc_last").to_arrow().cast(pa.int64())
     kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
@@ -198,11 +198,11 @@ def _once(delivered: pl.DataFrame, change: Sequence[str], files: Sequence[DataFi
     """Each change once with its count `n`, and how many copies are undecided."""
     names = {name: number for number, name in enumerate(dict.fromkeys(file.dispatcher for file in files))}
     if len(names) < 2:
-        return delivered.group_by(change).agg(pl.col("n").max(), pl.col("_cdc_row").first()), 0
+        return delivered.group_by(change).agg(pl.col("n").max(), pl.col("_cdc_row").min()), 0
     writers = pl.Series("_cdc_writer", [names[file.dispatcher] for file in files])
     each = delivered.with_columns(writers.gather(delivered.get_column(FILE))).group_by([*change, "_cdc_writer"])
-    each_once = each.agg(pl.col("n").max(), pl.col("_cdc_row").first())
-    once = each_once.group_by(change).agg(pl.col("_cdc_writer"), pl.col("n"), pl.col("_cdc_row").first())
+    each_once = each.agg(pl.col("n").max(), pl.col("_cdc_row").min())
+    once = each_once.group_by(change).agg(pl.col("_cdc_writer"), pl.col("n"), pl.col("_cdc_row").min())
     counts = np.zeros((len(once), len(names)), np.int64)
     cells = once.select("_cdc_writer", "n").with_row_index("_cdc_change").explode("_cdc_writer", "n")
     places = cells.get_column("_cdc_change").to_numpy(), cells.get_column("_cdc_writer").to_numpy()
