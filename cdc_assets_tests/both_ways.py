@@ -6,15 +6,19 @@ of the quarantine among them. Executors get every file of a window as a share of
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import tempfile
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import cloudpickle
 
 from cdc_assets.errors import CdcError
 from cdc_assets.formats import COMMIT_TS, SplitReader
@@ -26,16 +30,39 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import iceberg_type
 from cdc_assets_tests.memory_lake import MemoryLake
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["BothWays", "Inside"]
 
-__all__ = ["BothWays"]
+
+class Inside:
+    """The part of Spark that staging asks for, in this process: functions travel as bytes, as they do to executors."""
+
+    sparkContext = SimpleNamespace(defaultParallelism=2)  # noqa: N815  # Spark's own name
+
+    def range(self, start: int, end: int, step: int, partitions: int) -> _Numbers:
+        return _Numbers(range(start, end, step))
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    numbers: range
+    function: bytes = b""
+
+    def mapInArrow(self, function: Any, types: str) -> _Numbers:  # noqa: N802
+        return _Numbers(self.numbers, cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
+
+    def collect(self) -> list[tuple[Any, ...]]:
+        found = []
+        for number in self.numbers:
+            batch = pa.RecordBatch.from_arrays([pa.array([number])], names=["id"])
+            for result in pickle.loads(self.function)(iter([batch])):
+                found += [tuple(row.values()) for row in result.to_pylist()]
+        return found
 
 
 class BothWays(MemoryLake):
-    """`different` says what differed, `windows` how many were staged in both ways."""
+    """`different` says what differed, `windows` how many were staged in both ways. `spark` has the executors."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: Any) -> None:
         super().__init__()
         self.different: list[str] = []
         self.windows = 0

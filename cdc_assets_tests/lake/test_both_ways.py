@@ -1,19 +1,19 @@
 """Executors read, decode, check and stage as the driver does, of every format and every kind of source.
 
-Here executors are those of the tests' Spark: threads of this machine, or a cluster where CDC_ASSETS_SPARK_MASTER names
-one (`test_clusters` does).
+Executors are this process, to which functions travel as they do to others; now and then the tests' own Spark, or a
+cluster where CDC_ASSETS_SPARK_MASTER names one (`test_clusters` does).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets_tests.both_ways import BothWays
+from cdc_assets_tests.both_ways import BothWays, Inside
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
 from cdc_assets_tests.kills import named
@@ -23,9 +23,9 @@ from cdc_assets_tests.replay import compare, replay
 from cdc_assets_tests.topic_feed import TopicFeed
 from cdc_assets_tests.topics import Topic
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
-CHOSEN = {"I_update_keys_clustered/canal-ext", "G_redelivery/csv-ts"}
+CHOSEN = {"A_all_types/canal-ext", "D_keys/csv-old", "G_redelivery/csv-ts", "I_update_keys_clustered/canal-ext"}
 CONFIGS = [
     pytest.param(config, id=str(config), marks=() if str(config) in CHOSEN else pytest.mark.soak)
     for case in cases()
@@ -33,9 +33,15 @@ CONFIGS = [
 ]
 
 
+@pytest.fixture(params=["inside", pytest.param("spark", marks=[pytest.mark.soak, pytest.mark.xdist_group("spark")])])
+def executors(request: pytest.FixtureRequest) -> Any:
+    """What staging asks for executors."""
+    return Inside() if request.param == "inside" else request.getfixturevalue("spark")
+
+
 @pytest.mark.parametrize("config", CONFIGS)
-def test_files_of_a_changefeed(config: Config, spark: SparkSession) -> None:
-    lake, final = BothWays(spark), config.checkpoints[-1]
+def test_files_of_a_changefeed(config: Config, executors: Any) -> None:
+    lake, final = BothWays(executors), config.checkpoints[-1]
     outcome = replay(config, final, lake)
     assert lake.different == []
     assert lake.windows
@@ -44,9 +50,9 @@ def test_files_of_a_changefeed(config: Config, spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("topic", some_often(TOPICS, {"A_all_types/open-protocol"}))
-def test_messages_of_a_topic(topic: Topic, spark: SparkSession) -> None:
+def test_messages_of_a_topic(topic: Topic, executors: Any) -> None:
     feed = TopicFeed.recording(topic)
-    lake = feed.lake = BothWays(spark)
+    lake = feed.lake = BothWays(executors)
     feed.send()
     feed.apply()
     assert lake.different == []
@@ -56,14 +62,14 @@ def test_messages_of_a_topic(topic: Topic, spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("kind", ["csv", pytest.param("sql", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("feed", ["G_redelivery/csv-ts", pytest.param("A_all_types/csv-ts", marks=pytest.mark.soak)])
-def test_rows_of_a_dump_and_the_feed_after_it(feed: str, kind: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_a_dump_and_the_feed_after_it(feed: str, kind: str, executors: Any, tmp_path: Path) -> None:
     config = named(feed)
     known = [checkpoint for checkpoint in config.replayable if checkpoint.expected is not None]
     begin, last = known[0], known[-1]
     dump_of(begin, tmp_path / "dump", kind)
     feed_from(config, last, begin, tmp_path / "feed", "begun")
     settings = joined_settings(config, tmp_path / "feed", tmp_path / "dump", start_ts=begin.ts)
-    lake = BothWays(spark)
+    lake = BothWays(executors)
     outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
     assert lake.different == []
     assert lake.windows
@@ -76,9 +82,9 @@ def test_rows_of_a_dump_and_the_feed_after_it(feed: str, kind: str, spark: Spark
     [pytest.param(True, id="quarantine"), pytest.param(False, id="refused", marks=pytest.mark.soak)],
 )
 def test_records_that_do_not_fit_and_files_that_cannot_be_trusted(
-    quarantine: bool, spark: SparkSession, tmp_path: Path
+    quarantine: bool, executors: Any, tmp_path: Path
 ) -> None:
-    bucket = Bucket(tmp_path / "feed", BothWays(spark))
+    bucket = Bucket(tmp_path / "feed", BothWays(executors))
     for name in ("orders", "cut", "torn"):
         bucket.schema(100, CREATE.replace("orders", name), 3, COLUMNS, table=name)
     bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, "x5"), row("I", 112, 3, 7))

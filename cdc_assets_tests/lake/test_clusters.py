@@ -87,6 +87,7 @@ def made(directory: Path) -> LittleFeed:
     return feed
 
 
+@pytest.mark.soak
 def test_a_run_on_a_cluster_says_that_it_waits_for_executors_and_goes_on_when_they_come(tmp_path: Path) -> None:
     feed = made(tmp_path)
     with (
