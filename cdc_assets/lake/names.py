@@ -105,12 +105,14 @@ def location(warehouse: str, changefeed: str, life: Life | None) -> str:
 
 
 def own_location(warehouse: str, identifier: Identifier) -> str:
-    """Return the directory of a table of the lake itself, as a literal of Spark SQL.
+    """Return the clause of Spark SQL with the directory of a table of the lake itself, "" in a local warehouse.
 
     Left to the catalog, it could lie where the catalog's own default is and no credentials for this warehouse reach.
     """
+    if "://" not in warehouse:
+        return ""
     place = "/".join((warehouse.rstrip("/"), *identifier))
-    return "'" + place.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "LOCATION '" + place.replace("\\", "\\\\").replace("'", "\\'") + "' "
 
 
 def aside_changefeed(changefeed: str, token: str) -> str:

@@ -134,7 +134,7 @@ def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyR
         name = work.name(_identifier(state))
         work.sql(
             f"CREATE TABLE IF NOT EXISTS {name} ({_COLUMNS}) USING iceberg "
-            f"LOCATION {own_location(state.settings.root, _identifier(state))} TBLPROPERTIES ('format-version'='3', "
+            f"{own_location(state.settings.root, _identifier(state))}TBLPROPERTIES ('format-version'='3', "
             "'write.merge.mode'='merge-on-read', 'write.metadata.delete-after-commit.enabled'='true')"
         )
         rows = read_parts(work.spark, io, [f"{staged.path}/{part}" for part in rejects], _FOUND)

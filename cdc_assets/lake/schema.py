@@ -157,7 +157,7 @@ def bury(
     name = session.name(tombstones)
     session.sql(
         f"CREATE TABLE IF NOT EXISTS {name} (changefeed string, identity string, dropped bigint, purged_at timestamp) "
-        f"USING iceberg LOCATION {own_location(warehouse, tombstones)} "
+        f"USING iceberg {own_location(warehouse, tombstones)}"
         "TBLPROPERTIES ('format-version'='3', 'write.merge.mode'='merge-on-read')"
     )
     stone = session.spark.range(1).select(
