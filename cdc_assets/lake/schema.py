@@ -33,16 +33,15 @@ from cdc_assets.lake.commit import (
     refuse_undated,
     sql_condition,
 )
-from cdc_assets.lake.held import CHANGEFEED, GAP, IDENTITY, KEY, NAME, format_base
+from cdc_assets.lake.held import CHANGEFEED, GAP, IDENTITY, KEY, NAME, Held, format_base
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import Identifier, format_identity, format_name, own_location
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.installation import alike
-from cdc_assets.model.progress import Gap, Life
+from cdc_assets.model.progress import Gap
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, RenameColumn, RetypeColumn, SchemaChange
 from cdc_assets.model.steps import ChangeTable, CreateTable
-from cdc_assets.model.tso import Tso
 from cdc_assets.types.conversions import convert, narrows, needs_conversion
 from cdc_assets.types.mysql_types import arrow_type, iceberg_type, spark_type, type_text
 
@@ -144,15 +143,7 @@ def column_doc(column: Column) -> str:
     return text if column.default is None else f"{text} DEFAULT {json.dumps(column.default, ensure_ascii=False)}"
 
 
-def bury(
-    session: StepSession,
-    identifier: Identifier,
-    changefeed: str,
-    life: Life,
-    dropped: Tso,
-    tombstones: Identifier,
-    warehouse: str,
-) -> None:
+def bury(session: StepSession, held: Held, changefeed: str, tombstones: Identifier, warehouse: str) -> None:
     """Remove a dropped table with its files, after writing its tombstone: identity and TSO of the drop."""
     name = session.name(tombstones)
     session.sql(
@@ -162,8 +153,8 @@ def bury(
     )
     stone = session.spark.range(1).select(
         sql.lit(changefeed).alias("changefeed"),
-        sql.lit(format_identity(life)).alias("identity"),
-        sql.lit(dropped).cast("bigint").alias("dropped"),
+        sql.lit(format_identity(held.life)).alias("identity"),
+        sql.lit(held.label.ddl).cast("bigint").alias("dropped"),
         sql.current_timestamp().alias("purged_at"),
     )
     stone.createOrReplaceTempView("stone")
@@ -171,8 +162,8 @@ def bury(
         f"MERGE INTO {name} t USING stone s ON t.changefeed = s.changefeed AND t.identity = s.identity "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
-    session.iceberg.drop(identifier)
-    session.statements.append(f"DROP TABLE {session.name(identifier)} PURGE")
+    session.iceberg.drop(held.identifier)
+    session.statements.append(f"DROP TABLE {session.name(held.identifier)} PURGE")
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

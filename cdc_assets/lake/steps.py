@@ -153,9 +153,7 @@ def purge(bench: Workbench, life: Life) -> StepResult:
     own = bench.state.places.own.main
     bench.state.ensure_namespace(own)
     with races(str(life)), bench.sessions.step() as session:
-        schema.bury(
-            session, held.identifier, bench.changefeed, life, held.label.ddl, (own, TOMBSTONES), bench.settings.root
-        )
+        schema.bury(session, held, bench.changefeed, (own, TOMBSTONES), bench.settings.root)
         statements = tuple(session.statements)
     return StepResult(statements, held.snapshot_id, seconds=time.monotonic() - started)
 
