@@ -160,7 +160,6 @@ class StepSession:
         self._open = opened
         self._spark: SparkSession | None = None
         self._set: set[str] = set()
-        self._named: set[Identifier] = set()
 
     @property
     def spark(self) -> SparkSession:
@@ -189,38 +188,21 @@ class StepSession:
         while self._set:
             self.spark.conf.unset(self._set.pop())
         self.statements = []
-        self.forget()
-
-    def forget(self) -> None:
-        """Let Spark load each table anew that it was told of, where it keeps what it has loaded for one step."""
-        if self._named and self._spark is not None:
-            catalog = self._loaded_by()
-            for identifier in self._named:
-                catalog.invalidateTable(self.iceberg.identifier(identifier))
-        self._named.clear()
 
     def close(self) -> None:
         """Close the connections of the Spark session's catalog; it cannot be used afterwards."""
         if self._spark is None:
             return
-        catalog = self._loaded_by()
-        if not hasattr(catalog, "close"):  # it keeps tables, and closes nothing
-            behind = catalog.getClass().getDeclaredField("catalog")
-            behind.setAccessible(True)
-            catalog = behind.get(catalog)
+        jvm = self.jvm
+        # Spark3Util makes a catalog from the settings of the *active* session.
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(self._spark._jsparkSession)
+        spark3 = jvm.org.apache.iceberg.spark.Spark3Util
+        catalog = spark3.loadIcebergCatalog(self._spark._jsparkSession, self.catalog)
         if hasattr(catalog, "close"):
             catalog.close()
 
-    def _loaded_by(self) -> Any:
-        """Return Iceberg's `Catalog` of the Spark session."""
-        # Spark3Util makes a catalog from the settings of the *active* session.
-        active = self.spark._jsparkSession
-        self.iceberg.java("org.apache.spark.sql.SparkSession").setActiveSession(active)
-        return self.iceberg.java("org.apache.iceberg.spark.Spark3Util").loadIcebergCatalog(active, self.catalog)
-
     def name(self, identifier: Identifier) -> str:
         """Return the table's name in Spark SQL."""
-        self._named.add(identifier)
         return quoted(self.catalog, *identifier)
 
     @property
@@ -245,10 +227,7 @@ def step_spark(spark: SparkSession, settings: LakeSettings) -> SparkSession:
     session = spark.newSession()
     for key, value in settings.spark_properties().items():
         session.conf.set(key, value)
-    # Spark loads a table for each phase of a statement. Where that asks a server each time, what it has loaded serves
-    # one step, which is published only if the table is still what the step began with.
-    session.conf.set(f"spark.sql.catalog.{settings.name}.cache-enabled", str(settings.kind.asked).lower())
-    session.conf.set(f"spark.sql.catalog.{settings.name}.cache.expiration-interval-ms", "-1")
+    session.conf.set(f"spark.sql.catalog.{settings.name}.cache-enabled", "false")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.ansi.enabled", "true")
     # A table or column called ${env:SECRET} is a name, not a variable.
