@@ -261,6 +261,7 @@ def test_maintenance_compacts_and_removes_what_nothing_refers_to(kind: str, stor
     assert [row[0] for row in orders.rows()] == [1, 2, 3]
 
 
+@pytest.mark.soak
 @EACH_KIND
 def test_records_are_kept_aside_and_replayed_and_tables_built_anew_and_no_secret_is_told(
     kind: str, stores: Stores, open_in: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
