@@ -1,7 +1,7 @@
 """The landing in the lake: `_cdc_landing.<changefeed>`, an append-only Iceberg table of its own.
 
 snapshot   cdc.landing.next (digest of all next offsets)  cdc.landing.changed (the offsets that a landing brought)
-           cdc.landing.id (the table's own id)
+           cdc.landing.id (the table's own id)  cdc.landing.version (of columns and events)
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
+from cdc_assets.errors import BadSettings
 from cdc_assets.lake.growing import GrowingTable, Written
 from cdc_assets.lake.names import OwnNamespaces, location
 from cdc_assets.landing.rows import LANDED, PART, Group
@@ -20,6 +21,9 @@ __all__ = ["LandingTable"]
 
 _PREFIX = "cdc.landing."
 _NEXT, _CHANGED, _ID = f"{_PREFIX}next", f"{_PREFIX}changed", f"{_PREFIX}id"
+_VERSION = f"{_PREFIX}version"
+_WRITTEN = "1"
+"""The version that is written, and the only one that is read."""
 
 
 class LandingTable:
@@ -33,10 +37,20 @@ class LandingTable:
         )
 
     def kept(self) -> Kept:
-        """Return what is there now; a state that is known costs one question to the catalog."""
+        """Return what is there now; a state that is known costs one question to the catalog.
+
+        Raises BadSettings for a landing that was written by a version of this software with other columns or events.
+        """
         grown = self.table.look()
         if grown is None:
             return Kept()
+        if grown.said and grown.said.get(_VERSION) != _WRITTEN:
+            name, version = ".".join(self.table.identifier), grown.said.get(_VERSION, "0")
+            raise BadSettings(
+                f"the landing {name} is of version {version}, and this software reads version {_WRITTEN}. Use the "
+                "software that wrote it, or give the changefeed another name and another namespace, and land its "
+                "topics anew."
+            )
         files = grown.files
         return Kept(
             grown.identity, files.get("events", ()), files.get("rows", ()), grown.said.get(_NEXT, ""), grown.at_ms
@@ -64,7 +78,7 @@ class LandingTable:
     def commit(self, added: Added, before: str, digest: str, changed: str) -> None:
         """Add files in one commit; a compaction that comes between does no harm. Raises TableMoved."""
         grown = self.table.look()
-        said = {_NEXT: digest, _CHANGED: changed, _ID: grown.identity if grown is not None else ""}
+        said = {_VERSION: _WRITTEN, _NEXT: digest, _CHANGED: changed, _ID: grown.identity if grown is not None else ""}
 
         def still(newest: Mapping[str, str]) -> bool:
             return newest.get(_NEXT, "") == before
@@ -74,7 +88,7 @@ class LandingTable:
     def replace(self, added: Added, old: Sequence[str], digest: str) -> None:
         """Put files in place of others in one commit. Raises TableMoved where something was landed meanwhile."""
         grown = self.table.look()
-        said = {_NEXT: digest, _CHANGED: "", _ID: grown.identity if grown is not None else ""}
+        said = {_VERSION: _WRITTEN, _NEXT: digest, _CHANGED: "", _ID: grown.identity if grown is not None else ""}
         self.table.replace(_written(added), old, said, lambda newest: newest.get(_NEXT, "") == digest)
 
     def sweep(self, before_ms: int) -> int:

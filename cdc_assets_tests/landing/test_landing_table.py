@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cdc_assets.errors import InputError, TableMoved
+from cdc_assets.errors import BadSettings, InputError, TableMoved
 from cdc_assets.lake.growing import Written
+from cdc_assets.landing import iceberg
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing
 from cdc_assets.settings.config import LakeSettings
@@ -59,6 +60,21 @@ def test_what_is_landed_is_read_by_another_process(feed: TopicFeed) -> None:
     )
     assert other.fetch(split.file, split.group).column("offset").to_pylist() == [1, 2]
     assert other.table.identifier == ("_cdc_landing", "shop")
+    other.close()
+
+
+def test_a_landing_of_another_version_is_refused_by_a_sentence(
+    feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(iceberg, "_WRITTEN", "0")
+        feed.apply()
+    other = another(feed)
+    with pytest.raises(
+        BadSettings, match=r"landing _cdc_landing\.shop is of version 0, and this software reads version 1"
+    ):
+        landing_on(feed, other).landed()
     other.close()
 
 
