@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings
@@ -123,6 +123,7 @@ MATCHERS = st.sampled_from(["*.*", "?*.*", "[a-z]*.*", "/a/.*", "a*.*", "!a*.*",
 @given(
     st.lists(PIECES, max_size=4).map("".join), st.lists(MATCHERS, min_size=1, max_size=3), NAMES, NAMES, st.booleans()
 )
+@example("x" * 360, ["*.*"], "0", "0", False)
 def test_the_topic_of_every_table_concerns(
     expression: str, matchers: list[str], schema: str, table: str, sensitive: bool
 ) -> None:

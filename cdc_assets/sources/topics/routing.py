@@ -63,7 +63,8 @@ class Routing:
         if topic in _KAFKAS_OWN:
             return False
         if len(topic) >= _MOST_LETTERS:  # what was cut off could have been anything
-            return any(topic.startswith(rule.topic.partition("{")[0]) for rule in self.options.rules if rule.topic)
+            fixed = (rule.topic.partition("{")[0][:_MOST_LETTERS] for rule in self.options.rules if rule.topic)
+            return any(map(topic.startswith, fixed))
         names = [topic, *(given for given, made in _NAMES.items() if made == topic)]
         return any(one.fullmatch(name) for one in self._expected for name in names)
 
