@@ -33,7 +33,7 @@ from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.memory_landing import MemoryStore
 from cdc_assets_tests.topics import Topic
 
-__all__ = ["MemoryLog", "TopicFeed", "archive_of", "sent_again", "settings_of"]
+__all__ = ["UNSPOKEN", "MemoryLog", "TopicFeed", "archive_of", "sent_again", "settings_of"]
 
 Line = dict[str, Any]
 
@@ -177,6 +177,8 @@ class TopicFeed:
         expected = self.topic.case.expected() if directory is None else expected_tables(directory)
         found = []
         for name, table in expected.items():
+            if str(name) in UNSPOKEN.get(str(self.topic), ()):
+                continue
             if name not in self.topic.allowed.tables and str(name) not in except_for:
                 skip = self.topic.lost(table) | self.topic.allowed.columns.get(name, frozenset())
                 found += differences(table, self.lake.read(name), skip=skip)
@@ -186,6 +188,10 @@ class TopicFeed:
     def fence(self) -> Tso:
         """Through which TSO that is all."""
         return self.source.fence()
+
+
+UNSPOKEN = {"C_ddl_tables/debezium": {"db1.rec"}}
+"""TiCDC sends no RECOVER TABLE as Debezium: the table begins anew with its next rows, and is called incomplete."""
 
 
 def settings_of(topic: Topic, **given: Any) -> ChangefeedSettings:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import MappingProxyType
@@ -19,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.ddl import Unreadable, database_of
+from cdc_assets.ddl import Unreadable, database_of, first_words
 from cdc_assets.errors import BadSettings, InputError, SetupError
 from cdc_assets.formats import MESSAGE_FORMATS
 from cdc_assets.formats.message_options import MessageOptions
@@ -76,6 +77,9 @@ class Reading:
         self._ddl_tables = {event.table for event in self.before.events if event.kind is EventKind.DDL}
         self._topics = {partition.topic for partition in self.before.next}
         self._late = {(event.table, event.partition.topic) for event in self.before.events if event.reason == TOO_LATE}
+        self._dropped: dict[TableId, Tso] = {}
+        for event in self.before.events:
+            self._note_drop(event)
         self._statements = {event.value for event in self.before.events if event.kind is EventKind.SCHEMA}
         self.last = self.before.proven
         self.streams = dict(self.before.streams)
@@ -218,9 +222,10 @@ class Reading:
 
     def _note_tables(self, rows: pa.Table) -> None:
         """Keep where the rows of each table begin, and what its first ones tell of its columns."""
-        least = rows.group_by(["schema", "table"]).aggregate([("position", "min")]).to_pylist()
+        bounds = rows.group_by(["schema", "table"]).aggregate([("position", "min"), ("position", "max")]).to_pylist()
         fresh = set()
-        for one in least:
+        for one in bounds:
+            self._note_return(rows, TableId(one["schema"], one["table"]), one["position_max"])
             table, at = TableId(one["schema"], one["table"]), one["position_min"]
             if table not in self.began or not (table in self._schemas or table in self._ddl_tables):
                 fresh.add(table)
@@ -234,6 +239,35 @@ class Reading:
                 self._schemas.add(shown.table)
                 version = self.began[shown.table] if self.options.by_offset else shown.version
                 self.events.append(schema_event(batch, shown, version))
+
+    def _note_return(self, rows: pa.Table, table: TableId, last: Tso | None) -> None:
+        """Keep what the first rows after a table's DROP tell of its columns: no DDL may say that it came back.
+
+        TiCDC sends none of RECOVER and FLASHBACK TABLE as Debezium, and an event filter may hide any.
+        """
+        dropped = self._dropped.get(table)
+        if dropped is None or last is None or last <= dropped:
+            return
+        own = pc.and_(pc.equal(rows.column("schema"), table.schema), pc.equal(rows.column("table"), table.table))
+        later = rows.filter(pc.and_(own, pc.greater(rows.column("position"), pa.scalar(dropped))))
+        (batch,) = later.combine_chunks().to_batches()
+        for shown in self._protocol.schemas(batch, self.options):
+            if shown.approximate and shown.table == table:
+                self._dropped.pop(table, None)
+                position = dropped + 1 if self.options.by_offset else shown.version
+                self.events.append(schema_event(batch, shown, position))
+
+    def _note_drop(self, event: LandedEvent) -> None:
+        """Keep which tables were dropped and have nothing later that says what they are."""
+        if event.kind not in (EventKind.DDL, EventKind.SCHEMA) or event.table is None:
+            return
+        dropped = self._dropped.get(event.table, 0)
+        with suppress(Unreadable):
+            if event.kind is EventKind.DDL and first_words(event.query)[:2] == ("DROP", "TABLE"):
+                self._dropped[event.table] = max(event.position, dropped)
+                return
+        if event.position > dropped:
+            self._dropped.pop(event.table, None)
 
     # --- everything else ---
 
@@ -272,6 +306,7 @@ class Reading:
         if identity not in self._ddl:
             self._ddl.add(identity)
             self._ddl_tables.add(event.table)
+            self._note_drop(event)
             self.events.append(event)
 
     def _take_bad(self, event: LandedEvent) -> None:

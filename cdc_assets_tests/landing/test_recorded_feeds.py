@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from cdc_assets.errors import MetadataMissing
+from cdc_assets.model.progress import State
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets_tests.topic_feed import TopicFeed, sent_again
 from cdc_assets_tests.topics import Topic, topics
 
-TOPICS = topics("craft", "open-protocol", "canal-json", "canal-json-compat", "simple", "simple-avro")
+TOPICS = topics("craft", "open-protocol", "canal-json", "canal-json-compat", "simple", "simple-avro", "debezium")
 BY_OFFSET = (
     *topics("canal-json-noext"),
     *(one for one in topics("avro") if str(one) in {"A_all_types/avro", "H_bank/avro"}),
@@ -23,7 +25,8 @@ WITHOUT_KEYS = {"D_keys/canal-json-noext"}
 """Rows of a millisecond that come again alone cannot be told from new ones: tables without a key hold, if they can."""
 WITH_CHECKPOINTS = tuple(topic for topic in TOPICS if topic.checkpoints)
 OFTEN = {"A_all_types/open-protocol", "B_ddl_columns/craft", "C_ddl_tables/simple", "D_keys/open-protocol",
-         "E_partitions/canal-json", "F_names/canal-json-compat", "H_bank/craft", "D_keys/simple-avro"}  # fmt: skip
+         "E_partitions/canal-json", "F_names/canal-json-compat", "H_bank/craft", "D_keys/simple-avro",
+         "D_keys/debezium"}  # fmt: skip
 PIECEWISE = {"C_ddl_tables/craft", "E_partitions/open-protocol", "F_names/simple"}
 
 REFUSED = {"cols.conv"}
@@ -41,6 +44,18 @@ def test_a_topic_that_is_there_at_once_ends_equal_to_the_source(topic: Topic) ->
     feed.send()
     assert _stopped(feed.apply()) == []
     assert feed.differences(except_for=REFUSED) == []
+
+
+def test_a_table_that_comes_back_without_a_ddl_begins_anew_and_lacks_its_rows_from_before() -> None:
+    (topic,) = (one for one in topics("debezium") if str(one) == "C_ddl_tables/debezium")
+    feed = TopicFeed.recording(topic, initial={})
+    feed.send()
+    lives = {(str(table.name), table.state): table for table in feed.apply().tables if str(table.name) == "db1.rec"}
+    back = lives["db1.rec", State.APPLIED]
+    assert lives.keys() == {("db1.rec", State.DROPPED), ("db1.rec", State.APPLIED)}
+    assert back.gap is not None
+    assert "RECOVER" not in str([event.query for event in feed.landing.landed().events])
+    assert sorted(feed.lake.read(TableId("db1", "rec")).column("id").to_pylist()) == [1, 3]
 
 
 @pytest.mark.parametrize("topic", some_often(WITH_CHECKPOINTS, PIECEWISE))

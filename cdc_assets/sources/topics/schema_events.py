@@ -9,9 +9,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from cdc_assets.ddl import DropTable, statement
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import MESSAGE_FORMATS
 from cdc_assets.formats.message_options import MessageOptions
@@ -43,13 +45,16 @@ def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTab
     by_rows = {one.table for one in shown if one.grows}
     rest = {table: schema for table, schema in older.tables.items() if table not in by_rows}
     files = schema_files(events, shown, replace(older, tables=rest), min(begins) - 1)
-    known: ByName[Tso] = ByName()
-    for file in files:
-        if not file.approximate:
-            known.setdefault(file.table, file.version)
-    superseded = (one for one in files if one.approximate and known.get(one.table, one.version + 1) <= one.version)
-    left_out = {id(one) for one in superseded}
-    return [_placed(one, places.get((one.version, one.query))) for one in files if id(one) not in left_out]
+    return [_placed(one, places.get((one.version, one.query))) for one in _needed(files)]
+
+
+def _needed(files: Sequence[SchemaFile]) -> Iterator[SchemaFile]:
+    """Leave out columns of rows that come after a surer word on their table, unless that word is its DROP."""
+    surer: ByName[bool] = ByName()
+    for _, group in groupby(files, key=lambda one: one.version):
+        together = list(group)
+        surer.update({one.table: isinstance(statement(one), DropTable) for one in together if not one.approximate})
+        yield from (one for one in together if not one.approximate or surer.get(one.table, True))
 
 
 def _placed(file: SchemaFile, event: LandedEvent | None) -> SchemaFile:
