@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -47,5 +48,16 @@ def test_no_sentence_has_a_count_beside_a_noun_of_its_own() -> None:
         for path in sorted(root.rglob("*.py"))
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if UNINFLECTED.search(line) and not any(many in line for many in MANY)
+    ]
+    assert found == []
+
+
+def test_what_is_named_after_the_telling_has_no_name() -> None:
+    root = Path(cdc_assets.__file__).parent
+    found = [
+        f"{path.relative_to(root)}:{getattr(node, 'lineno', 0)}"
+        for path in sorted(root.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if "told" in (getattr(node, "id", ""), getattr(node, "arg", ""), getattr(node, "attr", ""))
     ]
     assert found == []

@@ -251,7 +251,7 @@ def show_outcome(outcome: Outcome) -> None:
 
 
 def show_status(rows: Iterable[Any] | None, landings: Iterable[Any] = ()) -> None:
-    """Print the status table of `lake_status` where there is one, then what `landing_status` tells of topics."""
+    """Print the status table of `lake_status` where there is one, then the `landing_status` of topics."""
     from cdc_assets.report.landings import landing_lines
     from cdc_assets.report.text import status_lines
 

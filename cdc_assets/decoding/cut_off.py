@@ -69,7 +69,7 @@ def _witness(decoded: Decoded, step: ApplyRows) -> int | None:
 
 
 def _later(position: int, step: ApplyRows) -> Iterator[DataFile]:
-    """Yield the files that were written after one, as far as numbers and the storage's clock tell."""
+    """Yield the files that were written after one, by their numbers and the storage's clock."""
     mine = step.files[position]
     for place, file in enumerate(step.files):
         if file.size == 0 or place == position:

@@ -29,7 +29,7 @@ _SEGMENT = "_cdc_segment"
 
 
 def has_patches(changes: pa.Table) -> bool:
-    """Return whether some changes tell some columns only."""
+    """Return whether some changes have some columns only."""
     return UNCHANGED in changes.column_names and changes.column(UNCHANGED).null_count < changes.num_rows
 
 
@@ -54,7 +54,7 @@ def lost_row(table: str, count: int, key: object) -> TableHeld:
 def folded(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: TableSchema, table: TableId) -> pa.Table:
     """Return what is left of the changes, one per key, in no particular order.
 
-    `frame` has a row for each change, in the order in which they count: `by` tells the key, `_cdc_row` the place in
+    `frame` has a row for each change, in the order in which they count: `by` is the key, `_cdc_row` the place in
     `changes`. Raises TableHeld for a patch whose row was deleted before it.
     """
     rows = frame.select([*by, _ROW]).with_columns(
@@ -67,7 +67,7 @@ def folded(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: Ta
     rows = rows.filter(pl.col(_SEGMENT) == pl.col(_SEGMENT).max().over(by))
     columns = [column.name for column in schema.stored]
     erase = pl.col(OP) < 0
-    tells = {
+    values_of = {
         name: pl.when(erase | pl.col(UNCHANGED).list.contains(name).fill_null(False)).then(None).otherwise(pl.col(_ROW))
         for name in columns
     }
@@ -77,7 +77,7 @@ def folded(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: Ta
         (pl.col(OP).first() < 0).alias("_cdc_erased"),
         starts.first().alias("_cdc_whole"),
         (pl.col(OP) == int(Op.UPDATE)).any().alias("_cdc_there"),
-        *(tells[name].drop_nulls().last().alias(f"_cdc_of_{place}") for place, name in enumerate(columns)),
+        *(values_of[name].drop_nulls().last().alias(f"_cdc_of_{place}") for place, name in enumerate(columns)),
     )
     _refuse_lost(last, changes, schema, table)
     return _gathered(last, changes, columns)

@@ -162,8 +162,8 @@ def _stamps_in_dump(split: Split, step: ApplyRows) -> list[Tso] | None:
 def _older(split: Split, stamps: list[Tso]) -> Split:
     """Return the file as one that has nothing for the table, with what is known of its rows."""
     lines = pa.array(range(1, len(stamps) + 1), pa.int64())
-    told = pa.table({COMMIT_TS: pa.array(stamps, pa.int64()), LINE: lines})
-    return replace(split, decoded=Decoded(told), foreign=True)
+    rows = pa.table({COMMIT_TS: pa.array(stamps, pa.int64()), LINE: lines})
+    return replace(split, decoded=Decoded(rows), foreign=True)
 
 
 def _decoded(split: Split, step: ApplyRows) -> Iterator[tuple[TableId, Decoded]]:

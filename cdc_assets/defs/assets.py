@@ -15,7 +15,7 @@ from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
 from cdc_assets.defs.checks import COLUMN_TYPES, evaluations
-from cdc_assets.defs.dumps import tell_imported, upstream_of_ddl
+from cdc_assets.defs.dumps import log_imported, upstream_of_ddl
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.landing_assets import landing_events
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
@@ -120,7 +120,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
             outcome = pipeline.record_status(context.run_id)
             plan = outcome.plan
             if work is not None:
-                tell_imported(context, source, plan, work[0], report, changed)
+                log_imported(context, source, plan, work[0], report, changed)
             lives = life_of(plan, key)
             _log_lake_tables(context, source, pipeline, outcome, lives, changed)
             _report(context, source, pipeline, outcome, lives)

@@ -3,7 +3,7 @@
     <changefeed>/dump ──▶ <changefeed>/ddl
       └─ partitions schema.table@TSO, those of the dump alone; `ddl` and `dml` have them too once they count
 
-A partition is told when a tick of the sensor first finds the table in a dump, and by the run that imports its rows.
+A partition is logged when a tick of the sensor first finds the table in a dump, and by the run that imports its rows.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = [
     "base_metadata",
     "dump_partitions",
     "dump_spec",
+    "log_imported",
     "seen_in_dumps",
-    "tell_imported",
     "tell_rebuilt",
     "upstream_of_ddl",
 ]
 
 MAX_SEEN = 200
-"""Tables of dumps that one tick tells of for the first time; the daemon writes an event for each."""
+"""Tables of dumps that one tick reports for the first time; the daemon writes an event for each."""
 
 
 def dump_partitions(changefeed: str) -> dg.DynamicPartitionsDefinition:
@@ -100,20 +100,20 @@ class NewInDumps:
 
 
 def seen_in_dumps(instance: dg.DagsterInstance, source: Source, listing: Listing, plan: Plan) -> NewInDumps:
-    """Return the tables of dumps that Dagster does not know yet, as many as one tick tells of."""
+    """Return the tables of dumps that Dagster does not have yet, as many as one tick reports."""
     if not listing.imports:
         return NewInDumps()
     name = source.changefeed.name
     known = set(instance.get_dynamic_partitions(str(dump_partitions(name).name)))
     fresh = {key: one for one in listing.imports if (key := format_partition_key(_key_of(one))) not in known}
-    told = sorted(fresh.items(), key=lambda item: (item[1].base.at, item[0]))[:MAX_SEEN]
+    chosen = sorted(fresh.items(), key=lambda item: (item[1].base.at, item[0]))[:MAX_SEEN]
     events = [
         dg.AssetMaterialization(
             _dump_key(source), description=_standing(source, plan, one), partition=key, metadata=_facts(one)
         )
-        for key, one in told
+        for key, one in chosen
     ]
-    return NewInDumps(tuple(key for key, _ in told), tuple(events))
+    return NewInDumps(tuple(key for key, _ in chosen), tuple(events))
 
 
 def _facts(one: Import) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _standing(source: Source, plan: Plan, one: Import) -> str:
         return f"It waits until the changefeed is complete through its TSO; it is through {plan.checkpoint}."
     for life, table in plan.history.lives.items():
         if table.base == one.base:
-            return "It is imported." if _is_in(plan, life) else "It is imported before all that the changefeed tells."
+            return "It is imported." if _is_in(plan, life) else "It is imported before all changes of the changefeed."
         if plan.history.offered.get(life) == one.base:
             return _offer(source, life, table)
     return "It is not used: a newer dump has the table, or the table is another one by now."
@@ -162,7 +162,7 @@ def _offer(source: Source, life: Life, table: TableHistory) -> str:
 # --- what was imported ------------------------------------------------------------------------------------------------
 
 
-def tell_imported(
+def log_imported(
     context: Any, source: Source, plan: Plan, step: Step, report: Report | None = None, rows: int = 0
 ) -> None:
     """Log the partition of a table whose rows a step brought from a dump; nothing for any other step.
@@ -178,8 +178,8 @@ def tell_imported(
         found |= {"records": dg.MetadataValue.int(report.rows), "doubled_rows": dg.MetadataValue.int(report.doubled)}
         counts = {f"{column}: {rule}": count for (column, rule), count in report.notes.items()}
         found["fidelity"] = dg.MetadataValue.json(counts)
-    told = f"imported: {counted(rows, 'row')}" if rows else "imported: it had no rows"
-    _log(context, source, brought, told, found)
+    description = f"imported: {counted(rows, 'row')}" if rows else "imported: it had no rows"
+    _log(context, source, brought, description, found)
 
 
 def tell_rebuilt(context: Any, source: Source, plan: Plan, life: Life) -> PartitionKey | None:
@@ -191,12 +191,12 @@ def tell_rebuilt(context: Any, source: Source, plan: Plan, life: Life) -> Partit
     return _key_of(brought)
 
 
-def _log(context: Any, source: Source, brought: Import, told: str, found: dict[str, Any]) -> None:
+def _log(context: Any, source: Source, brought: Import, description: str, found: dict[str, Any]) -> None:
     name, key = source.changefeed.name, format_partition_key(_key_of(brought))
     context.instance.add_dynamic_partitions(str(dump_partitions(name).name), [key])
     context.log_event(
         dg.AssetMaterialization(
-            _dump_key(source), description=told, partition=key, metadata={**_facts(brought), **found}
+            _dump_key(source), description=description, partition=key, metadata={**_facts(brought), **found}
         )
     )
 

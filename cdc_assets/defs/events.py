@@ -9,7 +9,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from cdc_assets.defs.checks import COLUMN_TYPES
-from cdc_assets.defs.dumps import tell_imported
+from cdc_assets.defs.dumps import log_imported
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import Source
@@ -60,7 +60,7 @@ class RunEvents:
         """Log a step that was carried out: a DDL's partition, or those that a window filled."""
         events = plan.history.lives[step.life].events
         rows = table.changes - self._changes.get(step.life, 0)
-        tell_imported(self._context, self._source, plan, step, table.report, rows)
+        log_imported(self._context, self._source, plan, step, table.report, rows)
         if isinstance(step, ApplyRows):
             self._window(step, plan, events, table)
         else:

@@ -71,7 +71,7 @@ def landing_events(source: Source, pipeline: Pipeline) -> Iterator[dg.AssetMater
     """Yield the event of a landing that a run made since it was asked last; none where nothing was landed."""
     if pipeline.landing is not None and pipeline.advanced.commits:
         yield dg.AssetMaterialization(upstream_key(source.changefeed), metadata=_metadata(source, pipeline))
-        pipeline.told()
+        pipeline.forget_landed()
 
 
 def _metadata(source: Source, pipeline: Pipeline) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _figures(found: LandingText) -> dict[str, Any]:
         )
         for one in found.partitions
     ]
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "messages_behind": found.behind,
         "mark_lag_seconds": dg.MetadataValue.float(found.lag_seconds),
         "dagster/row_count": dg.MetadataValue.int(found.rows),
@@ -115,9 +115,9 @@ def _figures(found: LandingText) -> dict[str, Any]:
         "unreadable_messages": len(found.unreadable),
     }
     if records:
-        told["offsets"] = dg.MetadataValue.table(records)
+        figures["offsets"] = dg.MetadataValue.table(records)
     if found.unreadable:
-        told["unreadable"] = dg.MetadataValue.md("\n".join(f"- {one}" for one in found.unreadable[:20]))
+        figures["unreadable"] = dg.MetadataValue.md("\n".join(f"- {one}" for one in found.unreadable[:20]))
     if found.ignored:
-        told["ignored"] = dg.MetadataValue.json(dict(found.ignored))
-    return told
+        figures["ignored"] = dg.MetadataValue.json(dict(found.ignored))
+    return figures

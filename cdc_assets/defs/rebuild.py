@@ -118,15 +118,15 @@ def _partitions(
     if key is None:
         return
     name, partition = source.changefeed.name, format_partition_key(key)
-    told = "built anew from the dump, with all that came since"
+    description = "built anew from the dump, with all that came since"
     ddl = ddl_metadata(plan, key, pipeline.ledger.journal(name, key.version))
     dml = dml_metadata(plan, key, None, 0)
     for asset, metadata in (("ddl", ddl), ("dml", dml)):
-        yield dg.AssetMaterialization(asset_key(name, asset), told, metadata, partition)
+        yield dg.AssetMaterialization(asset_key(name, asset), description, metadata, partition)
 
 
 def _figures(one: Rebuilt, rows: int | None) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "rebuilt": True,
         "applied_ts": one.through,
         "applied_time": tso_time(one.through),
@@ -135,4 +135,4 @@ def _figures(one: Rebuilt, rows: int | None) -> dict[str, Any]:
         "snapshot_after": str(one.result.snapshot_after),
         "swap_seconds": one.result.seconds,
     }
-    return told if rows is None else {**told, "dagster/row_count": dg.MetadataValue.int(rows)}
+    return figures if rows is None else {**figures, "dagster/row_count": dg.MetadataValue.int(rows)}

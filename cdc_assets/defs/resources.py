@@ -80,8 +80,8 @@ class Source:
         def session() -> Any:
             assert pyspark is not None
             with java_needed():
-                told: Any = flatten_dict(pyspark.spark_config)  # type: ignore[no-untyped-call]
-                wanted = {name: str(value) for name, value in told}
+                flat: Any = flatten_dict(pyspark.spark_config)  # type: ignore[no-untyped-call]
+                wanted = {name: str(value) for name, value in flat}
                 configuration = spark_configuration(self.lake, wanted)
                 refuse_dead(configuration["spark.master"])
                 open_gateway(configuration)

@@ -89,9 +89,9 @@ class Cursor:
     def parse(cls, text: str | None) -> "Cursor":
         """Parse a cursor; an unknown one, of another version or edited by hand, counts as none."""
         try:
-            told = json.loads(text or "{}")
-            asked = [Attempt(at, attempt, tuple(_cut(marks))) for at, attempt, marks in told.pop("asked", ())]
-            return cls(**told, asked=tuple(asked))
+            fields = json.loads(text or "{}")
+            asked = [Attempt(at, attempt, tuple(_cut(marks))) for at, attempt, marks in fields.pop("asked", ())]
+            return cls(**fields, asked=tuple(asked))
         except (TypeError, ValueError, AttributeError):
             return cls()
 
@@ -139,7 +139,7 @@ def checkpoint_sensor(
             return dg.SkipReason(str(missing))
         tick = _Tick(source, context.instance, job.name, Cursor.parse(context.cursor), seen, int(clock()))
         if tick.idle:
-            return tick.skipped(tick.told(tick.cursor.standing or "nothing is due"))
+            return tick.skipped(tick.at_checkpoint(tick.cursor.standing or "nothing is due"))
         underway = _Underway.of(context.instance, source.group, job.name)
         if underway.runs and seen.checkpoint == tick.cursor.checkpoint:
             return tick.busy(f"{counted(underway.runs, 'run')} of this changefeed in progress")
@@ -233,7 +233,7 @@ class _Tick:
     def stalled(self) -> bool:
         return self.lag_seconds > self.source.changefeed.stalled_after_seconds
 
-    def told(self, standing: str) -> str:
+    def at_checkpoint(self, standing: str) -> str:
         """Say how far the feed is complete, and what waits."""
         at = f"checkpoint {self.checkpoint} ({tso_time(self.checkpoint)})" if self.checkpoint else self.seen.missing
         return f"{at}: {'; '.join(filter(None, (self.seen.sentence, standing)))}"
@@ -250,10 +250,10 @@ class _Tick:
         return self.skipped(f"{why}; {self.cursor.standing}" if self.cursor.standing else why)
 
     def begun(self) -> dg.SensorResult | dg.SkipReason:
-        """Ask for a run that lands what topics hold, before anything tells how far they are complete."""
+        """Request a run that lands topics, before it is known how far they are complete."""
         batch = self._landing()
         if batch is None:
-            return self.skipped(self.told(""))
+            return self.skipped(self.at_checkpoint(""))
         asked = (Attempt(self.now, batch.attempt, (self._landing_mark,)),)
         cursor = replace(self.cursor, asked=asked).format()
         return dg.SensorResult(run_requests=[self._request(None, batch, 0, [])], cursor=cursor)
@@ -270,8 +270,8 @@ class _Tick:
     def _landing_mark(self) -> str:
         """A mark that stays the same while nothing is landed."""
         news = self.seen.news
-        told = "lost" if news is None else news.digest
-        return base64.urlsafe_b64encode(hashlib.sha256(told.encode()).digest())[:MARK_SIGNS].decode()
+        digest = "lost" if news is None else news.digest
+        return base64.urlsafe_b64encode(hashlib.sha256(digest.encode()).digest())[:MARK_SIGNS].decode()
 
     def reconciled(
         self, s3: S3Resource, underway: _Underway, partitions: dg.DynamicPartitionsDefinition
@@ -280,8 +280,8 @@ class _Tick:
         name = self.source.changefeed.name
         with self.source.pipeline(s3) as pipeline:
             listing, plan = pipeline.plan()
-            told = {s.life: s.reason for s in pipeline.ledger.states().get(name, ()) if s.state is State.HELD}
-            dues = due(plan, repr(self.source.changefeed.quarantine), told)
+            reported = {s.life: s.reason for s in pipeline.ledger.states().get(name, ()) if s.state is State.HELD}
+            dues = due(plan, repr(self.source.changefeed.quarantine), reported)
             if not dues and not underway.runs:
                 pipeline.record_status("sensor", (listing, plan))
         made, look_at = self._chosen(plan, dues, underway)
@@ -300,7 +300,7 @@ class _Tick:
             self._request(plan, batch, number, _leave(plan, batch, dues, underway)) for number, batch in enumerate(made)
         ]
         dumped = seen_in_dumps(self.instance, self.source, listing, plan)
-        why = None if requests else self._with_lag(self.told(self._sentence(dues, standing)))
+        why = None if requests else self._with_lag(self.at_checkpoint(self._sentence(dues, standing)))
         new = new_keys(self.instance, name, plan)
         if len(new) > MAX_NEW_KEYS:
             add_keys(self.instance, name, new)

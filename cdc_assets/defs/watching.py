@@ -91,7 +91,7 @@ class Watch:
         return Seen(checkpoint, news, missing, lost)
 
     def _complete_through(self, feed: Feed, landing: Landing) -> tuple[Tso, str]:
-        """Return the fence, or why there is none; told anew only when something was landed."""
+        """Return the fence, or why there is none; determined again only when something was landed."""
         kept = landing.store.kept()
         if self._fence is None or self._fence[0] != kept:
             try:

@@ -6,7 +6,7 @@ Every decoder returns the same shape, so that nothing after it knows the format.
     _cdc_commit_ts   int64   commit-ts; null where the format carries none
     _cdc_line        int64   number of the record in its file, from 1 (a header line counts)
     …                        the table's stored columns, in table order, in the Arrow types of `mysql_types`
-    _cdc_unchanged   list    names of the columns that an image leaves as they were, null for one that tells all;
+    _cdc_unchanged   list    names of the columns that an image leaves as they were, null for one that has all;
                              only there where a message brings some columns only
 
 Plugs stand in the tables below. What several of them have in common:
@@ -142,7 +142,7 @@ class Wire(Protocol):
 
     @property
     def members_are_numbers(self) -> bool:
-        """Return whether ENUM and SET are written as numbers, whose names the schema has to tell."""
+        """Return whether ENUM and SET are written as numbers, whose names must come from the schema."""
 
 
 ReadRange = Callable[[int, int], bytes]

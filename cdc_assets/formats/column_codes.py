@@ -1,6 +1,6 @@
 """MySQL's numbers for column types, and TiCDC's flags of columns, as Craft and the Open Protocol send them in each row.
 
-They tell the kind of a column, and what the row's key is, but no length, precision or member.
+They have the kind of a column, and what the row's key is, but no length, precision or member.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _column(one: Typed, name: str) -> tuple[Column, str]:
 def guess(kind: str, texts: Sequence[str]) -> tuple[int | None, int | None, str]:
     """Return precision, scale and what is doubtful about them, for a type of which only its name and values are known.
 
-    TiDB prints all fraction digits, so one value tells them.
+    TiDB prints all fraction digits, so one value shows them.
     """
     scale = max((len(text.partition(".")[2]) for text in texts), default=0)
     if kind == "DECIMAL":

@@ -1,4 +1,4 @@
-"""Values that TiCDC compresses by `large-message-handle-compression`, large or not: nothing in a message tells it.
+"""Values that TiCDC compresses by `large-message-handle-compression`, large or not: nothing in a message says so.
 
 snappy is the block format (not the framed one, nor Kafka's), lz4 the frame format.
 """

@@ -105,7 +105,7 @@ class Rows(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """Bytes that pyarrow can cut. `doubled` tells whether a quote inside a value is written twice."""
+    """Bytes that pyarrow can cut. `doubled` says whether a quote inside a value is written twice."""
 
     data: pa.Buffer
     delimiter: str

@@ -67,14 +67,14 @@ def _of_lines(text: str, read: ReadType, default: str) -> dict[TableId, TableSch
     found: dict[TableId, list[Column]] = {}
     columns: list[Column] = []
     for line in text.splitlines():
-        told = _LINE.fullmatch(line)
-        if told is None:
+        entry = _LINE.fullmatch(line)
+        if entry is None:
             continue
-        name = _plain(told["name"])
-        if not told["type"]:
-            columns = found.setdefault(_table([told["name"]], default), [])
+        name = _plain(entry["name"])
+        if not entry["type"]:
+            columns = found.setdefault(_table([entry["name"]], default), [])
         else:
-            columns.append(read(name, told["type"], {}))
+            columns.append(read(name, entry["type"], {}))
     return {table: TableSchema(tuple(mine)) for table, mine in found.items() if mine}
 
 

@@ -148,7 +148,7 @@ def _unchanged(held: Mapping[str, Cells], key: frozenset[str], images: Images, f
 
 
 def _hidden(cells: Cells, images: Images, options: MessageOptions) -> bool:
-    """Return whether no image has the column; deletes that are meant to bring their key only do not tell that."""
+    """Return whether no image has the column; deletes that have their key only do not count."""
     if cells.absent is None or not len(images) or not cells.absent.all():
         return False
     return not (options.delete_only_output_handle_key_columns and bool((images.ops < 0).all()))

@@ -1,7 +1,7 @@
 """Files of JSON objects, each followed by a terminator -> records, and records -> Arrow with an explicit schema.
 
 pyarrow's JSON reader does the work: it refuses unknown and repeated members and wrong types, and is some forty times
-faster than `json.loads`. Two things it does not tell are settled here: which records a file has (it takes any white
+faster than `json.loads`. Two things are settled here that it leaves open: which records a file has (it takes any white
 space for a separator), and whether a null was written or the member is missing (see `mark_nulls`).
 """
 

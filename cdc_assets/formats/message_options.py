@@ -43,7 +43,7 @@ class MessageOptions:
     def by_offset(self) -> bool:
         """Return whether the order of messages is that of their offsets, so that landing gives rows their positions.
 
-        Else it is that of the commit-ts, which all of them tell, and marks say through which one all are there.
+        Else it is that of the commit-ts, which all of them have, and marks say through which one all are there.
         """
         return self.protocol in _BY_OFFSET or (self.protocol in _BY_EXTENSION and not self.enable_tidb_extension)
 

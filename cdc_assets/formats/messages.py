@@ -9,8 +9,8 @@
         Only where messages name schemas of a registry: the ids, each with the first message that names it. What they
         stand for is in `options.registry` when messages are classified and decoded.
     schemas(messages, options) -> tuple[SchemaEvent, ...]
-        What messages tell of the columns of tables: exactly where the protocol carries schemas, else what the types
-        of their rows say, told as approximate.
+        The columns of tables in messages: exact if the protocol carries schemas, else from the types of their rows, and
+        marked as approximate.
 
 A protocol whose messages may tell the names of columns without their types has a fourth.
 
@@ -105,15 +105,15 @@ SPOKEN = pa.schema(
 `message` is the position in the batch. `schema` and `table` are null where a message names none or is too broken to
 tell; `table` is "" for a DDL of the database. `ordinals` are the table's row events, null for all but rows. `commit_ts`
 is that of the DDL or mark, or the least of the rows; `last_commit_ts` the greatest. `query` and `type` (TiDB's number
-of the action, null where the protocol tells none) are a DDL's. `claim` is where the whole message lies, of which this
+of the action, null if the protocol has none) are a DDL's. `claim` is where the whole message lies, of which this
 one holds the key only. `reason` says why a message is bad or ignored; a bad one that names its table holds that alone.
 
-Protocols by offset (`MessageOptions.by_offset`) tell more. `source_position` is the place in the source's own log, as
+Protocols by offset (`MessageOptions.by_offset`) have more. `source_position` is the place in the source's own log, as
 a text that sorts as the log goes (see `position_text`); null where the message has none, or where the protocol never
 sends anything twice. What stands at or below the greatest one of its table in its partition has come before. `source`
 names that log where there may be several whose positions do not compare, null for the only one. `shape` is equal for
 rows of a table whose messages describe the same columns; null where messages do not describe them. `commit_ts` is when
-the change was made, as a TSO, null where the message does not tell.
+the change was made, as a TSO, null if the message does not have it.
 """
 
 
@@ -142,7 +142,7 @@ class SchemaEvent:
     `version` is the commit-ts from which they hold at the latest, 0 where the message says only that they do. `binding`
     is the version by which rows name this schema (Simple's `schemaVersion`), 0 where there is none. `approximate` are
     sentences on what was taken from the rows and may be otherwise in the source; () for a schema that is exact. `grows`
-    says that a table that is there gets what is new in it: no DDL tells what changed.
+    says that a table that is there gets what is new in it: no DDL says what changed.
     """
 
     message: int

@@ -116,10 +116,10 @@ def _flavoured(held: Mapping[str, Any]) -> Mapping[str, Any]:
     return payload
 
 
-def _pair(told: Any) -> tuple[int, int]:
-    step, transaction = told
+def _pair(given: Any) -> tuple[int, int]:
+    step, transaction = given
     if not all(type(one) is int and 0 <= one < _UNSIGNED for one in (step, transaction)):
-        raise ValueError(f"a virtual timestamp is two numbers of 64 bits, not {told}")
+        raise ValueError(f"a virtual timestamp is two numbers of 64 bits, not {given}")
     return step, transaction
 
 
@@ -135,7 +135,7 @@ def _stamp(held: Mapping[str, Any]) -> tuple[int, int] | None:
 
 def described(text: str, where: str, options: MessageOptions) -> Mapping[TableId, TableSchema]:
     """Return the tables that the setting `schemas` describes in YQL, or as `column: type`; raises BadSettings."""
-    return described_tables(text, where, lambda name, told, own: ydb_column(name, told), SCHEMA)
+    return described_tables(text, where, lambda name, declared, own: ydb_column(name, declared), SCHEMA)
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
@@ -159,11 +159,11 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
 
 def _stated(held: Mapping[str, Any]) -> TableSchema:
     (change,) = held["tableChanges"]
-    told = change["table"]
-    names = told["primaryKeyColumnNames"]
+    described = change["table"]
+    names = described["primaryKeyColumnNames"]
     key = (names,) if isinstance(names, str) else tuple(names)
     columns = tuple(
-        ydb_column(name, one["type"] if isinstance(one, dict) else one) for name, one in told["columns"].items()
+        ydb_column(name, one["type"] if isinstance(one, dict) else one) for name, one in described["columns"].items()
     )
     return TableSchema(columns, key, (Index("PRIMARY", key, unique=True, primary=True),))
 
@@ -217,10 +217,10 @@ def _change(held: Mapping[str, Any], key: bytes | None, schema: TableSchema) -> 
         return _document_change(held)
     if "payload" in held:
         return _flavoured_change(_flavoured(held), key, schema)
-    told = held["key"]
-    if not isinstance(told, list) or len(told) != len(schema.key):
-        raise ValueError(f"its key is {json.dumps(told)[:100]}, and the table's ({', '.join(schema.key)})")
-    named = dict(zip(schema.key, told, strict=True))
+    values = held["key"]
+    if not isinstance(values, list) or len(values) != len(schema.key):
+        raise ValueError(f"its key is {json.dumps(values)[:100]}, and the table's ({', '.join(schema.key)})")
+    named = dict(zip(schema.key, values, strict=True))
     (kind,) = (name for name in _CHANGES if name in held)
     if kind == "erase":
         return _Change(Op.DELETE_KEY, named, False)
@@ -235,11 +235,11 @@ def _change(held: Mapping[str, Any], key: bytes | None, schema: TableSchema) -> 
 def _flavoured_change(payload: Mapping[str, Any], key: bytes | None, schema: TableSchema) -> _Change:
     op, after = payload["op"], payload.get("after")
     if op == "d":
-        told: Mapping[str, Any] = payload.get("before") or {}
+        before: Mapping[str, Any] = payload.get("before") or {}
         if key is not None:
             named = json.loads(key.decode())
-            told = named.get("payload", named)
-        return _Change(Op.DELETE_KEY, {name: told[name] for name in schema.key}, False)
+            before = named.get("payload", named)
+        return _Change(Op.DELETE_KEY, {name: before[name] for name in schema.key}, False)
     if after is None:
         raise ValueError(_NO_ROW)
     return _Change(Op.INSERT, after, False)
@@ -247,20 +247,20 @@ def _flavoured_change(payload: Mapping[str, Any], key: bytes | None, schema: Tab
 
 def _document_change(held: Mapping[str, Any]) -> _Change:
     """Return the change of a document table, whose values say their kinds; attributes that are NULL are left out."""
-    told, event = held["dynamodb"], held["eventName"]
+    record, event = held["dynamodb"], held["eventName"]
     if held["eventSource"] != "ydb:document-table" or event not in ("INSERT", "MODIFY", "REMOVE"):
         raise ValueError(f'it is the event "{event}" of {held["eventSource"]}, not of a YDB document table')
-    key = {name: _document_value(value) for name, value in told["Keys"].items()}
+    key = {name: _document_value(value) for name, value in record["Keys"].items()}
     if event == "REMOVE":
         return _Change(Op.DELETE_KEY, key, False)
-    if "NewImage" not in told:
+    if "NewImage" not in record:
         raise ValueError(_NO_ROW)
-    image = {name: _document_value(value) for name, value in told["NewImage"].items()}
+    image = {name: _document_value(value) for name, value in record["NewImage"].items()}
     return _Change(Op.INSERT, {**image, **key}, False)
 
 
-def _document_value(told: Mapping[str, Any]) -> Any:
-    ((kind, value),) = told.items()
+def _document_value(typed: Mapping[str, Any]) -> Any:
+    ((kind, value),) = typed.items()
     if kind in ("S", "B", "BOOL"):
         return value
     if kind == "N":

@@ -81,8 +81,8 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, Applied], until: T
     waiting = [one for one in known.values() if one.base.at > until and one.base.table not in newest]
     for life, state, base in stood:
         if state.unfilled:
-            told = newest.pop(base.table, None) or _gone(base)
-            chosen.append(Chosen(told, life, "" if told.base.at == base.at else _doubt(told.base, begun)))
+            table = newest.pop(base.table, None) or _gone(base)
+            chosen.append(Chosen(table, life, "" if table.base.at == base.at else _doubt(table.base, begun)))
     chosen += [Chosen(one, None, _doubt(one.base, begun)) for one in newest.values()]
     chosen = [one for one in chosen if one.table.base.at <= until]
     chosen.sort(key=lambda one: (one.table.base.at, str(one.table.base.table)))

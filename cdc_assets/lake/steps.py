@@ -134,8 +134,8 @@ def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResul
                     f"dump has others. Rebuild it: cdc-assets rebuild {step.life}.",
                     table=str(step.life),
                 )
-            told = {KEY: json.dumps(step.schema.key), **schema.gap_properties(step.gap), **format_base(step.base)}
-            publish(work.target, Label(step.progress, step.ddl), properties={**dict.fromkeys(GAP), **told})
+            changed = {KEY: json.dumps(step.schema.key), **schema.gap_properties(step.gap), **format_base(step.base)}
+            publish(work.target, Label(step.progress, step.ddl), properties={**dict.fromkeys(GAP), **changed})
         return bench.result(work, started)
 
 

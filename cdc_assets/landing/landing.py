@@ -36,7 +36,7 @@ _COMMIT_BYTES = 256 << 20
 """About how much is landed in one commit, and held in memory."""
 _ATTEMPTS = 5
 _PEEKED = 20_000
-"""Up to how many messages are looked at to tell marks from news."""
+"""The number of messages that are read to separate marks from news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Advanced:
 class News:
     """What a log holds that is not landed: `behind` counts offsets.
 
-    `speaks` tells whether there may be more in it than marks, `due` whether marks alone are to be landed by now.
+    `speaks` says whether there may be more in it than marks, `due` whether marks alone are to be landed by now.
     `digest` is that of what is landed: it stays the same while nothing is.
     """
 
@@ -67,7 +67,7 @@ class News:
 
 
 class Landing:
-    """The landing of one feed. `concerns` tells which topics are the feed's, `claims` reads claim-check files, and
+    """The landing of one feed. `concerns` says which topics are the feed's, `claims` reads claim-check files, and
     `registry` gives the schemas that messages name.
 
     A range of marks alone is landed once the newest landing is `mark_interval_seconds` old.
@@ -120,7 +120,7 @@ class Landing:
     def news(self) -> News:
         """Return what is there and not landed. Nothing is written. Raises InputError for a log that lost messages.
 
-        A few messages are read to tell marks from news; many are news.
+        A few messages are read to separate marks from news; many are news.
         """
         landed = self.landed()
         wanted = _ranges(landed, self.ends())
@@ -230,7 +230,7 @@ class Landing:
     ) -> tuple[Advanced, list[Partition]]:
         """Read ranges, of each about as much as its share of a commit; return those that are not read to their end.
 
-        TiCDC's DDL has its rows before it in all partitions, and nothing tells where: then all is read.
+        TiCDC's DDL has its rows before it in all partitions, at unknown offsets: then all is read.
         """
         share = self._commit_bytes // max(1, len(ranges))
         unread = []
@@ -255,12 +255,12 @@ class Landing:
 
     def _topic_ids(self, log: LogReader, begun: Landed, ends: Ends) -> Mapping[str, str]:
         """Return the ids of topics. Raises InputError for a topic that is another one than was landed, by that name."""
-        told = log.topic_ids({partition.topic for partition in ends})
+        ids = log.topic_ids({partition.topic for partition in ends})
         for topic, known in begun.topic_ids.items():
-            if told.get(topic, known) != known:
+            if ids.get(topic, known) != known:
                 partition, start = min(one for one in begun.next.items() if one[0].topic == topic)
-                raise _anew(partition, f"is of the topic {told[topic]} by now, and was landed of {known}", start)
-        return {**begun.topic_ids, **told}
+                raise _anew(partition, f"is of the topic {ids[topic]} by now, and was landed of {known}", start)
+        return {**begun.topic_ids, **ids}
 
     def _due(self, begun: Landed) -> bool:
         """Return whether marks alone are landed by now: at once while nothing is proven, else every so often."""
@@ -377,7 +377,7 @@ def _ranges(landed: Landed, ends: Ends) -> list[OffsetRange]:
 
 def _anew(partition: Partition, said: str, start: int) -> InputError:
     return InputError(
-        f"{partition} {said}: the topic was created anew, or cut. Its messages cannot be told from those that are "
+        f"{partition} {said}: the topic was created anew, or cut. Its messages cannot be separated from those that are "
         "landed. Rebuild this changefeed's tables from a dump or from the changefeed's start, in a landing of its own "
         "(another name).",
         topic=partition.topic,

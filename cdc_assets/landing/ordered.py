@@ -3,7 +3,7 @@
     OrderedReading.take(batch)    keep what was read, and what it speaks of
     OrderedReading.settle(whole)  land what is kept, each message with a position of its own
 
-A landing is sorted by the source's own log where messages tell their place in it, so that a DDL of one topic falls
+A landing is sorted by the source's own log where messages have their place in it, so that a DDL of one topic falls
 between the rows of another; the order of offsets stays within the rows of a table in a partition. Where one writer
 sends all tables in the order of its log, and where partitions say through where they are complete, a partition is
 landed only as far as all are there, and goes on from there next time.
@@ -124,7 +124,7 @@ class OrderedReading(Reading):
     # --- how far ---
 
     def greatest(self, partitions: Sequence[Partition] | None = None) -> str:
-        """Return the greatest place in the source's log that was read, "" where none was told; of some, the least."""
+        """Return the greatest place in the source's log that was read, "" if there was none; of some, the least."""
         found = []
         for partition in self._held if partitions is None else partitions:
             places = [at for piece in self._held.get(partition, ()) for at in self._places(piece) if at]
@@ -197,7 +197,7 @@ class OrderedReading(Reading):
     def _followed(self, piece: _Piece, number: int) -> Iterator[_Line]:
         """Yield the lines of a piece in their order, and which of the rows had come before.
 
-        What tells no place stands behind what is before it: of its table, else of its partition.
+        A message without a place follows the one before it: of its table, else of its partition.
         """
         columns = (piece.spoken.column(name).to_pylist() for name in _TOLD)
         places, floors = self._places(piece), self._floors

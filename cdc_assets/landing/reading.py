@@ -143,15 +143,15 @@ class Reading:
         at = pa.repeat(pa.scalar(position, pa.int64()), rows.num_rows)
         self._take_rows(batch, rows, {"position": at, "last_position": at} if self.options.by_offset else {})
         for one in spoken.filter(pc.not_equal(spoken.column("kind"), Kind.ROW.value)).to_pylist():
-            told = {**one, "commit_ts": position} if self.options.by_offset else one
-            self._take_other(told, batch, partition, batch.column("offset")[0].as_py())
+            positioned = {**one, "commit_ts": position} if self.options.by_offset else one
+            self._take_other(positioned, batch, partition, batch.column("offset")[0].as_py())
 
     # --- rows ---
 
     def _take_rows(
         self, batch: pa.RecordBatch, lines: pa.RecordBatch, given: Mapping[str, pa.Array] = MappingProxyType({})
     ) -> None:
-        """Take the rows of some messages; `given` are columns in place of what the messages tell."""
+        """Take the rows of some messages; `given` are columns in place of the messages' own."""
         if not lines.num_rows:
             return
         held = batch.take(lines.column("message"))
@@ -215,13 +215,13 @@ class Reading:
             return
         below = rows.filter(pc.less_equal(rows.column("position"), pa.scalar(self.before.proven)))
         for row in below.slice(0, 1000).to_pylist():
-            told = (TableId(row["schema"], row["table"]), row["topic"])
-            if told not in self._late:
-                self._late.add(told)
+            place = (TableId(row["schema"], row["table"]), row["topic"])
+            if place not in self._late:
+                self._late.add(place)
                 self._hold_row(row, TOO_LATE)
 
     def _note_tables(self, rows: pa.Table) -> None:
-        """Keep where the rows of each table begin, and what its first ones tell of its columns."""
+        """Keep where the rows of each table begin, and the columns of its first ones."""
         bounds = rows.group_by(["schema", "table"]).aggregate([("position", "min"), ("position", "max")]).to_pylist()
         fresh = set()
         for one in bounds:
@@ -323,7 +323,7 @@ class Reading:
 
 
 def schema_event(batch: pa.RecordBatch, shown: SchemaEvent, position: Tso, shape: str = "") -> LandedEvent:
-    """Return the event of what a message of a batch tells of a table's columns."""
+    """Return the event of a table's columns in a message of a batch."""
     row = {name: batch.column(name)[shown.message].as_py() for name in ("topic", "partition", "offset")}
     return LandedEvent(
         EventKind.SCHEMA,

@@ -53,7 +53,7 @@ LANDED = pa.schema(
 
 `position` and `last_position` bound those of the row events. `claim` is where a large message lay whose key and value
 stand here. `query` is a DDL's text, or the JSON of an event that landing makes itself. Of protocols by offset landing
-gives the position; what messages tell of it is in `commit_ts`, `source`, `source_position` and `shape`. The kind of a
+gives the position; what messages have of it is in `commit_ts`, `source`, `source_position` and `shape`. The kind of a
 row is `row`, or `repeat` where it had come before and is not applied again.
 """
 

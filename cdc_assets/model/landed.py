@@ -32,7 +32,7 @@ class LandedSplit:
 
     `low` and `high` bound the positions of the rows, `rows` counts them, `size` is the bytes of their messages. `file`
     and `group` say where they lie now; the identity is the table with the offsets. `written_ms` is the greatest time of
-    its messages by the log, 0 where that tells none.
+    its messages by the log, 0 if that has none.
     """
 
     table: TableId
@@ -151,8 +151,8 @@ class Landed:
     @property
     def dead(self) -> frozenset[Partition]:
         """The partitions of which a person said that nothing comes any more, and nothing has come since."""
-        told = (event for event in self.events if event.kind is EventKind.DEAD)
-        return frozenset(event.partition for event in told if event.offset == self.next.get(event.partition))
+        dead_events = (event for event in self.events if event.kind is EventKind.DEAD)
+        return frozenset(event.partition for event in dead_events if event.offset == self.next.get(event.partition))
 
     @property
     def registered(self) -> dict[str, str]:

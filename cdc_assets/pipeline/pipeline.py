@@ -165,8 +165,8 @@ class Pipeline(Planner):
         if self.landing is not None:
             self.advanced += self.landing.advance()
 
-    def told(self) -> None:
-        """Begin to count anew what is landed."""
+    def forget_landed(self) -> None:
+        """Count what is landed from nothing again."""
         self.advanced = Advanced()
 
     def apply(self, run: str = "", select: Callable[[Plan], Iterable[Step]] | None = None) -> Outcome:

@@ -18,7 +18,7 @@ __all__ = ["findings"]
 def findings(
     listing: Listing, history: History, options: TopicOptions, heads: Iterable[tuple[DataFile, Decoded]]
 ) -> Iterator[Finding]:
-    """Yield what the options, the schemas and the decoded messages tell."""
+    """Yield the findings from the options, the schemas and the decoded messages."""
     if options.required_acks != -1:
         yield warning(
             "required-acks",
@@ -30,7 +30,7 @@ def findings(
 
 
 def _inferred(listing: Listing, history: History) -> Iterator[Finding]:
-    """Tables of which no DDL tells the columns they began with: what their rows leave open about them."""
+    """Find tables whose first columns are in no DDL: what their rows leave open about them."""
     names = {table.name for table in live(history)}
     for file in listing.schema_files:
         if file.approximate and file.table in names:

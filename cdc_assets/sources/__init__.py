@@ -6,7 +6,7 @@
 
 A folder's own module `source` has `parse` (what the user gave -> options), `storage_options` and `connect`.
 
-What was in the tables before the feed began is told by an `InitialSource`: a folder's module `initial` has `connect`.
+The rows from before the feed come from an `InitialSource`: a folder's module `initial` has `connect`.
 `joined` puts it before the feed, so that one listing has both and one reader reads both.
 
 What several of them have in common:

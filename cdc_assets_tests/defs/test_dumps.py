@@ -139,7 +139,7 @@ def test_the_sensor_shows_the_tables_of_a_dump_once_and_asks_for_the_import_with
     assert [event.partition for event in seen] == added["cdc-dump_little"]
     assert {str(event.metadata["tso"].value) for event in seen} == {str(FIRST)}
     assert [event.metadata["files"].value for event in seen] == [0, 1]
-    assert all(event.description == "It is imported before all that the changefeed tells." for event in seen)
+    assert all(event.description == "It is imported before all changes of the changefeed." for event in seen)
     assert first.run_requests
     again = joined.tick()
     assert not [event for event in again.asset_events if event.asset_key == DUMP]

@@ -160,7 +160,7 @@ def _settle_alike(
 def _other_spellings(frame: pl.DataFrame, key: Sequence[str], by: Sequence[str]) -> pl.DataFrame:
     """Tell by the last row of a key in several spellings whether another one left, and whether another one lives.
 
-    An UPDATE that does not tell the row before it may have replaced the other spelling, which lives no more then.
+    An UPDATE without the row before it may have replaced the other spelling, which no longer exists then.
     """
     mine = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).last().over(by)) for name in key)
     frame = frame.with_columns(

@@ -217,7 +217,7 @@ Counts = npt.NDArray[np.int64]
 
 
 class Counted(NamedTuple):
-    """How often each change happened, and how many of its copies were taken for one that others deny or cannot tell."""
+    """How often each change happened, and how many of its copies were taken for one without certainty."""
 
     counts: Counts
     undecided: int

@@ -1,7 +1,7 @@
 """Avro messages: what they speak of, the schemas that rows show, and the changes of a table.
 
 The key is a record of the handle key, the value one of the row's columns, with the extension also `_tidb_op` and
-`_tidb_commit_ts`. A delete has no value, so neither operation nor commit-ts: only its offset tells when it was. The
+`_tidb_commit_ts`. A delete has no value, so neither operation nor commit-ts: only its offset says when it was. The
 images before (`avro-include-before-value`) are in `_ticdc_before`; then a delete is a row with the operation "d".
 Names are sanitized (see `wire`): rows are of the table whose name reads the same, and so are columns.
 """
@@ -227,7 +227,7 @@ def _without_stand_ins(found: Decoded) -> Decoded:
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
-    """Return what the registered schemas of rows tell of their tables: one for each pair of key and value schema.
+    """Return the tables in the registered schemas of rows: one for each pair of key and value schema.
 
     `version` is the least commit-ts of such a row, 0 without the extension.
     """

@@ -1,4 +1,4 @@
-"""A record's schema -> the schema of a table, as far as it tells.
+"""A record's schema -> the schema of a table, as far as it goes.
 
 Each type has `connect.parameters` with `tidb_type`; nullable columns are unions, in either order. Defaults are no
 values of their types and are passed over.
@@ -47,7 +47,7 @@ def columns_of(record: Registered) -> tuple[str, ...]:
 
 
 def table_schema(value: Registered, key: Registered | None) -> tuple[TableSchema, tuple[str, ...]]:
-    """Return what a row's schema and its key's tell of the table, and what is doubtful; raises ValueError."""
+    """Return the table in a row's schema and its key's, and what is doubtful; raises ValueError."""
     names = columns_of(key) if key is not None else ()
     columns, doubts = [], []
     for field in value.fields:

@@ -212,7 +212,7 @@ _NO_RECORD = b"{?}"
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
-    """Return what rows tell of their tables' columns, once for each table and shape, from the least commit-ts of it."""
+    """Return the columns of tables by their rows, once for each table and shape, from the least commit-ts of it."""
     found: dict[tuple[TableId, tuple[tuple[str, str], ...]], SchemaEvent] = {}
     for message, value in enumerate(unpacked(messages.column("value"), options)):
         line = _one(message, value, options)

@@ -47,7 +47,7 @@ class CanalJsonOptions:
 
     @property
     def members_are_numbers(self) -> bool:
-        """Return whether ENUM and SET are written as numbers, whose names the schema has to tell."""
+        """Return whether ENUM and SET are written as numbers, whose names must come from the schema."""
         return not self.content_compatible
 
 

@@ -1,7 +1,7 @@
 """Canal-JSON records that are all alike, as TiCDC writes those of a table, without a parser's look at every byte.
 
-In a file all records have the same members in the same order, and three quarters of their bytes tell nothing new:
-names, types, the table. So the first record tells a shape, and every other is held against it: equal bytes where they
+In a file all records have the same members in the same order, and three quarters of their bytes are repeated:
+names, types, the table. So the first record has a shape, and every other is held against it: equal bytes where they
 have to be equal, and between them digits, `null`, or a text without quote, backslash or control character. What fits is
 what a parser would read, and what does not (a text with an escape, a partial image, a cut) is left to the parser.
 
@@ -60,7 +60,7 @@ _NAMES = (
 """In TiCDC's order; the extension follows them."""
 _TSO_DIGITS = 18
 _TRIED = 100
-"""Records that are tried for a shape: one with a backslash tells none."""
+"""Records that are tried for a shape: one with a backslash has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Shape:
 
 
 def find_shape(frame: Frame, schema: TableSchema) -> Shape | None:
-    """Return the shape that the first records tell, None where it is none that is known here."""
+    """Return the shape of the first records, None if it is not a known one."""
     first = next((raw for raw in map(frame.__getitem__, range(min(_TRIED, len(frame)))) if b"\\" not in raw), b"")
     try:
         record = json_lines.loads(first)

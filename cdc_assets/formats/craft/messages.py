@@ -176,7 +176,7 @@ def _refuse_strangers(
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
-    """Return what rows tell of their tables' columns, once for each table and shape, from the least commit-ts of it."""
+    """Return the columns of tables by their rows, once for each table and shape, from the least commit-ts of it."""
     found: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
     for start, part in parts(messages):
         frames = read_frames(part.column("value"))
@@ -194,7 +194,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
 
 
 def _shapes(frames: Frames, groups: Groups) -> Iterable[tuple[int, tuple[Typed, ...]]]:
-    """Yield for each table and set of columns one group, the one of the least commit-ts, with what it tells."""
+    """Yield for each table and set of columns one group, the one of the least commit-ts, with its columns."""
     names = frames.texts.to_pylist()
     stops = np.searchsorted(groups.group, np.arange(len(groups.event)), side="right").tolist()
     starts = np.searchsorted(groups.group, np.arange(len(groups.event)), side="left").tolist()

@@ -3,7 +3,7 @@
     op, table, schema, [commit-ts], [is-update], [handle-key], data columns in table order
 
 pyarrow converts the values while it reads; only when one does not fit is the file read again as bytes, so that
-`mysql_types.values` can tell which. Line numbers are record numbers: a record over several lines counts once, a header
+`mysql_types.values` can say which. Line numbers are record numbers: a record over several lines counts once, a header
 counts.
 """
 
@@ -214,7 +214,7 @@ def _check_terminator(file: _File) -> None:
 def _with_handle_key_settled(file: _File) -> _File:
     """The new architecture takes output-handle-key and writes no such column: find out which writer it was.
 
-    A header and the number of fields tell it. Without a header a virtual column may be missing in its place; then the
+    A header and the number of fields show it. Without a header a virtual column may be missing in its place; then the
     fourth or later field has to look unlike a handle: bare, or neither an integer nor in braces.
     """
     without = file.columns.without("handle-key")

@@ -1,7 +1,7 @@
 """Columns <-> the fields that stand for them in messages: of a schema block, or as a connector's settings have it.
 
 columns_of      a block -> the columns of a table
-field_of        a column -> the field as which the connector writes it, where no block tells
+field_of        a column -> the field as which the connector writes it, where there is no block
 settled_field   a block's field that has another type than it says because of the settings
 """
 

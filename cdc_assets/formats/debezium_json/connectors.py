@@ -3,8 +3,8 @@
     {"before":{…},"after":{…},"source":{"connector":"mariadb","db":…,"table":…,"file":…,"pos":…},"op":"u",…}
 
 `op` is c, u, d, r for a row of a snapshot, t for a truncate, m for a logical message. A row is taken by its key where
-the message does not tell the row before it. What is no row: tombstones, which repeat a delete; schema changes, which
-have the DDL's text; heartbeats and transactions. With a schema block the types of columns are told by each message,
+the message does not have the row before it. What is no row: tombstones, which repeat a delete; schema changes, which
+have the DDL's text; heartbeats and transactions. With a schema block the types of columns are in each message,
 else by DDL texts or the setting `schemas`.
 """
 
@@ -48,8 +48,8 @@ def described(text: str, where: str, options: MessageOptions) -> Mapping[TableId
     """Return the tables that the setting `schemas` describes in PostgreSQL's words; raises BadSettings."""
     modes = dict(options.connector)
 
-    def read(name: str, told: str, own: Mapping[str, str]) -> Column:
-        return postgres_column(name, told, modes, own)
+    def read(name: str, declared: str, own: Mapping[str, str]) -> Column:
+        return postgres_column(name, declared, modes, own)
 
     return described_tables(text, where, read, "public")
 
@@ -130,7 +130,7 @@ def _schema_change(number: int, held: Mapping[str, Any], ts: int, where: Mapping
 def _shape(key: bytes | None, message: Message, connector: str) -> str | None:
     """Return what is equal for rows whose messages describe the same columns and key."""
     if not message.block:
-        if connector in _MYSQL:  # DDL texts tell the columns
+        if connector in _MYSQL:  # DDL texts have the columns
             return None
         row = message.payload["after"] or message.payload["before"]
         return None if row is None else json.dumps([sorted(row), _key_names(key)], ensure_ascii=False)
@@ -305,10 +305,10 @@ def _is_unchanged(value: Any, field: Field, settings: ConnectorSettings) -> bool
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
-    """Return what rows tell of their tables' columns: one for each table and shape.
+    """Return the columns of tables by their rows: one for each table and shape.
 
-    A message without schema block tells their names alone: types are "" then, for the setting `schemas` to tell. Of
-    MySQL and MariaDB a block tells less than DDL texts, and is approximate.
+    A message without schema block has their names alone: types are "" then, and come from the setting `schemas`. Of
+    MySQL and MariaDB a block has less than DDL texts, and is approximate.
     """
     found: dict[tuple[TableId, str], SchemaEvent] = {}
     keys, values = messages.column("key").to_pylist(), messages.column("value").to_pylist()

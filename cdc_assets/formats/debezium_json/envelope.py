@@ -3,7 +3,7 @@
     {"schema":{…},"payload":{…}}     with the converter's schemas; the block is the same for all rows of a schema
     {…}                              the payload itself, without
 
-Which of both it is, each message tells. A block is parsed once: rows begin with the same text until a column changes.
+Each message says which of both it is. A block is parsed once: rows begin with the same text until a column changes.
 """
 
 from __future__ import annotations

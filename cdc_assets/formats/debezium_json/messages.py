@@ -4,8 +4,8 @@
      "schema":{…}}
 
 `op` is c, u, d, or m for a mark; a DDL has none, but `ddl`. The schema block may be left out
-(`debezium-disable-schema`). With the extension its fields have `tidb_type`, without it nothing tells bytes from texts.
-A NULL in a column with a default comes as that default, and a zero date as NULL: no reader can tell.
+(`debezium-disable-schema`). With the extension its fields have `tidb_type`, without it bytes and texts look alike.
+A NULL in a column with a default comes as that default, and a zero date as NULL: no reader can see that.
 """
 
 from __future__ import annotations
@@ -160,9 +160,9 @@ def _row(
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
-    """Return what the schema blocks of rows tell of their tables: one for each table and block, of the least commit-ts.
+    """Return the tables in the schema blocks of rows: one for each table and block, of the least commit-ts.
 
-    A block without `tidb_type` (no extension) tells bytes and texts not apart, and so nothing.
+    A block without `tidb_type` (no extension) does not separate bytes from texts, so it is not used.
     """
     found: dict[tuple[TableId, str], SchemaEvent] = {}
     keys = messages.column("key").to_pylist()

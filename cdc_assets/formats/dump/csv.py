@@ -59,7 +59,7 @@ def read(
     """Yield the rows of a split, block by block.
 
     Raises MalformedData when the file contradicts the options, has other columns than the schema, was cut off, or not
-    one row fits; BadSettings for options with which rows cannot be told apart.
+    one row fits; BadSettings for options with which rows cannot be separated.
     """
     how, path, line = dialect(options), split.file.path, 1
     _check_readable(schema, options, path)

@@ -167,7 +167,7 @@ def _nulls(rows: Rows) -> int:
 def _check_each(lot: Lot, rows: Rows, cutting: Cutting) -> None:
     """Refuse the first record that the options cannot have written: a bare text, a backslash that escapes nothing.
 
-    Records that are broken anyway are told one by one, unless a backslash says why.
+    Records that are broken anyway are reported one by one, unless a backslash says why.
     """
     broken = {number for number, _ in rows.broken}
     for number, record in enumerate(bare_records(lot.data, cutting.how)):

@@ -96,7 +96,7 @@ class Dialect:
 
 
 def dialect(options: DumpOptions) -> Dialect:
-    """Return the options as bytes. Raises BadSettings for those with which rows cannot be told apart."""
+    """Return the options as bytes. Raises BadSettings for those with which rows cannot be separated."""
     found = Dialect(
         options.separator.encode(), options.delimiter.encode(), options.null_value.encode(), options.escape_backslash
     )

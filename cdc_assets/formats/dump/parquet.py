@@ -1,7 +1,7 @@
 """Parquet of Dumpling and of TiDB Cloud's exports: a split of a file -> its rows.
 
 The types are those of the file's own schema: the two writers differ (DECIMAL of 19 digits or more, FLOAT, VECTOR), and
-the documentation of the cloud's disagrees with both. What Parquet has lost is told: neither writer can hold a zero
+the documentation of the cloud's disagrees with both. What Parquet has lost is reported: neither writer can hold a zero
 DATETIME or TIMESTAMP, which is NULL in the file whatever the column allows. A split reads the row groups that begin in
 it; lines are rows.
 """

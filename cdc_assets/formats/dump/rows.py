@@ -148,7 +148,7 @@ def columns_by_name(names: Sequence[str], schema: TableSchema, path: str, line: 
 def columns_by_count(count: int, schema: TableSchema) -> tuple[Column | None, ...] | None:
     """Return the columns of a file that does not name them, by the schema's order; None where no reading has so many.
 
-    Dumpling leaves generated columns out, or takes the stored ones along where it is told to.
+    Dumpling leaves generated columns out, or takes the stored ones along where it is configured to.
     """
     own = tuple(column for column in schema.columns if not column.virtual and not column.generated)
     return next((some for some in (own, schema.stored) if len(some) == count), None)

@@ -48,7 +48,7 @@ class LandedOptions:
 
     @property
     def members_are_numbers(self) -> bool:
-        """Return whether ENUM and SET are written as numbers, whose names the schema has to tell."""
+        """Return whether ENUM and SET are written as numbers, whose names must come from the schema."""
         numbered_by_canal = self.messages.protocol == "canal-json" and not self.messages.content_compatible
         return numbered_by_canal or self.messages.protocol in _NUMBERED_MEMBERS
 

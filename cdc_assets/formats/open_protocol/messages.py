@@ -420,7 +420,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
-    """Return what rows tell of their tables' columns, once for each table and shape, from the least commit-ts of it."""
+    """Return the columns of tables by their rows, once for each table and shape, from the least commit-ts of it."""
     found: dict[tuple[TableId, tuple[tuple[str, int, int], ...]], SchemaEvent] = {}
     for message, (key, value) in enumerate(_pairs(messages)):
         try:

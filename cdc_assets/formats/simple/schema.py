@@ -1,7 +1,7 @@
 """A `tableSchema` of the Simple protocol -> the schema of a table.
 
 The old architecture lists columns by their id, not in table order. Which columns are virtual, and the order of the
-key where the index of the primary key does not tell it, are not in it.
+key where the index of the primary key does not have it, are not in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 __all__ = ["table_of", "table_schema"]
 
 _WHOLE = {"DATETIME": 20, "TIMESTAMP": 20, "TIME": 11}
-"""Characters before the fraction digits, of which the Avro encoding tells nothing else."""
+"""Characters before the fraction digits, of which the Avro encoding has nothing else."""
 
 _UNSIZED = frozenset(("DATE", "DATETIME", "TIMESTAMP", "TIME", "ENUM", "SET", "JSON", "VECTOR"))
 

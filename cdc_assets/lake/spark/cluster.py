@@ -45,14 +45,14 @@ def is_local(master: str) -> bool:
 
 def refuse_connect(conf: Mapping[str, str], session: SparkSession | None = None) -> None:
     """Raise BadSettings where Spark would be one of Spark Connect, whose client has no JVM to commit in."""
-    told = {
+    places = {
         "SPARK_REMOTE": os.environ.get("SPARK_REMOTE", ""),
         "SPARK_CONNECT_MODE_ENABLED": os.environ.get("SPARK_CONNECT_MODE_ENABLED", ""),
         "spark.remote": conf.get("spark.remote", ""),
         "spark.api.mode": conf.get("spark.api.mode", "classic").replace("classic", ""),
         "spark.master": conf.get("spark.master", "") if conf.get("spark.master", "").startswith("sc:") else "",
     }
-    found = next((f"{name}={value}" for name, value in told.items() if value), "")
+    found = next((f"{name}={value}" for name, value in places.items() if value), "")
     if not found and session is not None and ".connect." in type(session).__module__:
         found = "the session that was given"
     if found:

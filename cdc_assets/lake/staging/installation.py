@@ -56,11 +56,11 @@ def alike(run: Batches) -> Batches:
     """
     from pyspark.cloudpickle import dumps
 
-    told, expected = dumps(run), dict(installation())  # type: ignore[no-untyped-call]
+    work, expected = dumps(run), dict(installation())  # type: ignore[no-untyped-call]
 
     def checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         refuse_other(expected)
-        yield from pickle.loads(told)(batches)  # noqa: S301  # our own driver wrote it
+        yield from pickle.loads(work)(batches)  # noqa: S301  # our own driver wrote it
 
     return checked
 

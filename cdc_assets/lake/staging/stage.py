@@ -130,7 +130,7 @@ class Batch:
     """A staged window: `entering` and `leaving` count reduced changes, `ranges` bounds integer key columns.
 
     `parts` are locations of Parquet files with `sizes` in bytes; with `schema_id` they are data files of the table,
-    written for that schema of it. `patches` tells whether some changes leave columns as they were. `rejects` are the
+    written for that schema of it. `patches` says whether some changes leave columns as they were. `rejects` are the
     names in the stage of Parquet files of records for the quarantine.
     """
 

@@ -76,7 +76,7 @@ def _has_dates(value: Predicate) -> bool:
 def filled(decoded: Decoded, schema: TableSchema, columns: Generators) -> Decoded:
     """Return the rows with the generated columns that the file did not bring, in table order.
 
-    Raises MalformedData for a column of the key whose value is not known: rows without their key cannot be told apart.
+    Raises MalformedData for a column of the key whose value is not known: rows without their key cannot be identified.
     """
     changes = decoded.changes
     missing = {name: value for name, value in columns.items() if name not in changes.column_names}

@@ -3,7 +3,7 @@
     source          the feed, as far as it is landed
     fence           through which TSO everything is landed
     living          which names live at a TSO
-    schemas         DDL texts, older tables and what messages tell of columns -> schema files
+    schemas         DDL texts, older tables and columns in messages -> schema files
     schema_events   landed events -> the same
     paths           names of what was landed
     routing         which topic a table goes to
@@ -84,7 +84,7 @@ class LogReader(Protocol):
 def message_schema() -> pa.Schema:
     """Return the columns of messages.
 
-    `timestamp` is milliseconds since 1970, `timestamp_type` "create" or "append", both null where the log tells none.
+    `timestamp` is milliseconds since 1970, `timestamp_type` "create" or "append", both null if the log has none.
     `key` and `value` are null where the message has none, which is not the same as no bytes.
     """
     import pyarrow as pa

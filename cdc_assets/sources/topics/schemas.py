@@ -1,8 +1,8 @@
-"""The schemas of a topic's tables: DDL texts, what is known of older tables, what messages tell -> schema files. Pure.
+"""The schemas of a topic's tables: DDL texts, known older tables, columns in messages -> schema files. Pure.
 
 DDL comes as text without columns; what the columns are follows from the text and the table before it (`ddl.altered`),
 as history plays the files. A table that is older than the topic begins with its CREATE TABLE from the setting
-`schemas`, else with what messages tell of its columns. Until then its DDL means nothing to anybody.
+`schemas`, else with its columns in messages. Until then its DDL has no effect.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PASSED_OVER = (
 
 @dataclass(frozen=True, slots=True)
 class DdlEvent:
-    """A DDL as a message tells it. `table` is the name in the message, "" as its table for a DDL of the database.
+    """A DDL as in its message. `table` is the name in the message, "" as its table for a DDL of the database.
 
     Simple names no database but in the text: then `table` is None. `action` is TiDB's number of the action, 0 where the
-    protocol tells none.
+    protocol has none.
     """
 
     version: Tso
@@ -58,9 +58,9 @@ class OlderTables:
 def read_older_tables(text: str, where: str, timezone: str | None = None) -> OlderTables:
     """Return the tables of a file of CREATE TABLE statements, as SHOW CREATE TABLE, mysqldump or Dumpling print them.
 
-    A table's database is in its name or in a USE or CREATE DATABASE before it; CREATE DATABASE tells the collation that
+    A table's database is in its name or in a USE or CREATE DATABASE before it; CREATE DATABASE has the collation that
     its tables inherit. `where` names the file in errors; `timezone` is the zone of TIMESTAMP defaults. Raises
-    BadSettings for anything else, and for a table that is told twice.
+    BadSettings for anything else, and for a table that is given twice.
     """
     tables: ByName[TableSchema] = ByName()
     collations: ByName[str] = ByName()
@@ -108,12 +108,12 @@ def _short(text: str) -> str:
 def schema_files(
     events: Iterable[DdlEvent], shown: Iterable[SchemaEvent], older: OlderTables, since: Tso
 ) -> tuple[SchemaFile, ...]:
-    """Return what the topic tells of schemas in the shape in which history reads them, by version.
+    """Return the topic's schemas in the shape in which history reads them, by version.
 
     A DDL comes in every partition, and again after a restart: it counts once. Tables of `older` begin at `since`, which
     is below every version and stays what it is, unless the topic creates them. Of `shown` an event counts from its
     version on where that is a DDL of its table, else from just below it, for rows at it are read by it; it has to have
-    one. Raises MalformedData for a DDL of which nothing tells the table.
+    one. Raises MalformedData for a DDL whose table is not known.
     """
     read = [_by_text(one) for one in events]
     found = {(one.version, one.table.folded, one.query): one for one in read}

@@ -219,7 +219,7 @@ def _cut(
 ) -> tuple[list[tuple[str, _Part, DataFile]], dict[str, str]]:
     """Cut splits at the versions of their table: rows at a version's own TSO come before it.
 
-    Rows of which nothing tells the columns are the other thing returned: by a name, with the sentence for the user.
+    Rows of unknown columns are the other thing returned: by a name, with the sentence for the user.
     """
     versions: ByName[list[SchemaFile]] = ByName()
     for file in files:
@@ -249,7 +249,7 @@ def _of_no_columns(split: LandedSplit, first: Tso) -> tuple[str, str]:
 
 
 def _losses(landed: Landed) -> tuple[str, ...]:
-    """What a person accepted is told for ever: the tables lack it."""
+    """Report what a person accepted for ever: the tables lack it."""
     return tuple(
         f"the {len(lost):,} messages {lost.start}..{lost.stop - 1} of {lost.partition} were lost, as a person "
         "accepted: tables of this topic may lack changes until they are imported anew."

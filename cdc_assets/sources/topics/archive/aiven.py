@@ -4,7 +4,7 @@
 
 jsonl: an object a line, `{"key":…,"value":…,"offset":…,"timestamp":…,"headers":…}` with the fields that were asked for,
 or without envelope the value alone. csv: fields joined by commas, key and value in base64; which fields they are does
-not stand in the file, so more than the value has to be told: layout `aiven:key,value,offset`.
+not stand in the file, so the fields have to be given: layout `aiven:key,value,offset`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Aiven:
         lines = self._lines(span.path, read(span.path))
         if self._options is not None and self._options.messages.needs_keys and any("key" not in line for line in lines):
             raise BadSettings(
-                f"{span.path} holds no keys, and Open Protocol tells in its keys whose rows a message has. Write the "
+                f"{span.path} holds no keys, and Open Protocol has in its keys whose rows a message has. Write the "
                 "archive with format.output.fields=key,value,offset,timestamp."
             )
         more: dict[str, Any] = {}

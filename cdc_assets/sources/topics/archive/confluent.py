@@ -4,7 +4,7 @@
 
 Endings: .avro and .parquet (raw bytes), .json and .json.gz (a JSON value a line, bytes as base64), .bin (lines). Beside
 a file `X.avro` the keys of its messages are in `X.keys.avro` and their headers in `X.headers.avro`, entry by entry.
-The partitioner may be any that leaves a file's offsets one after the other; the others are told by their gaps.
+The partitioner may be any that leaves a file's offsets one after the other; the others are recognised by their gaps.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Confluent:
         missing = next((file.path for file in files if file.path not in self._keys), None)
         if missing is not None and self._options is not None and self._options.messages.needs_keys:
             raise BadSettings(
-                f"{missing} has no file of keys beside it, and Open Protocol tells in its keys whose rows a message "
+                f"{missing} has no file of keys beside it, and Open Protocol has in its keys whose rows a message "
                 "has. Write the archive with store.kafka.keys=true."
             )
 

@@ -35,7 +35,7 @@ class NamedFile:
 
 
 def named_spans(files: Sequence[NamedFile], count: Callable[[NamedFile], int]) -> list[Span]:
-    """Return the spans of files: each ends where the next begins. `count` tells how many messages the last one has.
+    """Return the spans of files: each ends where the next begins. `count` returns how many messages the last one has.
 
     Raises InputError for two files that begin at the same offset.
     """

@@ -64,7 +64,7 @@ class ArchiveReader:
                 yield from _batches(messages, batch_bytes)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Archives tell none."""
+        """Archives have none."""
         return {}
 
     def missing_because(self, topic: str) -> str:

@@ -38,7 +38,7 @@ class Records:
         return self
 
     def spans(self, entries: Sequence[Entry], read: Read, concerns: Callable[[str], bool]) -> list[Span]:
-        """Return the offsets in each file, which only its contents tell: every file is read once."""
+        """Return the offsets in each file, which only its contents have: every file is read once."""
         found = []
         for entry in entries:
             if entry.path.endswith(_ENDINGS) and entry.size:

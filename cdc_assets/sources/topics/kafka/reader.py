@@ -261,7 +261,7 @@ class KafkaLog:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def _ask(self, question: Callable[[AdminClient, float], _T]) -> _T:
-        """Ask the broker, again while it may be a passing failure; wrong logins and certificates are told at once."""
+        """Ask the broker, again while it may be a passing failure; report wrong logins and certificates at once."""
         client, problems = _admin(self.given, os.getpid())
         problems.clear()
         until = time.monotonic() + ANSWER_SECONDS
