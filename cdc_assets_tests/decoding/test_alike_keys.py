@@ -71,7 +71,7 @@ def alike(outcomes: list[Outcome]) -> list[str]:
 def test_a_key_that_meets_a_living_one_of_other_letters_is_told(tmp_path: Path, told: str, count: int) -> None:
     outcomes = applied(tmp_path, told)
     (text,) = alike(outcomes)
-    assert f's.t: {counted(count, "key")} (such as "A") came in' in text
+    assert f's.t: {counted(count, "key")} (such as "A") arrived' in text
     assert "new_collations: false" in text
     assert text in outcomes[-1].warnings
     check = conformance_result(outcomes[-1].findings)

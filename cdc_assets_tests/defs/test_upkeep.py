@@ -74,7 +74,7 @@ def test_a_rebuild_from_the_launch_form_makes_every_table_equal_again(location: 
 @pytest.mark.parametrize("config", [{}, {"tables": ["a.b"], "every_table": True}])
 def test_a_rebuild_of_nothing_or_of_two_things_at_once_is_refused(location: Location, config: dict[str, Any]) -> None:
     result = run(location, "rebuild", **config)
-    assert "expected one of the two" in failure_of(result)
+    assert "expected one of the three" in failure_of(result)
 
 
 def test_a_rebuild_without_a_file_of_the_history_is_refused_and_names_it(location: Location) -> None:
