@@ -45,8 +45,10 @@ class Options:
     """Where the records are."""
 
     kind: ClassVar[str] = "records"
+    is_landed: ClassVar[bool] = False
     uri: str
     wire: Wire
+    protocol: str = "records"
     store: str = "memory"
     retention_days: int = 0
 

@@ -236,7 +236,7 @@ def test_hostile_names_are_names(mariadb: Server) -> None:
 def test_views_have_no_rows_and_tables_that_cannot_be_read_are_told(mariadb: Server) -> None:
     mariadb.run(
         "CREATE DATABASE odd", "CREATE TABLE odd.t (a INT PRIMARY KEY)", "CREATE VIEW odd.v AS SELECT * FROM odd.t",
-        "CREATE SEQUENCE odd.s", "CREATE TABLE odd.u (a INT PRIMARY KEY, b UUID)",
+        "CREATE SEQUENCE odd.s", "CREATE TABLE odd.u (a INT PRIMARY KEY, f DATE, u DATE, PERIOD FOR p (f, u))",
     )  # fmt: skip
     dump = source_of(mariadb, "odd.*").dump()
     assert [str(table.id) for table in dump.tables] == ["odd.t"]

@@ -58,9 +58,9 @@ def read_groups(frames: Frames, events: Places) -> Groups:
     event = np.repeat(events, counts)
     starts, stops = frames.group_starts[index], frames.group_stops[index]
     varints = frames.varints
-    lengths, after, sound = varints.sequences(starts + 1, np.ones_like(starts), stops)
+    read, after, sound = varints.sequences(starts + 1, np.ones_like(starts), stops)
     n = np.zeros_like(starts)
-    n[sound] = np.minimum(lengths, np.uint64(len(varints.data))).astype(np.int64)
+    n[sound] = np.minimum(read, np.uint64(len(varints.data))).astype(np.int64)
     wanted = np.where(sound & (4 * n <= stops - after), 4 * n, -1)
     numbers, after, sound = varints.sequences(after, wanted, stops)
     n = np.where(sound, n, 0)

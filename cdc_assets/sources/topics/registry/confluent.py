@@ -113,8 +113,8 @@ def connect(options: Mapping[str, Any]) -> ConfluentRegistry:
         )
     found = [_parted(one) for one in str(options["url"]).split(",") if one.strip()]
     login = next((one for _, one in found if one is not None), None)
-    if login := options.get("basic.auth.user.info"):
-        user, separator, password = str(login).partition(":")
+    if beside := options.get("basic.auth.user.info"):
+        user, separator, password = str(beside).partition(":")
         if not separator:
             raise BadSettings("basic.auth.user.info under schema_registry is no USER:PASSWORD. Correct it.")
         login = (user, password)
