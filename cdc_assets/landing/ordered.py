@@ -33,6 +33,11 @@ from cdc_assets.model.tso import Tso
 
 __all__ = ["OrderedReading", "follow"]
 
+_AFTER_DDL = 2
+_PARTED = (
+    "another part of the same statement was landed before it, so the two do not happen at once: rebuild the tables "
+    "that it names"
+)
 _STEP = 2
 """Between two positions there is one at which the columns of the later row can begin."""
 
@@ -40,7 +45,8 @@ _STEP = 2
 class _Line(NamedTuple):
     """A line of SPOKEN in the order of landing: its place in the source's log, rows before DDL, and where it is.
 
-    `late` says why it cannot be put in its place, "" where it can.
+    A row without a place comes after the DDL before it in its partition. `late` says why a line cannot be put in its
+    place, "" where it can. `placed` is set where the line itself states `at`.
     """
 
     at: str
@@ -49,6 +55,7 @@ class _Line(NamedTuple):
     line: int
     repeated: bool
     late: str
+    placed: bool = False
 
 
 class _Given(NamedTuple):
@@ -168,14 +175,17 @@ class OrderedReading(Reading):
         first = max(self.clock_ms << 18, self.last + _STEP)
         first += first % _STEP
         given: list[dict[int, _Given]] = [{} for _ in pieces]
-        for number, line in enumerate(lines):
-            given[line.piece][line.line] = _Given(first + number * _STEP, line.repeated, line.late)
+        position, before = first - _STEP, None
+        for line in lines:
+            position += 0 if _is_together(before, line) else _STEP
+            given[line.piece][line.line] = _Given(position, line.repeated, line.late)
+            before = line
         self._note_shapes(pieces, lines, given)
         for piece, mine in zip(pieces, given, strict=True):
             self._land_others(piece, mine)
             self._land_rows(piece, mine)
         if lines:
-            self.last = first + (len(lines) - 1) * _STEP
+            self.last = position
 
     def _until(self, partition: Partition, through: str | None) -> Iterator[_Piece]:
         """Yield what is landed of a partition, and note how far that is."""
@@ -202,7 +212,7 @@ class OrderedReading(Reading):
         columns = (piece.spoken.column(name).to_pylist() for name in _TOLD)
         places, floors = self._places(piece), self._floors
         for line, (message, kind, schema, table, source, place) in enumerate(zip(*columns, strict=True)):
-            at, repeated, late = places[line], False, ""
+            at, rank, repeated, late = places[line], int(kind == Kind.DDL.value), False, ""
             if kind == Kind.RESOLVED.value:
                 if at:
                     self.barriers[piece.partition] = max(at, self.barriers.get(piece.partition, ""))
@@ -218,11 +228,17 @@ class OrderedReading(Reading):
                 late = "" if repeated or not at else self._below(at, self._ddl_places.get(stream.table.folded, ""))
                 if end.newest:
                     at = f"{self.sources.index(stream.source):06d}/{end.newest}"
+                ddl = floors.get((piece.partition, Kind.DDL), "")
+                if place == "" and not repeated and ddl >= at:  # it comes behind the DDL in its partition
+                    at, rank = ddl, _AFTER_DDL
             elif kind == Kind.DDL.value and at and table and not self._was_landed(piece, line):
                 late = self._below(at, self._row_places.get(TableId(schema, table).folded, ""))
+                late = late or (_PARTED if at in self._ddl_places.values() else "")
             at = max(at or floors.get(piece.partition, ""), floors.get(mine, "") if mine != piece.partition else "")
             floors[mine] = floors[piece.partition] = at
-            yield _Line(at, int(kind == Kind.DDL.value), number, line, repeated, late)
+            if kind == Kind.DDL.value and place:
+                floors[piece.partition, Kind.DDL] = at
+            yield _Line(at, rank, number, line, repeated, late, bool(place))
 
     def _below(self, at: str, landed: str) -> str:
         return (
@@ -289,6 +305,11 @@ class OrderedReading(Reading):
 
 
 _TOLD = ("message", "kind", "schema", "table", "source", "source_position")
+
+
+def _is_together(before: _Line | None, line: _Line) -> bool:
+    """Return whether a DDL happens at once with the line before it, as the renames of one statement do."""
+    return before is not None and before.rank > 0 and line.placed and before.placed and before.at == line.at
 
 
 def _shown(place: str) -> str:

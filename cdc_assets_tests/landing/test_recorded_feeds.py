@@ -91,6 +91,28 @@ def test_what_is_sent_again_after_a_restart_takes_no_table_back(topic: Topic) ->
     assert feed.differences(except_for=REFUSED) == []
 
 
+@pytest.mark.parametrize("name", ["B_ddl_columns/avro", "C_ddl_tables/avro"])
+def test_ddl_in_the_order_of_the_source_ends_equal(name: str) -> None:
+    """Renames of one statement happen at once, and a delete without commit-ts comes after the DDL before it."""
+    (topic,) = (one for one in topics("avro") if str(one) == name)
+    feed = TopicFeed.recording(topic, accept_unordered=True)
+    feed.send()
+    assert _stopped(feed.apply()) == []
+    assert feed.differences(except_for=REFUSED) == []
+
+
+def test_a_statement_of_which_one_part_was_landed_before_is_held() -> None:
+    (topic,) = (one for one in topics("avro") if str(one) == "C_ddl_tables/avro")
+    feed = TopicFeed.recording(topic, accept_unordered=True)
+    swap = next(
+        number for number, line in enumerate(topic.spoken.column("query").to_pylist()) if "tmp_swap" in str(line)
+    )
+    feed.send(topic.spoken.column("message")[swap].as_py() + 3)
+    feed.apply()
+    feed.send()
+    assert any("another part of the same statement" in reason for reason in _stopped(feed.apply()))
+
+
 @pytest.mark.parametrize("topic", some_often(BY_OFFSET, {"D_keys/canal-json-noext", "A_all_types/avro"}))
 def test_a_topic_whose_order_is_that_of_offsets_ends_equal_however_it_comes_and_comes_again(topic: Topic) -> None:
     chance, count = random.Random(str(topic)), len(topic.lines)
