@@ -77,9 +77,9 @@ class Reading:
         self._ddl_tables = {event.table for event in self.before.events if event.kind is EventKind.DDL}
         self._topics = {partition.topic for partition in self.before.next}
         self._late = {(event.table, event.partition.topic) for event in self.before.events if event.reason == TOO_LATE}
-        self._dropped: dict[TableId, Tso] = {}
+        self._newest: dict[TableId, LandedEvent] = {}
         for event in self.before.events:
-            self._note_drop(event)
+            self._note_newest(event)
         self._statements = {event.value for event in self.before.events if event.kind is EventKind.SCHEMA}
         self.last = self.before.proven
         self.streams = dict(self.before.streams)
@@ -225,8 +225,8 @@ class Reading:
         bounds = rows.group_by(["schema", "table"]).aggregate([("position", "min"), ("position", "max")]).to_pylist()
         fresh = set()
         for one in bounds:
-            self._note_return(rows, TableId(one["schema"], one["table"]), one["position_max"])
             table, at = TableId(one["schema"], one["table"]), one["position_min"]
+            self._note_return(rows, table, one["position_max"])
             if table not in self.began or not (table in self._schemas or table in self._ddl_tables):
                 fresh.add(table)
             if at is not None:
@@ -245,29 +245,24 @@ class Reading:
 
         TiCDC sends none of RECOVER and FLASHBACK TABLE as Debezium, and an event filter may hide any.
         """
-        dropped = self._dropped.get(table)
-        if dropped is None or last is None or last <= dropped:
+        newest = self._newest.get(table)
+        if newest is None or last is None or last <= newest.position or not _is_drop(newest):
             return
         own = pc.and_(pc.equal(rows.column("schema"), table.schema), pc.equal(rows.column("table"), table.table))
-        later = rows.filter(pc.and_(own, pc.greater(rows.column("position"), pa.scalar(dropped))))
+        later = rows.filter(pc.and_(own, pc.greater(rows.column("position"), pa.scalar(newest.position))))
         (batch,) = later.combine_chunks().to_batches()
         for shown in self._protocol.schemas(batch, self.options):
             if shown.approximate and shown.table == table:
-                self._dropped.pop(table, None)
-                position = dropped + 1 if self.options.by_offset else shown.version
+                position = newest.position + 1 if self.options.by_offset else shown.version
                 self.events.append(schema_event(batch, shown, position))
+                self._note_newest(self.events[-1])
 
-    def _note_drop(self, event: LandedEvent) -> None:
-        """Keep which tables were dropped and have nothing later that says what they are."""
-        if event.kind not in (EventKind.DDL, EventKind.SCHEMA) or event.table is None:
-            return
-        dropped = self._dropped.get(event.table, 0)
-        with suppress(Unreadable):
-            if event.kind is EventKind.DDL and first_words(event.query)[:2] == ("DROP", "TABLE"):
-                self._dropped[event.table] = max(event.position, dropped)
-                return
-        if event.position > dropped:
-            self._dropped.pop(event.table, None)
+    def _note_newest(self, event: LandedEvent) -> None:
+        """Keep the newest event of each table that says what it is, or that it is gone."""
+        if event.kind in (EventKind.DDL, EventKind.SCHEMA) and event.table is not None:
+            known = self._newest.get(event.table)
+            if known is None or event.position > known.position:
+                self._newest[event.table] = event
 
     # --- everything else ---
 
@@ -306,7 +301,7 @@ class Reading:
         if identity not in self._ddl:
             self._ddl.add(identity)
             self._ddl_tables.add(event.table)
-            self._note_drop(event)
+            self._note_newest(event)
             self.events.append(event)
 
     def _take_bad(self, event: LandedEvent) -> None:
@@ -320,6 +315,13 @@ class Reading:
     def _identity(self, event: LandedEvent) -> tuple[Any, ...]:
         """Return what is equal for a DDL that comes again, in another partition or after a restart."""
         return event.position, event.table, event.query
+
+
+def _is_drop(event: LandedEvent) -> bool:
+    """Return whether an event is the DROP of its table."""
+    with suppress(Unreadable):
+        return event.kind is EventKind.DDL and first_words(event.query)[:2] == ("DROP", "TABLE")
+    return False
 
 
 def schema_event(batch: pa.RecordBatch, shown: SchemaEvent, position: Tso, shape: str = "") -> LandedEvent:
