@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +87,6 @@ def why(result: dg.SensorResult | dg.SkipReason) -> str:
     reason = result.skip_reason if isinstance(result, dg.SensorResult) else result
     assert reason is not None
     return f"{reason.skip_message}"
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 @pytest.fixture

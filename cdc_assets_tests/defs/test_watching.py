@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from cdc_assets.landing.landing import Landing
 from cdc_assets.sources.topics.archive.reader import ArchiveReader
 from cdc_assets.sources.topics.source import TopicsSource
 from cdc_assets_tests.archived_topic import ArchivedTopic
+from cdc_assets_tests.defs.test_sensor import why
 from cdc_assets_tests.topic_feed import archive_of
 from cdc_assets_tests.topics import Topic, topics
 
@@ -58,16 +58,7 @@ class Watched:
         return [(config["tables"], one.tags["cdc/attempt"]) for config, one in zip(configs, requests, strict=True)]
 
     def why(self, seconds: int = 0) -> str:
-        result = self.tick(seconds)
-        reason = result.skip_reason if isinstance(result, dg.SensorResult) else result
-        assert reason is not None
-        return f"{reason.skip_message}"
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
+        return why(self.tick(seconds))
 
 
 @pytest.fixture
