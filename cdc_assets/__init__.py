@@ -8,6 +8,7 @@
     preflight, planning  is the feed safe to apply? listing + applied state -> ordered steps
     settings             changefeeds.yaml and flags
     lake                 Iceberg: state, staging, one guarded commit
+    landing              topics on their way: ranges in, rows and events of the landing table out
     pipeline             the spine: look, plan, run each step
     report, operations   how things are shown; what people ask for, and the wiring
     defs, cli            Dagster; the command line
@@ -23,6 +24,7 @@ Each may import only those above it.
     label       progress as properties of the snapshot that a step made
     hold        a table that stops at a DDL or at rows, until a person or a file lets it go on
     release     a person's decision that lets a hold go
+    landing     messages of topics stored once and as they came, from which tables are applied; one commit of it
 """
 
 # Dagster's components are found as attributes of a package. This one loads when it is asked for, so that importing the
