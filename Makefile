@@ -73,6 +73,6 @@ $(VENV)/.installed: $(VENV)/.made requirements-build.lock requirements.lock pypr
 	@said=$$($(PIP) --no-deps --no-build-isolation --editable . 2>&1) || { echo "$$said" >&2; exit 2; }
 	@touch $@
 
-# pip tells its progress to a person and nothing to a log.
+# pip shows its progress to a person and nothing in a log.
 PIP        := $(BIN)/python -m pip --disable-pip-version-check $(shell test -t 2 || echo --quiet) install
 NO_NETWORK := echo "cdc-assets: pip could not install (its reason stands above). It needs the network, or the package index that pip's own settings name; run the same command again to go on." >&2; exit 2

@@ -322,7 +322,7 @@ def _partition_rows(source: Source, picks: Picks) -> None:
     parts = table.parts
     assert parts is not None
     at, drop = picks(len(parts.parts)), picks(2) and parts.kind != "HASH"
-    name, physical, told = parts.parts[at]
+    name, physical, bounds = parts.parts[at]
     rows = {h: row for h, row in table.rows.items() if parts.place(row) != physical}
     left = list(parts.parts)
     if drop:
@@ -330,7 +330,7 @@ def _partition_rows(source: Source, picks: Picks) -> None:
             raise Refused("the last partition")
         del left[at]
     else:
-        left[at] = (name, source.number(), told)
+        left[at] = (name, source.number(), bounds)
     after = replace(table, rows=rows, parts=replace(parts, parts=tuple(left)))
     source.alter(table, f"{'DROP' if drop else 'TRUNCATE'} PARTITION {quoted(name)}", 20 if drop else 23, after)
 
@@ -341,15 +341,15 @@ def _add_partition(source: Source, picks: Picks) -> None:
     assert parts is not None
     number = source.number()
     if parts.kind == "RANGE":
-        told: tuple[int, ...] = (max(part[2][0] for part in parts.parts) * 2,)
+        bounds: tuple[int, ...] = (max(part[2][0] for part in parts.parts) * 2,)
     else:
         taken = {value for part in parts.parts for value in part[2]}
-        told = tuple(value for value in (1, 2, 3, 4, 0, 5, 12, 25, 2**31 - 1) if value not in taken)[:3]
-        if not told:
+        bounds = tuple(value for value in (1, 2, 3, 4, 0, 5, 12, 25, 2**31 - 1) if value not in taken)[:3]
+        if not bounds:
             raise Refused("no value left")
     name = f"n{number}"
-    after = replace(table, parts=replace(parts, parts=(*parts.parts, (name, number, told))))
-    source.alter(table, f"ADD PARTITION ({parts.define(name, told)})", 19, after)
+    after = replace(table, parts=replace(parts, parts=(*parts.parts, (name, number, bounds))))
+    source.alter(table, f"ADD PARTITION ({parts.define(name, bounds)})", 19, after)
 
 
 def _reorganize(source: Source, picks: Picks) -> None:
@@ -362,9 +362,9 @@ def _reorganize(source: Source, picks: Picks) -> None:
     at = picks(len(parts.parts) - 1)
     one, two = parts.parts[at : at + 2]
     number = source.number()
-    told = two[2] if parts.kind == "RANGE" else one[2] + two[2]
-    joined = (*parts.parts[:at], (f"m{number}", number, told), *parts.parts[at + 2 :])
-    clause = f"REORGANIZE PARTITION {quoted(one[0])}, {quoted(two[0])} INTO ({parts.define(f'm{number}', told)})"
+    bounds = two[2] if parts.kind == "RANGE" else one[2] + two[2]
+    joined = (*parts.parts[:at], (f"m{number}", number, bounds), *parts.parts[at + 2 :])
+    clause = f"REORGANIZE PARTITION {quoted(one[0])}, {quoted(two[0])} INTO ({parts.define(f'm{number}', bounds)})"
     source.alter(table, clause, 64, replace(table, parts=replace(parts, parts=joined)))
 
 
@@ -374,10 +374,10 @@ def _exchange(source: Source, picks: Picks) -> None:
     assert table.parts is not None
 
     def fits(other: Table) -> bool:
-        def told(one: Table) -> object:
+        def shape(one: Table) -> object:
             return [replace(c, default=None) for c in one.columns], one.primary, one.clustered, one.uniques, one.indexes
 
-        return other.parts is None and told(other) == told(table)
+        return other.parts is None and shape(other) == shape(table)
 
     at = picks(len(table.parts.parts))
     others = [other for other in source.tables.values() if fits(other)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["REFUSED", "ArchivedTopic", "stopped"]
 
 REFUSED = {"cols.conv"}
-"""Its recorded source refused a MODIFY that the messages tell all the same: by their text -100 becomes unsigned."""
+"""Its recorded source refused a MODIFY that the messages have all the same: by their text -100 becomes unsigned."""
 
 
 class ArchivedTopic:

@@ -1,6 +1,6 @@
 """An in-memory lake that stages each window as the real lake does, in the driver and on executors, and compares.
 
-What is compared is what a commit takes in: the report, what the stage tells of itself, and the rows of its files, those
+What is compared is what a commit takes in: the report, what the stage says of itself, and the rows of its files, those
 of the quarantine among them. Executors get every file of a window as a share of its own where the kind can be shared.
 """
 
@@ -88,11 +88,11 @@ class BothWays(MemoryLake):
         try:
             with patch.object(stage, "_SMALL_BYTES", 0):
                 staged = stage.stage(engine, str(place), {}, step, reader, quarantine, landing)
-            told: dict[str, Any] = {
+            report: dict[str, Any] = {
                 "report": replace(staged.report, seconds=0.0, alike=AlikeKeys()),  # tasks that share count others
                 "rows": staged.rows,
             }
-            return {**told, **(_contents(staged.path) if staged.path else {})}
+            return {**report, **(_contents(staged.path) if staged.path else {})}
         except CdcError as error:
             return {"error": (type(error), error.message, error.where)}
         finally:
@@ -115,10 +115,10 @@ def _rows(files: Any) -> Counter[str]:
 
 
 def _landing(schema: TableSchema, place: Path) -> Landing:
-    """Return what a table of that schema tells of itself."""
+    """Return what a table of that schema says of itself."""
     columns = {column.name: iceberg_type(column) for column in schema.stored} | {COMMIT_TS: "long"}
-    told = {
+    report = {
         name: (kind, number, 1000 + number if kind.startswith("list") else None)
         for number, (name, kind) in enumerate(columns.items(), 1)
     }
-    return Landing(f"{place}/data", 0, told)
+    return Landing(f"{place}/data", 0, report)

@@ -63,12 +63,12 @@ class Recording:
         members = _unpacked(self.case)
         return next(data for path, data in members.items() if path.endswith(f"/{name}"))
 
-    def told(self, name: str) -> Any:
+    def document(self, name: str) -> Any:
         return json.loads(self.member(name))
 
     @property
     def connector(self) -> Mapping[str, str]:
-        found: Mapping[str, str] = self.told(f"{self.variant}/options.json")["connector"]
+        found: Mapping[str, str] = self.document(f"{self.variant}/options.json")["connector"]
         return found
 
     @property
@@ -82,15 +82,15 @@ class Recording:
 
     @property
     def marks(self) -> Iterator[Mark]:
-        for one in self.told(f"{self.variant}/marks.json"):
+        for one in self.document(f"{self.variant}/marks.json"):
             if "mark" in one:
                 yield Mark(one["mark"], one["expected"], one["next_offsets"])
 
     @property
     def uri(self) -> str:
         modes = {name: value for name, value in self.connector.items() if name.endswith(".mode")}
-        told = "".join(f"&{name}={value}" for name, value in modes.items() if "snapshot" not in name)
-        return f"kafka://127.0.0.1:9092/{self.connector['topic.prefix']}?protocol=debezium-json{told}"
+        query = "".join(f"&{name}={value}" for name, value in modes.items() if "snapshot" not in name)
+        return f"kafka://127.0.0.1:9092/{self.connector['topic.prefix']}?protocol=debezium-json{query}"
 
     def feed(self, **given: Any) -> TopicFeed:
         return TopicFeed.of(MemoryLog([]), sink_uri=self.uri, name="connector", **given)
@@ -100,7 +100,7 @@ class Recording:
         """CREATE TABLE texts as a person who knows the database through all marks would give them."""
         tables: dict[str, dict[str, str]] = {}
         for mark in self.marks:
-            for table in self.told(f"{mark.expected}/tables.json")["tables"]:
+            for table in self.document(f"{mark.expected}/tables.json")["tables"]:
                 columns = tables.setdefault(f'"{table["schema"]}"."{table["table"]}"', {})
                 columns.update({one["name"]: one["type"] for one in table["columns"]})
         texts = ["CREATE TYPE mood AS ENUM ('sad');", "CREATE DOMAIN posint AS integer;"]
@@ -120,11 +120,11 @@ class Recording:
 
     @property
     def allowed(self) -> frozenset[str]:
-        return frozenset(self.told("allow.json").get(self.variant, ()))
+        return frozenset(self.document("allow.json").get(self.variant, ()))
 
     def differences(self, feed: TopicFeed, mark: Mark) -> list[str]:
         found = []
-        for table in self.told(f"{mark.expected}/tables.json")["tables"]:
+        for table in self.document(f"{mark.expected}/tables.json")["tables"]:
             name = f"{table['schema']}.{table['table']}"
             if name in self.allowed:
                 continue

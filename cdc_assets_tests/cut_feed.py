@@ -31,11 +31,11 @@ def cut(config: Config, start: Tso, bucket: Path) -> set[TableId]:
     standing = read_history(listing.schema_files, start).lives.values()
     named = {table.name: table.events[-1].file.path for table in standing if table.name is not None}
     for name, schema_path in named.items():
-        told = json.loads((source / schema_path).read_text())
-        told |= {"Schema": name.schema, "Table": name.table, "TableVersion": start, "Query": "", "Type": 0}
+        document = json.loads((source / schema_path).read_text())
+        document |= {"Schema": name.schema, "Table": name.table, "TableVersion": start, "Query": "", "Type": 0}
         meta = bucket / name.schema / name.table / "meta"
         meta.mkdir(parents=True, exist_ok=True)
-        (meta / f"schema_{start}_{schema_checksum(told):010d}.json").write_text(json.dumps(told))
+        (meta / f"schema_{start}_{schema_checksum(document):010d}.json").write_text(json.dumps(document))
     fence(bucket, start)
     return set(named)
 

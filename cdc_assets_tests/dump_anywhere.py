@@ -1,6 +1,6 @@
 """A dump of a recorded source as of any TSO: its contents are what the feed alone gives through then, in MySQL's texts.
 
-Between recorded checkpoints nothing else tells them; that the feed alone is right is what other tests hold it to.
+Between recorded checkpoints nothing else has them; that the feed alone is right is what other tests hold it to.
 """
 
 from __future__ import annotations
@@ -111,20 +111,20 @@ def dump_at(config: Config, at: Tso, into: Path, flavour: Flavour) -> None:
 
 
 def _text(schema: TableSchema, name: TableId) -> str:
-    """Return SHOW CREATE TABLE with what the feed told: collations, widths that mean something, and the key."""
+    """Return SHOW CREATE TABLE with what the feed has: collations, widths that mean something, and the key."""
     text = show_create(schema, name.table).split("*/;\n")[-1].rstrip(";\n")
     for column in schema.columns:
         head = f"  `{column.name.replace('`', '``')}` "
         kind = type_text(column).lower()
         at = text.index(head) + len(head)
-        told = kind
+        full = kind
         if column.type in ("FLOAT", "DOUBLE") and column.scale:
-            told = kind.replace(column.type.lower(), f"{column.type.lower()}({column.precision},{column.scale})")
+            full = kind.replace(column.type.lower(), f"{column.type.lower()}({column.precision},{column.scale})")
         elif column.type == "TINYINT" and column.precision:
-            told = kind.replace("tinyint", f"tinyint({column.precision})")
+            full = kind.replace("tinyint", f"tinyint({column.precision})")
         elif column.collation and kind.split("(")[0].endswith(("char", "text")):
-            told = f"{kind} COLLATE {column.collation}"
-        text = text[:at] + told + text[at + len(kind) :]
+            full = f"{kind} COLLATE {column.collation}"
+        text = text[:at] + full + text[at + len(kind) :]
     if not all(schema.column(key).is_pk for key in schema.key):
         text = text.replace("  PRIMARY KEY (", "  UNIQUE KEY `u` (").replace(" /*T![clustered_index] CLUSTERED */", "")
     return text
@@ -155,7 +155,7 @@ def _cell(value: Any, column: Column, zone: ZoneInfo) -> Cell:
 def cut_rows(config: Config, bucket: Path, start: Tso) -> None:
     """Take the rows at or below a TSO out of a feed, and with them the schema files of directories that had no others.
 
-    What is left of that time has no DDL, as a changefeed that began then would tell it.
+    What is left of that time has no DDL, as a changefeed that began then would write it.
     """
     listing = config.settings(bucket).open_source().listing()
     left: set[tuple[str, Tso]] = set()

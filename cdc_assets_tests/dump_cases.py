@@ -37,9 +37,9 @@ def _create(table: ExpectedTable) -> str:
         name = _quoted(column["name"])
         text = f"{name} {column['type']}"
         if column.get("generated"):
-            told = re.search(rf"{re.escape(name)} [^\n]*? GENERATED ALWAYS AS \((.*?)\) \w+", table.show_create)
-            assert told, table.show_create
-            text += f" GENERATED ALWAYS AS ({told[1]}) {column['generated']}"
+            match = re.search(rf"{re.escape(name)} [^\n]*? GENERATED ALWAYS AS \((.*?)\) \w+", table.show_create)
+            assert match, table.show_create
+            text += f" GENERATED ALWAYS AS ({match[1]}) {column['generated']}"
         lines.append(text + ("" if column["nullable"] else " NOT NULL"))
     if table.primary_key:
         lines.append(f"PRIMARY KEY ({','.join(map(_quoted, table.primary_key))})")

@@ -245,8 +245,8 @@ def write_dump(
     for table, (schema, rows) in tables.items():
         name = f"{escaped(table.schema)}.{escaped(table.table)}"
         text = (texts or {}).get(table)
-        told = show_create(schema, table.table) if text is None else f"/*!40101 SET NAMES binary*/;\n{text};\n"
-        files[f"{name}-schema.sql{suffix}"] = told.encode()
+        statement = show_create(schema, table.table) if text is None else f"/*!40101 SET NAMES binary*/;\n{text};\n"
+        files[f"{name}-schema.sql{suffix}"] = statement.encode()
         for start in range(0, len(rows), chunk_rows):
             number = start // chunk_rows * 3 // 2
             data = data_file(table.table, dumped(schema), rows[start : start + chunk_rows], how, kind)

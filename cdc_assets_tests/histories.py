@@ -154,7 +154,7 @@ def _parts(source: Source, picks: Picks) -> Parts | None:
         return Parts("RANGE", "i", tuple((f"r{n}", source.number(), bound) for n, bound in enumerate(bounds)))
     if kind == 5:
         lists = ((1, 3, 5), (2, 4, 0), (12, 25))
-        return Parts("LIST", "i", tuple((f"l{n}", source.number(), told) for n, told in enumerate(lists)))
+        return Parts("LIST", "i", tuple((f"l{n}", source.number(), values) for n, values in enumerate(lists)))
     if kind == 6:
         return Parts("HASH", "i", tuple((f"p{n}", source.number(), ()) for n in range(2 + picks(3))))
     return None
@@ -164,7 +164,7 @@ def _create_like(source: Source, picks: Picks) -> None:
     model, name = some_table(source, picks), free_table(source, picks)
     parts = model.parts
     if parts is not None:
-        parts = replace(parts, parts=tuple((n, source.number(), told) for n, _, told in parts.parts))
+        parts = replace(parts, parts=tuple((n, source.number(), bounds) for n, _, bounds in parts.parts))
     columns = tuple(replace(col, id=number + 1) for number, col in enumerate(model.columns))
     table = replace(model, name=name, id=source.number(), columns=columns, parts=parts, rows={}, serial=0)
     table = replace(table, numbered=len(columns), uniques=dict(model.uniques), indexes=dict(model.indexes))

@@ -1,7 +1,7 @@
 """A recorded changefeed joined to a dump of its source, as at a checkpoint of it: the dump by Dumpling's written rules.
 
-overlap    the whole feed: its files tell of the time before the dump too
-bare       what it tells of that time are schema files without DDL, as for tables that existed before
+overlap    the whole feed: its files cover the time before the dump too
+bare       what it has of that time are schema files without DDL, as for tables that existed before
 begun      it begins at the dump: rows of the tables of then lie under versions of the dump's TSO
 """
 
@@ -68,7 +68,7 @@ def create_text(table: ExpectedTable) -> str:
 
 
 def feed_from(config: Config, checkpoint: Checkpoint, begin: Checkpoint, bucket: Path, way: str) -> None:
-    """Write the feed as of a checkpoint into `bucket`, with what it tells of the time up to `begin` as `way` says."""
+    """Write the feed as of a checkpoint into `bucket`, with what it has of the time up to `begin` as `way` says."""
     start, there = begin.ts, {name.folded for name in expected_tables(_contents(begin))}
     shutil.copytree(checkpoint.bucket, bucket)
     (bucket / "metadata").write_text(json.dumps({"checkpoint-ts": checkpoint.ts}))
@@ -84,10 +84,10 @@ def feed_from(config: Config, checkpoint: Checkpoint, begin: Checkpoint, bucket:
     }
     by_id = config.options.use_table_id_as_path
     alike: set[tuple[str, Tso]] = set()
-    for (root, version), told in history.decoding.items():
-        tables = [(standing[name.folded], schema) for name, schema in told if name.folded in standing]
+    for (root, version), schemas in history.decoding.items():
+        tables = [(standing[name.folded], schema) for name, schema in schemas if name.folded in standing]
         tables = [(table, schema) for table, schema in tables if not by_id or table.events[-1].file.root == root]
-        spelled = {name for name, _ in told}  # under another spelling lie rows from before it was renamed so
+        spelled = {name for name, _ in schemas}  # under another spelling lie rows from before it was renamed so
         if any(way == "bare" or (schema.decodes_like(t.schema) and t.name in spelled) for t, schema in tables):
             alike.add((root, version))
     newest = {root: max(version for known, version in alike if known == root) for root, _ in alike}
@@ -116,9 +116,9 @@ def _contents(checkpoint: Checkpoint) -> Path:
 
 
 def _write_schema(bucket: Path, file: SchemaFile, text: dict[str, Any], version: Tso) -> None:
-    told = {**text, "TableVersion": version, "Query": "", "Type": 0}
-    name = f"schema_{version}_{schema_checksum(told):010d}.json"
-    (bucket / file.path).parent.joinpath(name).write_text(json.dumps(told))
+    document = {**text, "TableVersion": version, "Query": "", "Type": 0}
+    name = f"schema_{version}_{schema_checksum(document):010d}.json"
+    (bucket / file.path).parent.joinpath(name).write_text(json.dumps(document))
 
 
 def _move(bucket: Path, aside: str, data: DataFile, start: Tso, moved: dict[str, int]) -> None:

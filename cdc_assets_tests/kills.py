@@ -145,7 +145,7 @@ def checkpoints(config: Config, count: int = 0) -> list[Checkpoint]:
 
 
 def interrupted(config: Config, checkpoint: Checkpoint, directory: Path, spark: Any, trap: Trap) -> bool:
-    """Apply a bucket with the trap laid, in this process; tell whether the run was stopped."""
+    """Apply a bucket with the trap laid, in this process; return whether the run was stopped."""
     lake = Lake(LakeSettings.from_warehouse(directory), "default", spark)
     ledger = Ledger(f"sqlite:///{directory}/ledger.db")
     try:
@@ -192,7 +192,7 @@ def leftovers(state: LakeState) -> list[str]:
     directory = state.settings.local_directory
     assert directory is not None
     stages = (path.name for path in (directory / "_cdc_stage").glob("*"))
-    return found + [f"the stage {name} tells no age" for name in stages if not re.fullmatch(r"\d+-[0-9a-f]{32}", name)]
+    return found + [f"the stage {name} has no age" for name in stages if not re.fullmatch(r"\d+-[0-9a-f]{32}", name)]
 
 
 def named(text: str) -> Config:
@@ -221,12 +221,12 @@ def _victim(config: Config, checkpoint: Checkpoint, directory: Path, at: int, se
 def victim(
     config: Config, checkpoint: Checkpoint, directory: Path, *, at: int = 0, seam: str = "", after_seconds: float = 0
 ) -> bool:
-    """Run `_victim` as a process group of its own; tell whether it was killed. Raises RuntimeError when it failed."""
+    """Run `_victim` as a process group of its own; return whether it was killed. Raises RuntimeError when it failed."""
     command = [sys.executable, "-m", "cdc_assets_tests.kills", "--victim", str(config), "--directory", str(directory)]
     command += ["--checkpoint", str(checkpoint.ts), "--at", str(at), "--seam", seam]
-    with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
-            command, start_new_session=True, stdout=subprocess.PIPE, stderr=told, cwd=Path(__file__).parent.parent
+            command, start_new_session=True, stdout=subprocess.PIPE, stderr=errors, cwd=Path(__file__).parent.parent
         )
         with child:
             assert child.stdout is not None
@@ -237,8 +237,8 @@ def victim(
                 os.killpg(child.pid, signal.SIGKILL)
                 code = child.wait()
         if code not in (0, -signal.SIGKILL):
-            told.seek(0)
-            raise RuntimeError(f"the run ended with {code}: {told.read().decode()[-2000:]}")
+            errors.seek(0)
+            raise RuntimeError(f"the run ended with {code}: {errors.read().decode()[-2000:]}")
     return code != 0
 
 

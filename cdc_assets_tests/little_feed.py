@@ -54,9 +54,9 @@ class LittleFeed:
     def ddl(self, name: str, at: Tso, query: str, kind: int, *, wide: bool = False, columns: bool = True) -> None:
         """Write the schema file of a DDL; `wide` tables have a third column `w INT`."""
         schema, _, table = name.partition(".")
-        told = ([_ID, _V, _W] if wide else [_ID, _V]) if columns else []
+        columns_ = ([_ID, _V, _W] if wide else [_ID, _V]) if columns else []
         document = {"Table": table, "Schema": schema, "Version": 1, "TableVersion": at, "Query": query, "Type": kind}
-        document |= {"TableColumns": told or None, "TableColumnsTotal": len(told)}
+        document |= {"TableColumns": columns_ or None, "TableColumnsTotal": len(columns_)}
         meta = self.bucket / schema / table / "meta"
         meta.mkdir(parents=True, exist_ok=True)
         (meta / f"schema_{at}_{schema_checksum(document):010d}.json").write_text(json.dumps(document))

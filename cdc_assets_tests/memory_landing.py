@@ -18,11 +18,11 @@ __all__ = ["MemoryStore"]
 
 @dataclass
 class MemoryStore:
-    """`files` are open to look into, `told` is what commits said of themselves."""
+    """`files` are open to look into, `changes` what each commit says it changed."""
 
     files: dict[str, list[pa.Table]] = field(default_factory=dict)
     state: Kept = field(default_factory=lambda: Kept("landing-1"))
-    told: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -52,7 +52,7 @@ class MemoryStore:
         self.files[name] = [events]
         return name, events.nbytes
 
-    def commit(self, added: Added, before: str, digest: str, told: str) -> None:
+    def commit(self, added: Added, before: str, digest: str, changes: str) -> None:
         if self.state.digest != before:
             raise TableMoved("another run landed first")
         rows, events = ([name for name, _ in some] for some in (added.rows, added.events))
@@ -63,7 +63,7 @@ class MemoryStore:
             digest,
             int(time.time() * 1000),
         )
-        self.told.append(told)
+        self.changes.append(changes)
 
     def replace(self, added: Added, old: Sequence[str], digest: str) -> None:
         if self.state.digest != digest:

@@ -212,7 +212,7 @@ class Mutant:
         history = read_history(files)
         keyless = {life for life, table in history.lives.items() if any(not event.after.key for event in table.events)}
         names = {name for life in keyless for name, _, _ in history.lives[life].names}
-        return {at for at, told in history.decoding.items() for name, own in told if not own.key or name in names}
+        return {at for at, schemas in history.decoding.items() for name, own in schemas if not own.key or name in names}
 
     def _is_applied(self, path: str) -> bool:
         rows = self.read(path)
@@ -262,7 +262,7 @@ class Mutant:
         return written
 
     def decidable(self, sequence: tuple[str, Tso, str, str]) -> bool:
-        """Tell whether each file of a keyless table's sequence goes on, or steps back, where it can be told apart."""
+        """Return whether each file of a keyless table's sequence goes on, or visibly steps back."""
         before: Tso | None = None
         for place in self.sequences()[sequence]:
             rows = self.read(place.path)
@@ -380,7 +380,7 @@ def _vanish(mutant: Mutant, state: State) -> None:
     """Files that a reader has seen and applied go after they were listed."""
     keyless = mutant.multisets()
     for place in mutant.places():
-        # The rows before a delivery are what tells that it begins.
+        # The rows before a delivery show that it begins.
         mine = place.path in mutant.shown and place.sequence[:2] not in keyless
         if mine and mutant._is_applied(place.path) and mutant.random.random() < 0.3:
             state.gone.add(place.path)
@@ -393,7 +393,7 @@ def _grow(mutant: Mutant, state: State) -> None:
     last = {sequence: places[-1] for sequence, places in mutant.sequences().items()}
     for place in mutant.places():
         if place.sequence[:2] in keyless and place != last[place.sequence]:
-            continue  # the rows that are cut off may be what tells two deliveries apart
+            continue  # the rows that are cut off may be what separates two deliveries
         data = (mutant.bucket / place.path).read_bytes()
         header, rows = records(data, mutant.options)
         size = len(header)

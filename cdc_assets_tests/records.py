@@ -1,4 +1,4 @@
-"""Whole records of recorded data files with their commit-ts, told apart without the product's decoders."""
+"""Whole records of recorded data files with their commit-ts, cut without the product's decoders."""
 
 from __future__ import annotations
 

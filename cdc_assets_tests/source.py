@@ -132,10 +132,10 @@ class Parts:
         assert value is None or isinstance(value, int)
         if self.kind == "HASH":
             return self.parts[abs(value or 0) % len(self.parts)][1]
-        for _, physical, told in self.parts:
-            if self.kind == "LIST" and value in told:
+        for _, physical, bounds in self.parts:
+            if self.kind == "LIST" and value in bounds:
                 return physical
-            if self.kind == "RANGE" and (value is None or value < told[0]):
+            if self.kind == "RANGE" and (value is None or value < bounds[0]):
                 return physical
         raise Refused("no partition for this value")
 
@@ -145,11 +145,11 @@ class Parts:
         head = f"PARTITION BY {self.kind} ({quoted(self.column)})"
         if self.kind == "HASH":
             return f"{head} PARTITIONS {len(self.parts)}"
-        return f"{head} ({','.join(self.define(name, told) for name, _, told in self.parts)})"
+        return f"{head} ({','.join(self.define(name, bounds) for name, _, bounds in self.parts)})"
 
-    def define(self, name: str, told: tuple[int, ...]) -> str:
+    def define(self, name: str, bounds: tuple[int, ...]) -> str:
         """One partition's definition."""
-        values = ",".join(map(str, told))
+        values = ",".join(map(str, bounds))
         return f"PARTITION {quoted(name)} VALUES " + (
             f"LESS THAN ({values})" if self.kind == "RANGE" else f"IN ({values})"
         )
@@ -184,7 +184,7 @@ class Table:
 
     @property
     def keyed(self) -> bool:
-        """Tell whether TiCDC has a handle key: the primary key or a unique one over NOT NULL columns."""
+        """Return whether TiCDC has a handle key: the primary key or a unique one over NOT NULL columns."""
         return bool(self.primary) or any(
             all(not self.column(c).nullable for c in columns) for columns in self.uniques.values()
         )
@@ -257,7 +257,7 @@ class Ddl:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """A row before and after a transaction. `split` tells that a unique key's value or the partition changes."""
+    """A row before and after a transaction. `split` says that a unique key's value or the partition changes."""
 
     table: TableId
     columns: tuple[Col, ...]
@@ -382,7 +382,7 @@ class Source:
         self._dropped.pop(table.name, None)
         table.rows, table.id = {}, self.number()
         if table.parts is not None:
-            parts = tuple((name, self.number(), told) for name, _, told in table.parts.parts)
+            parts = tuple((name, self.number(), bounds) for name, _, bounds in table.parts.parts)
             table.parts = replace(table.parts, parts=parts)
         self.changed(table, f"TRUNCATE TABLE {quoted(table.name.table)}", 11)
 
@@ -431,14 +431,14 @@ class Source:
     def exchange(self, table: Table, place: int, other: Table) -> None:
         """EXCHANGE PARTITION with validation: rows and physical ids change places."""
         assert table.parts
-        name, physical, told = table.parts.parts[place]
+        name, physical, bounds = table.parts.parts[place]
         if any(table.parts.place(row) != physical for row in other.rows.values()):
             raise Refused("rows do not fit the partition")
         mine = {h: row for h, row in table.rows.items() if table.parts.place(row) == physical}
         kept = {h: row for h, row in table.rows.items() if h not in mine}
         table.rows = {**kept, **{_fresh(table, h, row): row for h, row in other.rows.items()}}
         other.rows = {_fresh(other, h, row): row for h, row in mine.items()}
-        parts = (*table.parts.parts[:place], (name, other.id, told), *table.parts.parts[place + 1 :])
+        parts = (*table.parts.parts[:place], (name, other.id, bounds), *table.parts.parts[place + 1 :])
         before, table.parts, other.id = other.id, replace(table.parts, parts=parts), physical
         full = f"{quoted(table.name.schema)}.{quoted(table.name.table)}"
         with_table = f"{quoted(other.name.schema)}.{quoted(other.name.table)}"

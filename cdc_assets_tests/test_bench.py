@@ -150,8 +150,8 @@ def with_(contender: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, opened
 
 
 def here(name: str, **arguments: Any) -> tuple[Cost, Any]:
-    told = contenders.CONTENDERS[name](**json.loads(json.dumps(arguments)))
-    return Cost(1.0, 1.0, 1, 1, 0), json.loads(json.dumps(told))
+    measured = contenders.CONTENDERS[name](**json.loads(json.dumps(arguments)))
+    return Cost(1.0, 1.0, 1, 1, 0), json.loads(json.dumps(measured))
 
 
 def commanded(command: list[str]) -> Cost:
@@ -184,8 +184,8 @@ def test_a_bare_merge_of_the_reduced_rows_makes_the_same_table(
     feed, lakes = Feed(tmp_path / "feed").create(), [tmp_path / "ours", tmp_path / "merge"]
     feed.append(50, 50, fill=50)
     feed.keep()
-    told = contenders.steady(feed=str(feed.directory), keys=50, windows=[30], lakes=[str(lake) for lake in lakes])
-    assert [lap["changes"] for lap in (*told["ours"], *told["merge"])] == [30, 30]
+    measured = contenders.steady(feed=str(feed.directory), keys=50, windows=[30], lakes=[str(lake) for lake in lakes])
+    assert [lap["changes"] for lap in (*measured["ours"], *measured["merge"])] == [30, 30]
     for lake in lakes:
         scenarios._check(feed, lake)
 
@@ -222,7 +222,7 @@ def test_a_lap_counts_this_process() -> None:
         deadline = time.process_time() + 0.2
         while time.process_time() < deadline:
             pass
-    assert one.told.cpu_seconds >= 0.15
+    assert one.measured.cpu_seconds >= 0.15
 
 
 def test_a_missed_target_is_said_so() -> None:
@@ -232,7 +232,7 @@ def test_a_missed_target_is_said_so() -> None:
     assert "NOT met" in line(figure)
 
 
-def test_the_peak_of_memory_is_told_over_all_scenarios(
+def test_the_peak_of_memory_is_reported_over_all_scenarios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures = [

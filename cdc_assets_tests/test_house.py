@@ -205,7 +205,7 @@ def test_a_plug_never_imports_its_sibling(room: str) -> None:
 @pytest.mark.parametrize("room", PLUGS)
 def test_a_plug_is_named_in_its_folder_and_in_the_table_of_plugs_only(room: str) -> None:
     names = plugs(room) | {name.replace("_", "-") for name in plugs(room)}
-    told = set()
+    named = set()
     for path in MODULES:
         inside = path.relative_to(PACKAGE).as_posix()
         if inside.startswith((f"{room}/", *PLUGS[room])):
@@ -217,8 +217,8 @@ def test_a_plug_is_named_in_its_folder_and_in_the_table_of_plugs_only(room: str)
         door = f"cdc_assets.{room.replace('/', '.')}."
         imported = {name.removeprefix(door).split(".")[0] for name in imports(tree) if name.startswith(door)}
         if (texts & names) or (imported & plugs(room)):
-            told.add(inside)
-    assert told <= set(NAMED_ELSEWHERE)
+            named.add(inside)
+    assert named <= set(NAMED_ELSEWHERE)
 
 
 DESIGN = ROOT.parent / "shared" / "design.md"
@@ -327,8 +327,8 @@ FOLDERS = [path.parent for path in MODULES if path.name == "__init__.py" and pat
 
 def listed(folder: Path) -> set[str]:
     """Return the modules that a folder's docstring lists, a line each: `name   what it is`."""
-    told = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()), clean=False) or ""
-    return set(re.findall(r"^(?: {4})?([a-z_0-9]+)/?  +\S", told, re.MULTILINE))
+    named = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()), clean=False) or ""
+    return set(re.findall(r"^(?: {4})?([a-z_0-9]+)/?  +\S", named, re.MULTILINE))
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
@@ -342,4 +342,4 @@ def test_what_a_folder_lists_is_what_it_holds(folder: Path) -> None:
 
 
 NO_MODULES = {"fence", "splits", "events"}
-"""What docstrings of folders list beside modules: what a source tells."""
+"""What docstrings of folders list beside modules: what a source gives."""

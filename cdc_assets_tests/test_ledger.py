@@ -1,4 +1,4 @@
-"""What the ledger is for: an idle tick costs one read, an advance reads what is new, and lost files are told."""
+"""What the ledger is for: an idle tick costs one read, an advance reads what is new, and lost files are reported."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_new_checkpoint_and_a_held_table_are_not_idle(ledger: Ledger) -> None:
     assert not one.idle()
 
 
-def test_a_run_of_some_steps_tells_what_is_left(ledger: Ledger) -> None:
+def test_a_run_of_some_steps_reports_what_is_left(ledger: Ledger) -> None:
     one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
     outcome = one.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
     assert not one.idle()
@@ -90,7 +90,7 @@ def test_a_run_of_some_steps_tells_what_is_left(ledger: Ledger) -> None:
     assert one.idle()
 
 
-def test_what_stopped_a_table_is_told_until_the_table_moves(ledger: Ledger) -> None:
+def test_what_stopped_a_table_is_shown_until_the_table_moves(ledger: Ledger) -> None:
     one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
     outcome = one.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
     failed = tuple(replace(table, state=State.FAILED, reason="no room") for table in outcome.tables)
@@ -134,17 +134,17 @@ def test_a_ledger_that_is_deleted_each_time_changes_nothing_in_the_lake(name: st
 
 
 @pytest.mark.parametrize("name", ["C_ddl_tables/csv-ts", "B_ddl_columns/canal-ext"])
-def test_the_journal_tells_every_ddl_again_after_its_rows_were_lost(name: str, ledger: Ledger) -> None:
+def test_the_journal_has_every_ddl_again_after_its_rows_were_lost(name: str, ledger: Ledger) -> None:
     config, lake = CONFIGS[name], MemoryLake()
     pipeline(config, config.bucket(), lake, ledger).apply()
-    told = {(one.life, one.tso, one.name, one.action, one.query) for one in ledger.journal("default")}
+    journaled = {(one.life, one.tso, one.name, one.action, one.query) for one in ledger.journal("default")}
     emptied = Ledger("sqlite://")
     assert pipeline(config, config.bucket(), lake, emptied).apply().complete
-    assert {(one.life, one.tso, one.name, one.action, one.query) for one in emptied.journal("default")} == told
-    assert told
+    assert {(one.life, one.tso, one.name, one.action, one.query) for one in emptied.journal("default")} == journaled
+    assert journaled
 
 
-def test_the_ledger_keeps_what_each_file_told(ledger: Ledger) -> None:
+def test_the_ledger_keeps_what_each_file_held(ledger: Ledger) -> None:
     pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger).apply("run-7")
     files = ledger.files("default")
     assert {f.path for f in files} == {
@@ -196,16 +196,16 @@ def entry(number: int, last: int | None = 50, rows: int = 3, size: int = 9) -> F
 @given(st.sets(st.integers(1, 30), min_size=1))
 def test_exactly_the_numbers_between_files_are_missed(numbers: set[int]) -> None:
     missing = set(range(min(numbers), max(numbers))) - numbers
-    told = file_findings(SOURCE, listing(*numbers), [], {})
-    assert len(told) == len({n for n in missing if n - 1 not in missing})
+    findings = file_findings(SOURCE, listing(*numbers), [], {})
+    assert len(findings) == len({n for n in missing if n - 1 not in missing})
     assert file_findings(SOURCE, listing(*numbers), [entry(n) for n in missing], APPLIED) == ()
 
 
-def test_a_changed_file_is_told_with_both_sizes() -> None:
-    (told,) = file_findings(SOURCE, listing(1, size=12), [entry(1)], APPLIED)
-    assert path_of(1) in told.sentence
-    assert "9 bytes" in told.sentence
-    assert "12" in told.sentence
+def test_a_changed_file_is_reported_with_both_sizes() -> None:
+    (finding,) = file_findings(SOURCE, listing(1, size=12), [entry(1)], APPLIED)
+    assert path_of(1) in finding.sentence
+    assert "9 bytes" in finding.sentence
+    assert "12" in finding.sentence
 
 
 @pytest.mark.parametrize(("last", "count"), [(50, 0), (100, 0), (101, 1), (None, 0)])
@@ -213,7 +213,7 @@ def test_a_file_that_is_gone_matters_when_it_held_rows_above_the_applied_ones(la
     assert len(file_findings(SOURCE, listing(2), [entry(1, last)], APPLIED)) == count
 
 
-def test_a_file_that_vanished_unread_is_told_and_stops_its_version() -> None:
+def test_a_file_that_vanished_unread_is_reported_and_stops_its_version() -> None:
     lost = entry(1, None, UNREAD)
     assert len(file_findings(SOURCE, listing(2), [lost], APPLIED)) == 1
     schema = SchemaFile("db/t/meta/schema_5_0000000001.json", "db/t", TableId("db", "t"), 5, "", 0, ())
@@ -327,7 +327,7 @@ def test_the_files_command_shows_what_was_applied_when(tmp_path: Path) -> None:
     assert SECRET not in text
 
 
-def test_the_files_command_forgets_what_it_is_told(tmp_path: Path) -> None:
+def test_the_files_command_forgets_what_is_named(tmp_path: Path) -> None:
     TrialStorage.begin()
     kept = Ledger(f"sqlite:///{tmp_path}/ledger.db")
     pipeline(SMALL, SMALL.bucket(), MemoryLake(), kept).apply()

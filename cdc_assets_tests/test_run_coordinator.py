@@ -77,8 +77,8 @@ def test_maintenance_of_a_table_waits_for_its_partitions_whatever_it_is_called(
 
 def test_a_run_of_a_partition_is_tagged_with_its_changefeed(instance: DagsterInstance) -> None:
     both = (AssetKey(["feed", "ddl"]), AssetKey(["feed", "dml"]))
-    told = queued(instance, {"dagster/partition": f"shop.orders@{VERSION}"}, both)
-    assert told[CHANGEFEED_TAG] == "feed"
+    run = queued(instance, {"dagster/partition": f"shop.orders@{VERSION}"}, both)
+    assert run[CHANGEFEED_TAG] == "feed"
 
 
 def test_a_tag_that_the_sensor_gave_stays(instance: DagsterInstance) -> None:

@@ -46,7 +46,7 @@ def feeds(open_lake: Callable[..., Lake], tmp_path: Path) -> tuple[Feed, Feed]:
     return one, two
 
 
-def told(outcome: Outcome) -> dict[str, Any]:
+def states_of(outcome: Outcome) -> dict[str, Any]:
     return {table.name.table: (table.state, table.reason) for table in outcome.tables}
 
 
@@ -54,7 +54,7 @@ def test_a_table_whose_name_is_another_changefeeds_is_held_and_the_others_are_ap
     feeds: tuple[Feed, Feed],
 ) -> None:
     one, two = feeds
-    states = told(two.apply(FIRST + 10))
+    states = states_of(two.apply(FIRST + 10))
     assert states["free"] == ("applied", "")
     state, reason = states["taken"]
     assert state == "held"
@@ -77,14 +77,14 @@ def test_a_table_that_is_renamed_to_another_changefeeds_name_is_held_and_goes_on
     two.rows("s.theirs", FIRST + 20, [("I", FIRST + 21, 2, "two")])
     one.create("s.theirs")
     assert one.apply(FIRST + 30).complete
-    states = told(two.apply(FIRST + 30))
+    states = states_of(two.apply(FIRST + 30))
     assert states["theirs"][0] == "held"
     assert "s.theirs is the changefeed one's" in states["theirs"][1]
     assert states["more"] == ("applied", "")
     assert {str(name) for name in two.lake.names()} == {"s.free", "s.more"}
     one.ddl("s.theirs", FIRST + 40, "DROP TABLE `s`.`theirs`", 4, columns=False)
     assert one.apply(FIRST + 50).complete
-    assert told(two.apply(FIRST + 50))["theirs"] == ("applied", "")
+    assert states_of(two.apply(FIRST + 50))["theirs"] == ("applied", "")
     assert {str(name) for name in two.lake.names()} == {"s.theirs", "s.more"}
 
 

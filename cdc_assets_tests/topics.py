@@ -1,7 +1,7 @@
 """Recorded topics for tests: what TiCDC's message encoders wrote for the histories of the corpus.
 
 An archive lies in `corpus/topics` beside this file or in `../shared/topics` beside the checkout. What messages do
-not tell, the schemas of the tables by version, comes from the corpus case of the same name, and so do the expected
+not state, the schemas of the tables by version, comes from the corpus case of the same name, and so do the expected
 contents:
 
     for topic in topics("craft"):
@@ -73,7 +73,7 @@ class Topic:
     case: Case
     name: str
     files: tuple[SchemaFile, ...] | None = None
-    """What tells the schemas, in place of the case's schema files."""
+    """What states the schemas, in place of the case's schema files."""
     of_rows: dict[str, list[Tso]] = field(default_factory=dict, compare=False)
     """The positions of the rows of each data file of `listing`."""
 
@@ -87,8 +87,8 @@ class Topic:
     @property
     def recorded(self) -> Mapping[str, Any]:
         """What options.json says."""
-        told: Mapping[str, Any] = json.loads(self._members[f"mq-{self.name}/options.json"])
-        return told
+        document: Mapping[str, Any] = json.loads(self._members[f"mq-{self.name}/options.json"])
+        return document
 
     @property
     def options(self) -> MessageOptions:
@@ -168,17 +168,17 @@ class Topic:
                 yield DdlEvent(one["commit_ts"], table, one["query"], one["type"] or 0)
 
     def by_text(self, older: OlderTables | None = None) -> Topic:
-        """The same topic with nothing of the case: the messages tell all that is known of its schemas."""
-        told: list[SchemaEvent] = []
+        """The same topic with nothing of the case: its schemas are known from the messages alone."""
+        stated: list[SchemaEvent] = []
         for event in self.format.schemas(self.messages, self.options):
             if not event.version:  # a bootstrap holds from when it was sent
                 rows = pc.equal(self.spoken.column("kind"), Kind.ROW.value)
                 mine = pc.and_(rows, pc.equal(self.spoken.column("table"), event.table.table))
                 first = pc.min(self.spoken.filter(mine.fill_null(False)).column("commit_ts")).as_py()
                 event = replace(event, version=first or 0)
-            told.append(event)
+            stated.append(event)
         events = list(self.ddl)
-        files = schema_files(events, told, older or OlderTables(), min(event.version for event in events) - 1)
+        files = schema_files(events, stated, older or OlderTables(), min(event.version for event in events) - 1)
         return replace(self, files=files)
 
     @functools.cached_property
@@ -189,8 +189,8 @@ class Topic:
         files: list[DataFile] = []
         rows: dict[str, pa.RecordBatch] = {}
         named = {(sanitized(one.table.schema), sanitized(one.table.table)): one.table for one in listing.schema_files}
-        for told, lines in _by_table(self.spoken).items():
-            table = named.get((told.schema, told.table), told) if self.options.protocol == "avro" else told
+        for name, lines in _by_table(self.spoken).items():
+            table = named.get((name.schema, name.table), name) if self.options.protocol == "avro" else name
             versions = [(file.version, file.root) for file in listing.schema_files if file.table == table]
             of_version: dict[tuple[Tso, str], list[int]] = {}
             for line in lines:
@@ -211,7 +211,9 @@ class Topic:
     def schema_of(self, table: TableId) -> TableSchema:
         """Return the newest schema of a table."""
         history = read_history(self.listing.schema_files, self.listing.checkpoint)
-        found = [(at, schema) for (_, at), told in history.decoding.items() for name, schema in told if name == table]
+        found = [
+            (at, schema) for (_, at), schemas in history.decoding.items() for name, schema in schemas if name == table
+        ]
         return max(found, key=lambda one: one[0])[1]
 
     def lost(self, table: ExpectedTable) -> set[str]:
@@ -233,8 +235,8 @@ class Topic:
     @property
     def checkpoints(self) -> tuple[Mapping[str, Any], ...]:
         """The checkpoints of the recording that have expected contents: how many lines were sent by then."""
-        told = self._members.get(f"mq-{self.name}/checkpoints.json")
-        return tuple(one for one in json.loads(told) if one.get("expected")) if told else ()
+        text = self._members.get(f"mq-{self.name}/checkpoints.json")
+        return tuple(one for one in json.loads(text) if one.get("expected")) if text else ()
 
     def decode(self, wire: Wire, data: bytes, path: str, table: TableId, schema: TableSchema) -> Decoded:
         """Decode a data file of `listing`, in place of `formats.decode`."""

@@ -59,7 +59,7 @@ class Style:
 
     @property
     def old_values(self) -> bool:
-        """Tell whether an update carries the row before it."""
+        """Return whether an update carries the row before it."""
         return self.rendering != "csv"
 
 
@@ -80,29 +80,29 @@ _SIZES = {"TINYINT": 4, "INT": 11, "BIGINT": 20, "DOUBLE": 22, "TEXT": 65535}
 
 def _column(col: Col, primary: bool, style: Style) -> dict[str, object]:
     size = 10 if col.type == "INT" and col.unsigned else col.size or _SIZES.get(col.type)
-    told: dict[str, object] = {"ColumnId": str(col.id)} if style.ids else {}
-    told |= {"ColumnName": col.name, "ColumnType": col.type + (" UNSIGNED" if col.unsigned else "")}
+    document: dict[str, object] = {"ColumnId": str(col.id)} if style.ids else {}
+    document |= {"ColumnName": col.name, "ColumnType": col.type + (" UNSIGNED" if col.unsigned else "")}
     if col.default is not None:
-        told["ColumnDefault"] = str(col.default)
+        document["ColumnDefault"] = str(col.default)
     if size is not None:
-        told["ColumnPrecision"] = str(size)
+        document["ColumnPrecision"] = str(size)
     if col.scale:
-        told["ColumnScale"] = str(col.scale)
+        document["ColumnScale"] = str(col.scale)
     if not col.nullable:
-        told["ColumnNullable"] = "false"
+        document["ColumnNullable"] = "false"
     if primary:
-        told["ColumnIsPk"] = "true"
+        document["ColumnIsPk"] = "true"
     if col.elems and style.new:
-        told["ColumnElems"] = list(col.elems)
-    return told
+        document["ColumnElems"] = list(col.elems)
+    return document
 
 
 def schema_checksum(table: TableId, columns: Sequence[Mapping[str, object]]) -> int:
     """The number in a schema file's name: CRC-32 over its columns by name, and its names."""
     ordered = sorted(columns, key=lambda column: str(column["ColumnName"]).encode())
-    told = {"Table": table.table, "Schema": table.schema, "Version": 0, "TableColumns": ordered}
-    told["TableColumnsTotal"] = len(ordered)
-    text = json.dumps(told, indent=4, ensure_ascii=False)
+    document = {"Table": table.table, "Schema": table.schema, "Version": 0, "TableColumns": ordered}
+    document["TableColumnsTotal"] = len(ordered)
+    text = json.dumps(document, indent=4, ensure_ascii=False)
     for raw in "<>&":
         text = text.replace(raw, f"\\u{ord(raw):04x}")
     return zlib.crc32(text.encode())
@@ -291,16 +291,16 @@ class Writer:
         if self.style.table_ids and not note.table.table:
             return
         path = self._path(note.table, note.table_id)
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "Table": note.table.table,
             "Schema": note.table.schema,
             "Version": 1,
             "TableVersion": ts,
         }
-        told["Query"] = note.query if self.style.new else note.earlier or note.query
-        told |= {"Type": note.type, "TableColumns": columns or None, "TableColumnsTotal": len(columns)}
+        document["Query"] = note.query if self.style.new else note.earlier or note.query
+        document |= {"Type": note.type, "TableColumns": columns or None, "TableColumnsTotal": len(columns)}
         self.files[f"{path}/meta/schema_{ts}_{checksum:010d}.json"] = json.dumps(
-            told, indent=4, ensure_ascii=False
+            document, indent=4, ensure_ascii=False
         ).encode()
         root = self.roots.setdefault(note.table, _Root())
         root.neutral = note.type in INDEX_DDL
@@ -408,8 +408,10 @@ def _point(log: Sequence[Ddl | Transaction], position: int, published: Tso, pick
 
 
 def _ambiguous(again: Sequence[Ddl | Transaction]) -> bool:
-    """Tell whether a table without key gets a single transaction again into a sequence of files: nobody can tell that
-    from a transaction that was split over two files."""
+    """Return whether a table without key gets a single transaction again into a sequence of files.
+
+    That looks like a transaction that was split over two files.
+    """
     segment: Counter[TableId] = Counter()
     delivered: dict[tuple[TableId, int, int], int] = {}
     for event in again:

@@ -55,10 +55,10 @@ def machine() -> dict[str, Any]:
     """Return what the figures depend on."""
     prepare_environment()
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else Path("java")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     return {
         "python": platform.python_version(),
-        "java": told.partition("\n")[0],
+        "java": output.partition("\n")[0],
         "cores": os.cpu_count(),
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "system": platform.platform(),
@@ -72,13 +72,13 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=sorted(SCENARIOS), help="one scenario; may be repeated")
     parser.add_argument("--scale", type=float, default=1.0, help="of all sizes; targets are for 1")
     parser.add_argument("--json", type=Path, default=Path("bench.json"))
-    parser.add_argument("--directory", type=Path, help="where to work; a temporary directory unless told")
+    parser.add_argument("--directory", type=Path, help="where to work; default: a temporary directory")
     given = parser.parse_args()
-    told = {"machine": machine(), "versions": {name: version(name) for name in _VERSIONS}, "scale": given.scale}
+    report = {"machine": machine(), "versions": {name: version(name) for name in _VERSIONS}, "scale": given.scale}
     with tempfile.TemporaryDirectory(dir=given.directory) as directory:
         figures = measure(given.only or list(SCENARIOS), Place(Path(directory), given.scale))
     written = [{**dataclasses.asdict(figure), "met": figure.met} for figure in figures]
-    given.json.write_text(json.dumps({**told, "figures": written}, indent=2))
+    given.json.write_text(json.dumps({**report, "figures": written}, indent=2))
     missed = sum(figure.met is False for figure in figures)
     print(f"{len(figures)} figures, {missed} targets not met at scale {given.scale:g}; all in {given.json}")
 

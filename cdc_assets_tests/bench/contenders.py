@@ -52,7 +52,7 @@ def _spark(lake: LakeSettings) -> Iterator[SparkSession]:
 @_contender
 def ours(feed: dict[str, Any], lakes: list[str], dump: str = "") -> Laps:
     """Catch up into each of the lakes, on one Spark; from a dump of what was there before where there is one."""
-    told, settings = [], _feed(feed).settings
+    timings, settings = [], _feed(feed).settings
     if dump:
         settings = settings.model_copy(update={"initial": InitialSettings.model_validate({"dump": dump})})
     with _spark(LakeSettings.from_warehouse(lakes[0])) as spark:
@@ -60,8 +60,8 @@ def ours(feed: dict[str, Any], lakes: list[str], dump: str = "") -> Laps:
             with lap() as one, open_pipeline(settings, LakeSettings.from_warehouse(place), None, lambda: spark) as work:
                 outcome = work.apply()
             assert outcome.complete, outcome
-            told.append(dataclasses.asdict(one.told))
-    return told
+            timings.append(dataclasses.asdict(one.measured))
+    return timings
 
 
 @_contender
@@ -75,25 +75,25 @@ def topic(uri: str, address: str, held_in: str, count: int, lakes: list[str]) ->
     for lake in lakes:
         with lap() as one:
             consume_all(address, held_in, count)
-        found["consume"].append(dataclasses.asdict(one.told))
+        found["consume"].append(dataclasses.asdict(one.measured))
         settings = from_flags(sink_uri=uri, warehouse=lake)
         with lap() as one, open_feed(settings.changefeeds[0], settings.lake) as feed:
             assert feed.landing is not None
             landed = feed.landing.advance()
         assert landed.messages == count, landed
-        found["land"].append(dataclasses.asdict(one.told))
+        found["land"].append(dataclasses.asdict(one.measured))
     return found
 
 
 @_contender
 def duckdb(feed: dict[str, Any], target: str, times: int) -> Laps:
     """Read, last change of each key, Parquet: what one machine can do at best."""
-    told, source = [], _feed(feed)
+    timings, source = [], _feed(feed)
     for _ in range(times):
         with lap() as one:
             write_last_changes(source, Path(target))
-        told.append(dataclasses.asdict(one.told))
-    return told
+        timings.append(dataclasses.asdict(one.measured))
+    return timings
 
 
 @_contender
@@ -102,7 +102,7 @@ def plain_spark(feed: dict[str, Any], warehouse: str, times: int) -> Laps:
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
-    source, lake, told = _feed(feed), LakeSettings.from_warehouse(warehouse), []
+    source, lake, timings = _feed(feed), LakeSettings.from_warehouse(warehouse), []
     Path(warehouse).mkdir(parents=True, exist_ok=True)
     columns = source.schema
     heads = "op STRING, t STRING, s STRING, ts BIGINT, " + ", ".join(f"{c.name} {spark_type_of(c)}" for c in columns)
@@ -123,8 +123,8 @@ def plain_spark(feed: dict[str, Any], warehouse: str, times: int) -> Laps:
                 newest = Window.partitionBy("id").orderBy(sql.col("ts").desc())
                 rows.withColumn("n", sql.row_number().over(newest)).where("n = 1").createOrReplaceTempView("newest")
                 spark.sql(_merge(name, [column.name for column in columns]))
-            told.append(dataclasses.asdict(one.told))
-    return told
+            timings.append(dataclasses.asdict(one.measured))
+    return timings
 
 
 def _merge(name: str, columns: list[str], source: str = "newest", ts: str = "ts") -> str:
@@ -141,7 +141,7 @@ def steady(feed: str, keys: int, windows: list[int], lakes: list[str]) -> dict[s
     """Two equal lakes with a feed's rows; windows of changes into one by us, into the other by a bare MERGE of the same
     reduced rows. `lakes` are two directories, `feed` that of a feed that was kept, which grows here over its `keys`."""
     source = Feed.resumed(Path(feed))
-    told: dict[str, Laps] = {"ours": [], "merge": []}
+    timings: dict[str, Laps] = {"ours": [], "merge": []}
     settings, (first, second) = source.settings, (LakeSettings.from_warehouse(place) for place in lakes)
     with _spark(first) as spark:
         for lake in (first, second):
@@ -156,14 +156,14 @@ def steady(feed: str, keys: int, windows: list[int], lakes: list[str]) -> dict[s
             source.append(changes, keys)
             with lap() as one, open_pipeline(settings, first, None, lambda: spark) as work:
                 assert work.apply().complete
-            told["ours"].append({"changes": changes, **dataclasses.asdict(one.told)})
+            timings["ours"].append({"changes": changes, **dataclasses.asdict(one.measured)})
             reduced = str(Path(lakes[1]) / f"window-{number}.parquet")
             write_last_changes(source, Path(reduced), deletes=True, files=sorted(set(source.files()) - before))
             with lap() as one:
                 session.read.parquet(reduced).createOrReplaceTempView("newest")
                 session.sql(_merge(name, [column.name for column in source.schema], ts="_cdc_commit_ts"))
-            told["merge"].append({"changes": changes, **dataclasses.asdict(one.told)})
-    return told
+            timings["merge"].append({"changes": changes, **dataclasses.asdict(one.measured)})
+    return timings
 
 
 @_contender
@@ -172,7 +172,7 @@ def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str
     from cdc_assets.lake.maintenance import LakeMaintenance
     from cdc_assets.operations.maintenance import maintain
 
-    source, told = _feed(feed).create(), []
+    source, timings = _feed(feed).create(), []
     source.append(keys, keys, fill=keys)
     place = LakeSettings.from_warehouse(lake)
     with _spark(place) as spark, open_pipeline(source.settings, place, None, lambda: spark) as work:
@@ -184,8 +184,8 @@ def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str
             source.append(changes, keys)
             with lap() as one:
                 assert work.apply().complete
-            told.append(dataclasses.asdict(one.told))
-    return told
+            timings.append(dataclasses.asdict(one.measured))
+    return timings
 
 
 @_contender
@@ -196,7 +196,7 @@ def idle(feed: dict[str, Any], lake: str, times: int) -> dict[str, float]:
         for _ in range(times):
             with lap() as one:
                 assert work.idle()
-            spent.append(one.told)
+            spent.append(one.measured)
     return {
         "wall_seconds": statistics.median(one.wall_seconds for one in spent),
         "cpu_seconds": sum(one.cpu_seconds for one in spent) / times,
@@ -219,7 +219,7 @@ def planning(feed: dict[str, Any], lake: str) -> dict[str, Any]:
     with open_pipeline(source.settings, LakeSettings.from_warehouse(lake)) as work, lap() as one:
         listing, planned = work.plan()
     return {
-        **dataclasses.asdict(one.told),
+        **dataclasses.asdict(one.measured),
         "files": len(listing.data_files),
         "files_planned": sum(len(getattr(step, "files", ())) for step in planned.steps),
         "steps": len(planned.steps),

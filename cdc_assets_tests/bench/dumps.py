@@ -37,8 +37,8 @@ def dump(feed: Feed, into: Path, kind: str = "csv") -> Path:
     name = feed.name(0)
     table = f"{name.schema}.{name.table}"
     (into / f"{name.schema}-schema-create.sql").write_text(f"CREATE DATABASE `{name.schema}`;\n")
-    told = create_table(name, feed.schema)
-    (into / f"{table}-schema.sql").write_text(f"/*!40101 SET NAMES binary*/;\n{told};\n")
+    statement = create_table(name, feed.schema)
+    (into / f"{table}-schema.sql").write_text(f"/*!40101 SET NAMES binary*/;\n{statement};\n")
     for number, path in enumerate(feed.files()):
         lines = _lines(path, feed.schema, kind)
         text = _sql(name.table, lines) if kind == "sql" else _csv(feed.schema, lines)

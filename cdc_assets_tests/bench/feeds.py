@@ -228,7 +228,7 @@ class Feed:
         return columns_of(self.columns)
 
     @property
-    def told(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, Any]:
         """What another process needs to open the same feed."""
         shape = {"tables": self.tables, "columns": self.columns}
         return {"directory": str(self.directory), "protocol": self.protocol, **shape}
@@ -278,7 +278,7 @@ class Feed:
         deletes: float = 0.03,
         tables: Iterable[int] | None = None,
     ) -> Tso:
-        """Write `changes` of each table (all unless told) over its first `keys` keys; return the new checkpoint.
+        """Write `changes` of each table (default: all) over its first `keys` keys; return the new checkpoint.
 
         The first `fill` changes insert the keys 0, 1, …; the others draw from all.
         """
@@ -384,8 +384,8 @@ class Feed:
 
 
 def _member(name: str, nullable: bool) -> pl.Expr:
-    told = pl.format(f'"{name}":"{{}}"', pl.col(name))
-    return told.fill_null(f'"{name}":null') if nullable else told
+    text = pl.format(f'"{name}":"{{}}"', pl.col(name))
+    return text.fill_null(f'"{name}":null') if nullable else text
 
 
 def _schema_document(name: TableId, columns: tuple[Column, ...]) -> dict[str, Any]:
@@ -418,16 +418,16 @@ def _definitions(columns: tuple[Column, ...]) -> str:
 
 
 def _column_document(column: Column) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "ColumnName": column.name,
         "ColumnType": column.type + (" UNSIGNED" if column.unsigned else ""),
     }
     if column.precision is not None:
-        told["ColumnPrecision"] = str(column.precision)
+        document["ColumnPrecision"] = str(column.precision)
     if column.scale is not None:
-        told["ColumnScale"] = str(column.scale)
+        document["ColumnScale"] = str(column.scale)
     if not column.nullable:
-        told["ColumnNullable"] = "false"
+        document["ColumnNullable"] = "false"
     if column.is_pk:
-        told["ColumnIsPk"] = "true"
-    return told
+        document["ColumnIsPk"] = "true"
+    return document

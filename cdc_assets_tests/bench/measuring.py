@@ -52,10 +52,10 @@ def run(command: Sequence[str], **environment: str) -> Cost:
         wall = time.perf_counter() - begun
         output.seek(0)
         error.seek(0)
-        told, complaint = output.read(), error.read()
+        printed, complaint = output.read(), error.read()
     if process.returncode not in (0, 1):
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {complaint[-2000:]}")
-    return Cost(wall, spent, rss // 1024, pss // 1024, process.returncode, told)
+    return Cost(wall, spent, rss // 1024, pss // 1024, process.returncode, printed)
 
 
 def _watched(process: subprocess.Popen[bytes]) -> tuple[float, int, int]:
@@ -86,16 +86,16 @@ def contend(name: str, **arguments: Any) -> tuple[Cost, Any]:
 
 
 class lap:  # noqa: N801  # reads as a statement: `with lap() as one:`
-    """Time a block: `with lap() as one: …`, then `one.told`. CPU is that of this process and all below it."""
+    """Time a block: `with lap() as one: …`, then `one.measured`. CPU is that of this process and all below it."""
 
-    told: Lap
+    measured: Lap
 
     def __enter__(self) -> lap:
         self._begun, self._spent = time.perf_counter(), tree_cpu_seconds()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.told = Lap(time.perf_counter() - self._begun, tree_cpu_seconds() - self._spent)
+        self.measured = Lap(time.perf_counter() - self._begun, tree_cpu_seconds() - self._spent)
 
 
 def tree_cpu_seconds() -> float:
@@ -117,7 +117,7 @@ def _cpu_seconds(pid: int, count: int) -> float:
 
 
 def _tree(root: int) -> list[int]:
-    """Return a process and all below it. Who is whose child is told by every process itself."""
+    """Return a process and all below it. Every process names its own parent."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if entry.isdecimal():

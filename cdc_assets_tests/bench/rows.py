@@ -40,8 +40,8 @@ def duck_type_of(column: Column) -> str:
 
 def spark_type_of(column: Column) -> str:
     """Return Spark's type for a bench column."""
-    told = duck_type_of(column)
-    return {"VARCHAR": "STRING", "INTEGER": "INT"}.get(told, "TIMESTAMP_NTZ" if column.type == "DATETIME" else told)
+    name = duck_type_of(column)
+    return {"VARCHAR": "STRING", "INTEGER": "INT"}.get(name, "TIMESTAMP_NTZ" if column.type == "DATETIME" else name)
 
 
 def last_changes_sql(feed: Feed, files: Sequence[Path], deletes: bool = False) -> str:
@@ -93,7 +93,7 @@ def fingerprint_of_rows(feed: Feed, held: pa.Table) -> Fingerprint:
 
 def fingerprint(connection: duck.DuckDBPyConnection, feed: Feed, source: str) -> Fingerprint:
     """What the rows of a query are that gives the columns of a feed's table and `ts`."""
-    told = ", ".join(f"{column.name}::{duck_type_of(column)}" for column in feed.schema)
-    found = connection.execute(f"SELECT count(*), sum(hash(ts, {told})::HUGEINT) FROM {source}").fetchone()
+    columns = ", ".join(f"{column.name}::{duck_type_of(column)}" for column in feed.schema)
+    found = connection.execute(f"SELECT count(*), sum(hash(ts, {columns})::HUGEINT) FROM {source}").fetchone()
     assert found is not None
     return int(found[0]), str(found[1])

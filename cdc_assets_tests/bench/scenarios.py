@@ -33,7 +33,7 @@ PYTHON = [sys.executable, "-c", "from cdc_assets.cli import main; main()"]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number. `limit` is what it must not pass, in its own unit; None for one that is only told."""
+    """One measured number. `limit` is what it must not pass, in its own unit; None for one that is only reported."""
 
     scenario: str
     what: str
@@ -44,7 +44,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Tell whether the target is met."""
+        """Return whether the target is met."""
         return None if self.limit is None else self.value <= self.limit
 
 
@@ -123,14 +123,14 @@ def catch_up(place: Place) -> Iterator[Figure]:
     feed, root = place.feed("csv"), place.at("lakes")
     feed.append(changes, keys, fill=keys, files=4)
     size = sum(path.stat().st_size for path in feed.files())
-    cost, mine = contend("ours", feed=feed.told, lakes=[str(root / str(n)) for n in range(4)])
+    cost, mine = contend("ours", feed=feed.spec, lakes=[str(root / str(n)) for n in range(4)])
     _check(feed, root / "0")
     _check(feed, root / "3")
-    duck_cost, duck = contend("duckdb", feed=feed.told, target=str(root / "duck.parquet"), times=4)
-    spark_cost, spark = contend("plain_spark", feed=feed.told, warehouse=str(root / "plain"), times=4)
+    duck_cost, duck = contend("duckdb", feed=feed.spec, target=str(root / "duck.parquet"), times=4)
+    spark_cost, spark = contend("plain_spark", feed=feed.spec, warehouse=str(root / "plain"), times=4)
     ours = _best(mine)
-    told = {"changes": changes, "keys": keys, "bytes": size}
-    yield Figure(name, "ours, warm", ours, notes={**told, **_laps(mine, cost)})
+    sizes = {"changes": changes, "keys": keys, "bytes": size}
+    yield Figure(name, "ours, warm", ours, notes={**sizes, **_laps(mine, cost)})
     yield Figure(name, "DuckDB, warm", _best(duck), notes=_laps(duck, duck_cost))
     yield Figure(name, "plain Spark, warm", _best(spark), notes=_laps(spark, spark_cost))
     yield Figure(name, "ours to DuckDB", ours / _best(duck), "x", 4)
@@ -138,11 +138,11 @@ def catch_up(place: Place) -> Iterator[Figure]:
     cold = _apply(feed, root / "cold")
     _check(feed, root / "cold")
     yield Figure(name, "ours, process start to exit", cold.wall_seconds, limit=10, notes=_whole(cold))
-    once, _ = contend("plain_spark", feed=feed.told, warehouse=str(root / "once"), times=1)
+    once, _ = contend("plain_spark", feed=feed.spec, warehouse=str(root / "once"), times=1)
     yield Figure(name, "plain Spark, process start to exit", once.wall_seconds, notes=_whole(once))
     canal = place.feed("canal", protocol="canal-json")
     canal.append(changes, keys, fill=keys, files=4)
-    cost, laps = contend("ours", feed=canal.told, lakes=[str(root / f"canal-{n}") for n in range(3)])
+    cost, laps = contend("ours", feed=canal.spec, lakes=[str(root / f"canal-{n}") for n in range(3)])
     _check(canal, root / "canal-2", right=feed)
     size = sum(path.stat().st_size for path in canal.files())
     yield Figure(name, "ours, Canal-JSON, warm", _best(laps), notes={"bytes": size, **_laps(laps, cost)})
@@ -155,7 +155,7 @@ def initial(place: Place) -> Iterator[Figure]:
     name, root, count = "initial", place.at("lakes"), place.of(1_000_000, 100)
     feed = place.feed("feed")
     feed.append(count, count, fill=count, files=4)
-    cost, laps = contend("ours", feed=feed.told, lakes=[str(root / f"feed-{n}") for n in range(4)])
+    cost, laps = contend("ours", feed=feed.spec, lakes=[str(root / f"feed-{n}") for n in range(4)])
     _check(feed, root / "feed-3")
     first = _best(laps)
     yield Figure(name, f"{count:,} rows from a changefeed's CSV, warm", first, notes=_laps(laps, cost))
@@ -177,7 +177,7 @@ def _import(place: Place, feed: Feed, kind: str, times: int) -> tuple[Cost, Any]
     where = f"{kind}-{feed.directory.name}-{times}"
     lakes = [place.at(where) / str(number) for number in range(times)]
     written, after = dump(feed, place.at("dump"), kind), quiet(feed, place.at("after"))
-    found = contend("ours", feed=after.told, lakes=[str(lake) for lake in lakes], dump=str(written))
+    found = contend("ours", feed=after.spec, lakes=[str(lake) for lake in lakes], dump=str(written))
     wanted = fingerprint_of_dumped(feed)
     held = fingerprint_of_lake(feed, LakeSettings.from_warehouse(lakes[-1]))
     assert wanted == held, f"{where}: {held} rows and hash, expected {wanted}"
@@ -194,11 +194,11 @@ def steady(place: Place) -> Iterator[Figure]:
     feed.keep()
     # The JVM's compiler is at work on the first of them.
     windows = [many, few] * 5
-    cost, told = contend("steady", feed=str(feed.directory), keys=rows, windows=windows, lakes=lakes)
+    cost, measured = contend("steady", feed=str(feed.directory), keys=rows, windows=windows, lakes=lakes)
     _check(feed, root / "ours")
     _check(feed, root / "merge")
     for changes in (many, few):
-        laps = {who: [lap for lap in told[who] if lap["changes"] == changes] for who in ("ours", "merge")}
+        laps = {who: [lap for lap in measured[who] if lap["changes"] == changes] for who in ("ours", "merge")}
         ours, bare = _best(laps["ours"]), _best(laps["merge"])
         yield Figure("steady", f"ours, {changes:,} changes", ours, notes=_laps(laps["ours"], cost))
         yield Figure("steady", f"bare MERGE, {changes:,} changes", bare, notes=_laps(laps["merge"], cost))
@@ -212,9 +212,9 @@ def idle(place: Place) -> Iterator[Figure]:
     feed.append(2, 100)
     lake = place.at("lake")
     know(feed, lake)
-    cost, told = contend("idle", feed=feed.told, lake=str(lake), times=20)
-    notes = {"tables": feed.tables, "cpu_seconds": round(told["cpu_seconds"], 4), **_memory(cost)}
-    yield Figure("idle", "empty advance, in a process", told["wall_seconds"], limit=0.05, notes=notes)
+    cost, measured = contend("idle", feed=feed.spec, lake=str(lake), times=20)
+    notes = {"tables": feed.tables, "cpu_seconds": round(measured["cpu_seconds"], 4), **_memory(cost)}
+    yield Figure("idle", "empty advance, in a process", measured["wall_seconds"], limit=0.05, notes=notes)
     cost = _apply(feed, lake)
     assert cost.code == 0, cost.output
     yield Figure("idle", "empty apply, process start to exit", cost.wall_seconds, notes=_whole(cost))
@@ -259,7 +259,7 @@ def growth(place: Place) -> Iterator[Figure]:
         changes = place.of(500_000 * factor, 50 * factor)
         feed, root = place.feed(f"feed-{factor}"), place.at(f"lakes-{factor}")
         feed.append(changes, changes // 2, fill=changes // 2, files=2 * factor)
-        costs[factor], laps[factor] = contend("ours", feed=feed.told, lakes=[str(root / str(n)) for n in range(3)])
+        costs[factor], laps[factor] = contend("ours", feed=feed.spec, lakes=[str(root / str(n)) for n in range(3)])
         _check(feed, root / "2")
         notes = {"changes": changes, **_laps(laps[factor], costs[factor])}
         yield Figure("growth", f"{changes:,} changes, warm", _best(laps[factor]), notes=notes)
@@ -274,7 +274,7 @@ def long_life(place: Place) -> Iterator[Figure]:
     feed, lake = Feed(place.at("long")), place.at("lake")
     count = place.of(1_000, 20)
     cost, laps = contend(
-        "windows", feed=feed.told, keys=place.of(100_000, 100), changes=place.of(1_000, 10), count=count, lake=str(lake)
+        "windows", feed=feed.spec, keys=place.of(100_000, 100), changes=place.of(1_000, 10), count=count, lake=str(lake)
     )
     _check(Feed(feed.directory), lake)
     first = statistics.median(one["wall_seconds"] for one in laps[5:15])
@@ -294,13 +294,17 @@ def planning(place: Place) -> Iterator[Figure]:
     feed.append(2_000, 1_000, files=1_000)
     know(feed, lake)
     feed.append(4, 1_000, tables=range(new))
-    cost, told = contend("planning", feed=feed.told, lake=str(lake))
-    assert told["files_planned"] == new == told["steps"], told
-    assert told["listed_twice"] == 0, told
-    assert told["opened"] == ["metadata"], told["opened"]
-    notes = {"files": told["files"], "new": new, "cpu_seconds": told["cpu_seconds"], **_memory(cost)}
+    cost, measured = contend("planning", feed=feed.spec, lake=str(lake))
+    assert measured["files_planned"] == new == measured["steps"], measured
+    assert measured["listed_twice"] == 0, measured
+    assert measured["opened"] == ["metadata"], measured["opened"]
+    notes = {"files": measured["files"], "new": new, "cpu_seconds": measured["cpu_seconds"], **_memory(cost)}
     yield Figure(
-        "planning", f"{told['files']:,} files, {new} new: list and plan", told["wall_seconds"], limit=2, notes=notes
+        "planning",
+        f"{measured['files']:,} files, {new} new: list and plan",
+        measured["wall_seconds"],
+        limit=2,
+        notes=notes,
     )
     cost = run([*PYTHON, "plan", *feed.flags, "--warehouse", str(lake), "--json"])
     yield Figure("planning", "the same as a command, process start to exit", cost.wall_seconds, notes=_whole(cost))
@@ -325,10 +329,10 @@ def topics(place: Place) -> Iterator[Figure]:
         count, uri = play(feed, broker, "bench"), sink_uri(broker.address, "bench")
         lakes = [str(root / str(n)) for n in range(3)]
         given = {"uri": uri, "address": broker.address, "held_in": "bench"}
-        cost, told = contend("topic", **given, count=count, lakes=lakes)
-        read, landed = (_best(told[who]) for who in ("consume", "land"))
-        yield Figure("topics", f"{count:,} messages by consume() alone", read, notes=_laps(told["consume"], cost))
-        yield Figure("topics", f"{count:,} messages landed", landed, notes=_laps(told["land"], cost))
+        cost, measured = contend("topic", **given, count=count, lakes=lakes)
+        read, landed = (_best(measured[who]) for who in ("consume", "land"))
+        yield Figure("topics", f"{count:,} messages by consume() alone", read, notes=_laps(measured["consume"], cost))
+        yield Figure("topics", f"{count:,} messages landed", landed, notes=_laps(measured["land"], cost))
         yield Figure("topics", "landing to consume()", landed / read, "x", 2)
         spent = broker_cpu_seconds(broker)
         flags = ["--sink-uri", uri, "--warehouse", str(root / "topic"), "--json"]
@@ -351,9 +355,9 @@ def start(place: Place) -> Iterator[Figure]:
         feed, lake = place.feed(f"status-{tables}", tables=tables), place.at(f"lake-{tables}")
         know(feed, lake)
         command = [*PYTHON, "status", "--warehouse", str(lake)]
-        told = min((run(command) for _ in range(3)), key=lambda cost: cost.wall_seconds)
-        assert told.output.count("bench.t") == tables, told.output[:500]
-        yield Figure("start", f"status of {tables:,} tables", told.wall_seconds, limit=1.5, notes=_whole(told))
+        best = min((run(command) for _ in range(3)), key=lambda cost: cost.wall_seconds)
+        assert best.output.count("bench.t") == tables, best.output[:500]
+        yield Figure("start", f"status of {tables:,} tables", best.wall_seconds, limit=1.5, notes=_whole(best))
     feed, lake = place.feed("small"), place.at("small-lake")
     feed.append(1_000, 500, fill=500)
     begun = time.time()

@@ -44,9 +44,9 @@ def test_inspect_shows_tables_versions_and_ddl() -> None:
 
 
 def test_inspect_has_json_for_programs() -> None:
-    told = json.loads(run("inspect", *feed(), "--json").stdout)
-    assert {table["table"] for table in told["tables"]} == {"cols.t", "cols.conv", "cols.gen", "cols.pkadd"}
-    assert told["checkpoint"] == B.checkpoints[-1].ts
+    report = json.loads(run("inspect", *feed(), "--json").stdout)
+    assert {table["table"] for table in report["tables"]} == {"cols.t", "cols.conv", "cols.gen", "cols.pkadd"}
+    assert report["checkpoint"] == B.checkpoints[-1].ts
 
 
 def test_plan_names_each_ddl_with_its_cost_and_touches_nothing(tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ def test_apply_then_apply_again_then_status(tmp_path: Path) -> None:
     for name, table in B.case.expected().items():
         assert differences(table, state.read(name), skip=B.allow.columns.get(name, ())) == []
     again = run("apply", *feed(), "--warehouse", lake, "--json")
-    told = json.loads(again.stdout)
-    assert told["complete"]
-    assert sum(table["steps"] for table in told["tables"]) == 0
+    report = json.loads(again.stdout)
+    assert report["complete"]
+    assert sum(table["steps"] for table in report["tables"]) == 0
     status = run("status", "--warehouse", lake)
     assert status.returncode == 0, status.stderr
     assert "passed" in status.stdout
@@ -89,7 +89,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", sorted(WRONG))
-def test_wrong_usage_is_told_in_a_sentence_and_ends_with_2(case: str, tmp_path: Path) -> None:
+def test_wrong_usage_is_an_error_sentence_and_exit_code_2(case: str, tmp_path: Path) -> None:
     arguments, part = WRONG[case]
     said = run(*arguments, directory=tmp_path)
     assert said.returncode == 2, said.stdout + said.stderr
@@ -98,14 +98,14 @@ def test_wrong_usage_is_told_in_a_sentence_and_ends_with_2(case: str, tmp_path: 
 
 
 @pytest.mark.parametrize("command", ["status", "journal", "files"])
-def test_a_lake_that_is_not_there_is_told_and_not_made(command: str, tmp_path: Path) -> None:
+def test_a_missing_lake_is_reported_and_not_created(command: str, tmp_path: Path) -> None:
     said = run(command, "--warehouse", str(tmp_path / "lake"))
     assert said.returncode == 2
     assert "does not exist" in said.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_changefeed_without_its_first_checkpoint_is_told_so(tmp_path: Path) -> None:
+def test_a_changefeed_without_its_first_checkpoint_is_named_as_such(tmp_path: Path) -> None:
     said = run("inspect", "--sink-uri", f"file://{tmp_path}?protocol=csv")
     assert said.returncode == 2
     assert "metadata" in said.stderr

@@ -26,15 +26,15 @@ PAGE = (Path(__file__).parents[2] / "docs" / "initial.md").read_text()
 SERVER = "mysql://reader@127.0.0.1"
 
 
-def told(*uris: str, **options: str) -> dict[str, Any]:
+def given(*uris: str, **options: str) -> dict[str, Any]:
     texts = tuple(f"{name.replace('_', '-')}={value}" for name, value in options.items())
     return initial_of({"initial": uris, "initial_options": texts})
 
 
 def test_the_flags_say_what_the_setting_says() -> None:
-    assert told("s3://a", "s3://b") == {"dump": ["s3://a", "s3://b"]}
-    assert told("d", at="7", header="false") == {"dump": ["d"], "at": "7", "csv": {"header": "false"}}
-    assert told(SERVER, at="7", tables="a.*,b.*", password_env="P") == {
+    assert given("s3://a", "s3://b") == {"dump": ["s3://a", "s3://b"]}
+    assert given("d", at="7", header="false") == {"dump": ["d"], "at": "7", "csv": {"header": "false"}}
+    assert given(SERVER, at="7", tables="a.*,b.*", password_env="P") == {
         "source": {"uri": SERVER, "at": "7", "tables": ["a.*", "b.*"], "password": {"env": "P"}}
     }
 
@@ -50,7 +50,7 @@ def test_the_flags_say_what_the_setting_says() -> None:
 )
 def test_flags_that_do_not_fit_are_one_sentence(uris: tuple[str, ...], options: dict[str, str], said: str) -> None:
     with pytest.raises(BadSettings, match=said):
-        told(*uris, **options)
+        given(*uris, **options)
 
 
 def test_a_dump_is_inspected_without_a_changefeed(tmp_path: Path) -> None:

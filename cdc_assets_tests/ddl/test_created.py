@@ -38,8 +38,8 @@ def recorded() -> Iterator[tuple[str, SchemaFile]]:
 def test_every_recorded_create_gives_the_columns_and_the_key_of_its_schema_file() -> None:
     count = 0
     for where, found in recorded():
-        told = replace(found, columns=tuple(replace(column, id=None) for column in found.columns))
-        assert created(found.query) == create(told, None, None), where
+        stated = replace(found, columns=tuple(replace(column, id=None) for column in found.columns))
+        assert created(found.query) == create(stated, None, None), where
         count += 1
     assert count
 
@@ -64,7 +64,7 @@ PARTITION BY RANGE (`id`)
 """
 
 
-def test_a_text_of_show_create_table_gives_all_that_it_tells() -> None:
+def test_a_text_of_show_create_table_gives_all_that_it_states() -> None:
     schema = created(SHOWN, timezone="+08:00", shown=True)
     assert schema.columns == (
         Column("id", "BIGINT", True, 20, nullable=False, is_pk=True),
@@ -208,7 +208,7 @@ def test_like_takes_the_other_tables_schema() -> None:
         ("ALTER TABLE `t` DROP PRIMARY KEY", "old", None),
     ],
 )
-def test_what_only_texts_tell_outlives_an_alter(query: str, comment: str, clustered: bool | None) -> None:
+def test_what_only_texts_state_outlives_an_alter(query: str, comment: str, clustered: bool | None) -> None:
     sql = "CREATE TABLE `t` (`a` INT PRIMARY KEY /*T![clustered_index] CLUSTERED */,`b` INT AS (`a`*2) STORED)"
     before = created(f"{sql} COMMENT='old'")
     columns = tuple(replace(column, is_pk=column.is_pk and clustered is not None) for column in before.columns)

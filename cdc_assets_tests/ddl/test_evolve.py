@@ -245,7 +245,7 @@ def test_the_current_time_is_that_of_the_tso_and_said_to_be_approximate(
         ("BIGINT SERIAL DEFAULT VALUE", "numbered"),
     ],
 )
-def test_values_that_no_file_tells_are_held(definition: str, words: str) -> None:
+def test_values_that_no_file_states_are_held(definition: str, words: str) -> None:
     column = Column("x", definition.split("(")[0].split(" ")[0])
     with pytest.raises(TableHeld, match=words):
         changes(base(), f"ALTER TABLE `t` ADD COLUMN `x` {definition}", ID, A, B, column, kind=5)
@@ -306,7 +306,7 @@ def test_a_type_change_is_neutral_when_lake_and_values_stay(old: Column, new: Co
     assert kinds == ([RetypeColumn] if retyped else [])
 
 
-def test_a_timestamp_changes_in_the_zone_that_was_told_and_is_said_to_be_approximate() -> None:
+def test_a_timestamp_changes_in_the_zone_of_the_settings_and_is_reported_as_approximate() -> None:
     before = TableSchema((ID, column("TIMESTAMP")), key=("id",))
     schema_file = file("ALTER TABLE `t` MODIFY COLUMN `a` DATETIME", 12, ID, column("DATETIME"))
     (change,) = ddl.evolve(before, schema_file, None, "Asia/Shanghai")[1]

@@ -40,7 +40,7 @@ def table(partitions: str) -> TableSchema:
 
 
 def rows(schema: TableSchema, partition: str, **values: list[object]) -> list[bool]:
-    """Tell which rows the partition holds, by polars over the lake's types."""
+    """Return which rows the partition holds, by polars over the lake's types."""
     kinds = {
         "id": pa.int32(),
         "n": pa.int64(),
@@ -347,5 +347,5 @@ def test_spark_reads_odd_names_and_texts() -> None:
     )  # fmt: skip
     schema = ddl.create(file_, None, None)
     text = ddl.spark_sql(ddl.partition_predicate(schema.partitioning, ("p",), schema))
-    told = b"it's \\"
-    assert text == f"(`q``x` = CAST(X'{told.hex()}' AS STRING))"
+    value = b"it's \\"
+    assert text == f"(`q``x` = CAST(X'{value.hex()}' AS STRING))"

@@ -109,12 +109,12 @@ def test_the_hidden_column_of_an_expression_index_is_no_column(feed: Feed) -> No
     assert feed.table() == [(2, "B", None), (3, "C", 7)]
 
 
-@pytest.mark.parametrize("told", ["ALTER TABLE `t` ADD UNIQUE INDEX `e`((LOWER(`v`)))", ""])
-def test_an_expression_index_that_comes_later_leaves_the_columns(feed: Feed, told: str) -> None:
+@pytest.mark.parametrize("query", ["ALTER TABLE `t` ADD UNIQUE INDEX `e`((LOWER(`v`)))", ""])
+def test_an_expression_index_that_comes_later_leaves_the_columns(feed: Feed, query: str) -> None:
     feed.ddl(2, CREATE, 3)
     feed.rows(2, ("I", 3, {"id": 1, "v": "A"}))
     assert states(feed.apply(4)) == {"applied"}
-    feed.ddl(5, told, 7 if told else 0, (ID, V, HIDDEN))
+    feed.ddl(5, query, 7 if query else 0, (ID, V, HIDDEN))
     feed.rows(5, ("U", 6, {"id": 1, "v": "B"}), ("I", 4, {"id": 2, "v": "C"}))
     assert states(feed.apply(7)) == {"applied"}
     assert feed.table()[0] == (1, "B")
@@ -230,11 +230,11 @@ def test_the_newest_that_went_comes_back_or_the_table_is_held(
 ) -> None:
     feed = gone_twice(tmp_path, *between)
     feed.ddl(30, query, 25)
-    told = states(feed.apply(40))
+    reached = states(feed.apply(40))
     if expected is None:
-        assert "held" in told
+        assert "held" in reached
     else:
-        assert "held" not in told
+        assert "held" not in reached
         assert feed.table() == expected
 
 
@@ -290,7 +290,7 @@ K = {
         ("utf8mb4_0900_bin", None, ["A ", "a"], set()),
     ],
 )
-def test_keys_of_text_compare_as_the_settings_say_and_what_is_assumed_is_told(
+def test_keys_of_text_compare_as_the_settings_say_and_assumptions_are_reported(
     tmp_path: Path, collation: str, new: bool | None, rows: list[str], rules: set[str]
 ) -> None:
     feed = Feed(tmp_path, new_collations=new)
@@ -300,8 +300,8 @@ def test_keys_of_text_compare_as_the_settings_say_and_what_is_assumed_is_told(
     feed.rows(2, ("I", 5, {"k": "A "}))
     outcome = feed.apply(6)
     assert feed.table() == [(row,) for row in rows]
-    told = {finding.rule for finding in outcome.findings if finding.table == "s.t"}
-    assert told & {"text-key", "approximate-key"} == rules
+    reported = {finding.rule for finding in outcome.findings if finding.table == "s.t"}
+    assert reported & {"text-key", "approximate-key"} == rules
 
 
 def test_without_new_collations_another_collation_is_no_other_key(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_ddl_is_known_by_its_text_and_by_its_type_where_the_text_is_not_read(
 
 
 @pytest.mark.parametrize(("query", "kind"), [("RENAME of something", 14), ("HELLO WORLD", 999), ("", 63), ("x", 42)])
-def test_what_neither_text_nor_type_tell_is_unknown_with_the_text_in_the_reason(query: str, kind: int) -> None:
+def test_what_neither_text_nor_type_state_is_unknown_with_the_text_in_the_reason(query: str, kind: int) -> None:
     found = ddl.statement(file(query, kind))
     assert isinstance(found, ddl.Unknown)
     assert query in found.reason
@@ -94,7 +94,7 @@ def test_members_of_the_schema_file_win_over_the_text() -> None:
     assert created("CREATE TABLE `t` (`e` ENUM('z'))", Column("e", "ENUM", elems=("a",))).column("e").elems == ("a",)
 
 
-def test_virtual_columns_are_told_by_the_text_and_stored_ones_are_ordinary() -> None:
+def test_virtual_columns_are_known_by_the_text_and_stored_ones_are_ordinary() -> None:
     names = [Column(name, "INT") for name in ("a", "v", "w", "st", "tail")]
     schema = created(
         "CREATE TABLE `t` (`a` INT,`v` INT GENERATED ALWAYS AS(`a`+1) VIRTUAL,`w` INT AS (`a`*(2)) COMMENT 'STORED',"
@@ -184,7 +184,7 @@ def test_a_file_whose_columns_contradict_its_create_is_held() -> None:
         created("CREATE TABLE `t` (`a` INT,`b` INT)", A)
 
 
-def test_without_text_only_the_file_tells() -> None:
+def test_without_text_the_file_alone_decides() -> None:
     schema = ddl.create(file("", 0, ID, B), None, "utf8mb4_general_ci")
     assert schema == TableSchema((ID, B), key=("id",))
 

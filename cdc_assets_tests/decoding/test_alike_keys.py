@@ -1,4 +1,4 @@
-"""Keys that only their collation makes equal: what changes its letters is one row, what lives beside it is told."""
+"""Keys that only their collation makes equal: what changes its letters is one row, what lives beside it is reported."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ ONE_ROW = [
 ]
 
 
-def applied(directory: Path, told: str, **settings: Any) -> list[Outcome]:
+def applied(directory: Path, changes: str, **settings: Any) -> list[Outcome]:
     """Apply windows, cut by "/": rows such as `I a@3`."""
     feed = Feed(directory, **settings)
     feed.ddl(2, "CREATE TABLE `t` (`k` VARCHAR(9) COLLATE utf8mb4_general_ci PRIMARY KEY,`v` INT)", 3, (K, V))
     outcomes = []
-    for window in told.split(" / "):
+    for window in changes.split(" / "):
         for op, row in list(pairwise(window.split()))[::2]:
             key, _, ts = row.partition("@")
             feed.rows(2, (op, int(ts), {"k": key, "v": 1}))
@@ -67,9 +67,9 @@ def alike(outcomes: list[Outcome]) -> list[str]:
     return [finding.text for one in outcomes for finding in one.findings if finding.rule == "alike-keys"]
 
 
-@pytest.mark.parametrize(("told", "count"), BESIDE)
-def test_a_key_that_meets_a_living_one_of_other_letters_is_told(tmp_path: Path, told: str, count: int) -> None:
-    outcomes = applied(tmp_path, told)
+@pytest.mark.parametrize(("changes", "count"), BESIDE)
+def test_a_key_that_meets_a_living_one_of_other_letters_is_reported(tmp_path: Path, changes: str, count: int) -> None:
+    outcomes = applied(tmp_path, changes)
     (text,) = alike(outcomes)
     assert f's.t: {counted(count, "key")} (such as "A") arrived' in text
     assert "new_collations: false" in text
@@ -79,9 +79,9 @@ def test_a_key_that_meets_a_living_one_of_other_letters_is_told(tmp_path: Path, 
     assert text in str(check.metadata["findings"].value)
 
 
-@pytest.mark.parametrize("told", ONE_ROW)
-def test_a_key_that_changes_its_letters_is_one_row(tmp_path: Path, told: str) -> None:
-    assert alike(applied(tmp_path, told)) == []
+@pytest.mark.parametrize("changes", ONE_ROW)
+def test_a_key_that_changes_its_letters_is_one_row(tmp_path: Path, changes: str) -> None:
+    assert alike(applied(tmp_path, changes)) == []
 
 
 def test_keys_that_compare_byte_for_byte_are_never_alike(tmp_path: Path) -> None:

@@ -27,11 +27,11 @@ JSON = CanalJsonOptions(enable_tidb_extension=True)
 
 
 def json_record(key: int, text: str | None, ts: int, written: int = 1774915083041) -> bytes:
-    told: dict[str, Any] = {"id": 0, "database": "shop", "table": "orders", "pkNames": ["id"], "isDdl": False}
-    told |= {"type": "INSERT", "es": ts >> 18, "ts": written, "sql": "", "sqlType": {"id": 4, "name": 12}}
-    told |= {"mysqlType": {"id": "int", "name": "varchar"}, "old": None}
-    told |= {"data": [{"id": str(key), "name": text}], "_tidb": {"commitTs": ts}}
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode() + b"\r\n"
+    record: dict[str, Any] = {"id": 0, "database": "shop", "table": "orders", "pkNames": ["id"], "isDdl": False}
+    record |= {"type": "INSERT", "es": ts >> 18, "ts": written, "sql": "", "sqlType": {"id": 4, "name": 12}}
+    record |= {"mysqlType": {"id": "int", "name": "varchar"}, "old": None}
+    record |= {"data": [{"id": str(key), "name": text}], "_tidb": {"commitTs": ts}}
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode() + b"\r\n"
 
 
 PAIR = TableSchema(SCHEMA.columns[:2], ("id",))

@@ -71,20 +71,20 @@ def feed(tmp_path: Path) -> Feed:
     return Feed(tmp_path)
 
 
-def test_rows_below_the_window_tell_that_a_delivery_begins(feed: Feed) -> None:
+def test_rows_below_the_window_show_that_a_delivery_begins(feed: Feed) -> None:
     feed.file(1, 10, 20)
     assert feed.apply(10) == [10]
     feed.file(2, 10, 20)
     assert feed.apply(20) == [10, 20]
 
 
-def test_rows_above_the_window_tell_it_too(feed: Feed) -> None:
+def test_rows_above_the_window_show_it_too(feed: Feed) -> None:
     feed.file(1, 10, 30)
     feed.file(2, 10)
     assert feed.apply(10) == [10]
 
 
-def test_a_known_file_between_two_others_tells_it(feed: Feed) -> None:
+def test_a_known_file_between_two_others_shows_it(feed: Feed) -> None:
     feed.file(1, 12, 20)
     feed.file(2, 11)
     assert feed.apply(15) == [11, 12]
@@ -132,9 +132,9 @@ def test_a_file_that_begins_where_the_one_before_ended_is_warned_of_in_its_own_w
     feed.file(1, 10, 20)
     feed.file(2, 20, 30)
     feed.file(3, 31, 40)
-    told = [[text for text in feed.run(checkpoint).warnings if "has no key" in text] for checkpoint in (10, 30, 40)]
-    assert [len(texts) for texts in told] == [0, 1, 0]
-    assert f"db/t/1/CDC{2:020d}.csv begins with the commit-ts at which the file before it ended" in told[1][0]
+    warned = [[text for text in feed.run(checkpoint).warnings if "has no key" in text] for checkpoint in (10, 30, 40)]
+    assert [len(texts) for texts in warned] == [0, 1, 0]
+    assert f"db/t/1/CDC{2:020d}.csv begins with the commit-ts at which the file before it ended" in warned[1][0]
 
 
 def test_a_file_that_was_seen_half_is_read_again(feed: Feed) -> None:
@@ -158,7 +158,7 @@ def test_a_second_schema_file_of_one_version_changes_nothing(feed: Feed) -> None
     assert [(file.version, file.query) for file in listing.schema_files] == [(1, "CREATE TABLE `t` (`v` INT)")]
 
 
-def test_a_schema_file_that_lost_its_ddl_still_tells_it_to_who_read_it(feed: Feed) -> None:
+def test_a_schema_file_that_lost_its_ddl_is_remembered_with_it(feed: Feed) -> None:
     feed.file(1, 10)
     feed.schema("TRUNCATE TABLE `t`", checksum=2, version=15)
     assert feed.apply(20) == []
@@ -190,16 +190,16 @@ def test_dispatchers_that_share_a_table_add_up(feed: Feed) -> None:
     assert (feed.apply(20), alike(outcome)) == ([1, 1, 3, 3, 7, 8, 70, 80], [])
 
 
-def test_a_dispatcher_that_begins_where_another_was_delivers_again_and_it_is_told(feed: Feed) -> None:
+def test_a_dispatcher_that_begins_where_another_was_delivers_again_and_is_reported(feed: Feed) -> None:
     dispatched(feed, 7, (10, 1), (10, 1), (11, 2))
     dispatched(feed, 8, (11, 2), (12, 3))
     outcome = feed.run(20)
     assert feed.apply(20) == [1, 1, 2, 3]
-    (told,) = alike(outcome)
-    assert "db.t: it has no key, and 1 row of one commit-ts" in told
+    (warning,) = alike(outcome)
+    assert "db.t: it has no key, and 1 row of one commit-ts" in warning
 
 
-def test_two_equal_rows_and_nothing_else_are_one_and_it_is_told(feed: Feed) -> None:
+def test_two_equal_rows_and_nothing_else_are_one_and_are_reported(feed: Feed) -> None:
     dispatched(feed, 7, (10, 1))
     dispatched(feed, 8, (10, 1))
     outcome = feed.run(20)
@@ -212,7 +212,7 @@ def test_a_dispatcher_that_was_cut_off_in_a_transaction_shows_no_sharing_surely(
     assert ["2 rows" in text for text in alike(feed.run(20))] == [True]
 
 
-def test_dispatchers_apart_in_time_need_no_telling(feed: Feed) -> None:
+def test_dispatchers_apart_in_time_are_not_reported(feed: Feed) -> None:
     dispatched(feed, 7, (10, 1), (11, 1))
     dispatched(feed, 8, (12, 1), (13, 1))
     outcome = feed.run(20)

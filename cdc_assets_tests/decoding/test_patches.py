@@ -67,9 +67,9 @@ def one_by_one(rows: Rows, changes: list[Change]) -> Rows:
 
 
 def lake_of(rows: Rows) -> pa.Table:
-    told = [{"id": key, **row, COMMIT_TS: 0} for key, row in sorted(rows.items())]
+    listed = [{"id": key, **row, COMMIT_TS: 0} for key, row in sorted(rows.items())]
     fields = [*((name, pa.int32()) for name in ("id", "a", "b")), (COMMIT_TS, pa.int64())]
-    return pa.Table.from_pylist(told, pa.schema(fields))
+    return pa.Table.from_pylist(listed, pa.schema(fields))
 
 
 def rows_of(table: pa.Table) -> Rows:

@@ -1,4 +1,4 @@
-"""What a webhook is told of a failed run: the table, why, and the ways out."""
+"""What a webhook gets of a failed run: the table, the reason, and the ways out."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from cdc_assets_tests.little_feed import LittleFeed
 class Webhook(BaseHTTPRequestHandler):
     """Keeps what it is sent."""
 
-    told: list[dict[str, Any]]
+    posted: list[dict[str, Any]]
 
     def do_POST(self) -> None:
-        self.server.told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))  # type: ignore[attr-defined]
+        self.server.posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))  # type: ignore[attr-defined]
         self.send_response(200)
         self.end_headers()
 
@@ -35,14 +35,14 @@ class Webhook(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+def posted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     server = HTTPServer(("127.0.0.1", 0), Webhook)
-    server.told = []  # type: ignore[attr-defined]
+    server.posted = []  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     monkeypatch.setenv(WEBHOOK_VARIABLE, f"http://127.0.0.1:{server.server_port}/hook")
     try:
-        yield server.told  # type: ignore[attr-defined]
+        yield server.posted  # type: ignore[attr-defined]
     finally:
         server.shutdown()
         thread.join()
@@ -87,9 +87,9 @@ def alert(operation: dg.OpDefinition, **tags: str) -> dg.SkipReason | None:
     return said
 
 
-def test_a_failed_run_is_told_with_table_reason_and_ways_out(told: list[dict[str, Any]]) -> None:
+def test_a_failed_run_is_posted_with_table_reason_and_ways_out(posted: list[dict[str, Any]]) -> None:
     assert alert(stops, cdc_changefeed="shop", cdc_attempt="3") is None
-    (message,) = told
+    (message,) = posted
     assert (message["changefeed"], message["attempt"]) == ("shop", "3")
     assert message["text"].splitlines() == [
         "changefeed shop: shop_catch_up failed (attempt 3)",
@@ -101,15 +101,15 @@ def test_a_failed_run_is_told_with_table_reason_and_ways_out(told: list[dict[str
     ]
 
 
-def test_an_error_is_told_by_its_message(told: list[dict[str, Any]]) -> None:
+def test_an_error_is_posted_by_its_message(posted: list[dict[str, Any]]) -> None:
     alert(breaks, cdc_changefeed="shop")
-    assert "the disk is full" in told[0]["text"]
+    assert "the disk is full" in posted[0]["text"]
 
 
-def test_runs_of_others_are_not_told(told: list[dict[str, Any]]) -> None:
+def test_runs_of_others_are_not_posted(posted: list[dict[str, Any]]) -> None:
     assert isinstance(alert(stops), dg.SkipReason)
     assert isinstance(alert(stops, cdc_changefeed="another"), dg.SkipReason)
-    assert told == []
+    assert posted == []
 
 
 def test_without_an_address_the_sensor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ OWNERS = ("team:data", "ann@example.com")
 
 
 class Seen(Location):
-    """A location whose table has a lag target and owners, with what its runs told."""
+    """A location whose table has a lag target and owners, with the events of its runs."""
 
     def __init__(self, directory: Path, instance: dg.DagsterInstance) -> None:
         super().__init__(Case("N_filtered_ddl").config("csv-ts"), directory, instance)
@@ -138,14 +138,14 @@ def test_every_column_but_the_commit_ts_comes_from_a_column_of_the_source(locati
 
 
 def test_rows_changes_bytes_and_lag_are_numbers_that_plot(location: Seen) -> None:
-    told = [event for event in location.events(TABLE) if "seconds" in event]
+    timed = [event for event in location.events(TABLE) if "seconds" in event]
     series = ("dagster/row_count", "dagster/size_bytes", "changes", "inserted", "updated", "deleted", "file_bytes")
-    for event in told:
+    for event in timed:
         assert all(isinstance(event[name], int) for name in series), event
         assert all(isinstance(event[f"lag{stage}_seconds"], float) for stage in ("", "_written", "_applied")), event
     (row,) = lake_status(location.lake)
-    assert told[-1]["dagster/row_count"] == row.rows
-    assert sum(event["inserted"] - event["deleted"] for event in told) == row.rows
+    assert timed[-1]["dagster/row_count"] == row.rows
+    assert sum(event["inserted"] - event["deleted"] for event in timed) == row.rows
 
 
 def test_ddl_text_and_the_files_of_the_run_are_shown(location: Seen) -> None:
@@ -224,8 +224,8 @@ def test_checks_can_be_run_by_hand_after_a_reload(caught_up: Seen) -> None:
     job = dg.define_asset_job("by_hand", selection=checks)
     defs = dg.Definitions.merge(caught_up.defs, dg.Definitions(jobs=[job]))
     result = defs.resolve_job_def("by_hand").execute_in_process(instance=caught_up.instance)
-    told = {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
-    assert told == {**dict.fromkeys(CHECKS, True), "row_arithmetic": True, "initial_rows": True, "freshness": False}
+    passed = {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
+    assert passed == {**dict.fromkeys(CHECKS, True), "row_arithmetic": True, "initial_rows": True, "freshness": False}
 
 
 def test_a_window_that_does_not_add_up_fails_until_the_table_is_rebuilt(caught_up: Seen) -> None:
@@ -252,15 +252,15 @@ def test_a_file_that_vanished_before_its_turn_fails_completeness(tmp_path: Path,
         with open_ledger(location.lake) as ledger:
             ledger.record_unread(NAME, life, files[-1].path, "earlier")
         (location.bucket / files[-1].path).unlink()
-        told = {one.check_name: one for one in location.catch_up().get_asset_check_evaluations()}
-        assert not told["completeness"].passed
-        assert "Restore it" in str(told["completeness"].description)
+        checks = {one.check_name: one for one in location.catch_up().get_asset_check_evaluations()}
+        assert not checks["completeness"].passed
+        assert "Restore it" in str(checks["completeness"].description)
 
 
 # --- lag --------------------------------------------------------------------------------------------------------------
 
 
-def test_status_tells_the_stages_of_the_newest_change(location: Seen) -> None:
+def test_status_shows_the_stages_of_the_newest_change(location: Seen) -> None:
     (row,) = lake_status(location.lake)
     assert row.stages is not None
     parts = (row.stages.written_seconds, row.stages.checkpoint_seconds, row.stages.applied_seconds)
@@ -269,7 +269,7 @@ def test_status_tells_the_stages_of_the_newest_change(location: Seen) -> None:
     assert row.miscounted == ""
 
 
-def test_the_freshness_sensor_tells_a_late_table_once_and_without_a_run(caught_up: Seen) -> None:
+def test_the_freshness_sensor_reports_a_late_table_once_and_without_a_run(caught_up: Seen) -> None:
     sensor = freshness_sensor(Source(caught_up.settings, caught_up.lake))
     with dg.build_sensor_context(instance=caught_up.instance, resources={"s3": S3Resource()}) as context:
         first = sensor(context)
@@ -294,8 +294,8 @@ def test_a_table_is_on_time_again_when_the_checkpoint_has_come_near(caught_up: S
         with dg.build_sensor_context(
             instance=caught_up.instance, cursor='{"filt.t": false}', resources={"s3": S3Resource()}
         ) as context:
-            told = sensor(context)
+            answer = sensor(context)
     finally:
         metadata.write_text(before)
-    assert isinstance(told, dg.SensorResult)
-    assert [event.passed for event in told.asset_events if isinstance(event, dg.AssetCheckEvaluation)] == [True]
+    assert isinstance(answer, dg.SensorResult)
+    assert [event.passed for event in answer.asset_events if isinstance(event, dg.AssetCheckEvaluation)] == [True]

@@ -95,14 +95,14 @@ def test_templates_of_a_defs_yaml_are_resolved(project: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("attributes", "told"),
+    ("attributes", "sentence"),
     [
         ("sink_uri: file:///feed?protocol=csv", "lake"),
         ("sink_uri: file:///feed?protocol=csv\nlake: {warehouse: lake}\nsink_url: x", "sink_url"),
         ("sink_uri: file:///feed?protocol=csv\nlake: {warehouse: lake}\nowners: [nobody]", "nobody"),
     ],
 )
-def test_a_wrong_attribute_is_named(project: Path, attributes: str, told: str) -> None:
+def test_a_wrong_attribute_is_named(project: Path, attributes: str, sentence: str) -> None:
     with pytest.raises(Exception, match="shop") as raised:
         load(project, attributes)
     causes: list[str] = []
@@ -110,7 +110,7 @@ def test_a_wrong_attribute_is_named(project: Path, attributes: str, told: str) -
     while error is not None:
         causes.append(str(error))
         error = error.__cause__
-    assert told in "\n".join(causes)
+    assert sentence in "\n".join(causes)
 
 
 def test_every_setting_of_a_changefeed_is_an_attribute() -> None:

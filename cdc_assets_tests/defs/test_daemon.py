@@ -121,9 +121,9 @@ class Site:
             f"http://127.0.0.1:{self.port}/graphql", body, {"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=60) as answer:
-            told = json.load(answer)
-        assert "errors" not in told, told
-        return told["data"]
+            answered = json.load(answer)
+        assert "errors" not in answered, answered
+        return answered["data"]
 
     def wait(self, what: str, done: Callable[[], bool], patience_seconds: float = PATIENCE_SECONDS) -> None:
         end = time.monotonic() + patience_seconds
@@ -271,9 +271,9 @@ def _a_bad_record_stops_its_table_only(site: Site) -> None:
     site.little.rows("s.good", FIRST, [("U", FIRST + 2, 1, "changed")])
     site.little.publish(FIRST + 10)
     site.wait("the failing check", lambda: "deux" in site.failed_checks(LITTLE))
-    told = site.failed_checks(LITTLE)
-    assert bad.name in told
-    assert "line 1" in told
+    failed = site.failed_checks(LITTLE)
+    assert bad.name in failed
+    assert "line 1" in failed
     assert site.values("good") == {1: "changed"}
     assert site.tables(LITTLE)["s.bad"].state == "held"
     bad.write_bytes(whole)

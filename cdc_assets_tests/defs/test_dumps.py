@@ -47,9 +47,9 @@ class Joined:
         self.join()
 
     def join(self, **initial: Any) -> None:
-        """Load the code location with the dump in its settings, or with what is told instead."""
-        told = initial or {"dump": str(self.dump)}
-        self.defs = build_changefeed_defs(self.feed.settings(NAME, initial=told), self.lake)
+        """Load the code location with the dump in its settings, or with what is given instead."""
+        setting = initial or {"dump": str(self.dump)}
+        self.defs = build_changefeed_defs(self.feed.settings(NAME, initial=setting), self.lake)
 
     def write_dump(self, at: int = FIRST) -> None:
         self.dump.mkdir()
@@ -78,9 +78,9 @@ class Joined:
         )
 
     def job(self, job: str, **config: Any) -> dg.ExecuteInProcessResult:
-        told = {"ops": {f"{NAME}_{job}_tables": {"config": config}}}
+        run = {"ops": {f"{NAME}_{job}_tables": {"config": config}}}
         defined = self.defs.resolve_job_def(f"{NAME}_{job}")
-        return defined.execute_in_process(run_config=told, instance=self.instance, raise_on_error=False)
+        return defined.execute_in_process(run_config=run, instance=self.instance, raise_on_error=False)
 
     def values(self) -> dict[int, str]:
         rows = LakeState(self.lake, NAME).read(T).to_pylist()
@@ -98,12 +98,12 @@ def key(version: int, table: str = "s.t") -> str:
 
 
 def of_dump(result: dg.ExecuteInProcessResult, partition: str) -> dict[str, Any]:
-    """The metadata with which a run tells of a partition of the dump."""
+    """The metadata that a run logs for a partition of the dump."""
     (event,) = (
         one for one in result.get_asset_materialization_events() if (one.asset_key, one.partition) == (DUMP, partition)
     )
-    told = event.materialization.metadata
-    return {name: value.value for name, value in told.items()}
+    metadata = event.materialization.metadata
+    return {name: value.value for name, value in metadata.items()}
 
 
 def initial_rows(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
@@ -151,8 +151,8 @@ def test_the_partition_of_a_dump_imports_its_table_and_nothing_later(joined: Joi
     result = joined.partition(FIRST)
     assert result.success
     assert joined.values() == {1: "old", 2: "changed", 3: "new"}
-    told = of_dump(result, key(FIRST))
-    assert (told["rows"], told["files"], told["tso"]) == (2, 1, str(FIRST))
+    metadata = of_dump(result, key(FIRST))
+    assert (metadata["rows"], metadata["files"], metadata["tso"]) == (2, 1, str(FIRST))
     assert joined.materialized(DML) == {key(FIRST)}
     joined.partition(FIRST, "s.empty")
     assert joined.materialized(DML) == {key(FIRST), key(FIRST, "s.empty")}
@@ -160,7 +160,7 @@ def test_the_partition_of_a_dump_imports_its_table_and_nothing_later(joined: Joi
     assert joined.values() == AFTER
 
 
-def test_a_run_over_all_tables_imports_first_and_tells_rows_files_and_tso(joined: Joined) -> None:
+def test_a_run_over_all_tables_imports_first_and_logs_rows_files_and_tso(joined: Joined) -> None:
     result = joined.job("catch_up")
     assert result.success
     assert joined.values() == AFTER

@@ -44,7 +44,7 @@ ODD = (
 )
 
 
-def told(
+def record_states(
     lake: LakeSettings, changefeed: str, tables: Iterable[TableId], state: State = State.APPLIED, at: int = 9
 ) -> None:
     """Write down how tables stand, as a run does."""
@@ -72,7 +72,7 @@ def recorded_names() -> set[TableId]:
 
 def test_definitions_load_whatever_tables_are_called(feed: LittleFeed, lake: LakeSettings) -> None:
     tables = {*ODD, *recorded_names()}
-    told(lake, "little", tables)
+    record_states(lake, "little", tables)
     defs = build_changefeed_defs(feed.settings(lag_target_seconds=60), lake)
     dg.Definitions.validate_loadable(defs)
     graph = defs.resolve_asset_graph()
@@ -89,7 +89,7 @@ def test_a_check_of_one_table_runs_and_says_nothing_of_its_likes(
 ) -> None:
     for name in ("a-b", "a_b", "Red Über"):
         feed.create(f"s.{name}")
-    told(lake, "little", [TableId("s", name) for name in ("a-b", "a_b", "Red Über")])
+    record_states(lake, "little", [TableId("s", name) for name in ("a-b", "a_b", "Red Über")])
     defs = build_changefeed_defs(feed.settings(lag_target_seconds=60), lake)
     for table in ("a-b", "Red Über"):
         key = dg.AssetCheckKey(lake_key(feed.settings(), TableId("s", table)), "freshness")
@@ -104,7 +104,7 @@ def test_a_check_of_one_table_runs_and_says_nothing_of_its_likes(
 def test_a_table_that_dagster_refuses_leaves_out_its_own_definitions_only(
     feed: LittleFeed, lake: LakeSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told(lake, "little", [TableId("s", "one"), TableId("s", "two")])
+    record_states(lake, "little", [TableId("s", "one"), TableId("s", "two")])
     spec = changefeed_module._lake_spec
 
     def refusing(source: object, table: TableId) -> dg.AssetSpec:
@@ -124,7 +124,7 @@ def test_a_table_that_dagster_refuses_leaves_out_its_own_definitions_only(
 def test_the_code_location_loads_without_a_warning(tmp_path: Path) -> None:
     """Of tables with lag targets and odd names, as the webserver loads it."""
     feed, lake = LittleFeed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
-    told(lake, "little", ODD)
+    record_states(lake, "little", ODD)
     settings = tmp_path / "changefeeds.yaml"
     settings.write_text(
         f'lake: {{warehouse: lake}}\nchangefeeds:\n  - name: little\n    sink_uri: "file://{feed.bucket}?protocol=csv"\n'
@@ -160,8 +160,8 @@ def test_changefeeds_with_names_alike_load_beside_each_other(
 def test_a_table_that_waits_for_a_name_of_another_changefeed_has_no_asset_beside_that_ones(
     at: int, state: State, feed: LittleFeed, lake: LakeSettings
 ) -> None:
-    told(lake, "one", [TableId("s", "t")])
-    told(lake, "two", [TableId("s", "t")], state, at)
+    record_states(lake, "one", [TableId("s", "t")])
+    record_states(lake, "two", [TableId("s", "t")], state, at)
     defs = dg.Definitions.merge(*(build_changefeed_defs(feed.settings(name), lake) for name in ("one", "two")))
     dg.Definitions.validate_loadable(defs)
     assert defs.resolve_asset_graph().get(dg.AssetKey(["lake", "s", "t"])).group_name == "one"
@@ -169,7 +169,7 @@ def test_a_table_that_waits_for_a_name_of_another_changefeed_has_no_asset_beside
 
 def test_tables_of_one_name_in_two_namespaces_are_two_assets(feed: LittleFeed, lake: LakeSettings) -> None:
     for name in ("eu", "us"):
-        told(lake, name, [TableId("s", "t")])
+        record_states(lake, name, [TableId("s", "t")])
     each = (build_changefeed_defs(feed.settings(name, namespace=name + "_{schema}"), lake) for name in ("eu", "us"))
     graph = dg.Definitions.merge(*each).resolve_asset_graph()
     assert {dg.AssetKey(["lake", "eu_s", "t"]), dg.AssetKey(["lake", "us_s", "t"])} <= graph.get_all_asset_keys()

@@ -66,8 +66,8 @@ class Place:
 
     def catch_up(self, **config: Any) -> dg.ExecuteInProcessResult:
         job = self.defs.resolve_job_def(f"{NAME}_catch_up")
-        told = {"ops": {f"{NAME}_catch_up_tables": {"config": config}}}
-        return job.execute_in_process(run_config=told, instance=self.instance, raise_on_error=False)
+        run = {"ops": {f"{NAME}_catch_up_tables": {"config": config}}}
+        return job.execute_in_process(run_config=run, instance=self.instance, raise_on_error=False)
 
     def values(self, table: str = "t") -> dict[int, str]:
         rows = LakeState(self.lake, NAME).read(TableId("s", table)).to_pylist()
@@ -80,9 +80,9 @@ class Place:
 
 def reason_of(run: dg.ExecuteInProcessResult) -> str:
     (failed,) = [event for event in run.all_events if event.is_step_failure]
-    told = failed.step_failure_data.user_failure_data
-    assert told is not None
-    return str(told.description)
+    failure = failed.step_failure_data.user_failure_data
+    assert failure is not None
+    return str(failure.description)
 
 
 def test_a_failed_version_stops_its_successor_by_name_and_running_both_again_is_safe(
@@ -109,10 +109,10 @@ def test_a_partition_that_comes_in_between_the_steps_of_a_run_over_all_tables_ch
     place = Place(tmp_path, instance)
     place.three_versions()
     between: list[str] = []
-    told = RunEvents.after
+    former = RunEvents.after
 
     def after(self: RunEvents, step: Step, plan: Plan, table: TableRun) -> None:
-        told(self, step, plan, table)
+        former(self, step, plan, table)
         if not between:
             between.append(place.key(V2))
             settings = place.feed.settings(NAME)

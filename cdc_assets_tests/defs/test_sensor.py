@@ -127,9 +127,9 @@ def test_a_run_for_one_table_waits_for_runs_of_its_partitions(
     watched.feed.rows(f"s.{name}", FIRST, [("I", FIRST + 1, key, "x" * 30) for key in range(200)])
     result = watched.tick()
     assert isinstance(result, dg.SensorResult)
-    (told,) = (request.tags[TABLE_TAG] for request in result.run_requests or [] if TABLE_TAG in request.tags)
-    assert told in {table_of(key) for added in result.dynamic_partitions_requests or [] for key in added.partition_keys}
-    assert told == format_table(TableId("s", name))
+    (tag,) = (request.tags[TABLE_TAG] for request in result.run_requests or [] if TABLE_TAG in request.tags)
+    assert tag in {table_of(key) for added in result.dynamic_partitions_requests or [] for key in added.partition_keys}
+    assert tag == format_table(TableId("s", name))
 
 
 def test_many_tables_are_asked_for_in_chunks_and_only_so_many_runs_at_once(
@@ -220,7 +220,7 @@ def test_run_keys_differ_for_every_attempt(watched: Watched) -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_a_hold_is_asked_for_once_so_that_somebody_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_a_hold_is_requested_once_so_that_an_alert_goes_out(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     watched = Watched(tmp_path, instance, policies={"create table": "hold"})
     watched.tables(1)
     assert len(watched.asked()) == 1
@@ -258,13 +258,13 @@ def never_loaded(watched: Watched, config: dict[str, Any], reason: str) -> None:
     watched.instance.report_run_failed(run)
 
 
-def test_a_tick_tells_what_waits_after_a_failed_run_until_it_is_tried_again(watched: Watched) -> None:
+def test_a_tick_shows_what_waits_after_a_failed_run_until_it_is_tried_again(watched: Watched) -> None:
     watched.tables(2)
     (config,) = watched.asked()
     failed(watched, config, "s.t9: a hold\ns.t1: line 7 is no INT")
     again = "2 tables wait after a failed run, retried at 2026-03-31 00:00:03.000Z: s.t1: line 7 is no INT"
-    told = [why(watched.tick(20)) for _ in range(2)]
-    assert all(again in sentence for sentence in told), told
+    messages = [why(watched.tick(20)) for _ in range(2)]
+    assert all(again in sentence for sentence in messages), messages
     watched.feed.publish(FIRST + 20)
     assert again in why(watched.tick(10))
     (config,) = watched.asked(40)
@@ -273,30 +273,30 @@ def test_a_tick_tells_what_waits_after_a_failed_run_until_it_is_tried_again(watc
     assert "1 run of this changefeed in progress" in why(watched.tick(5))
 
 
-def test_a_tick_tells_why_a_run_never_came_to_its_first_step(watched: Watched) -> None:
+def test_a_tick_shows_why_a_run_never_came_to_its_first_step(watched: Watched) -> None:
     watched.tables(1)
     (config,) = watched.asked()
     never_loaded(watched, config, '"lake_South Side" is not a valid name in Dagster')
-    told = why(watched.tick(20))
-    assert "1 table waits after a failed run" in told
-    assert '"lake_South Side" is not a valid name in Dagster' in told
+    message = why(watched.tick(20))
+    assert "1 table waits after a failed run" in message
+    assert '"lake_South Side" is not a valid name in Dagster' in message
 
 
-def test_a_tick_tells_the_reason_of_each_of_a_few_runs_once_and_in_short(
+def test_a_tick_shows_the_reason_of_each_of_a_few_runs_once_and_in_short(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     watched = Watched(tmp_path, instance, run_tables=1, runs_at_once=4)
     watched.tables(4)
     for number, config in enumerate(watched.asked()):
         failed(watched, config, f"the disk is full, says {number // 3}" + "." * 1000)
-    told = why(watched.tick(20))
-    assert "4 tables wait after a failed run" in told
-    assert told.count("the disk is full") == 2
-    assert len(told) < 1000
+    message = why(watched.tick(20))
+    assert "4 tables wait after a failed run" in message
+    assert message.count("the disk is full") == 2
+    assert len(message) < 1000
     assert len(watched.cursor or "") < 2000
 
 
-def test_a_busy_tick_tells_what_waits_beside_the_runs(watched: Watched) -> None:
+def test_a_busy_tick_shows_what_waits_beside_the_runs(watched: Watched) -> None:
     watched.tables(1)
     (config,) = watched.asked()
     failed(watched, config, "s.t0: line 7 is no INT")
@@ -304,9 +304,9 @@ def test_a_busy_tick_tells_what_waits_beside_the_runs(watched: Watched) -> None:
     watched.feed.publish(FIRST + 20)
     (config,) = watched.asked(10)
     watched.begin(config)
-    told = why(watched.tick(5))
-    assert "1 run of this changefeed in progress; 1 table waits after a failed run" in told
-    assert "line 7 is no INT" in told
+    message = why(watched.tick(5))
+    assert "1 run of this changefeed in progress; 1 table waits after a failed run" in message
+    assert "line 7 is no INT" in message
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ def test_the_same_checkpoint_is_looked_at_again_in_the_end(watched: Watched) -> 
     assert len(watched.asked(600)) == 1
 
 
-def test_a_checkpoint_that_does_not_move_is_told_and_logged_as_lag(watched: Watched) -> None:
+def test_a_checkpoint_that_does_not_move_is_reported_and_logged_as_lag(watched: Watched) -> None:
     watched.feed.publish(FIRST)
     assert "stalled" not in why(watched.tick())
     result = watched.tick(3600)
@@ -414,7 +414,7 @@ def test_a_cursor_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(("tables", "exclude"), [([], []), (["s.a@1"], []), ([], ["s.b@2", "s.c@3"])])
-def test_a_run_config_tells_the_next_tick_what_the_run_takes(tables: list[str], exclude: list[str]) -> None:
+def test_a_run_config_shows_the_next_tick_what_the_run_takes(tables: list[str], exclude: list[str]) -> None:
     written = format_run_config("job", tables, exclude, keep_alive=True)
     assert [set(part) for part in parse_run_config("job", written)] == [set(tables), set(exclude)]
     assert not any(parse_run_config("another", written))

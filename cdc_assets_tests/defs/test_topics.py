@@ -49,7 +49,7 @@ def location(tmp_path: Path, instance: dg.DagsterInstance, spark: SparkSession) 
     return Location(tmp_path, instance)
 
 
-def test_runs_land_and_apply_and_tell_both(location: Location) -> None:
+def test_runs_land_and_apply_and_log_both(location: Location) -> None:
     location.feed.write(len(TOPIC.lines) // 2)
     assert location.catch_up().success
     location.feed.write()

@@ -50,7 +50,7 @@ def lose_rows(location: Location, spark: SparkSession) -> None:
 
 
 def observation_of(event: dg.DagsterEvent) -> Any:
-    """The observation that an event tells, None for any other event."""
+    """The observation of an event, None for any other event."""
     data: Any = event.event_specific_data
     return data.asset_observation if event.event_type == dg.DagsterEventType.ASSET_OBSERVATION else None
 
@@ -66,9 +66,9 @@ def test_a_rebuild_from_the_launch_form_makes_every_table_equal_again(location: 
     result = run(location, "rebuild", every_table=True)
     assert result.success
     assert location.differences() == []
-    told = result.get_asset_materialization_events()
-    assert len(told) == len(LakeState(location.lake, NAME).tables())
-    assert all(event.materialization.metadata["rebuilt"].value is True for event in told)
+    logged = result.get_asset_materialization_events()
+    assert len(logged) == len(LakeState(location.lake, NAME).tables())
+    assert all(event.materialization.metadata["rebuilt"].value is True for event in logged)
 
 
 @pytest.mark.parametrize("config", [{}, {"tables": ["a.b"], "every_table": True}])
@@ -85,7 +85,7 @@ def test_a_rebuild_without_a_file_of_the_history_is_refused_and_names_it(locatio
     assert location.differences() == []
 
 
-def test_the_schedule_asks_for_a_run_while_something_is_due_and_the_run_tells_before_and_after(
+def test_the_schedule_asks_for_a_run_while_something_is_due_and_the_run_logs_before_and_after(
     location: Location, spark: SparkSession
 ) -> None:
     lake = Lake(location.lake, NAME, lambda: spark)
@@ -118,15 +118,15 @@ def test_the_schedule_asks_for_a_run_while_something_is_due_and_the_run_tells_be
     assert tick().skip_message == f"nothing is due for {len(LakeState(location.lake, NAME).tables())} tables"
 
 
-def test_the_command_line_tells_what_is_due_without_doing_it(location: Location) -> None:
+def test_the_command_line_lists_what_is_due_without_doing_it(location: Location) -> None:
     given = ["--sink-uri", location.settings.sink_uri.get_secret_value(), "--name", NAME]
     given += ["--warehouse", location.lake.warehouse]
     if location.settings.changefeed_config:
         given += ["--config", str(location.settings.changefeed_config)]
     done = CliRunner().invoke(commands, ["maintain", "--dry-run", "--json", *given], catch_exceptions=False)
-    (told,) = json.loads(done.output)
-    assert told["changefeed"] == NAME
-    assert told["idle"] + len(told["tables"]) == len(LakeState(location.lake, NAME).tables())
+    (report,) = json.loads(done.output)
+    assert report["changefeed"] == NAME
+    assert report["idle"] + len(report["tables"]) == len(LakeState(location.lake, NAME).tables())
 
 
 def test_the_command_line_wants_to_know_which_tables_to_rebuild(location: Location) -> None:

@@ -70,8 +70,8 @@ def without(topic: Topic, kind: Kind, lines: int) -> list[dict[str, Any]]:
     """Return the first lines of a topic but for those of a kind, offsets anew."""
     kept = [
         line
-        for line, told in zip(topic.lines[:lines], topic.spoken.slice(0, lines).to_pylist(), strict=True)
-        if told["kind"] != kind.value
+        for line, event in zip(topic.lines[:lines], topic.spoken.slice(0, lines).to_pylist(), strict=True)
+        if event["kind"] != kind.value
     ]
     offsets: dict[tuple[str, int], int] = {}
     found = []
@@ -85,8 +85,8 @@ def without(topic: Topic, kind: Kind, lines: int) -> list[dict[str, Any]]:
 def marks_after(topic: Topic, lines: int, offsets: dict[Any, int]) -> list[dict[str, Any]]:
     """Return the newest mark of each partition, behind the offsets that are there."""
     newest = {}
-    for line, told in zip(topic.lines[:lines], topic.spoken.slice(0, lines).to_pylist(), strict=True):
-        if told["kind"] == Kind.RESOLVED.value:
+    for line, event in zip(topic.lines[:lines], topic.spoken.slice(0, lines).to_pylist(), strict=True):
+        if event["kind"] == Kind.RESOLVED.value:
             newest[line["topic"], line["partition"]] = line
     return [{**line, "offset": offsets.get(place, 0)} for place, line in newest.items()]
 
@@ -143,7 +143,7 @@ def test_marks_alone_start_no_run_and_are_landed_by_the_sensor(tmp_path: Path, i
         assert pipeline.landing.behind() == 0
 
 
-def test_messages_that_expired_unread_are_told_and_asked_for_so_that_a_run_fails_by_them(watched: Watched) -> None:
+def test_messages_that_expired_unread_are_reported_and_requested_so_that_a_run_fails_by_them(watched: Watched) -> None:
     watched.feed.write(50)
     watched.feed.land()
     for file in watched.feed.archive.iterdir():
@@ -164,9 +164,9 @@ def test_a_run_that_cannot_land_fails_with_the_sentence(tmp_path: Path, instance
     job = build_changefeed_defs(feed.settings, feed.lake).resolve_job_def(JOB)
     result = job.execute_in_process(instance=instance, raise_on_error=False)
     (failure,) = result.filter_events(lambda event: event.is_step_failure)
-    told = failure.step_failure_data.user_failure_data
-    assert told is not None
-    assert "expired before they were read" in str(told.description)
+    shown = failure.step_failure_data.user_failure_data
+    assert shown is not None
+    assert "expired before they were read" in str(shown.description)
 
 
 def test_an_idle_tick_asks_the_log_and_the_catalog_and_nothing_else(
@@ -211,7 +211,7 @@ def test_the_landing_stands_between_topics_and_ddl_and_lands_by_itself(
 
 
 def commit_ts(topic: Topic, kind: Kind) -> list[int]:
-    return [told["commit_ts"] for told in topic.spoken.to_pylist() if told["kind"] == kind.value]
+    return [event["commit_ts"] for event in topic.spoken.to_pylist() if event["kind"] == kind.value]
 
 
 def _offset(line: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Avro messages that no recording has: images before, other framings, damage, types as the registry tells them."""
+"""Avro messages that no recording has: images before, other framings, damage, types as the registry states them."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_row_of_another_table_is_rejected() -> None:
     assert "it is a row of my_db._1_t, not of my db.u" in found.rejects[0].reason
 
 
-def test_registered_schemas_tell_columns_and_key_and_what_is_doubtful() -> None:
+def test_registered_schemas_give_columns_and_key_and_what_is_doubtful() -> None:
     (event,) = schemas(messages_of([(KEY, encoded("2", row(1))), (KEY, None)]), OPTIONS)
     assert (event.table, event.version, event.schema.key) == (TableId("my_db", "_1_t"), 7, ("id",))
     assert event.schema.columns == (

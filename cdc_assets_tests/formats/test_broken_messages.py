@@ -1,4 +1,4 @@
-"""Messages that are none, or nearly none: in every protocol they are told, and nothing beside them suffers."""
+"""Messages that are none, or nearly none: in every protocol they are reported, and nothing beside them suffers."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_no_mutation_of_a_message_raises_or_touches_its_neighbour(topic: Topic) 
             except CdcError:
                 continue
             count = pa.compute.sum(pa.compute.list_value_length(rows.column("ordinals"))).as_py()
-            told = {*found.changes.column("_cdc_line").to_pylist(), *(reject.line for reject in found.rejects)}
-            assert told == set(range(1, count + 1))
+            seen = {*found.changes.column("_cdc_line").to_pylist(), *(reject.line for reject in found.rejects)}
+            assert seen == set(range(1, count + 1))
 
 
 @pytest.mark.parametrize("protocol", sorted({topic.options.protocol for topic in TOPICS}))

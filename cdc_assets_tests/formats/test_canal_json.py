@@ -449,11 +449,11 @@ CONTRADICTIONS: dict[str, tuple[bytes, CanalJsonOptions, str]] = {
 }
 
 
-@pytest.mark.parametrize(("data", "options", "told"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+@pytest.mark.parametrize(("data", "options", "sentence"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
 def test_what_contradicts_the_options_or_the_schema_is_refused(
-    data: bytes, options: CanalJsonOptions, told: str
+    data: bytes, options: CanalJsonOptions, sentence: str
 ) -> None:
-    with pytest.raises(MalformedData, match=re.escape(told)) as caught:
+    with pytest.raises(MalformedData, match=re.escape(sentence)) as caught:
         read(data, options=options)
     assert caught.value.where["path"].endswith("CDC1.json")
 

@@ -98,7 +98,7 @@ def test_without_the_extension_rows_are_the_same_without_commit_ts(topic: Topic)
         assert found[0] == found[1]
 
 
-def test_rows_tell_types_and_primary_key_of_their_table() -> None:
+def test_rows_give_types_and_primary_key_of_their_table() -> None:
     raw = message({"id": "1", "v": "1.50"}, commitTs=7).replace(b'"v":"varchar"', b"\"v\":\"set('a','b')\"")
     [event] = schemas(messages_of([(None, raw)]), OPTIONS)
     assert (event.table, event.version, event.schema.key) == (T, 7, ("id",))

@@ -37,7 +37,7 @@ PIECES += [b"\xff", b"\xc3", "é".encode(), b"INSERT", b"DELETE", b'"id"', b'"na
 
 
 def outcome(data: bytes, schema: Any, options: CanalJsonOptions) -> Any:
-    """Everything that decoding tells, an error included."""
+    """The whole result of decoding, an error included."""
     try:
         found: Decoded = read(data, schema, options)
     except MalformedData as error:
@@ -113,7 +113,7 @@ def test_a_record_that_a_parser_has_to_read_keeps_its_place() -> None:
 
 
 @pytest.mark.parametrize("place", range(5))
-def test_what_is_wrong_in_one_record_is_told_of_its_line(place: int) -> None:
+def test_what_is_wrong_in_one_record_is_reported_with_its_line(place: int) -> None:
     records = list(RECORDS)
     records[place] = records[place].replace(b'"data":[{"id":"', b'"data":[{"id":"x')
     found = read(file_of(*records))

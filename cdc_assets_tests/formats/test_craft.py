@@ -169,7 +169,7 @@ def test_every_type_of_the_vector() -> None:
     assert found.notes == {("f", LOST_FLOAT): 1}
 
 
-def test_a_float_is_told_only_where_nothing_has_overwritten_it() -> None:
+def test_a_float_is_read_only_where_nothing_has_overwritten_it() -> None:
     schema = TableSchema((Column("f", "FLOAT"), Column("n", "INT", nullable=False)), ("n",))
     sound = message([Row(1, "test", "t", [Cell("n", 3, 11, 7), Cell("f", 4, 64, 1.5)])])
     two = message([Row(1, "test", "t", [Cell("n", 3, 11, n), Cell("f", 4, 64, 1.5)]) for n in (1, 2)])
@@ -213,7 +213,7 @@ def test_a_line_leads_back_to_its_message() -> None:
 # --- schemas ----------------------------------------------------------------------------------------------------------
 
 
-def test_rows_tell_types_and_key_of_their_table_approximately() -> None:
+def test_rows_give_types_and_key_of_their_table_approximately() -> None:
     rows = [
         Row(5, "test", "t", [Cell("a", 8, 43, 1), Cell("b", 254, 65, b"x"), Cell("c", 246, 64, b"1.50")]),
         Row(4, "test", "t", [Cell("a", 8, 43, 1), Cell("b", 254, 65, b"x"), Cell("c", 246, 64, b"1.50")]),

@@ -1,4 +1,4 @@
-"""CSV: what TiCDC's rules write is read back, and what contradicts them is told with line, column and way out."""
+"""CSV: what TiCDC's rules write is read back, and what contradicts them is refused with line, column and way out."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ BARE = st.builds(
 
 
 def unmistakable(text: str | None, options: CsvOptions) -> bool:
-    """Half a delimiter at a value's end runs into the delimiter after it; the wire cannot tell."""
+    """Half a delimiter at a value's end runs into the delimiter after it; the bytes do not say which."""
     return text is None or not any(text.endswith(options.delimiter[:size]) for size in range(1, len(options.delimiter)))
 
 
@@ -271,7 +271,7 @@ def test_another_delimiter_is_named_with_what_was_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "told"),
+    ("data", "options", "sentence"),
     [
         (ROW.replace(b'"', b"'"), PLAIN, "starts with \"'I'"),
         (ROW.replace(b'"', b""), PLAIN, 'the quote " is expected'),
@@ -289,12 +289,14 @@ def test_another_delimiter_is_named_with_what_was_used() -> None:
         (ROW.decode().encode("utf-16"), PLAIN, "UTF-16"),
     ],
 )
-def test_bytes_that_contradict_the_options_are_told(data: bytes, options: CsvOptions, told: str) -> None:
-    assert told in refused(data, options).message
+def test_bytes_that_contradict_the_options_are_refused_by_a_sentence(
+    data: bytes, options: CsvOptions, sentence: str
+) -> None:
+    assert sentence in refused(data, options).message
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "sentence"),
     [
         ({"delimiter": "----"}, "1 to 3 bytes"),
         ({"delimiter": "\n"}, "without CR and LF"),
@@ -305,8 +307,8 @@ def test_bytes_that_contradict_the_options_are_told(data: bytes, options: CsvOpt
         ({"binary_encoding_method": "octal"}, "octal"),
     ],
 )
-def test_options_that_cannot_be_read_back_are_refused(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadSettings, match=told):
+def test_options_that_cannot_be_read_back_are_refused(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadSettings, match=sentence):
         read(ROW, replace(PLAIN, **change))
 
 
@@ -327,7 +329,7 @@ def test_a_header_alone_is_an_empty_file_and_half_a_header_a_tail() -> None:
     assert (tail.line, tail.raw) == (1, HEAD)
 
 
-def test_a_header_tells_which_columns_are_written_and_in_which_order() -> None:
+def test_a_header_shows_which_columns_are_written_and_in_which_order() -> None:
     found = read(HEAD + b'day,id,amount\r\n"I","orders","shop",100,"2020-01-02",1,"1.50"\r\n', HEADED)
     assert found.changes.column_names[3:] == ["id", "amount", "day"]
     assert [column for column, _ in found.notes] == ["name"]
@@ -340,7 +342,7 @@ def test_a_columns_name_in_a_header_may_hold_the_delimiter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "told"),
+    ("data", "options", "sentence"),
     [
         (HEAD + b"id,name,amount,day\r\n" + ROW, PLAIN, "Set output-field-header"),
         (ROW, HEADED, "output-field-header is on"),
@@ -349,8 +351,10 @@ def test_a_columns_name_in_a_header_may_hold_the_delimiter() -> None:
         (HEAD + b"id\r\n" + ROW, replace(HEADED, include_commit_ts=False, output_old_value=True), "is-update"),
     ],
 )
-def test_a_header_that_contradicts_schema_or_options_is_told(data: bytes, options: CsvOptions, told: str) -> None:
-    assert told in refused(data, options).message
+def test_a_header_that_contradicts_schema_or_options_is_refused(
+    data: bytes, options: CsvOptions, sentence: str
+) -> None:
+    assert sentence in refused(data, options).message
 
 
 def test_virtual_columns_are_in_no_row() -> None:

@@ -53,15 +53,15 @@ def test_every_text_comes_back_or_is_refused_wherever_blocks_end(
         try:
             found = read(images(pairs, options), options, TWO)
         except MalformedData:
-            assert not options.quote  # without quotes some texts cannot be told from the structure
+            assert not options.quote  # without quotes some texts look like the structure
             return
     null_text = csv_dialect.dialect(options).null_text
     alike = null_text.decode() if null_text is not None else None
-    told = {n: tuple(None if text == alike else text for text in pair) for n, pair in enumerate(pairs)}
+    stated = {n: tuple(None if text == alike else text for text in pair) for n, pair in enumerate(pairs)}
     got = {n: tuple(None if text == alike else text for text in pair) for n, *pair in rows(found, "id", "a", "b")}
     bad = {reject.line - 1 for reject in found.rejects}
     assert not (bad and options.quote)
-    assert {**got, **{n: told[n] for n in bad}} == told
+    assert {**got, **{n: stated[n] for n in bad}} == stated
     assert found.tail is None
     assert rows(found, LINE) == [n + 1 for n in range(len(pairs)) if n not in bad]
 

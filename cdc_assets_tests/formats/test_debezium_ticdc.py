@@ -131,11 +131,11 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
         schemas(messages_of([(data, value)]), OPTIONS)
 
 
-def test_schema_blocks_tell_the_types_of_columns() -> None:
+def test_schema_blocks_give_the_types_of_columns() -> None:
     (topic,) = [one for one in topics("debezium") if one.case.name == "A_all_types"]
-    told = {event.table.table: event.schema for event in schemas(topic.messages, topic.options)}
+    stated = {event.table.table: event.schema for event in schemas(topic.messages, topic.options)}
     known = topic.schema_of(TableId("types", "all_types"))
-    found = told["all_types"]
+    found = stated["all_types"]
     assert [(one.name, one.type, one.unsigned) for one in found.columns] == [
         (one.name, one.type, one.unsigned and one.type not in ("BIT", "YEAR", "DECIMAL")) for one in known.stored
     ]

@@ -204,7 +204,7 @@ def test_records_are_found_again_by_their_lines(escape: bool, start: int, end: i
         {"output_dialect": "oracle"},
     ],
 )
-def test_options_with_which_rows_cannot_be_told_apart_are_refused(options: dict[str, object]) -> None:
+def test_options_with_which_rows_cannot_be_separated_are_refused(options: dict[str, object]) -> None:
     file, data = file_of(b"1\r\n", "csv")
     with pytest.raises(BadSettings, match="The CSV options of the dump have"):
         read(file, data, PLAIN, replace(DumpOptions(), **options))  # type: ignore[arg-type]
@@ -225,7 +225,7 @@ def test_a_byte_order_mark_is_stepped_over() -> None:
     assert_reads_back(read(file, data, PLAIN, DumpOptions()), PLAIN, ROWS)
 
 
-def test_a_text_like_the_null_marker_is_noted_where_nothing_tells_them_apart() -> None:
+def test_a_text_like_the_null_marker_is_noted_where_nothing_separates_them() -> None:
     options = DumpOptions(delimiter="", null_value="NULL")
     file, data = file_of(csv_file(PLAIN.columns, [("1", "NULL", None)], Writing(options=options)), "csv")
     (found,) = read(file, data, PLAIN, options)

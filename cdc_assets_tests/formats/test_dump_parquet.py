@@ -92,7 +92,7 @@ def test_a_number_that_the_column_cannot_hold_is_rejected_with_its_row() -> None
     assert [(one.line, one.column, one.raw) for one in found.rejects] == [(2, "id", b'{"id": 1099511627776, "v": "y"}')]
 
 
-def test_dates_that_parquet_could_not_hold_are_told() -> None:
+def test_dates_that_parquet_could_not_hold_are_reported() -> None:
     rows: list[Row] = [("1", "x", "0000-00-00 00:00:00"), ("2", "x", None)]
     file, data = file_of(parquet_file(PLAIN.columns, rows), "parquet")
     (found,) = read(file, data, PLAIN, DumpOptions())

@@ -88,7 +88,7 @@ def test_an_update_that_brings_what_changed_keeps_the_rest() -> None:
     assert "only-output-updated-columns" in reject.reason
 
 
-def test_a_claim_is_told_with_its_place_and_its_file_read() -> None:
+def test_a_claim_is_reported_with_its_place_and_its_file_read() -> None:
     head = {"ts": 7, "ccl": "s3://claims/0a1b.json"}
     [one] = said(message((head, event({"u": {"id": 1}}))))
     assert (one["kind"], one["claim"], one["table"]) == ("row", "s3://claims/0a1b.json", "t")
@@ -147,7 +147,7 @@ def test_numbers_beyond_all_types_are_refused() -> None:
         assert reject.column == "name"
 
 
-def test_rows_tell_the_schema_approximately() -> None:
+def test_rows_give_the_schema_approximately() -> None:
     [one] = schemas(messages_of([message(({"ts": 7}, event({"u": {"id": 1, "name": None, "raw": "x"}})))]), OPTIONS)
     assert [(column.name, column.type) for column in one.schema.columns] == [
         ("id", "BIGINT"),
@@ -171,7 +171,7 @@ VALUES = st.fixed_dictionaries(
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.lists(st.tuples(VALUES, st.none() | VALUES), min_size=1, max_size=4), min_size=1, max_size=4))
 def test_what_is_written_is_read_again(sent: list[list[tuple[dict[str, Any], dict[str, Any] | None]]]) -> None:
-    def told(values: dict[str, Any]) -> dict[str, Any]:
+    def encoded(values: dict[str, Any]) -> dict[str, Any]:
         text = values["long"]
         coded = None if text is None else base64.b64encode(text.encode()).decode()
         return {**values, "long": coded, "raw": None}
@@ -184,7 +184,7 @@ def test_what_is_written_is_read_again(sent: list[list[tuple[dict[str, Any], dic
         written = []
         for new, old in events:
             line += 1
-            written.append(({"ts": line}, event({"u": told(new)}, **({} if old is None else {"p": told(old)}))))
+            written.append(({"ts": line}, event({"u": encoded(new)}, **({} if old is None else {"p": encoded(old)}))))
             wanted += [row(Op.DELETE, line, old)] if old is not None else []
             wanted.append(row(Op.INSERT, line, new))
         messages.append(message(*written))

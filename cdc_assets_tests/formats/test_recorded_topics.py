@@ -23,8 +23,8 @@ def test_a_topic_speaks_of_what_was_sent(topic: Topic) -> None:
     found[Kind.ROW.value] = sum(len(one["ordinals"] or ()) for one in spoken)
     if topic.options.protocol == "simple":
         found.pop(Kind.SCHEMA.value, None)  # how many were sent is not recorded
-    told = {kind.value: topic.recorded["counts"].get(name, 0) for name, kind in KINDS.items()}
-    assert {kind: count for kind, count in found.items() if count} == {kind: n for kind, n in told.items() if n}
+    counts = {kind.value: topic.recorded["counts"].get(name, 0) for name, kind in KINDS.items()}
+    assert {kind: count for kind, count in found.items() if count} == {kind: n for kind, n in counts.items() if n}
 
 
 @pytest.mark.parametrize("topic", TOPICS, ids=str)
@@ -44,7 +44,7 @@ FEW = {"craft", "open-protocol"}
     ],
     ids=str,
 )
-def test_what_its_messages_tell_of_schemas_is_enough(topic: Topic) -> None:
+def test_the_schemas_in_its_messages_are_enough(topic: Topic) -> None:
     assert unlike(topic, topic.by_text().replay()) == []
 
 
@@ -65,7 +65,7 @@ BY_OFFSET = topics("avro", "avro-string")
 UNTOLD = {
     ("B_ddl_columns", "avro-string"): "a delete by a new key comes without the DDL that made the key",
     ("C_ddl_tables", "avro-string"): "a delete comes without the renames that say whose it is",
-    ("D_keys", "avro-string"): "no DDL of the tables, whose keys the case's schema files do not tell",
+    ("D_keys", "avro-string"): "no DDL of the tables, whose keys the case's schema files do not state",
 }
 
 
@@ -77,7 +77,7 @@ def test_a_topic_with_a_registry_speaks_of_what_was_sent(topic: Topic) -> None:
 @pytest.mark.parametrize("topic", [one for one in BY_OFFSET if (one.case.name, one.name) not in UNTOLD], ids=str)
 def test_a_topic_with_a_registry_ends_equal_to_the_source(topic: Topic) -> None:
     if topic.case.name == "D_keys":
-        topic = topic.by_text()  # what the key of a table from before the changefeed is tells the registry alone
+        topic = topic.by_text()  # only the registry has the key of a table from before the changefeed
     assert unlike(topic, topic.replay()) == []
 
 

@@ -77,16 +77,16 @@ def test_schemas_of_ddl_are_those_of_the_schema_files(topic: Topic) -> None:
     assert events
     for event in events:
         columns = (files[event.table, event.version].columns, event.schema.columns)
-        file, told = (TableSchema(tuple(without_scale_of_floats(one) for one in some)) for some in columns)
-        assert told.decodes_like(file), event
+        file, stated = (TableSchema(tuple(without_scale_of_floats(one) for one in some)) for some in columns)
+        assert stated.decodes_like(file), event
 
 
 @pytest.mark.parametrize("topic", topics("simple", "simple-avro"), ids=str)
 def test_a_bootstrap_states_a_schema_without_a_commit_ts(topic: Topic) -> None:
     spoken = [one for one in topic.spoken.to_pylist() if one["kind"] == "schema"]
-    told = {event.message: event for event in schemas(topic.messages, topic.options) if event.version == 0}
-    assert {one["message"] for one in spoken} == set(told)
-    assert all(told[one["message"]].table == TableId(one["schema"], one["table"]) for one in spoken)
+    stated = {event.message: event for event in schemas(topic.messages, topic.options) if event.version == 0}
+    assert {one["message"] for one in spoken} == set(stated)
+    assert all(stated[one["message"]].table == TableId(one["schema"], one["table"]) for one in spoken)
 
 
 def test_avro_vectors() -> None:
@@ -149,7 +149,7 @@ def test_texts_that_look_like_nulls_stay_texts() -> None:
 # --- large messages ---------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_and_a_row_of_its_key_only_are_told_apart() -> None:
+def test_a_claim_and_a_row_of_its_key_only_are_distinguished() -> None:
     claim, key_only = said(
         message("INSERT", 7, {"id": "1"}, claimCheckLocation="s3://claims/0a.json", handleKeyOnly=True),
         message("INSERT", 8, {"id": "1"}, handleKeyOnly=True),
@@ -174,12 +174,12 @@ def test_all_values_may_be_compressed(compression: str) -> None:
 @pytest.mark.parametrize("case", sorted({topic.case.name for topic in topics("simple-avro")}))
 def test_both_encodings_say_the_same(case: str) -> None:
     names = ("message", "type", "claim", "reason")
-    told = []
+    stated = []
     for topic in topics("simple", "simple-avro"):
         if topic.case.name == case:
             lines = [{k: v for k, v in one.items() if k not in names} for one in topic.spoken.to_pylist()]
-            told.append([one for one in lines if one["kind"] != "schema"])
-    assert sorted(told[0], key=repr) == sorted(told[1], key=repr)
+            stated.append([one for one in lines if one["kind"] != "schema"])
+    assert sorted(stated[0], key=repr) == sorted(stated[1], key=repr)
 
 
 ROWS = st.builds(

@@ -29,11 +29,11 @@ def schema_of(text: str = PAIR) -> TableSchema:
 
 
 def messages(*records: str, keys: tuple[str, ...] = ()) -> pa.RecordBatch:
-    told = [*keys, *[None] * (len(records) - len(keys))]
+    full_keys = [*keys, *[None] * (len(records) - len(keys))]
     return pa.RecordBatch.from_pydict(
         {
             "topic": pa.array(["shop/orders/updates"] * len(records)),
-            "key": pa.array([None if key is None else key.encode() for key in told], pa.binary()),
+            "key": pa.array([None if key is None else key.encode() for key in full_keys], pa.binary()),
             "value": pa.array([one.encode() for one in records], pa.binary()),
             "ordinals": pa.array([[0]] * len(records), pa.list_(pa.int32())),
         }
@@ -69,7 +69,7 @@ def test_a_published_record_means_what_is_documented(record: str, expected: tupl
     assert rows(decoded(record)) == [expected]
 
 
-def test_what_a_record_is_its_members_tell() -> None:
+def test_what_a_record_is_follows_from_its_members() -> None:
     spoken = classify(
         messages(
             '{"resolved":[1670792500000,0]}',
@@ -89,14 +89,14 @@ def test_what_a_record_is_its_members_tell() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "record",
     [
         '{"columns":{"key":"Uint64","v":"Utf8"},"primaryKeyColumnNames":["key"],"columnFamilies":{}}',
         '{"columns":{"key":{"type":"Uint64"},"v":{"type":"Utf8","family":"x"}},"primaryKeyColumnNames":"key"}',
     ],
 )
-def test_a_schema_record_is_read_in_all_its_spellings(told: str) -> None:
-    (found,) = schemas(messages(f'{{"tableChanges":[{{"table":{told}}}],"ts":[1,2]}}'), OPTIONS)
+def test_a_schema_record_is_read_in_all_its_spellings(record: str) -> None:
+    (found,) = schemas(messages(f'{{"tableChanges":[{{"table":{record}}}],"ts":[1,2]}}'), OPTIONS)
     assert [(one.name, one.type) for one in found.schema.columns] == [("key", "Uint64"), ("v", "Utf8")]
     assert (found.table, found.schema.key) == (TABLE, ("key",))
 
@@ -186,7 +186,7 @@ def test_every_type_is_read_by_its_definition() -> None:
     }
 
 
-def test_a_key_alone_is_a_row_where_other_records_tell_columns() -> None:
+def test_a_key_alone_is_a_row_where_other_records_show_columns() -> None:
     found = decoded('{"update":{},"key":[1]}', '{"update":{"value":2},"key":[2]}')
     assert rows(found) == [(Op.INSERT, 1, None, ["value"]), (Op.INSERT, 2, 2, None)]
 
@@ -206,8 +206,8 @@ def test_a_document_table_s_record_says_the_kinds_of_its_values() -> None:
     schema = TableSchema(schema.columns, ("key",))
 
     def record(event: str, **images: Any) -> str:
-        told = {"Keys": {"key": {"S": "k"}}, "SequenceNumber": "000000000000000000001", **images}
-        return json.dumps({"eventSource": "ydb:document-table", "eventName": event, "dynamodb": told})
+        change = {"Keys": {"key": {"S": "k"}}, "SequenceNumber": "000000000000000000001", **images}
+        return json.dumps({"eventSource": "ydb:document-table", "eventName": event, "dynamodb": change})
 
     image = {"value": {"N": "4.5"}, "raw": {"B": "AP8="}}
     found = decoded(record("INSERT", NewImage=image), record("MODIFY", NewImage={}), record("REMOVE"), schema=schema)
@@ -255,13 +255,13 @@ class Producer:
             return
         kind, column = self.random.choice(["update", "update", "reset", "erase"]), self.random.choice("ab")
         value = self.random.choice([None, self.random.randint(0, 99)])
-        told: dict[str, int | None] = {} if kind == "erase" else {column: value}
-        self.send(key % self.partitions, {kind: told, "key": [key], "ts": [self.step, len(self.lines)]})
+        image: dict[str, int | None] = {} if kind == "erase" else {column: value}
+        self.send(key % self.partitions, {kind: image, "key": [key], "ts": [self.step, len(self.lines)]})
         if kind == "erase":
             self.rows.pop(key, None)
             return
         base = self.rows.get(key) if kind == "update" else None
-        self.rows[key] = {**(base or {"a": None, "b": None}), **told}
+        self.rows[key] = {**(base or {"a": None, "b": None}), **image}
 
     def barrier(self) -> None:
         self.step += 1

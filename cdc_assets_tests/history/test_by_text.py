@@ -1,4 +1,4 @@
-"""Histories that texts alone tell, against those of the schema files that TiCDC wrote for the same DDL."""
+"""Histories by DDL texts alone, against those of the schema files that TiCDC wrote for the same DDL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HIDDEN = "N_filtered_ddl"
 
 
 def without_columns(files: Iterable[SchemaFile]) -> tuple[SchemaFile, ...]:
-    """The same DDL as a topic tells it; a table that was there before the feed is told whole."""
+    """The same DDL as a topic states it; a table that was there before the feed is stated whole."""
     known, found = set[TableId](), []
     for file in sorted(files, key=lambda one: one.version):
         if not isinstance(statement(file), Snapshot):
@@ -41,8 +41,8 @@ def without_columns(files: Iterable[SchemaFile]) -> tuple[SchemaFile, ...]:
     return tuple(found)
 
 
-def told(name: str, schema: TableSchema) -> TableSchema:
-    """The schema without what texts do not tell: ids, and columns that expression indexes hide."""
+def without_ids(name: str, schema: TableSchema) -> TableSchema:
+    """The schema without what texts do not state: ids, and columns that expression indexes hide."""
     kept = [one for one in schema.columns if not one.hidden and (name, one.name) != REFUSED]
     return replace(schema, columns=tuple(replace(one, id=None) for one in kept))
 
@@ -52,7 +52,7 @@ def states(history: History) -> dict[tuple[Life, int], tuple[object, ...]]:
     found: dict[tuple[Life, int], tuple[object, ...]] = {}
     for life, table in history.lives.items():
         for event in table.events:
-            after = told(str(life.born_as), event.after)
+            after = without_ids(str(life.born_as), event.after)
             facts = [(one.comment, one.generated, one.zerofill) for one in after.columns]
             state = (type(event), after, facts, after.comment, after.clustered, event.name)
             if event.file.query or isinstance(event, Created):
@@ -97,7 +97,7 @@ def whole(version: int, *columns: Column, table: TableId = T) -> SchemaFile:
 A, B = Column("a", "INT", precision=11), Column("b", "INT", precision=11)
 
 
-def test_the_ddl_of_a_table_that_nothing_tells_of_means_nothing() -> None:
+def test_the_ddl_of_an_unknown_table_means_nothing() -> None:
     history = read_history([ddl(1, "ALTER TABLE t ADD COLUMN x INT"), ddl(2, "TRUNCATE TABLE t")])
     assert dict(history.lives) == {}
     assert [file.version for file in history.other_files] == [1, 2]

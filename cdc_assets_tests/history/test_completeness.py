@@ -1,4 +1,4 @@
-"""Which tables lack the rows from before their feed, as their DDL and people tell."""
+"""Which tables lack the rows from before their feed, by their DDL and by what people state."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_a_table_without_create_is_incomplete_and_one_with_it_is_not() -> None:
     assert (gap_of(history, A), gap_of(history, B)) == (Gap(OLD), None)
 
 
-def test_a_table_of_which_a_ddl_is_the_first_that_is_told_is_incomplete() -> None:
+def test_a_table_that_is_first_known_by_a_ddl_is_incomplete() -> None:
     history = read_history([schema_file(A, 10, "ALTER TABLE `a` ADD COLUMN `w` INT", 5, (ID, V, W))])
     assert gap_of(history, A) == Gap(OLD)
 
 
-def test_a_table_that_is_first_told_of_by_its_truncate_is_complete() -> None:
+def test_a_table_that_is_first_known_by_its_truncate_is_complete() -> None:
     assert gap_of(read_history([schema_file(A, 10, "TRUNCATE TABLE `a`", 11)]), A) is None
 
 
@@ -115,7 +115,7 @@ def test_what_a_person_says_is_of_the_name_that_the_table_had_then() -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "a*", "a[b]", "a?", "[!x]", "a b", "Größe"])
-def test_the_pattern_that_is_told_fits_its_table_and_no_other(name: str) -> None:
+def test_the_pattern_in_the_sentence_fits_its_table_and_no_other(name: str) -> None:
     life = Life(TableId("s", name), 10)
     assert is_complete(life, [pattern_of(life)])
     assert is_complete(life, [str(life)]) or set(name) & set("*?[")
@@ -124,9 +124,9 @@ def test_the_pattern_that_is_told_fits_its_table_and_no_other(name: str) -> None
 
 
 def test_the_sentence_names_the_cause_and_what_to_do() -> None:
-    told = gap_text(Gap(OLD), OLD)
-    assert "no CREATE TABLE" in told
-    assert "version 10" in told
-    assert "cdc-assets release --complete s.a" in told
-    assert "EXCHANGE" not in told
+    text = gap_text(Gap(OLD), OLD)
+    assert "no CREATE TABLE" in text
+    assert "version 10" in text
+    assert "cdc-assets release --complete s.a" in text
+    assert "EXCHANGE" not in text
     assert "s.a, from which rows came by EXCHANGE PARTITION" in gap_text(Gap(OLD), Life(B, 11))

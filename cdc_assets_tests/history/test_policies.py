@@ -45,7 +45,9 @@ HIDDEN = schema_file(A, 30, "", 0, (ID, X))
 KEYED = "CREATE TABLE `a` (`id` INT PRIMARY KEY,`v` VARCHAR(20)) PARTITION BY KEY (`id`) PARTITIONS 3"
 
 
-def told(*files: SchemaFile, policies: Mapping[str, str] | None = None, releases: Iterable[Release] = ()) -> History:
+def history_of(
+    *files: SchemaFile, policies: Mapping[str, str] | None = None, releases: Iterable[Release] = ()
+) -> History:
     return read_history((create(A, 10), *files), policies=policies, releases={(r.life, r.version): r for r in releases})
 
 
@@ -238,7 +240,7 @@ def test_an_unknown_ddl_that_is_skipped_follows_the_columns() -> None:
 
 
 def test_a_kept_table_stays_under_its_name() -> None:
-    history = told(DROP, policies={"drop table": "keep"})
+    history = history_of(DROP, policies={"drop table": "keep"})
     assert history.lives[LIFE].name == A
     assert [text.state for text in describe_tables(Listing(90, (), ()), history)] == ["kept"]
     assert ddl_of(steps(DROP, policies={"drop table": "keep"})) == []
@@ -284,7 +286,7 @@ def test_a_guess_about_old_rows_is_in_the_fidelity_report_under_the_newest_name(
     assert "approximate" not in rules[1]
 
 
-def test_a_kept_column_stays_behind_the_others_and_is_told() -> None:
+def test_a_kept_column_stays_behind_the_others_and_is_reported() -> None:
     (change,) = ddl_of(steps(DROP_V, policies={"drop column": "keep"}))
     assert isinstance(change, ChangeTable)
     assert change.changes == (MoveColumns(("id", "v")),)
@@ -387,7 +389,7 @@ def test_a_rename_of_a_table_never_seen_becomes_a_plain_table_or_what_a_person_s
     assert [(type(step), step.life) for step in found] == [(RenameTable, LIFE)]
 
 
-def test_renames_that_cannot_be_told_apart_are_decided_table_by_table() -> None:
+def test_ambiguous_renames_are_decided_table_by_table() -> None:
     last = TableId("s", "last")
     hops = (
         schema_file(C, 30, "RENAME TABLE `s`.`a` TO `s`.`c`", 14),

@@ -141,7 +141,7 @@ def test_a_session_gets_this_python_and_this_spark(bare: pytest.MonkeyPatch, mak
     assert Path(os.environ["SPARK_HOME"], "bin", "spark-submit").exists()
 
 
-def test_a_java_that_ends_as_it_starts_is_told_with_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_ends_as_it_starts_is_reported_with_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "prepare_environment", lambda: None)
     with pytest.raises(JavaMissing, match=r"did not start \(it exited\)\. Check JAVA_HOME"), session.java_needed():
         raise RuntimeError("it exited")

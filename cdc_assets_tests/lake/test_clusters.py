@@ -47,11 +47,11 @@ main()
 
 @contextmanager
 def applying(
-    running: SparkCluster, *options: str, patience: float = 60, told: Mapping[str, str] | None = None
+    running: SparkCluster, *options: str, patience: float = 60, environ: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """Apply a feed in a process of its own, whose driver is here and whose executors are the cluster's."""
     command = [sys.executable, "-c", PROGRAM, str(patience), "apply", *options]
-    environment = {**os.environ, **running.environment, **(told or {})}
+    environment = {**os.environ, **running.environment, **(environ or {})}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
@@ -62,8 +62,8 @@ def applying(
 
 
 def flags(feed: LittleFeed, lake: Path) -> list[str]:
-    told = ["--sink-uri", f"file://{feed.bucket}?protocol={feed.protocol}", "--config", str(feed.toml)]
-    return [*told, "--warehouse", str(lake), "--decode", "executors"]
+    options = ["--sink-uri", f"file://{feed.bucket}?protocol={feed.protocol}", "--config", str(feed.toml)]
+    return [*options, "--warehouse", str(lake), "--decode", "executors"]
 
 
 def ended(process: subprocess.Popen[str]) -> str:
@@ -144,12 +144,14 @@ def test_executors_without_the_package_are_named_and_have_it_by_the_archive_of_t
         settings.replace("s3a://company-lake/packages.tar.gz", f"file://{archive}")
     )
     with spark_cluster(tmp_path / "cluster", environment={"PYTHONPATH": ""}) as running:
-        with applying(running, *flags(feed, tmp_path / "without"), told=bare) as process:
+        with applying(running, *flags(feed, tmp_path / "without"), environ=bare) as process:
             said = ended(process)
             assert process.returncode == 2
             assert "the executor on 127.0.0.1 has no Python package" in said
             assert "Traceback" not in said
-        with applying(running, *flags(feed, tmp_path / "with"), told={**bare, "SPARK_CONF_DIR": str(conf)}) as process:
+        with applying(
+            running, *flags(feed, tmp_path / "with"), environ={**bare, "SPARK_CONF_DIR": str(conf)}
+        ) as process:
             said = ended(process)
             assert process.returncode == 0, said
     assert len(rows(tmp_path / "with", "shop.a")) == 8
@@ -195,10 +197,10 @@ def test_the_settings_of_the_page_apply_a_changefeed(stores: Stores, tmp_path: P
     uri = f"file://{feed.bucket}?protocol=canal-json&enable-tidb-extension=true"
     document["changefeeds"][0] |= {"name": "clustered", "sink_uri": uri}
     (tmp_path / "changefeeds.yaml").write_text(yaml.safe_dump(document))
-    told = {**environment("REST"), "LEDGER": f"sqlite:///{tmp_path}/ledger.db"}
+    variables = {**environment("REST"), "LEDGER": f"sqlite:///{tmp_path}/ledger.db"}
     with (
         spark_cluster(tmp_path / "cluster") as running,
-        applying(running, "--settings", str(tmp_path / "changefeeds.yaml"), told=told) as process,
+        applying(running, "--settings", str(tmp_path / "changefeeds.yaml"), environ=variables) as process,
     ):
         said = ended(process)
         assert process.returncode == 0, said
@@ -207,7 +209,7 @@ def test_the_settings_of_the_page_apply_a_changefeed(stores: Stores, tmp_path: P
         logs = "".join(path.read_text(errors="replace") for path in running.home.rglob("std*"))
         assert [secret for secret in SECRETS if secret in logs] == []
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in told.items():
+        for name, value in variables.items():
             patch.setenv(name, value)
         state = LakeState(settings_of(document, tmp_path).needed_lake(), "clustered")
     assert sorted(state.read(TableId("clustered", "a")).column("id").to_pylist()) == [1, 2]
@@ -236,7 +238,7 @@ def test_the_manifest_runs_a_driver_that_executors_find() -> None:
         assert settings_of(settings, Path("/")).needed_lake().ledger == kinds["Secret"]["stringData"]["LEDGER"]
 
 
-# --- what is told -----------------------------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -250,14 +252,14 @@ def test_the_drivers_address_is_ours_where_executors_are_here_and_sparks_where_t
     assert spark_configuration(settings)["spark.driver.host"] == "127.0.0.1"
     assert "spark.jars" not in spark_configuration(settings)
     monkeypatch.setenv("CDC_ASSETS_SPARK_MASTER", "spark://far:7077")
-    for told in (spark_configuration(settings), spark_configuration(settings, {"spark.master": "yarn"})):
-        assert not {"spark.driver.host", "spark.driver.bindAddress"} & set(told)
-        assert re.search(r"iceberg-spark-runtime[^,]*\.jar,.*sqlite", told["spark.jars"])
+    for configuration in (spark_configuration(settings), spark_configuration(settings, {"spark.master": "yarn"})):
+        assert not {"spark.driver.host", "spark.driver.bindAddress"} & set(configuration)
+        assert re.search(r"iceberg-spark-runtime[^,]*\.jar,.*sqlite", configuration["spark.jars"])
 
 
 def test_a_setting_that_is_given_wins(settings: LakeSettings) -> None:
-    told = spark_configuration(settings, {"spark.driver.memory": "9g", "spark.jars": "local:///opt/all.jar"})
-    assert (told["spark.driver.memory"], told["spark.jars"]) == ("9g", "local:///opt/all.jar")
+    configuration = spark_configuration(settings, {"spark.driver.memory": "9g", "spark.jars": "local:///opt/all.jar"})
+    assert (configuration["spark.driver.memory"], configuration["spark.jars"]) == ("9g", "local:///opt/all.jar")
 
 
 @pytest.mark.parametrize(
@@ -286,7 +288,7 @@ def test_a_session_of_spark_connect_is_refused(settings: LakeSettings) -> None:
         _ = Sessions(settings, lambda: client).spark
 
 
-def test_a_master_that_nobody_answers_at_is_told_at_once(settings: LakeSettings) -> None:
+def test_a_master_that_does_not_answer_is_an_error_at_once(settings: LakeSettings) -> None:
     begun = time.monotonic()
     with pytest.raises(LakeUnavailable, match=r"no Spark master answers at spark://127\.0\.0\.1:9 .*CDC_ASSETS_SPARK"):
         spark_session(settings, **{"spark.master": "spark://127.0.0.1:9"})
@@ -320,17 +322,17 @@ PYTHONS = (
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "named"),
     [
         ("PythonException: Traceback …:\nModuleNotFoundError: No module named 'cdc_assets'", "no Python package cdc_a"),
         ('java.io.IOException: Cannot run program "./env/bin/python": error=2', "no Python at ./env/bin/python"),
         (PYTHONS, "runs Python 3.10, and the driver 3.11"),
     ],
 )
-def test_an_executor_that_lacks_something_is_named_with_what_it_lacks(said: str, told: str) -> None:
+def test_an_executor_that_lacks_something_is_named_with_what_it_lacks(said: str, named: str) -> None:
     with pytest.raises(SetupError) as raised, races("shop.a"):
         raise PySparkException(LOST.format(said))
-    assert f"the executor on 10.0.0.7 {'has ' if told.startswith('no') else ''}{told}" in raised.value.message
+    assert f"the executor on 10.0.0.7 {'has ' if named.startswith('no') else ''}{named}" in raised.value.message
     assert "docs/clusters.md" in raised.value.message
     assert "\n" not in raised.value.message
 

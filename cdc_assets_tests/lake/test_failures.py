@@ -33,19 +33,19 @@ SAID: list[tuple[str, type[CdcError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("told", "error", "look"), SAID, ids=[told.partition(":")[0] for told, _, _ in SAID])
-def test_a_failure_that_is_known_says_its_cause_and_where_to_look(told: str, error: type[CdcError], look: str) -> None:
-    found = explained("shop.orders", f"org.apache.spark.SparkException: Job aborted\n{told}\n\tat A.b(C.java:1)")
+@pytest.mark.parametrize(("text", "error", "look"), SAID, ids=[text.partition(":")[0] for text, _, _ in SAID])
+def test_a_failure_that_is_known_says_its_cause_and_where_to_look(text: str, error: type[CdcError], look: str) -> None:
+    found = explained("shop.orders", f"org.apache.spark.SparkException: Job aborted\n{text}\n\tat A.b(C.java:1)")
     assert type(found) is error
     assert str(found).startswith("shop.orders: ")
     assert look in str(found)
-    assert told.partition(": ")[2][:40] in str(found)
+    assert text.partition(": ")[2][:40] in str(found)
     assert "\n" not in str(found)
 
 
 def test_every_known_cause_has_its_example() -> None:
     found = {
-        next(cause.meaning for cause in CAUSES if cause.meaning in str(explained("t", told))) for told, _, _ in SAID
+        next(cause.meaning for cause in CAUSES if cause.meaning in str(explained("t", text))) for text, _, _ in SAID
     }
     assert found == {cause.meaning for cause in CAUSES}
 

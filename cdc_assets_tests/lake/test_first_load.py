@@ -231,7 +231,7 @@ def test_tasks_that_split_by_key_and_reduce_again_agree_with_one_that_has_all(
     reduced = [keyed.split(keyed.reduce(task, CI, name)[0], CI, buckets) for task in tasks]
     shared = [keyed.reduce(pa.concat_tables(parts), CI, name)[0] for parts in zip(*reduced, strict=True)]
     alone = keyed.reduce(pa.concat_tables(tasks), CI, name)[0]
-    told = [
+    contents = [
         sorted(repr({**row, OP: row[OP] > 0}) for row in one.to_pylist()) for one in (pa.concat_tables(shared), alone)
     ]
-    assert told[0] == told[1]
+    assert contents[0] == contents[1]

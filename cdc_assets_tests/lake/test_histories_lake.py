@@ -72,7 +72,7 @@ class Trial:
         return [*(one for one in between if random.random() < 0.5), last]
 
     def tidies(self, count: int) -> Iterator[bool]:
-        """Tell after which of the publications the lake is tidied."""
+        """Return after which of the publications the lake is tidied."""
         random = Random(f"upkeep {self.number}")
         yield from (random.random() < 0.25 for _ in range(count))
 

@@ -30,7 +30,7 @@ def test_kinds_and_writers_have_equal_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(("key", "kind"), [(("id",), "keyed"), ((), "multiset")])
-def test_a_schema_tells_the_kind(key: tuple[str, ...], kind: str) -> None:
+def test_a_schema_decides_the_kind(key: tuple[str, ...], kind: str) -> None:
     schema = TableSchema((Column("id", "INT"),), key)
     assert kind == kinds.kind_of(schema).NAME
     assert writers.writer_of(schema).__name__ == f"cdc_assets.lake.writers.{kind}"  # type: ignore[attr-defined]

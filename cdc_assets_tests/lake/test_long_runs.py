@@ -195,7 +195,7 @@ def test_many_windows_on_spark_leave_nothing_open_and_nothing_behind(
     ledger.close()
 
 
-@pytest.mark.skipif(not Path("/proc").exists(), reason="without /proc nobody tells what is open")
+@pytest.mark.skipif(not Path("/proc").exists(), reason="without /proc open files are not known")
 def test_open_and_closed_lakes_give_everything_back(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(tmp_path)
 
@@ -217,7 +217,7 @@ def test_open_and_closed_lakes_give_everything_back(spark: SparkSession, tmp_pat
     assert late.java_files - early.java_files < 10
 
 
-@pytest.mark.skipif(not Path("/proc").exists(), reason="without /proc nobody tells what is open")
+@pytest.mark.skipif(not Path("/proc").exists(), reason="without /proc open files are not known")
 def test_who_only_looks_into_a_lake_leaves_no_connection_open(tmp_path: Path) -> None:
     feed, warehouse = Feed(tmp_path), LakeSettings.from_warehouse(tmp_path / "lake")
     with open_ledger(warehouse) as ledger:

@@ -162,7 +162,7 @@ def overtake(monkeypatch: pytest.MonkeyPatch, owner: Any, seam: str, action: Cal
 
 
 @pytest.mark.parametrize(("name", "owner", "seam"), CASES)
-def test_of_two_writers_with_the_same_step_one_wins_and_the_other_is_told_or_finds_it_done(
+def test_of_two_writers_with_the_same_step_one_wins_and_the_other_fails_or_finds_it_done(
     name: str, owner: Any, seam: str, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = race(name, open_lake())
@@ -259,8 +259,8 @@ def test_two_runs_of_one_changefeed_at_once_both_end_with_every_table_right(
         thread.join()
     errors = [one for one in outcomes if isinstance(one, BaseException)]
     assert errors == []
-    told = [(t.life, t.state, t.reason) for one in outcomes if isinstance(one, Outcome) for t in one.tables]
-    assert [one for one in told if one[1] == "failed"] == []
+    reached = [(t.life, t.state, t.reason) for one in outcomes if isinstance(one, Outcome) for t in one.tables]
+    assert [one for one in reached if one[1] == "failed"] == []
     assert wrong(config, checkpoint, tmp_path, lambda: spark) == []
 
 
@@ -336,7 +336,7 @@ def test_a_catalog_that_is_locked_at_the_commit_leaves_the_old_state_or_the_new_
     assert leftovers(lake.state) == []
 
 
-def test_a_ledger_that_stays_locked_is_waited_for_with_a_limit_and_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_ledger_that_stays_locked_is_waited_for_with_a_limit_and_reported_in_a_sentence(tmp_path: Path) -> None:
     ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db", patience_seconds=0.1)
     with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")

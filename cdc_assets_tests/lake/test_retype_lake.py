@@ -46,12 +46,12 @@ def test_rows_change_on_executors_as_they_do_in_arrow(lake: Lake) -> None:
     after = _schema({name: new for name, _, new, _ in TURNED})
     orders = Source(lake, schema=before)
     orders.apply(200, [("I", 110, n, *(values[n] for *_, values in TURNED)) for n in range(3)])
-    told = lake.read(ORDERS)
+    rows = lake.read(ORDERS)
     changes = [
         RetypeColumn(old, new, "Asia/Shanghai", "a guess" if old.type == "TIMESTAMP" else "")
         for old, new in zip(before.stored[1:], after.stored[1:], strict=True)
     ]
-    expected = evolve_rows(told, changes, after)
+    expected = evolve_rows(rows, changes, after)
     result = orders.change(210, after, *changes)
     assert lake.read(ORDERS).select(expected.column_names).sort_by("id").equals(expected.sort_by("id"))
     assert any("d is approximate: a guess" in statement for statement in result.statements)

@@ -78,9 +78,9 @@ def test_values_that_cannot_be_converted_hold_their_table_with_the_reason(lake: 
     orders = Source(lake)
     orders.apply(200, [("I", 110, 1, "no number")])
     number = Column("note", "INT")
-    with pytest.raises(TableHeld, match="no number") as told:
+    with pytest.raises(TableHeld, match="no number") as raised:
         orders.change(210, TableSchema((ID, number), ("id",)), RetypeColumn(NOTE, number))
-    assert "Traceback" not in str(told.value)
+    assert "Traceback" not in str(raised.value)
     assert lake.state.find(orders.life).label.progress.tso == 200
 
 

@@ -83,18 +83,18 @@ def applied(config: Config, lake: Lake, ledger: Ledger, every: bool) -> Iterator
 
 
 @pytest.mark.parametrize(("kind", "feed"), CHOSEN)
-def test_a_recorded_changefeed_is_equal_at_every_checkpoint_and_no_secret_is_told(
+def test_a_recorded_changefeed_is_equal_at_every_checkpoint_and_no_secret_is_shown(
     kind: str, feed: str, stores: Stores, open_in: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings = stores.settings(kind)
     lake, config, ledger = open_in(settings), named(feed), Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    told = []
+    outputs = []
     for outcome, different in applied(config, lake, ledger, feed.startswith("H_bank")):
         assert different == []
-        told.append(repr(outcome))
+        outputs.append(repr(outcome))
     ledger.close()
-    told += capfd.readouterr()
-    assert shown((*told, (tmp_path / "ledger.db").read_bytes().decode("latin-1"), *written(stores, settings))) == []
+    outputs += capfd.readouterr()
+    assert shown((*outputs, (tmp_path / "ledger.db").read_bytes().decode("latin-1"), *written(stores, settings))) == []
     assert not [name for name in names(stores, settings) if "/_cdc_stage/" in name and not name.endswith("/")]
 
 
@@ -210,7 +210,7 @@ def test_runs_that_are_stopped_leave_what_the_next_one_completes(
 
 @EACH_KIND
 @pytest.mark.parametrize("loaded", [True, False], ids=["merge", "first load"])
-def test_of_two_racing_runs_one_wins_and_the_other_is_told(
+def test_of_two_racing_runs_one_wins_and_the_other_fails(
     kind: str, loaded: bool, stores: Stores, open_in: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cdc_assets.lake.staging import stage
@@ -263,7 +263,7 @@ def test_maintenance_compacts_and_removes_what_nothing_refers_to(kind: str, stor
 
 @pytest.mark.soak
 @EACH_KIND
-def test_records_are_kept_aside_and_replayed_and_tables_built_anew_and_no_secret_is_told(
+def test_records_are_kept_aside_and_replayed_and_tables_built_anew_and_no_secret_is_shown(
     kind: str, stores: Stores, open_in: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings = stores.settings(kind)
@@ -273,20 +273,20 @@ def test_records_are_kept_aside_and_replayed_and_tables_built_anew_and_no_secret
     bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, 6))
     bucket.apply(150)
     bad = bucket.data(100, 2, row("U", 160, 1, 7), row("I", 161, 3, "x"))
-    told = [repr(bucket.apply(200))]
+    outputs = [repr(bucket.apply(200))]
     assert (bucket.rows(), bucket.kept()) == ([(1, 7), (2, 6)], [("2.csv", 2)])
     bucket._write(bad, "".join(f"{line}\n" for line in (row("U", 160, 1, 7), row("I", 161, 3, 8))))
-    told.append(repr(bucket.replay()))
+    outputs.append(repr(bucket.replay()))
     assert (bucket.rows(), bucket.kept()) == ([(1, 7), (2, 6), (3, 8)], [])
-    told.append(repr(rebuild(bucket.pipeline(), Rebuilds(lake))))
-    told.append(repr(bucket.apply(200)))
+    outputs.append(repr(rebuild(bucket.pipeline(), Rebuilds(lake))))
+    outputs.append(repr(bucket.apply(200)))
     assert bucket.rows() == [(1, 7), (2, 6), (3, 8)]
     assert Rebuilds(lake).tickets() == ()
     aside = lake.state.places.own.aside
     assert not [namespace for (namespace, _), _ in lake.state.entries() if namespace.startswith(aside)]
     ledger.close()
-    told += [*capfd.readouterr(), (tmp_path / "ledger.db").read_bytes().decode("latin-1")]
-    assert shown((*told, *written(stores, settings))) == []
+    outputs += [*capfd.readouterr(), (tmp_path / "ledger.db").read_bytes().decode("latin-1")]
+    assert shown((*outputs, *written(stores, settings))) == []
     assert not [name for name in names(stores, settings) if "/_cdc_stage/" in name and not name.endswith("/")]
 
 
@@ -328,7 +328,7 @@ def test_what_is_wrong_with_a_lake_is_one_sentence_with_the_setting_to_look_at(
     assert "000000" not in str(raised.value)
 
 
-def test_a_missing_bucket_is_told_by_name(stores: Stores, open_in: Open) -> None:
+def test_a_missing_bucket_is_reported_by_name(stores: Stores, open_in: Open) -> None:
     settings = stores.settings("postgres", **{"s3.retry.num-retries": "0"})
     lake = open_in(settings.model_copy(update={"warehouse": f"s3://{BUCKET}-nowhere/x"}))
     name = TableId(f"wrong_{uuid4().hex[:8]}", "orders")

@@ -226,8 +226,8 @@ def test_tables_of_a_rebuild_that_lives_stay_and_those_of_a_dead_one_go(open_lak
         Source(rebuilds.begin(token)).apply(200, [("I", 110, 1, "a")])
     Source(rebuilds.begin("orphan"))
     (dead,) = [one for one in rebuilds.tickets() if one.token == "dead"]
-    told = json.dumps({**dataclasses.asdict(dead), "alive": 0.0})
-    lake.state.catalog.update_namespace_properties(("_cdc",), updates={"cdc.rebuild.default.dead": told})
+    document = json.dumps({**dataclasses.asdict(dead), "alive": 0.0})
+    lake.state.catalog.update_namespace_properties(("_cdc",), updates={"cdc.rebuild.default.dead": document})
     assert rebuilds.end_stale() == 2
     assert [one.token for one in rebuilds.tickets()] == ["lives"]
     assert lake.state.changefeeds() == {"default~lives"}

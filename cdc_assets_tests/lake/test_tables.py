@@ -218,7 +218,7 @@ def test_stages_of_dead_runs_are_removed_after_a_day(lake: Lake, tmp_path: Path)
 # --- races ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_writer_that_was_overtaken_before_it_began_is_told_so(open_lake: Callable[..., Lake]) -> None:
+def test_a_writer_that_was_overtaken_before_it_began_fails(open_lake: Callable[..., Lake]) -> None:
     orders = Source(open_lake())
     orders.apply(150, [("I", 110, 1, "a")])
     step, files = orders.window(200, [("U", 160, 1, "b")])

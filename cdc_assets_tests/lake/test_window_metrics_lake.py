@@ -23,25 +23,27 @@ def applied(source: Source, hi: int, *rows: tuple[object, ...]) -> WindowMetrics
 
 def test_loads_updates_deletes_and_empty_windows_add_up(lake: Lake) -> None:
     orders = Source(lake)
-    told = [
+    metrics = [
         applied(orders, 200, ("I", 110, 1, "a"), ("I", 111, 2, "b"), ("I", 112, 3, "c")),
         applied(orders, 300, ("U", 210, 1, "A"), ("D", 220, 2, "b"), ("I", 230, 4, "d")),
         applied(orders, 400, ("I", 310, 5, "e"), ("D", 320, 5, "e")),
         applied(orders, 500),
     ]
-    counts = [(one.rows_before, one.inserted, one.updated, one.deleted, one.rows_after, one.entering) for one in told]
+    counts = [
+        (one.rows_before, one.inserted, one.updated, one.deleted, one.rows_after, one.entering) for one in metrics
+    ]
     assert counts == [(0, 3, 0, 0, 3, 3), (3, 1, 1, 1, 3, 2), (3, 0, 0, 0, 3, 0), (3, 0, 0, 0, 3, 0)]
-    assert [one.mismatch for one in told] == [""] * 4
+    assert [one.mismatch for one in metrics] == [""] * 4
 
 
 def test_a_table_without_key_adds_up(lake: Lake) -> None:
     clicks = Source(lake, TableId("shop", "clicks"), replace(SCHEMA, key=()))
-    told = [
+    metrics = [
         applied(clicks, 200, ("I", 110, 1, "a"), ("I", 111, 1, "a"), ("I", 112, 2, "b")),
         applied(clicks, 300, ("D", 210, 1, "a"), ("I", 220, 3, "c")),
     ]
-    assert [(one.rows_before, one.rows_after) for one in told] == [(0, 3), (3, 3)]
-    assert [one.mismatch for one in told] == ["", ""]
+    assert [(one.rows_before, one.rows_after) for one in metrics] == [(0, 3), (3, 3)]
+    assert [one.mismatch for one in metrics] == ["", ""]
 
 
 def test_a_row_that_somebody_wrote_twice_is_found_out_by_the_next_change_of_it(lake: Lake, spark: SparkSession) -> None:

@@ -73,10 +73,10 @@ def test_a_value_that_is_gone_holds_its_table_until_it_is_back(feed: TopicFeed) 
     other = ddl(110, CREATE.replace("`t`", "`u`"), "u")
     broker(feed).send(0, ddl(100), other, row(120, 1, 7), claimed(130, 2, "s3://c/a.json"), row(140, 3, 9), mark(170))
     broker(feed).send(0, row(150, 1, 1, "u"), mark(180))
-    told = states(feed)
-    assert told["shop.u"][0] == "applied"
-    assert told["shop.t"][0] == "held"
-    assert "s3://c/a.json" in told["shop.t"][1]
+    reached = states(feed)
+    assert reached["shop.u"][0] == "applied"
+    assert reached["shop.t"][0] == "held"
+    assert "s3://c/a.json" in reached["shop.t"][1]
     value = base64.b64encode(row(130, 2, 8)).decode()
     files["s3://c/a.json"] = json.dumps({"key": None, "value": value}).encode()
     release(feed.landing, CDC, 3, again=True, applied={})
@@ -111,7 +111,7 @@ def _gone(location: str) -> bytes:
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_accepted_loss_is_passed_over_and_told_for_ever(feed: TopicFeed) -> None:
+def test_an_accepted_loss_is_passed_over_and_shown_for_ever(feed: TopicFeed) -> None:
     log = broker(landed(feed))
     log.send(0, row(160, 2, 8), row(161, 3, 9), mark(170))
     log.lines = [line for line in log.lines if line["offset"] > 4]
@@ -192,13 +192,13 @@ def test_a_topic_that_is_found_late_holds_the_tables_that_are_beyond_it() -> Non
     feed.apply()
     log.send(0, row(130, 2, 8), topic="hidden")
     log.send(0, row(160, 5, 5, "u"), mark(170))
-    told = states(feed)
-    assert told["shop.u"][0] == "applied"
-    assert told["shop.t"][0] == "held"
-    assert "hidden[0] offset 0" in told["shop.t"][1]
+    reached = states(feed)
+    assert reached["shop.u"][0] == "applied"
+    assert reached["shop.t"][0] == "held"
+    assert "hidden[0] offset 0" in reached["shop.t"][1]
 
 
-def test_rows_of_which_nothing_tells_the_columns_are_told(feed: TopicFeed) -> None:
+def test_rows_whose_columns_are_not_known_are_reported(feed: TopicFeed) -> None:
     broken = canal("INSERT", 120, data=[{"id": "1"}], mysqlType=None)
     broker(feed).send(0, broken, mark(150))
     feed.apply()

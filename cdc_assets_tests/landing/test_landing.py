@@ -22,7 +22,7 @@ CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` INT)"
 
 
 def canal(kind: str, ts: int, **more: Any) -> bytes:
-    told = {
+    record = {
         "id": 0,
         "database": "shop",
         "table": "t",
@@ -39,7 +39,7 @@ def canal(kind: str, ts: int, **more: Any) -> bytes:
         **more,
         "_tidb": {"commitTs": ts},
     }
-    return json.dumps(told, separators=(",", ":")).encode()
+    return json.dumps(record, separators=(",", ":")).encode()
 
 
 def row(ts: int, key: int, value: int, table: str = "t") -> bytes:
@@ -51,9 +51,9 @@ def ddl(ts: int, sql: str = CREATE, table: str = "t") -> bytes:
 
 
 def mark(ts: int) -> bytes:
-    told = {"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK"}
+    record = {"id": 0, "database": "", "table": "", "pkNames": None, "isDdl": False, "type": "TIDB_WATERMARK"}
     rest = {"es": 0, "ts": 0, "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None}
-    return json.dumps({**told, **rest, "_tidb": {"watermarkTs": ts}}, separators=(",", ":")).encode()
+    return json.dumps({**record, **rest, "_tidb": {"watermarkTs": ts}}, separators=(",", ":")).encode()
 
 
 class Broker(MemoryLog):
@@ -169,10 +169,10 @@ def test_a_message_of_a_known_table_that_cannot_be_read_holds_that_table_alone(f
     other = ddl(110, CREATE.replace("`t`", "`u`"), "u")
     broker(feed).send(0, ddl(100), other, row(120, 1, 7), part, row(165, 5, 5, "u"), mark(170))
     outcome = feed.apply()
-    told = {str(table.life): (table.state.value, table.reason) for table in outcome.tables}
-    assert told["shop.u@110"][0] == "applied"
-    assert told["shop.t@100"][0] == "held"
-    assert "large-message-handle-option" in told["shop.t@100"][1]
+    reached = {str(table.life): (table.state.value, table.reason) for table in outcome.tables}
+    assert reached["shop.u@110"][0] == "applied"
+    assert reached["shop.t@100"][0] == "held"
+    assert "large-message-handle-option" in reached["shop.t@100"][1]
 
 
 def test_a_null_value_is_a_message_that_cannot_be_read(feed: TopicFeed) -> None:
@@ -250,7 +250,7 @@ def test_of_two_that_land_the_same_one_wins_and_the_other_reads_again(feed: Topi
     log.send(0, ddl(100), row(120, 1, 7), mark(150))
     assert isinstance(feed.source, TopicsSource)
     other = Landing(lambda: log, feed.source.options.messages, store, lambda _: True, lambda _: b"")
-    commit, before = store.commit, len(store.told)
+    commit, before = store.commit, len(store.changes)
 
     def raced(*given: Any) -> None:
         store.commit = commit
@@ -259,7 +259,7 @@ def test_of_two_that_land_the_same_one_wins_and_the_other_reads_again(feed: Topi
 
     store.commit = raced
     feed.apply()
-    assert len(store.told) == before + 1
+    assert len(store.changes) == before + 1
     assert rows_of(feed) == [(1, 7)]
     assert len(store.files) == 2  # what the loser wrote is gone
 
@@ -288,7 +288,7 @@ def test_a_backlog_is_landed_in_several_commits_and_counts_once_it_is_whole(feed
     log.send(0, ddl(100), *(row(101 + at, at, at) for at in range(300)), mark(500))
     feed.landing = feed.landed_in(commit_bytes=1000)
     feed.apply()
-    assert len(feed.store.told) > 3
+    assert len(feed.store.changes) > 3
     assert len(rows_of(feed)) == 300
 
 

@@ -21,7 +21,7 @@ URI = "kafka://127.0.0.1:9092/cdc?protocol=canal-json"
 
 
 def followed(places: list[tuple[str, str]], end: StreamEnd | None = None) -> tuple[list[bool], StreamEnd]:
-    """Follow rows, each with its place and what makes it the same; tell which of them had come before."""
+    """Follow rows, each with its place and what makes it the same; return which of them had come before."""
     end, found = end or StreamEnd(), []
     for at, same in places:
         end, repeated = follow(end, at, lambda same=same: same)  # type: ignore[misc]
@@ -44,7 +44,7 @@ def test_of_a_stream_that_is_sent_again_only_what_is_new_counts(
         place = f"{at:03d}" if kind == "row" else ""
         stream.append((place, f"{number} {kind}"))
     stop = data.draw(st.integers(0, len(stream)))
-    rows = [place for place, (told, _) in enumerate(stream[:stop]) if told and told < max(t for t, _ in stream[:stop])]
+    rows = [place for place, (ts, _) in enumerate(stream[:stop]) if ts and ts < max(t for t, _ in stream[:stop])]
     if not rows:  # a replay that begins with a tombstone, or with the newest rows alone, cannot be seen
         return
     start = data.draw(st.sampled_from(rows))
@@ -73,9 +73,9 @@ def test_what_has_nothing_to_do_with_places_is_always_new() -> None:
 
 
 def plain(kind: str, ms: int, **more: Any) -> bytes:
-    told = json.loads(canal(kind, ms << 18, **more))
-    del told["_tidb"]
-    return json.dumps(told, separators=(",", ":")).encode()
+    record = json.loads(canal(kind, ms << 18, **more))
+    del record["_tidb"]
+    return json.dumps(record, separators=(",", ":")).encode()
 
 
 def row(ms: int, key: int, value: int, kind: str = "INSERT", **more: Any) -> bytes:

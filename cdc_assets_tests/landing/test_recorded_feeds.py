@@ -22,7 +22,7 @@ BY_OFFSET = (
     *(one for one in topics("avro") if str(one) in {"A_all_types/avro", "H_bank/avro"}),
 )
 WITHOUT_KEYS = {"D_keys/canal-json-noext"}
-"""Rows of a millisecond that come again alone cannot be told from new ones: tables without a key hold, if they can."""
+"""Rows of a millisecond that come again alone look like new ones: tables without a key hold, if they can."""
 WITH_CHECKPOINTS = tuple(topic for topic in TOPICS if topic.checkpoints)
 OFTEN = {"A_all_types/open-protocol", "B_ddl_columns/craft", "C_ddl_tables/simple", "D_keys/open-protocol",
          "E_partitions/canal-json", "F_names/canal-json-compat", "H_bank/craft", "D_keys/simple-avro",
@@ -30,7 +30,7 @@ OFTEN = {"A_all_types/open-protocol", "B_ddl_columns/craft", "C_ddl_tables/simpl
 PIECEWISE = {"C_ddl_tables/craft", "E_partitions/open-protocol", "F_names/simple"}
 
 REFUSED = {"cols.conv"}
-"""Its recorded source refused a MODIFY that the messages tell all the same: by their text -100 becomes unsigned."""
+"""Its recorded source refused a MODIFY that the messages have all the same: by their text -100 becomes unsigned."""
 
 
 def some_often(topics: Iterable[Topic], often: Iterable[str]) -> list[Any]:

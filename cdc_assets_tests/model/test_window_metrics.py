@@ -50,13 +50,13 @@ def account(**given: object) -> WindowMetrics:
 # --- lag --------------------------------------------------------------------------------------------------------------
 
 
-def test_stages_are_told_apart_with_their_shares() -> None:
+def test_stages_are_shown_with_their_shares() -> None:
     lag = lag_between(100 * SECOND, 104.0, 105.0, 110.0)
     assert (lag.written_seconds, lag.checkpoint_seconds, lag.applied_seconds) == (4.0, 1.0, 5.0)
     assert (lag.total_seconds, lag.shares) == (10.0, (0.4, 0.1, 0.5))
 
 
-def test_a_moment_that_the_storage_does_not_tell_is_part_of_the_next_stage() -> None:
+def test_a_moment_that_the_storage_does_not_have_is_part_of_the_next_stage() -> None:
     lag = lag_between(100 * SECOND, 0.0, 105.0, 110.0)
     assert (lag.written_seconds, lag.checkpoint_seconds, lag.applied_seconds) == (None, 5.0, 5.0)
     assert lag_cells(lag)[1] == "not known"
@@ -78,11 +78,11 @@ def test_stages_add_up_to_the_total(tso: int, written: float, published: float, 
 
 def test_status_shows_every_stage_with_its_share_and_what_does_not_add_up() -> None:
     row = TableStatus("feed", "shop.orders", 5, 3, 9, "", 9, 0.0, State.APPLIED, "passed")
-    told = "\n".join(status_lines([dataclasses.replace(row, stages=lag_between(100 * SECOND, 104, 105, 110))]))
-    assert "10.0 s" in told
-    assert "4.0 s (40%)" in told
-    assert "1.0 s (10%)" in told
-    assert "5.0 s (50%)" in told
+    text = "\n".join(status_lines([dataclasses.replace(row, stages=lag_between(100 * SECOND, 104, 105, 110))]))
+    assert "10.0 s" in text
+    assert "4.0 s (40%)" in text
+    assert "1.0 s (10%)" in text
+    assert "5.0 s (50%)" in text
     wrong = status_lines([dataclasses.replace(row, miscounted=account(rows_after=12).mismatch)])
     assert any("rows do not add up: shop.orders" in line for line in wrong)
 
@@ -90,7 +90,7 @@ def test_status_shows_every_stage_with_its_share_and_what_does_not_add_up() -> N
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.44, "0.4 s"), (119, "119.0 s"), (720, "12.0 min"), (12600, "3.5 h"), (864000, "10.0 days")]
 )
-def test_a_duration_is_told_as_people_say_it(seconds: float, text: str) -> None:
+def test_a_duration_is_shown_as_people_say_it(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text
 
 
@@ -127,16 +127,16 @@ def test_rows_without_commit_ts_have_no_lag() -> None:
         {"updated": "2023-11-14T22:13:20.500Z"},
     ],
 )
-def test_every_storage_tells_when_an_object_was_written(info: dict[str, object]) -> None:
+def test_every_storage_says_when_an_object_was_written(info: dict[str, object]) -> None:
     assert modified_of(info) == 1_700_000_000.5
 
 
 @pytest.mark.parametrize("info", [{}, {"updated": "some time ago"}])
-def test_a_storage_that_does_not_tell_the_time_is_believed(info: dict[str, object]) -> None:
+def test_a_storage_without_modification_times_is_believed(info: dict[str, object]) -> None:
     assert modified_of(info) == 0.0
 
 
-def test_a_listing_tells_when_files_and_checkpoint_were_written() -> None:
+def test_a_listing_has_when_files_and_checkpoint_were_written() -> None:
     config = Case("N_filtered_ddl").config("csv-ts")
     listing = config.settings().open_source().listing()
     written = {file.path: (config.bucket() / file.path).stat().st_mtime for file in listing.data_files}
@@ -188,10 +188,10 @@ def test_rows_that_add_up_are_no_mismatch() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"rows_after": 12}, {"rows_before": 9}, {"deleted": 0}, {"entering": 4}])
-def test_rows_that_do_not_add_up_are_told_with_what_to_do(wrong: dict[str, int]) -> None:
-    told = account(**wrong).mismatch
-    assert "shop.orders@5" in told
-    assert "rebuild the table" in told
+def test_rows_that_do_not_add_up_are_reported_with_what_to_do(wrong: dict[str, int]) -> None:
+    sentence = account(**wrong).mismatch
+    assert "shop.orders@5" in sentence
+    assert "rebuild the table" in sentence
 
 
 @pytest.mark.parametrize("unknown", [{"rows_after": None}, {"rows_before": None}, {"entering": None}])

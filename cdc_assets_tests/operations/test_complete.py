@@ -1,4 +1,4 @@
-"""Tables that existed before their changefeed are told everywhere, until a person says that they had no rows."""
+"""Tables that existed before their changefeed are reported everywhere, until a person says that they had no rows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def feed(tmp_path: Path) -> LittleFeed:
 
 
 @pytest.mark.parametrize(("case", "name"), CUT)
-def test_every_table_that_stood_when_a_recorded_feed_began_is_told(case: str, name: str, tmp_path: Path) -> None:
+def test_every_table_that_existed_when_a_recorded_feed_began_is_reported(case: str, name: str, tmp_path: Path) -> None:
     config = Case(case).config(name)
     seen = 0
     for number, checkpoint in enumerate(config.checkpoints[:-1]):
@@ -60,12 +60,12 @@ def test_every_table_that_stood_when_a_recorded_feed_began_is_told(case: str, na
         bucket.mkdir()
         before = cut(config, checkpoint.ts, bucket)
         seen += len(before)
-        assert told(config, bucket) == {str(table) for table in before}
-        assert told(config, bucket, "*") == set()
+        assert incomplete_tables(config, bucket) == {str(table) for table in before}
+        assert incomplete_tables(config, bucket, "*") == set()
     assert seen
 
 
-def told(config: Config, bucket: Path, *complete: str) -> set[str]:
+def incomplete_tables(config: Config, bucket: Path, *complete: str) -> set[str]:
     settings = config.settings(bucket, initial={"complete": complete})
     outcome = Pipeline(settings, settings.open_source(), MemoryLake(), Ledger("sqlite://")).apply("test")
     assert not (outcome.complete and incomplete(outcome))
@@ -73,13 +73,13 @@ def told(config: Config, bucket: Path, *complete: str) -> set[str]:
     return incomplete(outcome)
 
 
-def test_a_recorded_case_tells_the_two_tables_that_were_there_before_it() -> None:
+def test_a_recorded_case_reports_the_two_tables_that_were_there_before_it() -> None:
     config = Case("D_keys").config("csv-ts")
-    assert told(config, config.bucket()) == {"keysdb.pre_pk", "keysdb.pre_uk"}
-    assert told(config, config.bucket(), "keysdb.pre_*") == set()
+    assert incomplete_tables(config, config.bucket()) == {"keysdb.pre_pk", "keysdb.pre_uk"}
+    assert incomplete_tables(config, config.bucket(), "keysdb.pre_*") == set()
 
 
-def test_its_rows_are_applied_and_it_is_told_on_every_run(feed: LittleFeed) -> None:
+def test_its_rows_are_applied_and_it_is_reported_on_every_run(feed: LittleFeed) -> None:
     lake, ledger = MemoryLake(), Ledger("sqlite://")
     for _ in range(2):
         outcome = opened(feed, lake, ledger).apply("run")
@@ -94,7 +94,7 @@ def test_its_rows_are_applied_and_it_is_told_on_every_run(feed: LittleFeed) -> N
     assert lake.read(TableId("s", "old")).num_rows == 1
 
 
-def test_inspect_tells_it(feed: LittleFeed) -> None:
+def test_inspect_reports_it(feed: LittleFeed) -> None:
     found = inspect_changefeed(feed.settings())
     assert {table.table: bool(table.incomplete) for table in found.tables} == {"s.old": True, "s.new": False}
     assert any("live, incomplete" in line for line in inspection_lines(found))
@@ -111,10 +111,10 @@ def test_a_setting_makes_it_complete(feed: LittleFeed) -> None:
 def test_what_a_person_says_is_kept_journaled_and_taken_back(feed: LittleFeed) -> None:
     lake, ledger = MemoryLake(), Ledger("sqlite://")
     opened(feed, lake, ledger).apply("run")
-    assert say_complete(opened(feed, lake, ledger), ["s.*"], "ann", "told") == {}
+    assert say_complete(opened(feed, lake, ledger), ["s.*"], "ann", "stated") == {}
     assert opened(feed, lake, ledger).apply("run").complete
     assert {table.gap for table in lake.tables.values()} == {None}
-    (entry,) = [entry for entry in ledger.journal("little") if entry.run == "told"]
+    (entry,) = [entry for entry in ledger.journal("little") if entry.run == "stated"]
     assert (entry.name, entry.action, entry.query) == ("s.old", "complete", "no rows before: s.*, says ann")
     assert set(unsay_complete(opened(feed, lake, ledger), ["s.*"], "bob", "undone")) == {"s.old"}
     assert incomplete(opened(feed, lake, ledger).apply("run")) == {"s.old"}

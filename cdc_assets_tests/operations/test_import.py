@@ -78,9 +78,9 @@ def test_a_table_is_incomplete_between_its_creation_and_its_rows_and_these_have_
 
     made = pipeline.apply("made", lambda planned: [step for step in planned.steps if isinstance(step, CreateTable)])
     assert {life for life, state in lake.applied().items() if state.gap is not None} == with_rows
-    told = {table.life: table.incomplete for table in made.tables if table.incomplete}
-    assert told.keys() == with_rows
-    assert all(f"its rows as of {begin.ts}" in text and "are not imported yet" in text for text in told.values())
+    incomplete = {table.life: table.incomplete for table in made.tables if table.incomplete}
+    assert incomplete.keys() == with_rows
+    assert all(f"its rows as of {begin.ts}" in text and "are not imported yet" in text for text in incomplete.values())
     assert not made.complete
 
     loaded = pipeline.apply("loaded")

@@ -1,4 +1,4 @@
-"""What is told of a dump before it is imported: its tables, and everything that is odd in it."""
+"""What is reported of a dump before it is imported: its tables, and everything that is odd in it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def problem(directory: Path, options: DumpOptions | None = None) -> str:
     return next(table.problem for table in found.tables if table.problem)
 
 
-def test_tables_are_told_with_their_rows_by_estimate(directory: Path) -> None:
+def test_tables_are_listed_with_their_rows_by_estimate(directory: Path) -> None:
     found = inspected(directory)
     empty, orders = found.tables
     assert found.sound

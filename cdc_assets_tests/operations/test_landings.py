@@ -59,7 +59,7 @@ def test_a_lake_without_topics_has_no_landing(tmp_path: Path) -> None:
     assert landing_status(feed.lake) == []
 
 
-def told(directory: Path, **given: Any) -> str:
+def refusal(directory: Path, **given: Any) -> str:
     """Return the sentence with which an inspection of an archive ends."""
     settings = settings_of(TOPIC, archive={"uri": str(directory), "layout": "records"}, **given)
     with pytest.raises((MetadataMissing, BadSettings)) as caught:
@@ -68,15 +68,15 @@ def told(directory: Path, **given: Any) -> str:
     return caught.value.message
 
 
-def test_an_empty_archive_and_a_topic_that_is_not_in_it_are_told_apart(tmp_path: Path) -> None:
-    assert "no messages at all" in told(tmp_path)
+def test_an_empty_archive_and_a_topic_that_is_not_in_it_are_distinguished(tmp_path: Path) -> None:
+    assert "no messages at all" in refusal(tmp_path)
     archive_of(TOPIC.lines, tmp_path)
-    said = told(tmp_path, sink_uri="kafka://127.0.0.1:9092/other?protocol=simple")
+    said = refusal(tmp_path, sink_uri="kafka://127.0.0.1:9092/other?protocol=simple")
     assert f"expected other, there is {TOPIC.lines[0]['topic']}" in said
 
 
 @pytest.mark.parametrize("protocol", ["craft", "open-protocol", "canal-json&enable-tidb-extension=true", "debezium"])
 def test_topics_of_another_protocol_are_refused_before_anything_is_landed(protocol: str, tmp_path: Path) -> None:
     archive_of(TOPIC.lines, tmp_path)
-    said = told(tmp_path, sink_uri=f"kafka://127.0.0.1:9092/{TOPIC.lines[0]['topic']}?protocol={protocol}")
+    said = refusal(tmp_path, sink_uri=f"kafka://127.0.0.1:9092/{TOPIC.lines[0]['topic']}?protocol={protocol}")
     assert f"no message can be read by the protocol {protocol.partition('&')[0]}" in said

@@ -134,7 +134,7 @@ def test_each_chore_is_due_from_its_threshold_on_and_not_before(given_: dict[str
     assert chores(facts(**{"swept_ms": 100 * DAY, **given_}), MaintenanceSettings(), 100 * DAY) == due
 
 
-def test_a_table_that_was_looked_after_tells_what_each_figure_was_and_is() -> None:
+def test_a_maintained_table_shows_what_each_figure_was_and_is() -> None:
     before = facts(data_files=17, data_bytes=900, delete_files=3, strays=(SnapshotFact(1, 0), SnapshotFact(2, 0)))
     done = TableMaintenance(before, facts(data_files=1, data_bytes=800), Chores(compact=True))
     assert dict(zip(MOVE_HEADS, done.moves, strict=True)) == {
@@ -349,7 +349,7 @@ def test_a_compaction_that_a_window_overtook_is_made_again_on_top_of_it(
     assert keeper.facts()[0].delete_files == 0
 
 
-def test_a_window_that_a_compaction_overtook_is_told_and_right_when_it_is_done_again(
+def test_a_window_that_a_compaction_overtook_fails_and_is_right_when_it_is_done_again(
     open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, other = open_lake(), open_lake()

@@ -123,7 +123,7 @@ def first(name: str = "C_ddl_tables/csv-ts") -> tuple[Config, Checkpoint]:
     return config, checkpoints(config, 1)[0]
 
 
-def test_nothing_aside_is_left_and_the_journal_tells_each_swap() -> None:
+def test_nothing_aside_is_left_and_the_journal_has_each_swap() -> None:
     config, checkpoint = first()
     lake, ledger = MemoryLake(), Ledger("sqlite://")
     pipeline = pipeline_of(config, checkpoint, lake, ledger)
@@ -132,8 +132,8 @@ def test_nothing_aside_is_left_and_the_journal_tells_each_swap() -> None:
     done = rebuild(pipeline, rebuilds, (), "again")
     assert not rebuilds.asides
     assert not rebuilds.open
-    told = {entry.life for entry in ledger.journal("default") if entry.action == "rebuild"}
-    assert told == {str(one.life) for one in done}
+    journaled = {entry.life for entry in ledger.journal("default") if entry.action == "rebuild"}
+    assert journaled == {str(one.life) for one in done}
     assert {one.name for one in done} == lake.names()
 
 
@@ -271,8 +271,8 @@ def test_a_table_that_outlived_the_changefeeds_own_clean_up_is_refused(feed: Fee
     options = dataclasses.replace(sink_options(pipeline.settings), file_expiration_days=1)
     _, planned = pipeline.plan()
     old = dataclasses.replace(planned, checkpoint=planned.checkpoint + ((3 * 86_400_000) << 18))
-    told = refusals(pipeline.source, _listing(pipeline), old, planned.history.lives, Seen(), options.retention_days)
-    assert len([one for one in told if "file-expiration-days" in one]) == len(planned.history.lives)
+    reasons = refusals(pipeline.source, _listing(pipeline), old, planned.history.lives, Seen(), options.retention_days)
+    assert len([one for one in reasons if "file-expiration-days" in one]) == len(planned.history.lives)
 
 
 def _listing(pipeline: Pipeline) -> Listing:

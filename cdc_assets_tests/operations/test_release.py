@@ -58,9 +58,9 @@ class Feed:
     policies: dict[str, str] = field(default_factory=dict)
 
     def schema(self, version: Tso, query: str, kind: int, listed: Columns, table: str = "orders") -> None:
-        told: dict[str, Any] = {"Table": table, "Schema": "shop", "Version": 1, "TableVersion": version}
-        told |= {"Query": query, "Type": kind, "TableColumns": listed, "TableColumnsTotal": len(listed)}
-        self._write(f"shop/{table}/meta/schema_{version}_{schema_checksum(told):010d}.json", json.dumps(told))
+        document: dict[str, Any] = {"Table": table, "Schema": "shop", "Version": 1, "TableVersion": version}
+        document |= {"Query": query, "Type": kind, "TableColumns": listed, "TableColumnsTotal": len(listed)}
+        self._write(f"shop/{table}/meta/schema_{version}_{schema_checksum(document):010d}.json", json.dumps(document))
 
     def data(self, version: Tso, number: int, *lines: str, table: str = "orders") -> None:
         self._write(f"shop/{table}/{version}/CDC{number:020d}.csv", "".join(f"{line}\n" for line in lines))

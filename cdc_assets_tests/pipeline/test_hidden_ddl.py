@@ -1,10 +1,10 @@
-"""Generated histories of which a changefeed tells only a part: equal to the source, or held with a reason.
+"""Generated histories of which a changefeed has only a part: equal to the source, or held with a reason.
 
-An event filter hides DDL that change columns, and schema files of such DDL are lost. What no reader can tell is left
+An event filter hides DDL that change columns, and schema files of such DDL are lost. What no reader can know is left
 out: DDL that hide what they do to rows. How often a feed is applied must not matter, and this is the rule:
 
 - a table that is not held equals the source at the checkpoint, in one go as well as step by step;
-- a held table tells a reason and equals the source at the TSO that it stands at.
+- a held table has a reason and equals the source at the TSO that it stands at.
 
 So both ways end equal, or both are held, or one went further and is right; neither is ever wrong.
 """
@@ -100,7 +100,7 @@ def knowable(source: Source, ts: Tso, untold: Collection[Tso]) -> dict[TableId, 
             if isinstance(event, Ddl):
                 if event.ts in untold and event.notes[0].table == name:
                     known[name].append(source.contents(event.ts - 1)[name])
-                elif any(told.table == name for told in event.notes):
+                elif any(other.table == name for other in event.notes):
                     break
             elif any(change.table == name for change in event.changes):
                 break

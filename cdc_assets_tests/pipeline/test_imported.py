@@ -81,33 +81,33 @@ def test_tables_wait_for_a_server_that_does_not_answer_and_the_others_go_on(feed
 
 
 def test_a_table_that_has_its_rows_goes_on_without_the_server(feed: LittleFeed, tmp_path: Path) -> None:
-    lake, told = MemoryLake(), dump(tmp_path / "dump")
-    applied(feed, lake, **told)
+    lake, dumped = MemoryLake(), dump(tmp_path / "dump")
+    applied(feed, lake, **dumped)
     feed.rows("s.old", S, [("I", S + 105, 3, "much later")])
     feed.publish(S + 200)
-    outcome = applied(feed, lake, **told, source={"uri": closed(), "at": S + 50})
+    outcome = applied(feed, lake, **dumped, source={"uri": closed(), "at": S + 50})
     assert held(outcome) == {}
     assert values(lake, OLD) == ["before", "later", "much later"]
 
 
 def test_a_dump_that_was_damaged_later_is_not_needed_any_more(feed: LittleFeed, tmp_path: Path) -> None:
-    lake, told = MemoryLake(), dump(tmp_path / "dump")
-    applied(feed, lake, **told)
+    lake, dumped = MemoryLake(), dump(tmp_path / "dump")
+    applied(feed, lake, **dumped)
     (tmp_path / "dump" / "metadata").unlink()
     feed.rows("s.old", S, [("I", S + 105, 3, "much later")])
     feed.publish(S + 200)
-    assert held(applied(feed, lake, **told)) == {}
+    assert held(applied(feed, lake, **dumped)) == {}
     assert values(lake, OLD) == ["before", "later", "much later"]
 
 
 def test_a_dump_that_is_wrong_from_the_start_is_an_error(feed: LittleFeed, tmp_path: Path) -> None:
-    lake, told = MemoryLake(), dump(tmp_path / "dump")
+    lake, dumped = MemoryLake(), dump(tmp_path / "dump")
     (tmp_path / "dump" / "metadata").unlink()
     with pytest.raises(MalformedDump, match="no `metadata`"):
-        applied(feed, lake, **told)
+        applied(feed, lake, **dumped)
     shutil.rmtree(tmp_path / "dump")
     with pytest.raises((BucketMissing, BadSettings)):
-        applied(feed, lake, **told)
+        applied(feed, lake, **dumped)
     assert lake.tables == {}
 
 

@@ -29,7 +29,7 @@ CHOSEN = {
     ("G_redelivery/csv-ts", 2, "csv", "overlap"),
     ("M_slash_names/csv-ts", 0, "sql", "overlap"),
 }
-"""(configuration, number of the checkpoint, kind of dump, what the feed tells of the time before) in every run."""
+"""(configuration, number of the checkpoint, kind of dump, what the feed has of the time before) in every run."""
 
 
 def joins() -> Iterator[object]:

@@ -40,8 +40,8 @@ def joins() -> Iterator[object]:
             flavour = [*FLAVOURS][(place + number) % len(FLAVOURS)]
             for cut in (False, True):
                 marks = () if (str(config), number) in CHOSEN and cut == bool(number % 2) else pytest.mark.soak
-                told = f"{config}-{number}-{flavour}-{'cut' if cut else 'whole'}"
-                yield pytest.param(config, number, flavour, cut, id=told.replace(" ", "_"), marks=marks)
+                label = f"{config}-{number}-{flavour}-{'cut' if cut else 'whole'}"
+                yield pytest.param(config, number, flavour, cut, id=label.replace(" ", "_"), marks=marks)
 
 
 @pytest.mark.parametrize(("config", "number", "flavour", "cut"), list(joins()))
@@ -51,10 +51,10 @@ def test_the_end_is_equal_to_the_source(config: Config, number: int, flavour: st
     shutil.copytree(last.bucket, tmp_path / "feed")
     if cut:
         cut_rows(config, tmp_path / "feed", at)
-    told: dict[str, Any] = {"start_ts": at} if cut else {}
+    setting: dict[str, Any] = {"start_ts": at} if cut else {}
     if not [*(tmp_path / "dump").glob("*.0*")]:  # only a person knows whether a dump without rows is one of no rows
-        told["complete"] = ["*"]
-    settings = joined_settings(config, tmp_path / "feed", tmp_path / "dump", **FLAVOURS[flavour].initial, **told)
+        setting["complete"] = ["*"]
+    settings = joined_settings(config, tmp_path / "feed", tmp_path / "dump", **FLAVOURS[flavour].initial, **setting)
     lake = MemoryLake()
     outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
     assert last.expected is not None

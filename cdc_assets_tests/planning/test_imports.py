@@ -39,11 +39,11 @@ def found(table: TableId, version: int, columns: tuple[Column, ...] = (ID, V)) -
 
 
 def planned(
-    checkpoint: int, *told: SchemaFile | DataFile | Import, applied: dict[Life, Applied] | None = None, **more: Any
+    checkpoint: int, *inputs: SchemaFile | DataFile | Import, applied: dict[Life, Applied] | None = None, **more: Any
 ) -> Plan:
-    schemas = tuple(one for one in told if isinstance(one, SchemaFile))
-    data = tuple(one for one in told if isinstance(one, DataFile))
-    imports = tuple(one for one in told if isinstance(one, Import))
+    schemas = tuple(one for one in inputs if isinstance(one, SchemaFile))
+    data = tuple(one for one in inputs if isinstance(one, DataFile))
+    imports = tuple(one for one in inputs if isinstance(one, Import))
     return plan(Listing(checkpoint, schemas, data, imports=imports), applied or {}, **{"begun": 1, **more})
 
 
@@ -104,10 +104,10 @@ def test_a_filled_table_does_not_need_its_dump_any_more() -> None:
     assert windows(steps) == [(150, 200, False)]
 
 
-# --- what the feed tells of the time before ---------------------------------------------------------------------------
+# --- what the feed has of the time before -----------------------------------------------------------------------------
 
 
-def test_what_the_feed_tells_at_or_below_the_dump_is_older() -> None:
+def test_what_the_feed_has_at_or_below_the_dump_is_older() -> None:
     add = schema_file(A, 40, "ALTER TABLE `a` ADD COLUMN `w` INT", 5, (ID, V, W))
     drop = schema_file(A, S, "ALTER TABLE `a` DROP COLUMN `w`", 6)
     steps = planned(200, brought(), create(A, 10), add, drop, data_file(A, 10), data_file(A, S)).steps
@@ -131,7 +131,7 @@ def test_a_hold_from_before_the_dump_is_none() -> None:
     assert kinds(planned(200, brought(), create(A, 10), odd).steps) == [CreateTable, ApplyRows]
 
 
-def test_rows_of_a_directory_from_before_are_decoded_by_what_the_dump_tells() -> None:
+def test_rows_of_a_directory_from_before_are_decoded_by_the_columns_of_the_dump() -> None:
     text = "CREATE TABLE `{}` (`id` INT PRIMARY KEY,`v` VARCHAR(20) COLLATE utf8mb4_bin)"
     known = planned(200, brought(text=text), found(A, 40), data_file(A, 40)).history.decoding["s/a", 40]
     assert known[0][1].column("v").collation == "utf8mb4_bin"
@@ -140,12 +140,12 @@ def test_rows_of_a_directory_from_before_are_decoded_by_what_the_dump_tells() ->
 def test_rows_of_a_directory_from_before_carry_the_name_as_it_was_spelled_then() -> None:
     mixed, lower = TableId("s", "Mixed"), TableId("s", "mixed")
     rename = schema_file(lower, 40, "RENAME TABLE `Mixed` TO `mixed`", 14)
-    told = planned(200, brought(lower), create(mixed, 10), rename, data_file(mixed, 10), data_file(lower, 40))
-    steps = [step for step in told.steps if isinstance(step, ApplyRows) and not step.is_import]
+    made = planned(200, brought(lower), create(mixed, 10), rename, data_file(mixed, 10), data_file(lower, 40))
+    steps = [step for step in made.steps if isinstance(step, ApplyRows) and not step.is_import]
     assert {name for step in steps for name, _ in step.schemas.values()} == {mixed, lower}
 
 
-# --- what the feed tells afterwards -----------------------------------------------------------------------------------
+# --- what the feed has afterwards -------------------------------------------------------------------------------------
 
 
 def test_a_ddl_after_the_dump_finds_the_table() -> None:
@@ -179,7 +179,7 @@ def test_the_first_schema_file_without_ddl_has_to_have_the_columns_of_the_dump()
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "sentence"),
     [
         ((ID,), '"v" (only the dump has it)'),
         ((ID, replace(V, precision=30)), '"v" (its definition)'),
@@ -187,10 +187,10 @@ def test_the_first_schema_file_without_ddl_has_to_have_the_columns_of_the_dump()
         ((V, ID), '"v" (its place)'),
     ],
 )
-def test_a_difference_names_the_columns(columns: tuple[Column, ...], told: str) -> None:
+def test_a_difference_names_the_columns(columns: tuple[Column, ...], sentence: str) -> None:
     held = planned(200, brought(), found(A, 140, columns)).steps[-1]
     assert isinstance(held, HoldTable)
-    assert told in held.reason
+    assert sentence in held.reason
 
 
 def test_columns_are_compared_with_what_ddl_has_made_of_them_since() -> None:
@@ -225,7 +225,7 @@ def test_rows_that_go_by_a_column_without_values_are_held() -> None:
 # --- when the feed began ----------------------------------------------------------------------------------------------
 
 
-def test_tables_hold_where_nothing_tells_that_the_feed_began_before_the_dump() -> None:
+def test_tables_hold_where_nothing_proves_that_the_feed_began_before_the_dump() -> None:
     (held,) = planned(200, brought(), found(A, 140), data_file(A, 140), begun=None).steps
     assert isinstance(held, HoldTable)
     assert held.releasable
@@ -234,7 +234,7 @@ def test_tables_hold_where_nothing_tells_that_the_feed_began_before_the_dump() -
 
 
 @pytest.mark.parametrize("begun", [S, S - 1])
-def test_a_told_start_or_any_version_at_or_below_the_dump_proves_it(begun: int) -> None:
+def test_a_stated_start_or_any_version_at_or_below_the_dump_proves_it(begun: int) -> None:
     assert kinds(planned(200, brought(), begun=begun).steps) == [CreateTable, ApplyRows]
     assert kinds(planned(200, brought(), found(B, begun), begun=None).of(Life(A, S))) == [CreateTable, ApplyRows]
 

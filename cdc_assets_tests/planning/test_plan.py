@@ -118,7 +118,7 @@ def test_a_swap_by_one_statement_reads_every_source_as_of_before_it() -> None:
     assert renames == {Life(A, 10): B, Life(B, 11): A}
 
 
-def test_hops_whose_order_cannot_be_told_hold_their_tables() -> None:
+def test_renames_of_unknown_order_hold_their_tables() -> None:
     last = TableId("s", "last")
     hops = (
         schema_file(C, 30, "RENAME TABLE `s`.`a` TO `s`.`c`", 14),

@@ -150,7 +150,7 @@ def delivered_again(listing: Listing, files: Files) -> Files:
 
 
 def commits(data: DataFile, content: bytes) -> set[bytes]:
-    """The commit-ts in a file. A single one delivered twice in a row cannot be told from a split transaction."""
+    """The commit-ts in a file. A single one delivered twice in a row looks like a split transaction."""
     pattern = rb'"commitTs":([0-9]+)' if data.path.endswith(".json") else rb"\b(4[0-9]{17})\b"
     return set(re.findall(pattern, content))
 

@@ -146,9 +146,9 @@ def test_who_is_behind_for_longest_comes_first() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 12)), max_size=40), st.booleans())
-def test_every_table_is_in_exactly_one_run_and_no_run_is_too_large(told: list[tuple[int, int]], all_: bool) -> None:
-    found = made([size for size, _ in told], [n for _, n in told], all_)
-    known = dues([size for size, _ in told])
+def test_every_table_is_in_exactly_one_run_and_no_run_is_too_large(sizes: list[tuple[int, int]], all_: bool) -> None:
+    found = made([size for size, _ in sizes], [n for _, n in sizes], all_)
+    known = dues([size for size, _ in sizes])
     assert sorted(one.mark for batch in found for one in batch.dues) == sorted(one.mark for one in known)
     for batch in found:
         assert len(batch.dues) <= 8

@@ -1,4 +1,4 @@
-"""What is odd about a changefeed is told before its first row is applied, and what cannot be followed is held."""
+"""What is odd about a changefeed is reported before its first row is applied, and what cannot be followed is held."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ NONCLUSTERED = "CREATE TABLE `orders` (`id` BIGINT,PRIMARY KEY (`id`) /*T![clust
         ("raw-updates", "warning", [""], {**CANAL, "output_raw_change_event": True}, [ID], NONCLUSTERED),
     ],
 )  # fmt: skip
-def test_a_risk_is_told_with_its_table_and_what_it_does(
+def test_a_risk_is_reported_with_its_table_and_what_it_does(
     rule: str, severity: str, tables: list[str], options: dict[str, object], columns: list[Column], query: str
 ) -> None:
     found = findings(*columns, options=SinkOptions(**options), query=query)[rule]  # type: ignore[arg-type]
@@ -119,31 +119,31 @@ def test_a_risk_is_told_with_its_table_and_what_it_does(
         ("partition-separator", CSV, [ID], PARTITIONED),
     ],
 )
-def test_no_risk_is_told_where_there_is_none(
+def test_no_risk_is_reported_where_there_is_none(
     rule: str, options: dict[str, object], columns: list[Column], query: str
 ) -> None:
     assert rule not in findings(*columns, options=SinkOptions(**options), query=query)  # type: ignore[arg-type]
 
 
-def test_a_number_missing_between_files_is_told() -> None:
+def test_a_number_missing_between_files_is_reported() -> None:
     (found,) = findings(files=(data_file(1), data_file(4)))["missing-files"]
     assert "shop/orders/100 lacks the file number 2 to 3" in found.sentence
 
 
-def test_a_directory_that_begins_above_1_is_told() -> None:
+def test_a_directory_that_begins_above_1_is_reported() -> None:
     (found,) = findings(files=(data_file(3),))["removed-files"]
     assert "shop/orders/100 begins with the file number 3" in found.sentence
 
 
-def test_a_date_level_that_the_settings_do_not_have_is_told() -> None:
+def test_a_date_level_that_the_settings_do_not_have_is_reported() -> None:
     assert "date-level" in findings(files=(data_file(date="2026-03-30"),))
 
 
-def test_empty_files_are_told() -> None:
+def test_empty_files_are_reported() -> None:
     assert "2 files are empty" in findings(ignored={"empty object": 2})["empty-files"][0].sentence
 
 
-def test_bytes_that_contradict_the_settings_are_told_before_anything_is_applied() -> None:
+def test_bytes_that_contradict_the_settings_are_reported_before_anything_is_applied() -> None:
     file = data_file()
     found = findings(files=(file,), sample={file.path: f'"I";"orders";"shop";{TSO};1\r\n'.encode()})["decoding"]
     assert [(one.severity, one.table) for one in found] == [(Severity.HOLD, "shop.orders")]
@@ -157,12 +157,12 @@ def test_a_head_that_ends_within_a_record_is_no_contradiction() -> None:
     )
 
 
-@pytest.mark.parametrize(("zone", "told"), [("UTC", False), ("America/New_York", False), ("Asia/Shanghai", True)])
-def test_a_zone_in_which_a_row_is_younger_than_its_file_is_told(zone: str, told: bool) -> None:
+@pytest.mark.parametrize(("zone", "reported"), [("UTC", False), ("America/New_York", False), ("Asia/Shanghai", True)])
+def test_a_zone_in_which_a_row_is_younger_than_its_file_is_reported(zone: str, reported: bool) -> None:
     file = data_file(date="2026-03-30")
     options = SinkOptions(include_commit_ts=True, timezone=zone)
     found = findings(options=options, files=(file,), sample={file.path: f'"I","orders","shop",{TSO},1\r\n'.encode()})
-    assert ("zone" in found) is told
+    assert ("zone" in found) is reported
 
 
 def test_only_heads_of_a_few_files_are_read(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_the_fidelity_of_each_column_is_kept_with_its_counts(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("hides", "told", "untold"),
+    ("hides", "named", "untold"),
     [
         ({"events": ("truncate table", "drop table")}, ["TRUNCATE TABLE", "DROP TABLE"], ["RENAME"]),
         ({"events": ("drop database",)}, ["DROP DATABASE"], ["TRUNCATE"]),
@@ -276,14 +276,14 @@ def test_the_fidelity_of_each_column_is_kept_with_its_counts(tmp_path: Path) -> 
         ({"expressions": ("id > 1",)}, ["leaves out rows"], ["TRUNCATE"]),
     ],
 )
-def test_an_event_filter_tells_which_ddl_leave_no_trace(
-    hides: dict[str, tuple[str, ...]], told: list[str], untold: list[str]
+def test_an_event_filter_names_the_ddl_that_leave_no_trace(
+    hides: dict[str, tuple[str, ...]], named: list[str], untold: list[str]
 ) -> None:
     options = SinkOptions(**CSV, event_filters=(EventFilter(("shop.*",), **hides),))  # type: ignore[arg-type]
     (found,) = findings(options=options)["event-filters"]
     assert found.severity is Severity.WARNING
     assert "shop.*" in found.sentence
-    assert [text for text in told if text not in found.sentence] == []
+    assert [text for text in named if text not in found.sentence] == []
     assert [text for text in untold if text in found.sentence] == []
 
 

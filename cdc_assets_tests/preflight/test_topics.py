@@ -1,4 +1,4 @@
-"""What is told of topics before they are applied: the producer's settings, columns by rows, values that are lost."""
+"""What is reported of topics before they apply: the producer's settings, columns by rows, values that are lost."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def inspected(topic: Topic, directory: Path, lines: list[dict[str, Any]] | None 
     return inspect_changefeed(settings_of(topic, archive={"uri": str(directory), "layout": "records"}, **given))
 
 
-def test_what_craft_has_lost_is_told_by_column(tmp_path: Path) -> None:
+def test_what_craft_has_lost_is_reported_by_column(tmp_path: Path) -> None:
     found = inspected(recorded("A_all_types", "craft"), tmp_path)
-    (told,) = (one for one in found.warnings if one.startswith("types.defaults: "))
-    assert '"f": FLOAT became null' in told
+    (warning,) = (one for one in found.warnings if one.startswith("types.defaults: "))
+    assert '"f": FLOAT became null' in warning
 
 
-def test_columns_that_only_rows_tell_are_said_to_be_so(tmp_path: Path) -> None:
+def test_columns_that_are_known_from_rows_only_are_reported_so(tmp_path: Path) -> None:
     topic = recorded("B_ddl_columns", "open-protocol")
     found = inspected(topic, tmp_path, without_ddl(topic))
-    (told,) = {finding.rule for finding in found.findings if "--schemas" in finding.sentence}
-    assert told == "inferred-columns"
+    (rule,) = {finding.rule for finding in found.findings if "--schemas" in finding.sentence}
+    assert rule == "inferred-columns"
     assert any("taken from rows" in column.rule for table in found.tables for column in table.fidelity)
 
 

@@ -39,8 +39,8 @@ class Stores:
     @cached_property
     def database(self) -> str:
         """The JDBC address of an empty Postgres."""
-        told = self._running.enter_context(postgres())
-        return f"jdbc:postgresql://127.0.0.1:{told['DAGSTER_PG_PORT']}/{told['DAGSTER_PG_DB']}"
+        server = self._running.enter_context(postgres())
+        return f"jdbc:postgresql://127.0.0.1:{server['DAGSTER_PG_PORT']}/{server['DAGSTER_PG_DB']}"
 
     @cached_property
     def rest(self) -> RestCatalog:
@@ -52,8 +52,8 @@ class Stores:
         """A REST catalog with a named warehouse that asks for a login and vends credentials for its tables."""
         vended = self.store.properties(VENDED) | {"client.region": "us-east-1", "s3.path-style-access": "true"}
         asks = {"name": WAREHOUSE_NAME, "credential": CLIENT, "token": TOKEN}
-        told = {**self._behind(), **asks, **{f"vend.{key}": value for key, value in vended.items()}}
-        return self._running.enter_context(rest_catalog(self._home / "vending", told))
+        settings = {**self._behind(), **asks, **{f"vend.{key}": value for key, value in vended.items()}}
+        return self._running.enter_context(rest_catalog(self._home / "vending", settings))
 
     @cached_property
     def glue(self) -> str:

@@ -54,7 +54,7 @@ class SparkCluster:
         return sorted(self.home.glob(f"worker-{worker}/app-*/*"))
 
     def _start(self, name: str, command: list[str], ready: str, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        told = {
+        environment = {
             **os.environ,
             "PYTHONPATH": _HERE,
             "JAVA_HOME": str(find_java()),
@@ -66,7 +66,11 @@ class SparkCluster:
         log = self.home / f"{name}.log"
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                [*start, *command[1:], "--webui-port", "0"], stdout=sink, stderr=sink, env=told, start_new_session=True
+                [*start, *command[1:], "--webui-port", "0"],
+                stdout=sink,
+                stderr=sink,
+                env=environment,
+                start_new_session=True,
             )
         self._running.callback(_kill, process)
         _wait(process, log, ready)

@@ -1,4 +1,4 @@
-"""A lake's properties as both readers are told them: the same storage, the same catalog, and nothing that guesses."""
+"""A lake's properties as both readers get them: the same storage, the same catalog, and nothing that guesses."""
 
 from __future__ import annotations
 

@@ -221,13 +221,13 @@ def test_json_without_envelope_is_the_message(tmp_path: Path) -> None:
     assert [value for _, _, value in found] == [b'{"id":0,"database":"a"}', b'{"id":1,"database":"b"}']
 
 
-def test_fields_that_nobody_told_are_asked_for(tmp_path: Path) -> None:
+def test_fields_that_were_not_given_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "cdc-2-0").write_bytes(as_csv(0, MESSAGES[:1]))
     with pytest.raises(BadSettings, match="has 3 fields, and what is told is value"):
         read(archive(tmp_path, "aiven"))
 
 
-def test_an_archive_of_another_layout_is_told(tmp_path: Path) -> None:
+def test_an_archive_of_another_layout_is_reported(tmp_path: Path) -> None:
     (tmp_path / "cdc-2-0").write_bytes(jsonl(0, MESSAGES[:1]))
     with pytest.raises(BadSettings, match="none is called"):
         read(archive(tmp_path, "confluent"))
@@ -252,9 +252,9 @@ def records(directory: Path, name: str, some: Sequence[dict[str, Any]]) -> None:
 
 
 def test_records_of_any_order_in_any_files_are_one_log(tmp_path: Path) -> None:
-    told = [record(offset, message) for offset, message in enumerate(MESSAGES)]
-    records(tmp_path, "b.jsonl.gz", told[2:4])
-    records(tmp_path, "a.jsonl", [told[4], told[1], told[0], told[1]])
+    all_lines = [record(offset, message) for offset, message in enumerate(MESSAGES)]
+    records(tmp_path, "b.jsonl.gz", all_lines[2:4])
+    records(tmp_path, "a.jsonl", [all_lines[4], all_lines[1], all_lines[0], all_lines[1]])
     (tmp_path / "README.md").write_text("no messages")
     assert read(archive(tmp_path, "records")) == [(offset, *message) for offset, message in enumerate(MESSAGES)]
 

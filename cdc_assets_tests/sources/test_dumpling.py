@@ -82,7 +82,7 @@ def test_a_dump_of_recorded_tables_holds_what_the_source_held(
             assert not contents[table].rows
 
 
-def test_a_dump_tells_its_tso_its_tables_and_what_it_leaves_out(directory: Path) -> None:
+def test_a_dump_has_its_tso_its_tables_and_what_it_leaves_out(directory: Path) -> None:
     for name in ("shop.v-schema.sql", "shop.v-schema-view.sql", "shop.s-schema-sequence.sql", "notes.txt"):
         (directory / name).write_text("CREATE TABLE `v` (\n`a` int);\n")
     dump = dump_of(directory)
@@ -172,7 +172,7 @@ def test_the_first_block_of_metadata_is_the_dumps(directory: Path, text: str) ->
     assert dump_of(directory).at == 5
 
 
-def test_nothing_there_and_no_dump_there_are_told_apart(tmp_path: Path, directory: Path) -> None:
+def test_an_empty_directory_and_one_without_a_dump_are_distinguished(tmp_path: Path, directory: Path) -> None:
     with pytest.raises(BucketMissing, match="holds nothing"):
         dump_of(tmp_path / "nowhere")
     with pytest.raises(MalformedDump, match="dump/metadata is there: give the directory of that dump"):
@@ -247,7 +247,7 @@ def test_numbers_that_outgrow_their_width_are_of_one_dump(directory: Path) -> No
     assert [file.number for file in dump_of(directory).tables[0].files] == ["0001", "10000", "9999"]
 
 
-def test_files_from_before_the_dump_are_told(directory: Path) -> None:
+def test_files_from_before_the_dump_are_reported(directory: Path) -> None:
     os.utime(directory / "metadata", (10_000, 10_000))
     for path in directory.glob("*.*"):
         os.utime(path, (9_999, 9_999))

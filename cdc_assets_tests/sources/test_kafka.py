@@ -41,7 +41,7 @@ def log_of(address: str, topic: str = "cdc", **access: Any) -> KafkaLog:
 
 @pytest.fixture(autouse=True)
 def no_client_is_kept() -> None:
-    """A client that another test has connected would not tell what this one's options say."""
+    """A client that another test has connected would not show what this one's options do."""
     reader._admin.cache_clear()
 
 
@@ -115,15 +115,15 @@ def test_batches_hold_about_the_bytes_that_were_asked_for(broker: Broker, log: K
     assert max(sizes) < (2 << 20) + 5000 * 1100
 
 
-def test_headers_null_and_empty_are_told_apart(broker: Broker, log: KafkaLog, topic: str) -> None:
+def test_headers_null_and_empty_are_distinguished(broker: Broker, log: KafkaLog, topic: str) -> None:
     broker.create(topic)
     producer = broker.producer()
     write(producer, topic, 0, None, b"", headers=[("a", b"1"), ("a", None), ("ü", b"")])
     write(producer, topic, 0, b"", None)
     assert producer.flush(30) == 0
     first, second = read(log, OffsetRange(Partition(topic, 0), 0, 2)).to_pylist()
-    told = [(one["name"], one["value"]) for one in first["headers"]]
-    assert (first["key"], first["value"], told) == (None, b"", [("a", b"1"), ("a", None), ("ü", b"")])
+    named = [(one["name"], one["value"]) for one in first["headers"]]
+    assert (first["key"], first["value"], named) == (None, b"", [("a", b"1"), ("a", None), ("ü", b"")])
     assert (second["key"], second["value"], second["headers"]) == (b"", None, None)
 
 
@@ -320,19 +320,19 @@ def test_logins_by_plain_and_scram_over_tls(broker: Broker, secured: Callable[..
     assert secured(broker.tls_port, {"enable-tls": "true", "insecure-skip-verify": "true"}) == [b"x"]
 
 
-def test_a_wrong_password_is_told_without_it(broker: Broker, secured: Callable[..., list[bytes]]) -> None:
+def test_a_wrong_password_is_reported_without_it(broker: Broker, secured: Callable[..., list[bytes]]) -> None:
     wrong = {**LOGIN, "sasl-mechanism": "PLAIN", "sasl-password": "a-wrong-word"}
     with pytest.raises(BucketMissing, match=f"refused the login for the user {USER} by PLAIN.*sasl.password") as caught:
         secured(broker.sasl_port, wrong, ssl_ca_location=str(broker.certificate))
     assert "a-wrong-word" not in str(caught.value)
 
 
-def test_a_certificate_that_nobody_trusts_is_told(broker: Broker, secured: Callable[..., list[bytes]]) -> None:
+def test_a_certificate_that_nobody_trusts_is_reported(broker: Broker, secured: Callable[..., list[bytes]]) -> None:
     with pytest.raises(BucketMissing, match=r"no TLS with.*ssl\.ca\.location"):
         secured(broker.tls_port, {"enable-tls": "true"})
 
 
-def test_a_listener_of_another_kind_is_told(
+def test_a_listener_of_another_kind_is_reported(
     broker: Broker, secured: Callable[..., list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "ANSWER_SECONDS", 1.0)
@@ -364,7 +364,7 @@ def test_a_topic_that_is_not_there_is_named(broker: Broker) -> None:
         log_of(broker.address, "missing").ends(lambda topic: topic == "missing")
 
 
-def test_unknown_options_of_the_client_are_told(broker: Broker) -> None:
+def test_unknown_options_of_the_client_are_reported(broker: Broker) -> None:
     with pytest.raises(BadSettings, match=r"No such configuration property: \"no\.such\".*`kafka`"):
         log_of(broker.address, no_such="x").ends(lambda _: True)
 

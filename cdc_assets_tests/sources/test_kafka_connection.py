@@ -59,8 +59,8 @@ def test_parameters_become_librdkafkas_options(parameters: dict[str, str], optio
 
 
 def test_the_toml_fills_what_the_sink_uri_leaves_open() -> None:
-    told = {"sasl-mechanism": "scram-sha-512", "sasl-user": "toml", "sasl-password": "w", "partition-num": 3}
-    assert from_ticdc({"sasl-user": "uri", "sasl-password": ""}, told) == {
+    config = {"sasl-mechanism": "scram-sha-512", "sasl-user": "toml", "sasl-password": "w", "partition-num": 3}
+    assert from_ticdc({"sasl-user": "uri", "sasl-password": ""}, config) == {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "uri",
@@ -103,8 +103,8 @@ def test_a_secret_that_the_environment_lacks_is_named() -> None:
 
 
 def test_flags_say_the_same() -> None:
-    told = from_flags(sink_uri="kafka://b:1/t?protocol=craft", kafka={"security.protocol": "ssl"})
-    assert told.changefeeds[0].access() == {"security.protocol": "ssl"}
+    config = from_flags(sink_uri="kafka://b:1/t?protocol=craft", kafka={"security.protocol": "ssl"})
+    assert config.changefeeds[0].access() == {"security.protocol": "ssl"}
 
 
 def test_options_that_keep_offsets_exact_are_refused_where_they_are_set() -> None:

@@ -102,7 +102,7 @@ def test_every_value_is_the_servers(mariadb: Server) -> None:
     assert sum(one.notes.get(("da", "zero or partial date became null"), 0) for one in found) == 1
 
 
-def test_a_float_of_which_digits_are_missing_is_told() -> None:
+def test_a_float_of_which_digits_are_missing_is_reported() -> None:
     texts, column = pa.array([b"0.1", b"0.10000000149011612", b"16777200"], pa.binary()), Column("f", "FLOAT")
     (mask,) = reading._values(texts, column).notes.values()
     assert mask.to_pylist() == [True, False, False]
@@ -189,7 +189,7 @@ def test_a_table_without_key_and_an_empty_one_are_read_whole(mariadb: Server) ->
     assert all_rows(source, none) == []
 
 
-def test_a_glance_tells_about_how_many_rows_there_are(mariadb: Server) -> None:
+def test_the_first_look_estimates_how_many_rows_there_are(mariadb: Server) -> None:
     mariadb.run(
         "CREATE DATABASE glanced", "USE glanced", "CREATE TABLE glanced.t (k DATE PRIMARY KEY)",
         "SET sql_mode = ''", "INSERT INTO glanced.t SELECT '2024-01-01' + INTERVAL seq DAY FROM seq_1_to_500",
@@ -233,7 +233,7 @@ def test_hostile_names_are_names(mariadb: Server) -> None:
     assert data_of(all_rows(source, table)).to_pylist() == [{column: 5}]
 
 
-def test_views_have_no_rows_and_tables_that_cannot_be_read_are_told(mariadb: Server) -> None:
+def test_views_have_no_rows_and_tables_that_cannot_be_read_are_reported(mariadb: Server) -> None:
     mariadb.run(
         "CREATE DATABASE odd", "CREATE TABLE odd.t (a INT PRIMARY KEY)", "CREATE VIEW odd.v AS SELECT * FROM odd.t",
         "CREATE SEQUENCE odd.s", "CREATE TABLE odd.u (a INT PRIMARY KEY, f DATE, u DATE, PERIOD FOR p (f, u))",
@@ -277,7 +277,7 @@ def test_a_connection_that_breaks_is_opened_again(mariadb: Server, monkeypatch: 
         ("mysql://reader@127.0.0.1:{port}?ssl-ca=/nowhere/ca.pem", BadSettings, "TLS"),
     ],
 )
-def test_what_a_server_refuses_is_told_without_secrets(
+def test_what_a_server_refuses_is_reported_without_secrets(
     mariadb: Server, uri: str, kind: type[CdcError], said: str
 ) -> None:
     source = connect_server(uri.format(port=mariadb.port), PASSWORD, AT)

@@ -174,7 +174,7 @@ def test_all_of_them_together_do_not_meet(
         assert [row[name] for row in lake.read(TableId("db", name)).to_pylist()] == [name]
 
 
-def test_a_table_that_climbs_out_of_the_prefix_is_told_and_not_guessed(
+def test_a_table_that_climbs_out_of_the_prefix_is_reported_and_not_guessed(
     put: Callable[[Mapping[str, bytes]], ChangefeedSettings], tmp_path: Path
 ) -> None:
     lake = MemoryLake()

@@ -89,7 +89,7 @@ def refused(options: dict[str, Any], schema_id: str = "7") -> CdcError:
     return caught.value
 
 
-def test_a_wrong_login_is_told_and_not_shown(answers: Answers) -> None:
+def test_a_wrong_login_is_reported_and_not_shown(answers: Answers) -> None:
     answers.login = "reader:right"
     error = refused({"url": answers.url.replace("//", "//reader:secret@")})
     assert isinstance(error, BucketMissing)
@@ -149,7 +149,7 @@ def test_a_file_stands_in_for_a_registry(tmp_path: Path) -> None:
 
 
 @mock_aws
-def test_glue_tells_a_version_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glue_knows_a_version_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"access_key": "testing", "secret_access_key": "testing"}
     client = boto3.client("glue", "eu-central-1", aws_access_key_id="testing", aws_secret_access_key="testing")
     client.create_registry(RegistryName="r")

@@ -79,8 +79,8 @@ def test_the_first_rule_that_fits_decides_and_what_none_fits_goes_to_the_default
     )
     tables = [("shop", "a"), ("SHOP", "A"), ("shop", "log_a"), ("shop", "log_c"), ("odd.name", "t"), ("arch_7", "x")]
     tables += [("arch_7", "xy"), ("shopping", "a"), ("shop", "")]
-    told = [found.topic_of(TableId(*table)) for table in tables]
-    assert told == ["orders", "orders", "logs", "cdc", "logs", "archive_arch_7", "cdc", "cdc", "cdc"]
+    routed = [found.topic_of(TableId(*table)) for table in tables]
+    assert routed == ["orders", "orders", "logs", "cdc", "logs", "archive_arch_7", "cdc", "cdc", "cdc"]
 
 
 def test_case_counts_where_the_changefeed_says_so() -> None:

@@ -224,7 +224,7 @@ def test_metadata_that_is_half_written_is_read_again(tmp_path: Path) -> None:
         open_pipeline(FEED, MemoryLake(), bucket).apply()
 
 
-# --- what must not be told --------------------------------------------------------------------------------------------
+# --- what must not be shown -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", ["metadata", "list", "data", "schema"])
@@ -251,15 +251,15 @@ def test_credentials_never_appear(
     TrialStorage.fault = fault
     ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
     pipeline = open_pipeline(FEED, MemoryLake(), ledger=ledger)
-    told = [repr(_opener(pipeline)), repr(pipeline.settings)]
+    outputs = [repr(_opener(pipeline)), repr(pipeline.settings)]
     try:
         outcome = pipeline.apply()
-        told += [json.dumps(outcome_json("default", outcome), default=str), repr(outcome)]
+        outputs += [json.dumps(outcome_json("default", outcome), default=str), repr(outcome)]
     except CdcError as caught:
-        told += [str(caught), repr(caught), repr(caught.where), repr(caught.__cause__), repr(caught.args)]
+        outputs += [str(caught), repr(caught), repr(caught.where), repr(caught.__cause__), repr(caught.args)]
     ledger.close()
-    told += [caplog.text, *capfd.readouterr()]
-    assert not [text for text in told if SECRET in text]
+    outputs += [caplog.text, *capfd.readouterr()]
+    assert not [text for text in outputs if SECRET in text]
     assert SECRET.encode() not in (tmp_path / "ledger.db").read_bytes()
 
 
@@ -267,6 +267,6 @@ def test_parameters_of_the_sink_uri_never_appear() -> None:
     uri = f"s3://bucket/feed?protocol=csv&access-key=AKIA{SECRET}&secret-access-key={SECRET}&session-token={SECRET}"
     (given,) = from_flags(sink_uri=uri, accept_unordered=True).changefeeds
     feed = open_changefeed(given)
-    told = [repr(given), str(given), given.model_dump_json(), given.uri, repr(feed.opener), str(feed.opener)]
-    told.append(feed.opener.redacted(OSError(f"signed with {SECRET}")))
-    assert not [text for text in told if SECRET in text]
+    outputs = [repr(given), str(given), given.model_dump_json(), given.uri, repr(feed.opener), str(feed.opener)]
+    outputs.append(feed.opener.redacted(OSError(f"signed with {SECRET}")))
+    assert not [text for text in outputs if SECRET in text]

@@ -180,7 +180,7 @@ def test_other_names_are_no_schema_files(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [f"db/t/{V}/CDC1.csv", f"db/t/meta/schema_{V}_0000000001.json"])
-def test_a_path_tells_whose_it_is(path: str) -> None:
+def test_a_path_names_its_table(path: str) -> None:
     place = Changefeed(SinkOptions(), {}).place(path)
     assert place is not None
     assert (place.root, place.version) == ("db/t", V)
@@ -534,7 +534,7 @@ def test_a_missing_middle_number_is_reported_and_a_missing_end_is_not() -> None:
 # --- storage ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_bucket_that_is_not_there_is_told_from_one_without_a_checkpoint(tmp_path: Path) -> None:
+def test_a_missing_bucket_is_distinguished_from_one_without_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(BucketMissing, match="does not exist"):
         open_feed(tmp_path / "none").fence()
     with pytest.raises(MetadataMissing, match="first checkpoint"):
@@ -545,7 +545,7 @@ NO_CHECKPOINTS = ("1.5", '"7"', "true", "-1", "9223372036854775808", "1844674407
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"other": 1}', *(f'{{"checkpoint-ts": {told}}}' for told in NO_CHECKPOINTS)]
+    "content", ["", "{", "[]", '{"other": 1}', *(f'{{"checkpoint-ts": {value}}}' for value in NO_CHECKPOINTS)]
 )
 def test_metadata_that_is_none_says_what_it_holds(bucket: Path, content: str) -> None:
     put(bucket, "metadata", content)

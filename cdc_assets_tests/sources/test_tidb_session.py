@@ -130,7 +130,7 @@ def test_a_session_that_forgets_the_snapshot_is_not_read(answering: Callable[...
         ((1105, "cannot set read timestamp to a future time"), InputError, "future time"),
     ],
 )
-def test_what_tidb_refuses_is_told(
+def test_what_tidb_refuses_is_reported(
     answering: Callable[..., Tidb], error: tuple[int, str], kind: type[CdcError], said: str
 ) -> None:
     answering(**{"SET SESSION tidb.snapshot": pymysql.err.OperationalError(*error)})

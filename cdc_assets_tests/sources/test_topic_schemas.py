@@ -32,7 +32,7 @@ def names(files: tuple[SchemaFile, ...]) -> list[tuple[str, int]]:
     return [(str(life.born_as), life.version) for life in read_history(files).lives]
 
 
-def test_a_dump_of_schemas_tells_tables_and_what_they_inherit() -> None:
+def test_a_dump_of_schemas_gives_tables_and_what_they_inherit() -> None:
     older = read_older_tables(DUMP, "schemas.sql")
     assert set(older.tables) == {T, TableId("other", "u.x")}
     assert older.tables[T].column("v").collation == "utf8mb4_general_ci"
@@ -52,7 +52,7 @@ def test_a_dump_of_schemas_tells_tables_and_what_they_inherit() -> None:
         ("CREATE TABLE s.`t (a INT);", "quote"),
     ],
 )
-def test_what_tells_no_schema_is_refused_with_the_file_and_the_statement(text: str, says: str) -> None:
+def test_what_states_no_schema_is_refused_with_the_file_and_the_statement(text: str, says: str) -> None:
     with pytest.raises(BadSettings) as error:
         read_older_tables(text, "schemas.sql")
     assert "schemas.sql: " in error.value.message
@@ -68,7 +68,7 @@ def test_a_table_of_the_setting_begins_before_the_topic_unless_the_topic_creates
     assert [column.name for column in table.schema.columns] == ["a", "c"]
 
 
-def test_tables_inherit_the_collation_that_the_setting_tells_of_their_database() -> None:
+def test_tables_inherit_the_collation_that_the_setting_has_for_their_database() -> None:
     older = OlderTables(collations={"sh`op": "utf8mb4_unicode_ci"})
     event = DdlEvent(10, TableId("sh`op", "t"), "CREATE TABLE t (a TEXT)")
     (table,) = read_history(schema_files([event], (), older, 5)).lives.values()
@@ -96,7 +96,7 @@ def test_rows_are_read_by_what_they_show_and_a_schema_in_a_ddl_counts_after_it()
     (file,) = schema_files([], [row], OlderTables(), 5)
     assert (file.version, file.whole, file.approximate) == (9, schema, ("approximate",))
     alter, drop = DdlEvent(10, T, "ALTER TABLE t ADD COLUMN a INT"), DdlEvent(20, T, "DROP TABLE t")
-    told = [SchemaEvent(0, T, 10, schema), SchemaEvent(0, T, 20, schema)]
-    files = schema_files([alter, drop], told, OlderTables(), 5)
+    events = [SchemaEvent(0, T, 10, schema), SchemaEvent(0, T, 20, schema)]
+    files = schema_files([alter, drop], events, OlderTables(), 5)
     assert [(one.version, bool(one.query)) for one in files] == [(10, False), (10, True), (20, True)]
     assert names(files) == [("shop.t", 10)]

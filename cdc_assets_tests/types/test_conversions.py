@@ -413,7 +413,7 @@ def test_a_value_that_the_source_cannot_have_held_holds_the_table(old: str, valu
         (replace(col("VARCHAR(9)"), collation="gbk_chinese_ci"), "é", col("VARBINARY(9)")),
     ],
 )  # fmt: skip
-def test_members_and_characters_that_cannot_be_told_hold_the_table(old: Column, value: Any, new: Column) -> None:
+def test_members_and_characters_that_are_not_known_hold_the_table(old: Column, value: Any, new: Column) -> None:
     with pytest.raises(TableHeld, match='column "c"'):
         turned(value, old, new)
 

@@ -318,7 +318,7 @@ def test_types_are_written_as_people_write_them() -> None:
     assert misfit("12,50", column("DECIMAL", 10, 2)) == '"12,50" is not DECIMAL(10,2)'
 
 
-def test_fidelity_tells_what_is_kept() -> None:
+def test_fidelity_states_what_is_kept() -> None:
     grades = {kind: fidelity(column(kind, 10)).grade for kind in ("INT", "TIME", "DATETIME", "DECIMAL")}
     assert grades == {"INT": Grade.LOSSLESS, "TIME": Grade.TEXT, "DATETIME": Grade.CHANGED, "DECIMAL": Grade.LOSSLESS}
     assert fidelity(column("DECIMAL", 65)).grade == Grade.TEXT
