@@ -226,7 +226,7 @@ def _adds(file: SchemaFile, after: TableSchema, text: Text, pairs: Pairs) -> lis
                 column,
                 given.default if given else None,
                 bool(given and given.numbered),
-                file.version,
+                file.commit_ts or file.version,
             )
         except NoDefault as problem:
             raise held(

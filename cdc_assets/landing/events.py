@@ -56,7 +56,7 @@ def _row(event: LandedEvent) -> dict[str, Any]:
         "query": event.query,
         "type": event.type,
         "reason": event.reason,
-        **{name: getattr(event, name) or None for name in ("source", "source_position", "shape")},
+        **{name: getattr(event, name) or None for name in ("source", "source_position", "shape", "commit_ts")},
     }
 
 
@@ -89,6 +89,7 @@ def _event(row: Mapping[str, Any]) -> LandedEvent:
         row["source"] or "",
         row["source_position"] or "",
         row["shape"] or "",
+        row["commit_ts"] or 0,
     )
 
 

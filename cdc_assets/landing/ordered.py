@@ -271,8 +271,8 @@ class OrderedReading(Reading):
             if mine is not None and mine.late:
                 one = {**one, "kind": Kind.BAD.value, "reason": mine.late}
             if one["kind"] != Kind.ROW.value:
-                one["commit_ts"] = one["commit_ts"] if mine is None else mine.position
-                self._take_other(one, piece.batch, piece.partition, offsets[one["message"]].as_py())
+                offset, at = offsets[one["message"]].as_py(), None if mine is None else mine.position
+                self._take_other(one, piece.batch, piece.partition, offset, at)
 
     def _land_rows(self, piece: _Piece, given: Mapping[int, _Given]) -> None:
         kinds = piece.spoken.column("kind").to_pylist()

@@ -143,8 +143,8 @@ class Reading:
         at = pa.repeat(pa.scalar(position, pa.int64()), rows.num_rows)
         self._take_rows(batch, rows, {"position": at, "last_position": at} if self.options.by_offset else {})
         for one in spoken.filter(pc.not_equal(spoken.column("kind"), Kind.ROW.value)).to_pylist():
-            positioned = {**one, "commit_ts": position} if self.options.by_offset else one
-            self._take_other(positioned, batch, partition, batch.column("offset")[0].as_py())
+            given = position if self.options.by_offset else None
+            self._take_other(one, batch, partition, batch.column("offset")[0].as_py(), given)
 
     # --- rows ---
 
@@ -266,10 +266,14 @@ class Reading:
 
     # --- everything else ---
 
-    def _take_other(self, one: Mapping[str, Any], batch: pa.RecordBatch, partition: Partition, offset: int) -> None:
+    def _take_other(
+        self, one: Mapping[str, Any], batch: pa.RecordBatch, partition: Partition, offset: int, given: Tso | None = None
+    ) -> None:
+        """Take a message that is no row; `given` is its position where that is not its commit-ts."""
         kind, ts = Kind(one["kind"]), one["commit_ts"] or 0
+        position = ts if given is None else given
         if kind is Kind.RESOLVED:
-            self.marks[partition] = max(ts, self.marks.get(partition, 0))
+            self.marks[partition] = max(position, self.marks.get(partition, 0))
             return
         if kind is Kind.IGNORED:
             self.ignored[one["reason"] or "no reason"] += 1
@@ -277,8 +281,8 @@ class Reading:
         table = None if one["schema"] is None else TableId(one["schema"], one["table"] or "")
         key, value = (batch.column(name)[one["message"]].as_py() for name in ("key", "value"))
         event = LandedEvent(
-            EventKind(kind.value), partition, offset, ts, table, one["query"] or "", one["type"] or 0, key, value,
-            one["reason"] or "", one["source"] or "", one["source_position"] or "",
+            EventKind(kind.value), partition, offset, position, table, one["query"] or "", one["type"] or 0, key, value,
+            one["reason"] or "", one["source"] or "", one["source_position"] or "", commit_ts=ts,
         )  # fmt: skip
         if kind is Kind.DDL:
             self._take_ddl(event)

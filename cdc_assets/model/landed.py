@@ -58,8 +58,8 @@ class LandedEvent:
     """A message that is not a row. `position` is its commit-ts; for a bad one the mark before it, 0 if there is none.
 
     `table` is None where the message names none, `table.table` "" for a DDL of a database. `reason` says why a message
-    is bad. Of protocols by offset `position` is the one that landing gave, and the last three are as messages tell
-    them (`formats.messages.SPOKEN`), "" for null. A schema of a registry has its id in
+    is bad. Of protocols by offset `position` is the one that landing gave, and the last four are as messages have
+    them (`formats.messages.SPOKEN`), "" and 0 for null. A schema of a registry has its id in
     `shape` and its text in `query`. A loss that a person accepted has the offset behind it in `query`.
     """
 
@@ -76,6 +76,7 @@ class LandedEvent:
     source: str = ""
     source_position: str = ""
     shape: str = ""
+    commit_ts: Tso = 0
 
     @property
     def place(self) -> str:

@@ -27,7 +27,8 @@ class SchemaFile:
     follow from its text and the table before it, and `columns` is what later rows show of them, if anything.
     `whole` is the schema, from no DDL, with which a table of unknown history begins; `approximate` are sentences on
     what of it may differ in the source. `grows` says that rows describe it from then on and that no DDL
-    will: an existing table gets what is new in it.
+    will: an existing table gets what is new in it. `commit_ts` is when the source carried the DDL out, 0 where that is
+    the version.
     """
 
     path: str
@@ -42,6 +43,7 @@ class SchemaFile:
     whole: TableSchema | None = None
     approximate: tuple[str, ...] = ()
     grows: bool = False
+    commit_ts: Tso = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,17 +49,18 @@ def _bytes(text: Default) -> bytes:
     return text.text.encode()
 
 
-def added_default(column: Column, text: Default | None, numbered: bool, version: Tso) -> tuple[object, str]:
+def added_default(column: Column, text: Default | None, numbered: bool, made: Tso) -> tuple[object, str]:
     """Return (value of old rows as a text for `mysql_types.values`, how it was guessed or "").
 
-    `column` has its default from `stored_default`. `numbered` is AUTO_INCREMENT or AUTO_RANDOM. Raises NoDefault.
+    `column` has its default from `stored_default`. `numbered` is AUTO_INCREMENT or AUTO_RANDOM, `made` when
+    the column was added. Raises NoDefault.
     """
     if numbered:
         raise NoDefault("old rows are numbered in an order that the files do not record")
     if text is not None and text.kind == "expression":
         raise NoDefault(f"the default ({text.text}) is evaluated by the source for each old row")
     if defaults_to_now(column) or (text is not None and text.kind == "now") or _today(column):
-        return _now(column, version)
+        return _now(column, made)
     if column.default is None:
         return (None, "") if column.nullable else (_implicit(column), "")
     if isinstance(column.default, bytes):
@@ -91,8 +92,8 @@ def _in_order(text: object, column: Column) -> object:
     return text
 
 
-def _now(column: Column, version: Tso) -> tuple[object, str]:
-    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=wall_clock_ms(version))
+def _now(column: Column, made: Tso) -> tuple[object, str]:
+    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=wall_clock_ms(made))
     text = moment.strftime("%Y-%m-%d %H:%M:%S")
     if column.type == "DATE":
         return text[:10], "the date of the DDL by its TSO, in UTC"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -119,6 +120,14 @@ def test_positions_grow_whatever_the_clock_does(feed: TopicFeed) -> None:
     feed.apply()
     assert feed.fence > first
     assert rows_of(feed) == [(1, 8)]
+
+
+def test_a_column_that_is_added_with_the_time_of_its_ddl_has_that_of_the_source(feed: TopicFeed) -> None:
+    add = "ALTER TABLE `t` ADD COLUMN `added` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP"
+    send(feed, 0, ddl(100), row(120, 1, 7), ddl(5000, add))
+    feed.apply()
+    (table,) = feed.lake.tables.values()
+    assert table.rows.column("added").to_pylist() == [datetime(1970, 1, 1, 0, 0, 5)]
 
 
 def test_a_row_that_comes_below_a_ddl_that_is_landed_holds_its_table(feed: TopicFeed) -> None:

@@ -36,7 +36,7 @@ def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTab
         # A connector sends the DDL of databases that it does not capture, of which it never sends rows.
         captured = {table.schema for table in landed.began}
         statements = [event for event in statements if event.table is None or event.table.schema in captured]
-    events = [DdlEvent(one.position, one.table, one.query, one.type) for one in statements]
+    events = [DdlEvent(one.position, one.table, one.query, one.type, one.commit_ts) for one in statements]
     begins = [one.version for one in events] + list(landed.began.values())
     if not begins:
         return []

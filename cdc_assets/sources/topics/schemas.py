@@ -34,13 +34,14 @@ class DdlEvent:
     """A DDL as in its message. `table` is the name in the message, "" as its table for a DDL of the database.
 
     Simple names no database but in the text: then `table` is None. `action` is TiDB's number of the action, 0 where the
-    protocol has none.
+    protocol has none. `commit_ts` is when the source carried it out, 0 where the message does not have it.
     """
 
     version: Tso
     table: TableId | None
     query: str
     action: int = 0
+    commit_ts: Tso = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,7 @@ def _by_text(event: DdlEvent) -> SchemaFile:
         type=event.action,
         columns=(),
         by_text=True,
+        commit_ts=event.commit_ts,
     )
 
 
