@@ -388,6 +388,12 @@ class Ledger:
                 for row in connection.execute(query)
             )
 
+    def journals(self) -> tuple[str, ...]:
+        """Return the changefeeds that have a journal."""
+        query = sa.select(_JOURNAL.c.changefeed).distinct().order_by(_JOURNAL.c.changefeed)
+        with self._database.read() as connection:
+            return tuple(row.changefeed for row in connection.execute(query))
+
     # --- tables ---
 
     def record_states(self, changefeed: str, states: Sequence[TableState]) -> None:

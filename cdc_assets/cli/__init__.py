@@ -3,6 +3,7 @@
 Exit codes: 0 everything is applied, 1 something is held, quarantined or incomplete, 2 wrong usage or setup.
 
     demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example
+    landing    commands about messages of topics that wait for a decision
     options    options and printing that the commands share
     progress   the progress display of the command line
     upkeep     commands that maintain whole tables
@@ -19,6 +20,7 @@ from typing import Any
 import click
 
 from cdc_assets.cli import upkeep
+from cdc_assets.cli.landing import landing
 from cdc_assets.cli.options import (
     DONE,
     HELD,
@@ -233,7 +235,7 @@ def journal(as_json: bool, debug: bool, warehouse: str | None) -> int:
 
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else config.load(None).needed_lake()
     with read_ledger(lake) as ledger:
-        entries = [entry for changefeed in ledger.states() for entry in ledger.journal(changefeed)]
+        entries = [entry for changefeed in ledger.journals() for entry in ledger.journal(changefeed)]
     if as_json:
         show_json([dataclasses.asdict(entry) for entry in entries])
         return DONE
@@ -442,5 +444,5 @@ def ui(directory: str | None, port: int, debug: bool) -> int:
     return run_ui(directory or ".demo", port)
 
 
-for command in (upkeep.maintain, upkeep.rebuild):
+for command in (upkeep.maintain, upkeep.rebuild, landing):
     commands.add_command(command)

@@ -3,103 +3,187 @@
 release        a message that cannot be read: go past it, or read it again after what was wrong with it is mended
 accept_loss    messages that are gone: land what is behind them
 declare_dead   a partition of an archive to which nothing comes any more: let the fence go past it
+rebuilt        rows that came too late for tables: they are in them, since these were built anew
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime, timezone
 
 import pyarrow as pa
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.landing.landing import Landing
 from cdc_assets.landing.reading import Reading
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent
+from cdc_assets.model.landed import Decision, EventKind, Landed, LandedEvent
+from cdc_assets.model.landing_commands import release_command
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics import message_schema
 
-__all__ = ["accept_loss", "declare_dead", "release"]
+__all__ = ["Said", "accept_loss", "declare_dead", "rebuilt", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Who decides; `when` is now, as ISO 8601 in UTC."""
+
+    who: str = ""
+    when: str = ""
+
+    @classmethod
+    def now(cls, who: str = "") -> Said:
+        """Return somebody who decides now."""
+        return cls(who, datetime.now(timezone.utc).isoformat(timespec="seconds"))
 
 
 def release(
-    landing: Landing, partition: Partition, offset: int, *, again: bool = False, applied: Mapping[TableId, Tso]
-) -> None:
+    landing: Landing,
+    partition: Partition,
+    offset: int,
+    *,
+    again: bool = False,
+    applied: Callable[[TableId], Tso],
+    said: Said = Said(),
+) -> tuple[TableId, ...]:
     """Let a message that cannot be read hold nothing any more: it is passed over, or with `again` read once more.
 
-    `applied` says how far tables are: what is read again has to be above that, or it would never be applied. Raises
-    BadSettings for a message that is not held, MalformedData for one that still cannot be read: nothing is decided
-    then.
+    `applied` says how far a table is: rows at or below that are landed, and hold their table until it is rebuilt.
+    Returns these tables. Raises BadSettings for a message that is not held, MalformedData for one that still cannot be
+    read: nothing is decided then.
     """
+    late: list[TableId] = []
 
     def decided(reading: Reading) -> None:
         held = _held(reading.before, partition, offset)
-        if again:
-            _read_again(reading, held, applied)
-        reading.events.append(LandedEvent(EventKind.RELEASED, partition, offset, held.position, held.table))
+        late[:] = _read_again(reading, held, applied) if again else ()
+        reading.events.append(_about(held, EventKind.RELEASED, "read again" if again else "passed over", said))
 
     landing.decide(decided)
+    return tuple(late)
+
+
+def _about(held: LandedEvent, kind: EventKind, what: str, said: Said) -> LandedEvent:
+    return Decision(
+        kind, held.partition, held.offset, held.offset + 1, what, said.who, said.when, held.position,
+        held.table,
+    ).event  # fmt: skip
 
 
 def _held(landed: Landed, partition: Partition, offset: int) -> LandedEvent:
     for event in landed.open_bad:
         if (event.partition, event.offset) == (partition, offset):
             return event
+    for event in landed.open_late:
+        if (event.partition, event.offset) == (partition, offset) and event.table is not None:
+            raise BadSettings(
+                f"{event.place} can be read, and its rows are landed; {event.table} is held because they came late. "
+                f"Rebuild it: cdc-assets rebuild {event.table}."
+            )
     known = ", ".join(event.place for event in landed.open_bad[:10]) or "none"
     raise BadSettings(f"{partition} offset {offset} is no message that holds anything; those are: {known}.")
 
 
-def _read_again(reading: Reading, held: LandedEvent, applied: Mapping[TableId, Tso]) -> None:
+def _read_again(reading: Reading, held: LandedEvent, applied: Callable[[TableId], Tso]) -> list[TableId]:
     message = {"topic": held.partition.topic, "partition": held.partition.number, "offset": held.offset}
     row = {**dict.fromkeys(message_schema().names), **message, "key": held.key, "value": held.value, "headers": []}
     events = len(reading.events)
     reading.take_again(pa.RecordBatch.from_pylist([row], message_schema()), held.partition, held.position + 1)
     for event in reading.events[events:]:
         if event.kind is EventKind.BAD:
-            raise MalformedData(f"{held.place} still cannot be read: {event.reason}")
+            raise MalformedData(
+                f"{held.place} still cannot be read: {event.reason} Nothing was decided. "
+                f"`{release_command(held.partition, held.offset)}` goes past it."
+            )
+    late = []
     for rows in reading.rows:
         for one in rows.select(["schema", "table", "position"]).to_pylist():
             table = TableId(one["schema"], one["table"])
-            through = applied.get(table, 0)
-            if one["position"] <= through:
-                raise BadSettings(
-                    f"{held.place} has rows of {table} at {one['position']}, and the table is applied through "
-                    f"{through}: they would never be taken. Release the message without reading it again, and rebuild "
-                    "the table."
-                )
+            if one["position"] <= applied(table) and table not in late:
+                late.append(table)
+                reading.hold_late(held, table, one["position"])
+    return late
 
 
-def accept_loss(landing: Landing, lost: OffsetRange) -> None:
+def accept_loss(landing: Landing, lost: OffsetRange, said: Said = Said()) -> None:
     """Write down that the messages of some offsets are gone for good, so that what is behind them is landed.
 
     Tables of the topic lack what was in them: every listing says so from then on. Raises BadSettings for offsets that
-    are landed.
+    are landed, and for messages that are there.
     """
+    _refuse_there(landing, lost)
 
     def decided(reading: Reading) -> None:
-        start = reading.before.next.get(lost.partition)
-        if start is None or lost.start < start or not len(lost):
+        start = reading.before.next.get(lost.partition, 0)
+        if lost.start < start or not len(lost):
             raise BadSettings(
-                f"{lost} is no loss: {lost.partition} is landed to "
-                f"{'no offset' if start is None else start}. Give the offsets that the error names."
+                f"{lost} is no loss: {lost.partition} is landed to {start}. Give the offsets that the error names."
             )
-        reading.events.append(LandedEvent(EventKind.LOST, lost.partition, lost.start, 0, query=str(lost.stop)))
+        what = f"the loss of {lost.start}..{lost.stop - 1} accepted"
+        one = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, what, said.who, said.when)
+        reading.events.append(one.event)
 
     landing.decide(decided)
 
 
-def declare_dead(landing: Landing, partition: Partition) -> None:
+def _refuse_there(landing: Landing, lost: OffsetRange) -> None:
+    """Raise BadSettings where one of the messages is in the log, or may still come."""
+    end = landing.ends().get(lost.partition)
+    if end is None or lost.stop > end.high:
+        until = "is not there" if end is None else f"ends at offset {end.high}"
+        raise BadSettings(f"{lost} is no loss: {lost.partition} {until}. Give the offsets that the error names.")
+    if lost.stop <= end.low or not len(lost):
+        return
+    for batch in landing.log().read(OffsetRange(lost.partition, max(lost.start, end.low), lost.stop)):
+        if batch.num_rows:
+            there = batch.column("offset")[0].as_py()
+            raise BadSettings(
+                f"{lost} is no loss: the message of offset {there} is there. Give the offsets that the error names."
+            )
+
+
+def declare_dead(landing: Landing, partition: Partition, said: Said = Said()) -> None:
     """Write down that nothing comes to a partition of an archive any more: the fence does not wait for its mark.
 
-    It counts until something comes all the same. Raises BadSettings for a partition that is not known.
+    It counts until something comes all the same. Raises BadSettings for a partition that is not known, and for a
+    broker's, of which nothing waits.
     """
+    if landing.log().proves_ends:
+        raise BadSettings(
+            f"{partition} is on a broker, where the checkpoint waits for no partition. Only one of an archive can be "
+            "declared dead."
+        )
 
     def decided(reading: Reading) -> None:
         start = reading.before.next.get(partition)
         if start is None:
             known = ", ".join(str(one) for one in sorted(reading.before.next)) or "none"
             raise BadSettings(f"{partition} is not landed; known partitions are: {known}.")
-        reading.events.append(LandedEvent(EventKind.DEAD, partition, start, 0))
+        one = Decision(EventKind.DEAD, partition, start, start, "declared dead", said.who, said.when)
+        reading.events.append(one.event)
+
+    landing.decide(decided)
+
+
+def rebuilt(landing: Landing, tables: Collection[TableId], as_of: Landed, said: Said) -> None:
+    """Write down that rows that came too late are in these tables by now, which were built of what was landed `as_of`.
+
+    Where more was landed of their partition since, the tables stay held: they may lack that.
+    """
+    names = {table.folded for table in tables}
+
+    def decided(reading: Reading) -> None:
+        still = reading.before.open_late
+        reading.events.extend(
+            _about(event, EventKind.REBUILT, f"{event.table} rebuilt", said)
+            for event in as_of.open_late
+            if event in still
+            and event.table is not None
+            and event.table.folded in names
+            and reading.before.next.get(event.partition) == as_of.next.get(event.partition)
+        )
 
     landing.decide(decided)

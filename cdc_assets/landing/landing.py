@@ -27,6 +27,7 @@ from cdc_assets.landing.reading import Reading, Registered
 from cdc_assets.landing.rows import grouped, splits_of
 from cdc_assets.landing.store import Added, Store
 from cdc_assets.model.landed import EventKind, Landed
+from cdc_assets.model.landing_commands import accept_loss_command
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.sources.topics import LogReader
 
@@ -268,7 +269,7 @@ class Landing:
         return begins or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
 
     def _reading(self, before: Landed) -> Reading:
-        return Reading(before, self.options, **self._more)
+        return Reading(before, self.options, proves_ends=self.log().proves_ends, **self._more)
 
     def _take(
         self, log: LogReader, wanted: OffsetRange, done: Advanced, reading: Reading, ends: Ends
@@ -319,7 +320,8 @@ class Landing:
         events = event_rows(reading.events, state, splits, reading.before)
         added = Added(written, (self.store.write_events(events),))
         try:
-            self.store.commit(added, before, digest_of(state.next), _changed(reading.before, state))
+            after = digest_of(state.next) if state.next else ""
+            self.store.commit(added, before, after, _changed(reading.before, state))
         except TableMoved:
             self.store.discard(added)
             raise
@@ -390,7 +392,8 @@ def _lost(lost: OffsetRange) -> InputError:
     return InputError(
         f"{lost.partition} begins at offset {lost.stop}, and was landed to {lost.start}: the {len(lost):,} messages "
         f"{lost.start}..{lost.stop - 1} expired before they were read. Nothing was landed. Bring the messages back; or "
-        "accept the loss, which is written down, and import the tables anew from a dump.",
+        f"accept the loss, which is written down (`{accept_loss_command(lost)}`), and import the tables anew from a "
+        "dump.",
         topic=lost.partition.topic,
         partition=lost.partition.number,
         offset=lost.start,
@@ -429,7 +432,8 @@ def _vanished(lost: OffsetRange) -> InputError:
     return InputError(
         f"{lost.partition}: the {len(lost):,} messages {lost.start}..{lost.stop - 1} are missing, and the topic is "
         "neither compacted nor transactional: they are lost. They were not landed, and nothing behind them. Bring them "
-        "back; or accept the loss, which is written down, and import the tables anew from a dump.",
+        f"back; or accept the loss, which is written down (`{accept_loss_command(lost)}`), and import the tables anew "
+        "from a dump.",
         topic=lost.partition.topic,
         partition=lost.partition.number,
         offset=lost.start,

@@ -8,6 +8,7 @@ A message that cannot be read is an event with the mark before it: nothing behin
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -36,9 +37,9 @@ __all__ = ["Reading", "Registered", "schema_event"]
 
 _AS_SPOKEN = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
 
-TOO_LATE = (
-    "its topic was found when its table may have been applied beyond it: a rule or a right hid the topic. Rebuild the "
-    "table, then release this message"
+_TOO_LATE = (
+    "its rows at {} came when {} may have been applied beyond them, so they are not in it. `cdc-assets rebuild {}` "
+    "builds it with them"
 )
 
 Claims = Callable[[str], bytes]
@@ -62,6 +63,7 @@ class Reading:
     options: MessageOptions
     claims: Claims
     registry: Registered = _no_registry
+    proves_ends: bool = True
     rows: list[pa.Table] = field(default_factory=list)
     events: list[LandedEvent] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
@@ -75,8 +77,9 @@ class Reading:
         self._ddl = {self._identity(event) for event in self.before.events if event.kind is EventKind.DDL}
         self._schemas = {event.table for event in self.before.events if event.kind is EventKind.SCHEMA}
         self._ddl_tables = {event.table for event in self.before.events if event.kind is EventKind.DDL}
+        self._ddl_tables_before = frozenset(self._ddl_tables)
         self._topics = {partition.topic for partition in self.before.next}
-        self._late = {(event.table, event.partition.topic) for event in self.before.events if event.reason == TOO_LATE}
+        self._late = {(event.table, event.partition) for event in self.before.open_late}
         self._newest: dict[TableId, LandedEvent] = {}
         for event in self.before.events:
             self._note_newest(event)
@@ -210,15 +213,41 @@ class Reading:
         )  # fmt: skip
 
     def _hold_late(self, rows: pa.Table) -> None:
-        """Hold tables whose topic was found when they were applied through where its rows are: those would be lost."""
-        if not self.before.proven or self.options.by_offset or rows.column("topic")[0].as_py() in self._topics:
+        """Hold tables that may be applied through where rows of a place that nothing waited for are: they are lost."""
+        if self.options.by_offset:
             return
-        below = rows.filter(pc.less_equal(rows.column("position"), pa.scalar(self.before.proven)))
-        for row in below.slice(0, 1000).to_pylist():
-            place = (TableId(row["schema"], row["table"]), row["topic"])
-            if place not in self._late:
-                self._late.add(place)
-                self._hold_row(row, TOO_LATE)
+        since, until = self._unawaited(Partition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py()))
+        positions = rows.column("position")
+        below = pc.and_(pc.greater(positions, pa.scalar(since)), pc.less_equal(positions, pa.scalar(until)))
+        for row in rows.filter(below).to_pylist():
+            place = Partition(row["topic"], row["partition"])
+            table = TableId(row["schema"], row["table"])
+            if self.proves_ends or table in self.before.began or table in self._ddl_tables_before:
+                self.hold_late(LandedEvent(EventKind.LATE, place, row["offset"], 0), table, row["position"])
+
+    def _unawaited(self, partition: Partition) -> tuple[Tso, Tso]:
+        """Return between which positions rows of a partition may be missing in tables, though these are beyond them.
+
+        On a broker those of a topic that was not seen before, for a rule or a right hid it. In an archive those of a
+        partition whose first file is there only now, and of one that was declared dead; a table that nothing was known
+        of is not applied yet there.
+        """
+        if self.proves_ends:
+            return 0, 0 if partition.topic in self._topics else self.before.proven
+        newest = max(self.before.marks.values(), default=0)
+        if partition in self.before.dead:
+            return self.before.marks.get(partition, 0), newest
+        return 0, 0 if partition in self.before.next else newest
+
+    def hold_late(self, at: LandedEvent, table: TableId, position: Tso) -> None:
+        """Hold a table whose row at a position came when it may have been applied beyond that, until it is rebuilt."""
+        place = (table, at.partition)
+        if place in self._late:
+            return
+        self._late.add(place)
+        name = shlex.quote(str(table))
+        reason = _TOO_LATE.format(position, table, name)
+        self.events.append(LandedEvent(EventKind.LATE, at.partition, at.offset, position - 1, table, reason=reason))
 
     def _note_tables(self, rows: pa.Table) -> None:
         """Keep where the rows of each table begin, and the columns of its first ones."""

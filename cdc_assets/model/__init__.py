@@ -6,23 +6,24 @@
 
 Imports nothing but the standard library.
 
-    by_name          values by table name, in any letter case
-    dumps            a dump
-    landed           what was landed of topics: rows in pieces, and events
-    ledger_entries   what the ledger remembers, as values
-    names            names as TiDB gives and compares them
-    offsets          places in a log: partitions of topics, their ends, ranges of offsets
-    progress         how far a table is applied, its state, and the identity that it keeps through renames
-    quarantine       records that were set aside because they do not fit
-    releases         what a person decided about single DDL
-    reports          results of reading a window and of carrying out a step
-    schema           tables, columns, keys and partitions, as schema files and DDL texts define them
-    schema_changes   what one DDL changes
-    splits           what lies under a changefeed's prefix
-    steps            what is done to tables
-    table_filter     TiDB's table filter: patterns of names in a changefeed's configuration
-    table_history    the events of a table's life, and the names it held
-    tso              timestamps of TiDB's oracle
-    window_metrics   what a committed window did to its table, and the lag of its newest change
-    wording          numbers in sentences
+    by_name           values by table name, in any letter case
+    dumps             a dump
+    landed            what was landed of topics: rows in pieces, and events
+    landing_commands  the commands with which a person decides about messages of topics
+    ledger_entries    what the ledger remembers, as values
+    names             names as TiDB gives and compares them
+    offsets           places in a log: partitions of topics, their ends, ranges of offsets
+    progress          how far a table is applied, its state, and the identity that it keeps through renames
+    quarantine        records that were set aside because they do not fit
+    releases          what a person decided about single DDL
+    reports           results of reading a window and of carrying out a step
+    schema            tables, columns, keys and partitions, as schema files and DDL texts define them
+    schema_changes    what one DDL changes
+    splits            what lies under a changefeed's prefix
+    steps             what is done to tables
+    table_filter      TiDB's table filter: patterns of names in a changefeed's configuration
+    table_history     the events of a table's life, and the names it held
+    tso               timestamps of TiDB's oracle
+    window_metrics    what a committed window did to its table, and the lag of its newest change
+    wording           numbers in sentences
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["EventKind", "Landed", "LandedEvent", "LandedSplit", "Stream", "StreamEnd"]
+__all__ = ["DECIDED", "Decision", "EventKind", "Landed", "LandedEvent", "LandedSplit", "Stream", "StreamEnd"]
 
 
 class EventKind(str, enum.Enum):
@@ -20,10 +21,12 @@ class EventKind(str, enum.Enum):
     DDL = "ddl"
     SCHEMA = "schema"
     BAD = "bad"
+    LATE = "late"
     RELEASED = "released"
     REGISTERED = "registered"
     LOST = "lost"
     DEAD = "dead"
+    REBUILT = "rebuilt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,11 @@ class LandedSplit:
 class LandedEvent:
     """A message that is not a row. `position` is its commit-ts; for a bad one the mark before it, 0 if there is none.
 
+    A late one has rows that are landed too: its table may be applied beyond `position` already, and has to be rebuilt.
     `table` is None where the message names none, `table.table` "" for a DDL of a database. `reason` says why a message
     is bad. Of protocols by offset `position` is the one that landing gave, and the last four are as messages have
     them (`formats.messages.SPOKEN`), "" and 0 for null. A schema of a registry has its id in
-    `shape` and its text in `query`. A loss that a person accepted has the offset behind it in `query`.
+    `shape` and its text in `query`. What a person decided is a `Decision`, whose text is in `query`.
     """
 
     kind: EventKind
@@ -82,6 +86,44 @@ class LandedEvent:
     def place(self) -> str:
         """The message's place in its topic."""
         return f"{self.partition} offset {self.offset}"
+
+
+DECIDED = (EventKind.RELEASED, EventKind.LOST, EventKind.DEAD, EventKind.REBUILT)
+"""The events that people make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person decided about a message, about offsets up to before `stop`, or about a partition.
+
+    `what` says it in words, `who` is "" where nobody is named, `when` is ISO 8601 in UTC.
+    """
+
+    kind: EventKind
+    partition: Partition
+    offset: int
+    stop: int
+    what: str
+    who: str = ""
+    when: str = ""
+    position: Tso = 0
+    table: TableId | None = None
+
+    @property
+    def event(self) -> LandedEvent:
+        """The decision as it is landed."""
+        said = {"stop": self.stop, "what": self.what, "who": self.who, "when": self.when}
+        return LandedEvent(
+            self.kind, self.partition, self.offset, self.position, self.table, json.dumps(said, ensure_ascii=False)
+        )
+
+    @classmethod
+    def of(cls, event: LandedEvent) -> Decision:
+        """Read what `event` wrote."""
+        return cls(
+            event.kind, event.partition, event.offset, position=event.position, table=event.table,
+            **json.loads(event.query),
+        )  # fmt: skip
 
 
 class Stream(NamedTuple):
@@ -144,9 +186,7 @@ class Landed:
     def accepted_losses(self) -> tuple[OffsetRange, ...]:
         """The offsets whose messages are gone, as a person has accepted."""
         return tuple(
-            OffsetRange(event.partition, event.offset, int(event.query))
-            for event in self.events
-            if event.kind is EventKind.LOST
+            OffsetRange(one.partition, one.offset, one.stop) for one in self.decisions if one.kind is EventKind.LOST
         )
 
     @property
@@ -169,3 +209,18 @@ class Landed:
             for event in self.events
             if event.kind is EventKind.BAD and (event.partition, event.offset) not in released
         )
+
+    @property
+    def open_late(self) -> tuple[LandedEvent, ...]:
+        """The messages whose rows came when their table may have been applied beyond them, until it is rebuilt."""
+        built = {(one.partition, one.offset, one.table) for one in self.events if one.kind is EventKind.REBUILT}
+        return tuple(
+            event
+            for event in self.events
+            if event.kind is EventKind.LATE and (event.partition, event.offset, event.table) not in built
+        )
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What people decided, in the order in which they did."""
+        return tuple(Decision.of(event) for event in self.events if event.kind in DECIDED)

@@ -137,7 +137,9 @@ class Listing:
     `published` is when `metadata`, as listed, was written (seconds since 1970, 0 where the storage does not say).
     `fresh` are contents of schema files, by (path, bytes, etag), that had to be read for this listing.
     `imports` are the tables of dumps, `lost_dumps` the dumps that cannot be read, by URI with the error.
-    Of tables in `gone`, rows through that position are no longer kept by a source that keeps them for some time only.
+    `late` are rows that were not there when their tables were applied beyond them, keyed by path with the sentence for
+    the user: these tables stop, and a rebuild brings the rows. Of tables in `gone`, rows through that position are no
+    longer kept by a source that keeps them for some time only.
     """
 
     checkpoint: Tso
@@ -152,3 +154,4 @@ class Listing:
     imports: tuple[Import, ...] = ()
     lost_dumps: Mapping[str, Exception] = field(default_factory=dict, compare=False)
     gone: Mapping[TableId, Tso] = field(default_factory=dict)
+    late: Mapping[str, str] = field(default_factory=dict)

@@ -1,14 +1,15 @@
 """Operations for people, and the wiring: open, inspect, status, release, replay, rebuild, maintain.
 
-complete      say that tables had no rows before their changefeed began
-inspect       the contents of a changefeed's prefix, and whether it can be followed
-landings      what is landed of topics
-maintenance   do what is due for the lake's files
-named         which table a person means
-opening       settings -> open parts
-rebuild       tables rebuilt from the whole recorded history, aside, and swapped in one commit each
-rebuildable   why a table cannot be rebuilt from the existing files
-release       decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`
-replay        quarantined records applied after a fix
-status        the states of a lake's tables
+complete       say that tables had no rows before their changefeed began
+decide_landed  what people decide about messages of topics
+inspect        the contents of a changefeed's prefix, and whether it can be followed
+landings       what is landed of topics
+maintenance    do what is due for the lake's files
+named          which table a person means
+opening        settings -> open parts
+rebuild        tables rebuilt from the whole recorded history, aside, and swapped in one commit each
+rebuildable    why a table cannot be rebuilt from the existing files
+release        decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`
+replay         quarantined records applied after a fix
+status         the states of a lake's tables
 """

@@ -44,6 +44,7 @@ from cdc_assets.settings.config import ChangefeedSettings
 
 if TYPE_CHECKING:
     from cdc_assets.lake.swap import Ticket
+    from cdc_assets.model.landed import Landed
     from cdc_assets.pipeline.outcome import Outcome
 
 __all__ = ["Rebuilder", "Rebuilt", "incomplete_in_dumps", "rebuild"]
@@ -176,14 +177,26 @@ def rebuild(
     there is a reason against it; TableMoved if a writer kept moving a table (those swapped before stay swapped);
     BadSettings for an unknown table.
     """
+    landed = None if pipeline.landing is None else pipeline.landing.landed()
     work, planned = _begun(pipeline, rebuilder, tables, run)
     say(f"rebuilding {counted(len(work.targets), 'table')} aside, as {work.ticket.token}")
     with _ended(rebuilder, work.ticket), _beating(rebuilder, work.ticket):
         _run(work, say)
+        _release_late(pipeline, planned, landed, work.targets)
         pipeline.lake.settle_names()
     mark(pipeline.lake, planned)
     pipeline.record_status(run)
     return tuple(work.done)
+
+
+def _release_late(pipeline: Pipeline, planned: Plan, landed: Landed | None, targets: Iterable[Life]) -> None:
+    """Let rows that came too late hold the tables no more that are built with them by now."""
+    if pipeline.landing is None or landed is None or not landed.open_late:
+        return
+    from cdc_assets.landing.decisions import Said, rebuilt
+
+    names = [name for life in targets for name, _, _ in planned.history.lives[life].names]
+    rebuilt(pipeline.landing, names, landed, Said.now())
 
 
 def _begun(pipeline: Pipeline, rebuilder: Rebuilder, tables: Sequence[str], run: str) -> tuple[_Rebuild, Plan]:
@@ -242,7 +255,7 @@ def _from_nothing(pipeline: Pipeline, listing: Listing, bases: Mapping[Life, Bas
     releases, said = pipeline.lake.releases(), pipeline.lake.said_complete()
     with closing(Ledger("sqlite://")) as ledger:
         empty = Planner(pipeline.settings, pipeline.source, EmptyLake(said), ledger)
-        empty.bases = bases
+        empty.bases, empty.from_nothing = bases, True
         return empty.plan(listing, releases)[1]
 
 
@@ -347,7 +360,7 @@ def _run(work: _Rebuild, say: Callable[[str], object]) -> None:
     settings = settings.model_copy(update={"quarantine": False})
     notes = _Notes()
     aside = Pipeline(settings, work.live.source, lake, notes, log_steps(say), work.live.fuse)
-    aside.bases = work.bases
+    aside.bases, aside.from_nothing = work.bases, True
     try:
         for attempt in range(_SWAPS):
             outcome = aside.apply(work.run, work.select)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -90,6 +91,7 @@ class Planner:
         self.ledger = ledger
         self.published = 0.0  # when the `metadata` of the plan was written
         self.bases: Mapping[Life, Base | None] = {}  # the dumps on which to base tables that are rebuilt
+        self.from_nothing = False  # rows that came too late for the tables are not late for those that are built now
         self._known: KnownFiles = {}
         self._stats: dict[str, FileStats] = {}  # of files that earlier windows read, those of this run included
 
@@ -107,6 +109,7 @@ class Planner:
         """
         refuse_unordered(self.settings.source_options.wire, accepted=self.settings.accept_unordered)
         listing = self._listed() if listing is None else listing
+        listing = replace(listing, late={}) if self.from_nothing and listing.late else listing
         self._stats = self.ledger.file_stats(self.settings.name)
         if any(file.path not in self._stats for file in listing.data_files):
             on_news()

@@ -57,8 +57,8 @@ def unread_files(source: Source, listing: Listing, entries: Iterable[FileEntry])
 
 
 def broken_files(source: Source, listing: Listing) -> Iterator[tuple[str, Tso, str]]:
-    """Yield (root, version, why) of files that should be readable and are not."""
-    for path, why in listing.problems.items():
+    """Yield (root, version, why) of files that should be readable and are not, and of rows that came too late."""
+    for path, why in (*listing.problems.items(), *listing.late.items()):
         place = source.place(path)
         if place is not None:
             yield place.root, place.version, why

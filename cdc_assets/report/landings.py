@@ -6,18 +6,32 @@ broker ──landed──▶ landing table ──applied──▶ tables
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.landed import Landed
+from cdc_assets.model.landed import EventKind, Landed
+from cdc_assets.model.landing_commands import release_command
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
 from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.report.text import grid_lines
 
-__all__ = ["LandingText", "PartitionText", "describe_landing", "landing_lines"]
+__all__ = [
+    "DecisionText",
+    "LandingText",
+    "PartitionText",
+    "UnreadText",
+    "describe_decisions",
+    "describe_landing",
+    "describe_unread",
+    "landing_lines",
+]
+
+_SHOWN_BYTES = 400
+"""How much of a message is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +49,30 @@ class PartitionText:
     behind: int
     mark: Tso
     mark_time: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionText:
+    """What a person decided about messages, a place, `who` and `when` (ISO 8601, UTC)."""
+
+    changefeed: str
+    place: str
+    what: str
+    who: str
+    when: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadText:
+    """A message that holds its table, or the feed: its key and value as Python's bytes or None, and the ways out."""
+
+    changefeed: str
+    place: str
+    table: str
+    reason: str
+    key: str
+    value: str
+    ways: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +143,56 @@ def describe_landing(
         sum(split.size for split in landed.splits),
         tuple(partitions),
         _expired(landed),
-        tuple(f"{bad.place}: {bad.reason}" for bad in landed.open_bad),
+        tuple(f"{bad.place}: {bad.reason}" for bad in (*landed.open_bad, *landed.open_late)),
         landed.ignored,
         ends is not None,
     )
+
+
+def describe_decisions(changefeed: str, landed: Landed) -> list[DecisionText]:
+    """Return what people decided about messages of a changefeed."""
+    return [
+        DecisionText(
+            changefeed,
+            str(one.partition) if one.kind is not EventKind.RELEASED else f"{one.partition} offset {one.offset}",
+            one.what,
+            one.who,
+            one.when,
+        )
+        for one in landed.decisions
+    ]
+
+
+def describe_unread(changefeed: str, landed: Landed) -> list[UnreadText]:
+    """Return the messages that hold something, each with the ways out."""
+    bad = [
+        (
+            one,
+            (
+                f"read it once more: {release_command(one.partition, one.offset, again=True)}",
+                f"go past it: {release_command(one.partition, one.offset)}",
+            ),
+        )
+        for one in landed.open_bad
+    ]
+    late = [
+        (one, (f"build the table with it: cdc-assets rebuild {shlex.quote(str(one.table))}",))
+        for one in landed.open_late
+    ]
+    return [
+        UnreadText(
+            changefeed, one.place, "" if one.table is None else str(one.table), one.reason, _shown(one.key),
+            _shown(one.value), ways,
+        )
+        for one, ways in (*bad, *late)
+    ]  # fmt: skip
+
+
+def _shown(data: bytes | None) -> str:
+    """Return bytes as text, those of a long message cut."""
+    if data is None or len(data) <= _SHOWN_BYTES:
+        return repr(data)
+    return f"{data[:_SHOWN_BYTES]!r}… ({counted(len(data), 'byte')})"
 
 
 def _applied(landed: Landed, through: Mapping[TableId, Tso]) -> dict[Partition, int]:
@@ -168,6 +252,8 @@ def landing_lines(found: Iterable[LandingText]) -> Iterator[str]:
             f"{counted(one.rows, 'row event')} kept ({counted(one.row_bytes, 'byte')}); {one.rebuild}"
         )
         for bad in one.unreadable[:5]:
-            yield f"{one.changefeed}: cannot be read: {bad}"
+            yield f"{one.changefeed}: holds: {bad}"
         if len(one.unreadable) > 5:
-            yield f"{one.changefeed}: and {len(one.unreadable) - 5} more that cannot be read"
+            yield f"{one.changefeed}: and {len(one.unreadable) - 5} more that hold"
+        if one.unreadable:
+            yield f"{one.changefeed}: `cdc-assets landing list` shows them with their bytes and the ways out"

@@ -9,9 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from cdc_assets.errors import BadSettings, InputError, MalformedData
-from cdc_assets.landing.decisions import accept_loss, declare_dead, release
+from cdc_assets.landing.decisions import Said, accept_loss, declare_dead, rebuilt, release
 from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.landing.test_landing import CREATE, URI, Broker, broker, canal, ddl, landed, mark, row, rows_of
+from cdc_assets_tests.operations.test_rebuild import MemoryRebuilds
 from cdc_assets_tests.topic_feed import TopicFeed
 
 CDC = Partition("cdc", 0)
@@ -33,19 +37,19 @@ def test_a_released_message_holds_nothing_any_more(feed: TopicFeed) -> None:
     broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150), b"\x00", row(160, 2, 8), mark(170))
     feed.apply()
     assert feed.fence == 150
-    release(feed.landing, CDC, 3, applied={})
+    release(feed.landing, CDC, 3, applied=lambda _: 0)
     feed.apply()
     assert feed.fence == 170
     assert rows_of(feed) == [(1, 7), (2, 8)]
     with pytest.raises(BadSettings, match="no message that holds anything; those are: none"):
-        release(feed.landing, CDC, 3, applied={})
+        release(feed.landing, CDC, 3, applied=lambda _: 0)
 
 
 def test_what_still_cannot_be_read_stays_held(feed: TopicFeed) -> None:
     broker(feed).send(0, ddl(100), b"\x00", mark(170))
     feed.landing.advance()
     with pytest.raises(MalformedData, match=r"cdc\[0\] offset 1 still cannot be read"):
-        release(feed.landing, CDC, 1, again=True, applied={})
+        release(feed.landing, CDC, 1, again=True, applied=lambda _: 0)
     assert len(feed.landing.landed().open_bad) == 1
 
 
@@ -79,7 +83,7 @@ def test_a_value_that_is_gone_holds_its_table_until_it_is_back(feed: TopicFeed) 
     assert "s3://c/a.json" in reached["shop.t"][1]
     value = base64.b64encode(row(130, 2, 8)).decode()
     files["s3://c/a.json"] = json.dumps({"key": None, "value": value}).encode()
-    release(feed.landing, CDC, 3, again=True, applied={})
+    release(feed.landing, CDC, 3, again=True, applied=lambda _: 0)
     assert states(feed)["shop.t"][0] == "applied"
     table = next(table for life, table in feed.lake.tables.items() if life.born_as.table == "t")
     assert sorted(table.rows.column("v").to_pylist()) == [7, 8, 9]
@@ -93,15 +97,29 @@ def test_a_table_whose_first_row_lies_elsewhere_is_read_by_its_next_ones() -> No
     assert rows_of(feed) == [(2, 8), (3, 9)]
 
 
-def test_what_is_read_again_too_late_is_refused(feed: TopicFeed) -> None:
+def test_what_is_read_again_beneath_what_is_applied_holds_its_table_until_it_is_rebuilt(feed: TopicFeed) -> None:
     files: dict[str, bytes] = {}
     with_claims(feed, lambda location: files[location] if location in files else _gone(location))
-    broker(feed).send(0, ddl(100), claimed(130, 2, "a"), mark(170))
+    broker(feed).send(0, ddl(100), claimed(130, 2, "a"), row(140, 3, 9), mark(170))
     feed.apply()
-    files["a"] = json.dumps({"key": None, "value": base64.b64encode(row(130, 2, 8)).decode()}).encode()
-    (table,) = (split.table for split in [*feed.landing.landed().open_bad] if split.table)
-    with pytest.raises(BadSettings, match="they would never be taken"):
-        release(feed.landing, CDC, 1, again=True, applied={table: 150})
+    release(feed.landing, CDC, 1, applied=lambda _: 0)
+    assert states(feed)["shop.t"][0] == "applied"
+    assert rows_of(feed) == [(3, 9)]
+    broker(feed).send(0, claimed(130, 4, "b"), mark(180))
+    feed.apply()
+    files["b"] = json.dumps({"key": None, "value": base64.b64encode(row(130, 4, 8)).decode()}).encode()
+    assert release(feed.landing, CDC, 4, again=True, applied=lambda _: 180) == (TableId("shop", "t"),)
+    state, reason = states(feed)["shop.t"]
+    assert state == "held"
+    assert "`cdc-assets rebuild shop.t` builds it with them" in reason
+    rebuild_it(feed)
+    assert states(feed)["shop.t"][0] == "applied"
+    assert rows_of(feed) == [(3, 9), (4, 8)]
+
+
+def rebuild_it(feed: TopicFeed) -> None:
+    pipeline = Pipeline(feed.settings, feed.source, feed.lake, feed.ledger, landing=feed.landing)
+    rebuild(pipeline, MemoryRebuilds(feed.lake), ["shop.t"], "the rebuild")
 
 
 def _gone(location: str) -> bytes:
@@ -138,8 +156,30 @@ def test_only_what_was_accepted_is_passed_over(feed: TopicFeed) -> None:
     assert rows_of(feed) == [(0, 0), (1, 7), (2, 2), (5, 5)]
 
 
+def test_a_hole_in_what_a_feed_begins_with_is_accepted_before_anything_is_landed(feed: TopicFeed) -> None:
+    log = broker(feed)
+    log.send(0, ddl(100), row(120, 1, 7), row(130, 2, 8), mark(170))
+    log.lines = [line for line in log.lines if line["offset"] != 1]
+    with pytest.raises(InputError, match=r"`cdc-assets landing accept-loss cdc 0 1 1`"):
+        feed.apply()
+    accept_loss(feed.landing, OffsetRange(CDC, 1, 2), Said.now("ann"))
+    feed.apply()
+    assert rows_of(feed) == [(2, 8)]
+    assert [one.who for one in feed.landing.landed().decisions] == ["ann"]
+
+
+@pytest.mark.parametrize(("start", "stop", "said"), [(3, 5, "offset 4 is there"), (3, 9, "ends at offset 6")])
+def test_messages_that_are_there_or_may_come_are_no_loss(feed: TopicFeed, start: int, stop: int, said: str) -> None:
+    log = broker(landed(feed))
+    log.send(0, row(160, 2, 8), row(161, 3, 9), mark(170))
+    log.lines = [line for line in log.lines if line["offset"] != 3]
+    with pytest.raises(BadSettings, match=said):
+        accept_loss(feed.landing, OffsetRange(CDC, start, stop))
+
+
 def test_what_is_landed_is_no_loss(feed: TopicFeed) -> None:
-    landed(feed)
+    log = broker(landed(feed))
+    log.lines = log.lines[2:]
     with pytest.raises(BadSettings, match=r"is no loss: cdc\[0\] is landed to 3"):
         accept_loss(feed.landing, OffsetRange(CDC, 1, 2))
 
@@ -184,7 +224,7 @@ def test_an_empty_partition_is_known_from_the_first_look(feed: TopicFeed) -> Non
     assert feed.landing.landed().next[Partition("cdc", 1)] == 1
 
 
-def test_a_topic_that_is_found_late_holds_the_tables_that_are_beyond_it() -> None:
+def test_a_topic_that_is_found_late_holds_the_tables_that_are_beyond_it_until_they_are_rebuilt() -> None:
     feed = TopicFeed.of(Broker(), sink_uri=URI, topics=("*",))
     log = broker(feed)
     other = ddl(110, CREATE.replace("`t`", "`u`"), "u")
@@ -196,6 +236,81 @@ def test_a_topic_that_is_found_late_holds_the_tables_that_are_beyond_it() -> Non
     assert reached["shop.u"][0] == "applied"
     assert reached["shop.t"][0] == "held"
     assert "hidden[0] offset 0" in reached["shop.t"][1]
+    with pytest.raises(BadSettings, match="can be read, and its rows are landed"):
+        release(feed.landing, Partition("hidden", 0), 0, applied=lambda _: 0)
+    rebuild_it(feed)
+    assert states(feed)["shop.t"][0] == "applied"
+    table = next(table for life, table in feed.lake.tables.items() if life.born_as.table == "t")
+    assert sorted(table.rows.column("id").to_pylist()) == [1, 2]
+    (built,) = feed.landing.landed().decisions
+    assert (built.what, built.when[:2]) == ("shop.t rebuilt", "20")
+
+
+def test_what_is_landed_while_a_table_is_rebuilt_keeps_it_held() -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI, topics=("*",))
+    log = broker(landed(feed))
+    log.send(0, row(130, 2, 8), topic="hidden")
+    feed.apply()
+    as_of = feed.landing.landed()
+    log.send(0, row(131, 3, 8), topic="hidden")
+    feed.apply()
+    rebuilt(feed.landing, [TableId("shop", "t")], as_of, Said.now())
+    assert states(feed)["shop.t"][0] == "held"
+    rebuild_it(feed)
+    assert rows_of(feed) == [(1, 7), (2, 8), (3, 8)]
+    assert states(feed)["shop.t"][0] == "applied"
+
+
+@pytest.fixture
+def archived() -> TopicFeed:
+    log = Broker()
+    log.proves_ends = False
+    return TopicFeed.of(log, sink_uri=URI, archive={"uri": "memory://nowhere", "layout": "records"})
+
+
+def test_rows_of_a_partition_whose_first_file_comes_late_hold_the_table_that_is_beyond_them(
+    archived: TopicFeed,
+) -> None:
+    log = broker(landed(archived))
+    log.send(1, row(120, 2, 8), mark(150))
+    assert states(archived)["shop.t"][0] == "held"
+    rebuild_it(archived)
+    assert states(archived)["shop.t"][0] == "applied"
+    assert rows_of(archived) == [(1, 7), (2, 8)]
+
+
+def test_a_table_that_comes_with_a_late_topic_is_born_with_all_its_rows() -> None:
+    log = Broker()
+    log.proves_ends = False
+    archive = {"uri": "memory://nowhere", "layout": "records"}
+    feed = TopicFeed.of(log, sink_uri=URI, archive=archive, topics=("*",))
+    landed(feed)
+    log.send(0, ddl(110, CREATE.replace("`t`", "`u`"), "u"), row(120, 2, 8, "u"), mark(150), topic="other")
+    assert {name: state for name, (state, _) in states(feed).items()} == {"shop.t": "applied", "shop.u": "applied"}
+    table = next(table for life, table in feed.lake.tables.items() if life.born_as.table == "u")
+    assert table.rows.column("id").to_pylist() == [2]
+
+
+def test_rows_of_a_dead_partition_hold_the_table_that_went_past_them(archived: TopicFeed) -> None:
+    log = broker(archived)
+    log.send(0, ddl(100), mark(150))
+    log.send(1, row(120, 1, 7), mark(130))
+    archived.apply()
+    declare_dead(archived.landing, Partition("cdc", 1))
+    archived.apply()
+    log.send(1, row(120, 1, 7), mark(131))
+    assert states(archived)["shop.t"][0] == "applied"  # what was there before comes again
+    declare_dead(archived.landing, Partition("cdc", 1))
+    log.send(1, row(140, 2, 8), mark(150))
+    assert states(archived)["shop.t"][0] == "held"
+    rebuild_it(archived)
+    assert rows_of(archived) == [(1, 7), (2, 8)]
+
+
+def test_a_partition_of_a_broker_is_not_declared_dead(feed: TopicFeed) -> None:
+    landed(feed)
+    with pytest.raises(BadSettings, match="is on a broker"):
+        declare_dead(feed.landing, CDC)
 
 
 def test_rows_whose_columns_are_not_known_are_reported(feed: TopicFeed) -> None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from cdc_assets.model.landed import Landed
+from cdc_assets.model.landed import Landed, LandedEvent
+from cdc_assets.model.landing_commands import declare_dead_command, release_command
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics.living import living_names
 
-__all__ = ["Fence", "find_fence"]
+__all__ = ["Fence", "find_fence", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def find_fence(
     if not passes_bad:
         for bad in landed.open_bad:
             if bad.table is None and bad.position < fence.tso:
-                fence = Fence(bad.position, f"{bad.place} cannot be read: {bad.reason}")
+                fence = Fence(bad.position, unreadable(bad))
     if by_offset:
         return fence
     there = {partition.topic for partition in landed.next}
@@ -85,4 +86,16 @@ def _least_mark(fence: Fence, landed: Landed, topics: set[str]) -> Fence:
 
 def _kept_by(partition: Partition, mark: Tso) -> str:
     last = f"its last mark is {mark}" if mark else "it has no mark"
-    return f"{partition}: {last}, and in an archive nothing else tells that a partition is complete"
+    return (
+        f"{partition}: {last}, and in an archive nothing else tells that a partition is complete; where nothing comes "
+        f"to it any more, `{declare_dead_command(partition)}` says so"
+    )
+
+
+def unreadable(bad: LandedEvent) -> str:
+    """Return the sentence on a message that cannot be read, with the commands that decide about it."""
+    past, again = (release_command(bad.partition, bad.offset, again=again) for again in (False, True))
+    return (
+        f"{bad.place} cannot be read: {bad.reason.rstrip('.')}. `{again}` reads it once more, after what is wrong is "
+        f"mended; `{past}` goes past it"
+    )

@@ -24,7 +24,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Given, KnownFiles
 from cdc_assets.sources.changefeed_toml import document, member, table
 from cdc_assets.sources.topics import LogReader, connect_log
-from cdc_assets.sources.topics.fence import Fence, find_fence
+from cdc_assets.sources.topics.fence import Fence, find_fence, unreadable
 from cdc_assets.sources.topics.kafka.connection import from_ticdc, with_ours
 from cdc_assets.sources.topics.options import topic_options
 from cdc_assets.sources.topics.paths import LandedPath, format_root, parse_path
@@ -144,6 +144,7 @@ class TopicsSource:
             data_files=tuple(file for _, _, file in parts),
             ignored=landed.ignored,
             problems={**dict(_problems(landed)), **unknown},
+            late=dict(_late(landed)),
             warnings=(*kept, *_losses(landed)),
             published=landed.landed_ms / 1000,
             gone=landed.expired,
@@ -284,7 +285,15 @@ def _problems(landed: Landed) -> Iterator[tuple[str, str]]:
         if bad.table is not None:
             root = format_root(bad.table)
             path = str(LandedPath(root, bad.position + 1, "bad", *bad.partition, bad.offset, bad.offset))
-        yield path, f"{bad.place} cannot be read: {bad.reason}"
+        yield path, f"{unreadable(bad)}."
+
+
+def _late(landed: Landed) -> Iterator[tuple[str, str]]:
+    """Yield the rows that came when their tables may have been applied beyond them: a rebuild brings them."""
+    for late in landed.open_late:
+        assert late.table is not None
+        path = LandedPath(format_root(late.table), late.position + 1, "late", *late.partition, late.offset, late.offset)
+        yield str(path), f"{late.place}: {late.reason}."
 
 
 # --- the plug ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,162 @@
+"""Commands about messages of topics: what waits for a decision, and the decisions."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdc_assets.cli.options import (
+    DONE,
+    HELD,
+    common_options,
+    feed_options,
+    lake_and_names,
+    lake_of,
+    lake_options,
+    show_grid,
+    show_json,
+    target_of,
+)
+from cdc_assets.errors import BadSettings
+
+if TYPE_CHECKING:
+    from cdc_assets.pipeline.pipeline import Pipeline
+
+__all__ = ["landing"]
+
+_WHO = click.option("--who", default="", help="Who decides, for the record.")
+
+
+@click.group()
+def landing() -> None:
+    """Decide what stops the landing of topics, or holds a table for one message. Then run apply again.
+
+    Errors and holds name the command. Every decision is kept in the landing, with who and when.
+    """
+
+
+@landing.command("list")
+@feed_options
+@lake_options(required=True)
+@common_options
+def list_(as_json: bool, debug: bool, **given: Any) -> int:
+    """Show messages that cannot be read, with their bytes, and every decision.
+
+    Needs the lake only (--warehouse, and --name of the changefeed).
+    """
+    from cdc_assets.operations.decide_landed import decided
+
+    done, unread = decided(*lake_and_names(given))
+    if as_json:
+        show_json(
+            {"unread": [dataclasses.asdict(o) for o in unread], "decisions": [dataclasses.asdict(o) for o in done]}
+        )
+    else:
+        for one in unread:
+            click.echo(f"{one.changefeed}: {one.place}: {one.reason}")
+            click.echo(f"    key {one.key}, value {one.value}")
+            for way in one.ways:
+                click.echo(f"  way out: {way}")
+        heads = ("changefeed", "place", "decision", "who", "when")
+        rows = [(o.changefeed, o.place, o.what, o.who, o.when) for o in done]
+        show_grid(heads, rows) if rows else click.echo("Nobody has decided anything.")
+    return HELD if unread else DONE
+
+
+@landing.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("offset", type=click.IntRange(min=0))
+@click.option("--again", is_flag=True, help="Read it once more, after what was wrong is mended.")
+@_WHO
+@feed_options
+@lake_options(required=True)
+@common_options
+def release(as_json: bool, debug: bool, topic: str, partition: int, offset: int, again: bool, **given: Any) -> int:
+    """Let a message that cannot be read hold nothing any more: what it says is passed over.
+
+    With --again it is read once more. A table that is applied beyond its rows is held until it is rebuilt.
+    """
+    from cdc_assets.model.offsets import Partition
+    from cdc_assets.operations.decide_landed import release_message
+
+    with _opened(given) as (pipeline, run):
+        place = Partition(topic, partition)
+        late = release_message(pipeline, place, offset, again=again, who=given["who"], run=run)
+    names = [str(one) for one in late]
+    what = "read again" if again else "passed over"
+    _say(as_json, f"{place} offset {offset} is {what}.", {"place": f"{place} offset {offset}", "rebuild": names})
+    if names and not as_json:
+        click.echo(f"Applied beyond its rows already; rebuild: cdc-assets rebuild {shlex.join(names)}")
+    return HELD if names else DONE
+
+
+@landing.command("accept-loss")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("first", type=click.IntRange(min=0))
+@click.argument("last", type=click.IntRange(min=0))
+@_WHO
+@feed_options
+@lake_options(required=True)
+@common_options
+def accept_loss(as_json: bool, debug: bool, topic: str, partition: int, first: int, last: int, **given: Any) -> int:
+    """Accept that the messages from offset FIRST to LAST are gone: what is behind them is landed.
+
+    Tables of the topic may lack changes from then on, and every listing says so. Import them anew from a dump.
+    """
+    from cdc_assets.model.offsets import OffsetRange, Partition
+    from cdc_assets.operations.decide_landed import accept_loss as decide
+
+    lost = OffsetRange(Partition(topic, partition), first, max(first, last + 1))
+    with _opened(given) as (pipeline, run):
+        decide(pipeline, lost, given["who"], run)
+    _say(as_json, f"The loss of {first}..{last} of {lost.partition} is accepted.", {"lost": str(lost)})
+    return DONE
+
+
+@landing.command("declare-dead")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@_WHO
+@feed_options
+@lake_options(required=True)
+@common_options
+def declare_dead(as_json: bool, debug: bool, topic: str, partition: int, **given: Any) -> int:
+    """Say that nothing comes to a PARTITION of an archived TOPIC any more: the checkpoint does not wait for it.
+
+    It counts until something comes all the same.
+    """
+    from cdc_assets.model.offsets import Partition
+    from cdc_assets.operations.decide_landed import declare_dead as decide
+
+    place = Partition(topic, partition)
+    with _opened(given) as (pipeline, run):
+        decide(pipeline, place, given["who"], run)
+    _say(as_json, f"{place} is declared dead.", {"dead": str(place)})
+    return DONE
+
+
+@contextmanager
+def _opened(given: dict[str, Any]) -> Iterator[tuple[Pipeline, str]]:
+    """Open the one changefeed that a decision concerns, with the name of this run."""
+    from cdc_assets.operations.opening import begun, open_pipeline
+
+    target = target_of(given)
+    lake = lake_of(target)
+    if begun(lake) is None:
+        raise BadSettings(f"there is no lake in {lake.warehouse}. Give the --warehouse of an apply.")
+    if len(target.changefeeds) != 1:
+        raise BadSettings("A decision concerns one changefeed. Name it with --changefeed NAME.")
+    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+        yield pipeline, f"cli-{uuid.uuid4().hex[:12]}"
+
+
+def _say(as_json: bool, sentence: str, value: dict[str, Any]) -> None:
+    show_json(value) if as_json else click.echo(f"{sentence} The next `apply` goes on.")
