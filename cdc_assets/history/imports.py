@@ -118,8 +118,9 @@ def bring(
 ) -> Life | None:
     """Begin a table with its dump, after everything else of that TSO was played.
 
-    Return the table, None if a person said that the dump does not count for it, and if the dump has no rows of any
-    table and the table needs none: the feed has its CREATE TABLE, or it is one of those that are `complete`.
+    Return the table, None if a person said that the dump does not count for it. A dump without rows of any table may
+    be one of schemas alone, so it does not count either where the feed has the CREATE TABLE, or a person said that the
+    table is `complete`.
     """
     base = one.table.base
     holder = lives.holders.get(base.table)
@@ -127,9 +128,8 @@ def bring(
     release = lives.rules.release(life, base.at)
     if release is not None and release.way == "skip":
         return None
-    if one.table.rowless and (
-        is_complete(life, complete) or (holder is not None and _is_created(lives.tables[holder]))
-    ):
+    created_by_feed = holder is not None and _is_created(lives.tables[holder])
+    if one.table.rowless and one.life is None and (created_by_feed or is_complete(life, complete)):
         return None
     schema = _schema(one.table.schema, new_collations)
     file = SchemaFile(base.uri, one.table.root, base.table, base.at, base.query, _CREATE_TABLE, schema.columns)

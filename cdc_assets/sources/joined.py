@@ -129,7 +129,7 @@ def _imports(initial: InitialSource, dump: Dump) -> tuple[list[Import], dict[str
         lost = {name: value for name, value in columns.items() if isinstance(value, str)}
         base = Base(dump.at, table.id, dump.uri, table.query, table.collation, table.timezone)
         files = tuple(_files(initial, dump, table, root))
-        imports.append(Import(base, table.schema, root, files, initial.promised(table), lost))
+        imports.append(Import(base, table.schema, root, files, initial.promised(table), lost, rowless=dump.rowless))
     for name, problem in dump.problems.items():
         base = Base(dump.at, name, dump.uri, "")
         imports.append(Import(base, TableSchema(()), problem=f"{dump.uri}: {problem}", rowless=dump.rowless))

@@ -77,7 +77,6 @@ ODD: dict[str, tuple[Damage, str]] = {
     "mixed": (lambda d: (d / "shop.orders.0000000009999.csv").write_bytes(b"x"), "two dumps are mixed"),
     "other header": (replaced(FIRST, b'"id"', b'"key"'), 'names the column "key"'),
     "other rows": (replaced(FIRST, b'7,"x"', b'"a","x"'), "line 9: "),
-    "no rows": (without("*.csv"), "no table of the dump has a file of rows"),
 }
 
 
@@ -86,6 +85,13 @@ def test_what_is_odd_is_a_problem_of_its_table(directory: Path, how: str) -> Non
     damage, said = ODD[how]
     damage(directory)
     assert said in problem(directory)
+
+
+def test_a_dump_without_any_rows_is_sound_and_is_warned_about(directory: Path) -> None:
+    without("*.csv")(directory)
+    found = inspected(directory)
+    assert (found.sound, [table.rows for table in found.tables]) == (True, [0, 0])
+    assert "--no-data" in "".join(line for line in dump_lines(found) if line.startswith("WARNING"))
 
 
 @pytest.mark.parametrize(

@@ -127,19 +127,20 @@ def test_a_table_whose_dump_was_cut_off_is_made_from_the_one_that_was_taken_anew
     assert [state.base.at for state in lake.applied().values() if state.base is not None] == [S + 20]
 
 
-def test_a_dump_without_any_rows_holds_tables_unless_the_feed_or_a_person_knows_better(
+def test_a_dump_without_any_rows_makes_tables_empty_unless_the_feed_or_a_person_knows_better(
     feed: LittleFeed, tmp_path: Path
 ) -> None:
     new = TEXT.replace("`old`", "`new`")
     both: dict[TableId, tuple[TableSchema, list[Row]]] = {OLD: (created(TEXT), []), NEW: (created(new), [])}
-    write_dump(tmp_path / "dump", both, S + 2, Writing(), texts={OLD: TEXT, NEW: new})
-    lake = MemoryLake()
-    outcome = applied(feed, lake, dump=str(tmp_path / "dump"))
-    assert set(held(outcome)) == {OLD}
-    assert "--no-data" in held(outcome)[OLD]
-    assert values(lake, NEW) == ["new"]
-    outcome = applied(feed, MemoryLake(), dump=str(tmp_path / "dump"), complete=["s.old"])
-    assert [(table.state, table.incomplete) for table in outcome.tables] == [("applied", "")] * 2
+    write_dump(tmp_path / "dump", both, S + 6, Writing(), texts={OLD: TEXT, NEW: new})
+    lake, complete = MemoryLake(), MemoryLake()
+    for complete_tables, into, old in (([], lake, []), ([], lake, []), (["s.old"], complete, ["later"])):
+        outcome = applied(feed, into, dump=str(tmp_path / "dump"), complete=complete_tables)
+        assert [(table.state, table.incomplete) for table in outcome.tables] == [("applied", "")] * 2
+        assert any("--no-data" in warning for warning in outcome.warnings)
+        assert (values(into, OLD), values(into, NEW)) == (old, ["new"])
+    applied(feed, lake, dump=str(tmp_path / "dump"), complete=["s.old"])
+    assert values(lake, OLD) == []
 
 
 # --- rows that do not fit ---------------------------------------------------------------------------------------------

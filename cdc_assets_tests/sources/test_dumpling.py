@@ -105,10 +105,14 @@ def test_a_table_without_a_file_was_empty(directory: Path) -> None:
     assert found == {"empty": 0, "orders": 2}
 
 
-def test_a_dump_without_any_rows_holds_its_tables(directory: Path) -> None:
+def test_a_dump_without_any_rows_is_one_of_empty_tables_and_says_so(directory: Path) -> None:
     for path in directory.glob("*.csv"):
         path.unlink()
-    assert "--no-data" in problem(directory)
+    dump = dump_of(directory)
+    assert (dump.rowless, [table.files for table in dump.tables], dump.problems) == (True, [()], {})
+    (warning,) = dump.warnings
+    assert "count as empty" in warning
+    assert "--no-data" in warning
 
 
 def test_a_database_gives_its_tables_their_collation(directory: Path) -> None:

@@ -97,10 +97,6 @@ def read_dump(
             "Check the URI.",
             file=opener.uri,
         )
-    rowless = bool(tables) and not names.files and not names.strange
-    if rowless:
-        problems.update((table.id, _NO_ROWS) for table in tables)
-        tables = []
     return Dump(
         opener.uri,
         at,
@@ -111,14 +107,8 @@ def read_dump(
         tuple(sorted(names.left_out)),
         metadata.started if metadata else "",
         metadata.finished if metadata else "",
-        rowless,
+        _is_rowless(names),
     )
-
-
-_NO_ROWS = (
-    "no table of the dump has a file of rows, as it is with --no-data. Dump the rows too; if every table was empty, "
-    "say that they are complete (initial.complete)"
-)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -175,12 +165,17 @@ def _mixed(files: Sequence[DumpFile], schemas: Sequence[_Text]) -> str:
 
 
 def _warnings(names: _Names, metadata: DumpMetadata | None) -> Iterator[str]:
-    """Tell that there is no table, and which files were written before the dump began.
+    """Tell that there is no table, or no row, and which files were written before the dump began.
 
     `metadata` is written last, and tells how long that took.
     """
     if not names.schemas and not names.files and not names.strange:
         yield "it has databases and no table. Check its URI and the filters that Dumpling was given if there were any."
+    if _is_rowless(names):
+        yield (
+            "no table of it has a file of rows, so all of them count as empty: Dumpling writes no file for an empty "
+            "table. With --no-data it writes none for any table: if it was given that, dump again without it."
+        )
     took = _seconds(metadata) if metadata is not None else None
     began = names.written.get(METADATA, 0.0) - (took or 0.0) - _LATE_SECONDS
     old = [path for path, written in names.written.items() if 0 < written < began] if took is not None else []
@@ -189,6 +184,10 @@ def _warnings(names: _Names, metadata: DumpMetadata | None) -> Iterator[str]:
             f"{counted(len(old), 'file')} of the dump, {old[0]} first, lie there since before it began: they may be of "
             "an earlier dump into the same directory. Dump into an empty one if that is so."
         )
+
+
+def _is_rowless(names: _Names) -> bool:
+    return bool(names.schemas) and not names.files and not names.strange
 
 
 def _seconds(metadata: DumpMetadata) -> float | None:
