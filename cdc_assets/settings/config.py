@@ -226,7 +226,8 @@ class ChangefeedSettings(Model):
     def open_source(self) -> Source:
         """Open the feed for reading, with the dumps before it."""
         feed = connect(self.sink_uri.get_secret_value(), self._options, self.access())
-        return join(feed, self.open_initial())
+        of_ticdc = self._options.wire.has_commit_ts
+        return join(feed, self.open_initial(), self.changefeed_config if of_ticdc else None)
 
     def open_initial(self) -> list[InitialSource]:
         """Open the dumps with the rows from before the feed."""

@@ -13,6 +13,7 @@ What several of them have in common:
 
     changefeed_toml   TiCDC's changefeed TOML: its tables and members
     given             what the settings say of a feed besides
+    replicated        which tables a changefeed replicates, by its TOML
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.splits import Listing, Place
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.given import Given
+from cdc_assets.sources.replicated import replicated
 
 if TYPE_CHECKING:
     from cdc_assets.io.storage import Opener
@@ -186,11 +188,11 @@ def connect_server(uri: str, password: str, at: Tso, patterns: Sequence[str] = (
     return source
 
 
-def join(feed: Source, initial: Sequence[InitialSource]) -> Source:
-    """Return a feed with what was in its tables before it."""
+def join(feed: Source, initial: Sequence[InitialSource], changefeed_config: Path | None = None) -> Source:
+    """Return a feed with what was in its tables before it; its TOML says which tables it has."""
     if not initial:
         return feed
-    joined: Source = import_module("cdc_assets.sources.joined").Joined(feed, initial)
+    joined: Source = import_module("cdc_assets.sources.joined").Joined(feed, initial, replicated(changefeed_config))
     return joined
 
 

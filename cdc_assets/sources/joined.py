@@ -17,7 +17,9 @@ from cdc_assets.model.progress import Base
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile, Import, Listing, Place
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
 from cdc_assets.sources import DumpReader, Generators, InitialSource, KnownFiles, Source
+from cdc_assets.sources.replicated import Replicated
 
 __all__ = ["Joined", "JoinedReader"]
 
@@ -72,9 +74,10 @@ class JoinedReader:
 class Joined:
     """A feed, and what was in its tables before. Whatever else is asked of a source is asked of the feed."""
 
-    def __init__(self, feed: Source, initial: Sequence[InitialSource]) -> None:
+    def __init__(self, feed: Source, initial: Sequence[InitialSource], tables: Replicated) -> None:
         self.feed = feed
         self.initial = tuple(initial)
+        self.tables = tables
         self._rows: dict[str, _Rows] = {}
 
     @property
@@ -95,16 +98,17 @@ class Joined:
         imports: list[Import] = []
         warnings: list[str] = []
         lost: dict[str, Exception] = {}
+        in_feed = {file.table.folded for file in listing.schema_files}
         for one in self.initial:
             try:
-                dump = one.dump()
+                dump, left_out = _of_feed(one.dump(), self.tables, in_feed)
             except CdcError as error:
                 lost[one.uri] = error
                 continue
             found, generated = _imports(one, dump)
             self._rows[dump.uri] = _Rows(one.reader, generated)
             imports += found
-            warnings += [f"{dump.uri}: {text}" for text in dump.warnings]
+            warnings += [f"{dump.uri}: {text}" for text in (*dump.warnings, *left_out)]
         warnings = [*listing.warnings, *warnings]
         return replace(listing, imports=tuple(imports), warnings=tuple(warnings), lost_dumps=lost)
 
@@ -115,6 +119,43 @@ class Joined:
     def place(self, path: str, listing: Listing | None = None) -> Place | None:
         """Return what the name of a feed's file says."""
         return self.feed.place(path, listing)
+
+
+def _of_feed(dump: Dump, tables: Replicated, in_feed: Collection[TableId]) -> tuple[Dump, list[str]]:
+    """Return a dump with the tables that the feed replicates, and sentences about those that would never change.
+
+    `in_feed` are the folded names of tables that the feed has: it replicates them whether or not they have a key.
+    """
+    names = {*(table.id for table in dump.tables), *dump.problems}
+    out = sorted(name for name in names if not tables.names(name))
+    keyless = [table.id for table in dump.tables if not table.schema.key and table.id.folded not in in_feed]
+    keyless = [name for name in keyless if name not in out and not tables.keyless]
+    left = {*out, *(() if tables.keyless is None else keyless)}
+    kept = tuple(table for table in dump.tables if table.id not in left)
+    problems = {name: problem for name, problem in dump.problems.items() if name not in left}
+    told = ((out, _FILTERED), (keyless, _DOUBTFUL if tables.keyless is None else _KEYLESS))
+    return replace(dump, tables=kept, problems=problems), [text.format(_listed(of)) for of, text in told if of]
+
+
+_FILTERED = (
+    "the changefeed's filter excludes {}, so nothing is imported of that: it would never change here. If TiCDC "
+    "replicates it, give the changefeed TOML exactly as TiCDC has it."
+)
+_KEYLESS = (
+    "the changefeed has force-replicate = false and so replicates nothing of {}, without a PRIMARY KEY or a UNIQUE key "
+    "of NOT NULL columns. Nothing is imported of that: it would never change here."
+)
+_DOUBTFUL = (
+    "TiCDC replicates nothing of {}, without a PRIMARY KEY or a UNIQUE key of NOT NULL columns, unless force-replicate "
+    "is true, and no changefeed TOML that is given says so. Then it stays as the dump has it: exclude it from the "
+    "dump, or give the TOML exactly as TiCDC has it."
+)
+_SHOWN = 5
+
+
+def _listed(names: Sequence[TableId]) -> str:
+    more = f" and {counted(len(names) - _SHOWN, 'more table')}" if len(names) > _SHOWN else ""
+    return ", ".join(map(str, names[:_SHOWN])) + more
 
 
 def _imports(initial: InitialSource, dump: Dump) -> tuple[list[Import], dict[str, Generators]]:
