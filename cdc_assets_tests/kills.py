@@ -25,15 +25,32 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from cdc_assets.lake import Lake, LakeState
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.steps import ChangeTable, Step
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.cases import Case, Checkpoint, Config
+from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
 from cdc_assets_tests.replay import compare, replay
 
-__all__ = ["SEAMS", "Killed", "Trap", "checkpoints", "interrupted", "leftovers", "named", "trapped", "victim", "wrong"]
+__all__ = [
+    "SEAMS",
+    "Killed",
+    "Trap",
+    "beside",
+    "checkpoints",
+    "interrupted",
+    "leftovers",
+    "named",
+    "trapped",
+    "unreferenced",
+    "victim",
+    "wrong",
+]
 
 SEAMS = (
     "cdc_assets.pipeline.pipeline:Pipeline.plan",
@@ -144,13 +161,18 @@ def checkpoints(config: Config, count: int = 0) -> list[Checkpoint]:
     return [one for one in config.replayable if one.expected is not None][-count:]
 
 
-def interrupted(config: Config, checkpoint: Checkpoint, directory: Path, spark: Any, trap: Trap) -> bool:
-    """Apply a bucket with the trap laid, in this process; return whether the run was stopped."""
+def interrupted(
+    config: Config, checkpoint: Checkpoint, directory: Path, spark: Any, trap: Trap, begin: Checkpoint | None = None
+) -> bool:
+    """Apply a bucket with the trap laid, in this process; return whether the run was stopped.
+
+    With `begin` the bucket is the one beside the directory, with the dump of then before it (`beside`).
+    """
     lake = Lake(LakeSettings.from_warehouse(directory), "default", spark)
     ledger = Ledger(f"sqlite:///{directory}/ledger.db")
     try:
         with trapped(trap):
-            replay(config, checkpoint, lake, ledger)
+            _apply(config, checkpoint, directory, lake, ledger, begin)
     except Killed:
         return True
     finally:
@@ -160,13 +182,31 @@ def interrupted(config: Config, checkpoint: Checkpoint, directory: Path, spark: 
     return False
 
 
-def wrong(config: Config, checkpoint: Checkpoint, directory: Path, spark: Any = None) -> list[str]:
+def beside(config: Config, checkpoint: Checkpoint, directory: Path, begin: Checkpoint, kind: str = "csv") -> None:
+    """Write the feed that began at a checkpoint, and a dump of then, beside the directory of a lake."""
+    dump_of(begin, directory.with_name("dump"), kind)
+    feed_from(config, checkpoint, begin, directory.with_name("feed"), "begun")
+
+
+def _apply(
+    config: Config, checkpoint: Checkpoint, directory: Path, lake: Lake, ledger: Ledger, begin: Checkpoint | None
+) -> Outcome:
+    if begin is None:
+        return replay(config, checkpoint, lake, ledger)
+    feed, dump = directory.with_name("feed"), directory.with_name("dump")
+    settings = joined_settings(config, feed, dump, start_ts=begin.ts)
+    return Pipeline(settings, settings.open_source(), lake, ledger).apply("test")
+
+
+def wrong(
+    config: Config, checkpoint: Checkpoint, directory: Path, spark: Any = None, begin: Checkpoint | None = None
+) -> list[str]:
     """Return what differs from the source, is left over, or is still planned after a chain of runs has ended."""
     assert checkpoint.expected is not None
     lake = Lake(LakeSettings.from_warehouse(directory), "default", spark)
     ledger = Ledger(f"sqlite:///{directory}/ledger.db")
     try:
-        outcome = replay(config, checkpoint, lake, ledger)
+        outcome = _apply(config, checkpoint, directory, lake, ledger, begin)
         found = compare(config, checkpoint.expected, lake, outcome)
         found += [f"{t.life}: {t.steps} steps were left to do" for t in outcome.tables if t.steps]
         return found + leftovers(lake.state)
@@ -195,6 +235,22 @@ def leftovers(state: LakeState) -> list[str]:
     return found + [f"the stage {name} has no age" for name in stages if not re.fullmatch(r"\d+-[0-9a-f]{32}", name)]
 
 
+def unreferenced(state: LakeState) -> list[str]:
+    """Return files of rows below a local warehouse that no snapshot of a table has, and everything staged."""
+    directory = state.settings.local_directory
+    assert directory is not None
+    known = set[str]()
+    for held in state.tables().values():
+        table = state.catalog.load_table(held.identifier)
+        for snapshot in table.snapshots():
+            files = (
+                file for manifest in snapshot.manifests(table.io) for file in manifest.fetch_manifest_entry(table.io)
+            )
+            known |= {urlsplit(entry.data_file.file_path).path for entry in files}
+    rows = (str(path) for path in directory.rglob("*.parquet"))
+    return sorted(path for path in rows if path not in known)
+
+
 def named(text: str) -> Config:
     """Return a configuration by `case/config`."""
     case, _, config = text.partition("/")
@@ -210,20 +266,30 @@ def _stop() -> NoReturn:
         time.sleep(1)
 
 
-def _victim(config: Config, checkpoint: Checkpoint, directory: Path, at: int, seam: str) -> None:
+def _victim(
+    config: Config, checkpoint: Checkpoint, directory: Path, at: int, seam: str, begin: Checkpoint | None
+) -> None:
     """Apply a bucket and kill the process group at the crossing `at`, or at the first one whose name has `seam`."""
     trap = Trap(lambda number, name: number == at or bool(seam and seam in name), _stop)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    interrupted(config, checkpoint, directory, None, trap)
+    interrupted(config, checkpoint, directory, None, trap, begin)
 
 
 def victim(
-    config: Config, checkpoint: Checkpoint, directory: Path, *, at: int = 0, seam: str = "", after_seconds: float = 0
+    config: Config,
+    checkpoint: Checkpoint,
+    directory: Path,
+    *,
+    at: int = 0,
+    seam: str = "",
+    after_seconds: float = 0,
+    begin: Checkpoint | None = None,
 ) -> bool:
     """Run `_victim` as a process group of its own; return whether it was killed. Raises RuntimeError when it failed."""
     command = [sys.executable, "-m", "cdc_assets_tests.kills", "--victim", str(config), "--directory", str(directory)]
     command += ["--checkpoint", str(checkpoint.ts), "--at", str(at), "--seam", seam]
+    command += [] if begin is None else ["--begin", str(begin.ts)]
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
             command, start_new_session=True, stdout=subprocess.PIPE, stderr=errors, cwd=Path(__file__).parent.parent
@@ -283,13 +349,15 @@ def main() -> int:
     parser.add_argument("--victim", help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--checkpoint", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--begin", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--at", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--seam", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.victim:
         config = named(given.victim)
-        checkpoint = next(one for one in config.checkpoints if one.ts == given.checkpoint)
-        _victim(config, checkpoint, given.directory, given.at, given.seam)
+        known = {one.ts: one for one in config.checkpoints}
+        begin = known.get(given.begin)
+        _victim(config, known[given.checkpoint], given.directory, given.at, given.seam, begin)
         return 0
     found = soak(given.kills, given.seed, given.feed or FEEDS, lambda text: print(text, flush=True))
     sys.stdout.writelines(f"{line}\n" for line in found)

@@ -133,8 +133,8 @@ def _of_feed(dump: Dump, tables: Replicated, in_feed: Collection[TableId]) -> tu
     left = {*out, *(() if tables.keyless is None else keyless)}
     kept = tuple(table for table in dump.tables if table.id not in left)
     problems = {name: problem for name, problem in dump.problems.items() if name not in left}
-    told = ((out, _FILTERED), (keyless, _DOUBTFUL if tables.keyless is None else _KEYLESS))
-    return replace(dump, tables=kept, problems=problems), [text.format(_listed(of)) for of, text in told if of]
+    groups = ((out, _FILTERED), (keyless, _DOUBTFUL if tables.keyless is None else _KEYLESS))
+    return replace(dump, tables=kept, problems=problems), [text.format(_listed(of)) for of, text in groups if of]
 
 
 _FILTERED = (

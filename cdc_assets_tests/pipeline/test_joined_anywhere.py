@@ -16,10 +16,12 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.sources.dumpling.paths import DataName, parse_name
 from cdc_assets_tests.cases import Config, cases
-from cdc_assets_tests.dump_anywhere import FLAVOURS, cut_rows, dump_at, moments
+from cdc_assets_tests.dump_anywhere import FLAVOURS, Flavour, cut_rows, dump_at, moments
 from cdc_assets_tests.joined_feed import joined_settings
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.records import records
 from cdc_assets_tests.replay import compare
 
 COUNT = 6
@@ -41,6 +43,8 @@ def joins() -> Iterator[object]:
         options = config.options
         if not options.wire.has_commit_ts or (options.protocol == "csv" and options.quote != '"'):
             continue
+        if not config.replayable:  # its files overwrite each other
+            continue
         for number in range(COUNT):
             flavour = [*FLAVOURS][(place + number) % len(FLAVOURS)]
             for cut in (False, True):
@@ -61,13 +65,54 @@ def test_the_end_is_equal_to_the_source(config: Config, number: int, flavour: st
     lake = MemoryLake()
     outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
     assert last.expected is not None
-    gone = restored(config, at) if cut else set()
-    held = {str(t.name): t.reason for t in outcome.tables if t.name in gone and t.state == "held"}
-    assert held.keys() == {str(name) for name in gone}
-    assert all("its earlier life is not known" in reason for reason in held.values())
+    allowed = {**quoted(tmp_path / "dump", FLAVOURS[flavour]), **(lost(config, at, tmp_path / "feed") if cut else {})}
+    held = {t.name: t.reason for t in outcome.tables if t.state == "held" and t.name in allowed}
+    assert held.keys() == allowed.keys()
+    assert all(text in held[name] for name, text in allowed.items())
     true_holds = {f"{name} is held: {reason}" for name, reason in held.items()}
     assert set(compare(config, last.expected, lake, outcome)) == true_holds
-    assert [table.name for table in outcome.tables if table.gap is not None] == []
+    assert {table.name for table in outcome.tables if table.gap is not None} <= allowed.keys()
+
+
+# --- what neither a dump nor a feed tells -----------------------------------------------------------------------------
+
+
+def quoted(dump: Path, flavour: Flavour) -> dict[TableId, str]:
+    """Return the tables with a quote in their names, where SQL has nothing but quotes to tell the ends of rows by."""
+    if flavour.kind != "sql" or flavour.how.options.escape_backslash:
+        return {}
+    names = (parse_name(file.name) for file in dump.iterdir())
+    tables = {name.table for name in names if isinstance(name, DataName)}
+    return {name: "with which the ends of rows" for name in tables if name.table.count("'") % 2}
+
+
+def lost(config: Config, at: Tso, feed: Path) -> dict[TableId, str]:
+    """Return the tables that cannot be told from a dump and the feed since, each with a part of the reason."""
+    found = dict.fromkeys(restored(config, at), "its earlier life is not known")
+    old, new = (repeated(config, bucket) for bucket in (config.replayable[-1].bucket, feed))
+    keyless = {
+        table.name
+        for table in read_history(config.settings(feed).open_source().listing().schema_files).lives.values()
+        if table.name is not None and not table.schema.key
+    }
+    return found | dict.fromkeys((new - old) & keyless, "a delete found no equal row to remove")
+
+
+def repeated(config: Config, bucket: Path) -> set[TableId]:
+    """Return the tables of files that begin with the very commit-ts at which the file before them ended.
+
+    Without a key the same rows once more cannot be told there from one large transaction.
+    """
+    listing = config.settings(bucket).open_source().listing()
+    names = {file.root: file.table for file in listing.schema_files}
+    found, before = set(), dict[str, Tso]()
+    for file in sorted(listing.data_files, key=lambda file: (file.directory, file.number)):
+        known = [record.ts for record in records((bucket / file.path).read_bytes(), config.options)[1]]
+        if known and known[0] == before.get(file.directory):
+            found.add(names[file.root])
+        if known:
+            before[file.directory] = known[-1]
+    return found
 
 
 def restored(config: Config, at: Tso) -> set[TableId]:
