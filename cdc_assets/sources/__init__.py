@@ -31,7 +31,6 @@ from cdc_assets.model.schema_changes import Predicate
 from cdc_assets.model.splits import Listing, Place
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.given import Given
-from cdc_assets.sources.replicated import replicated
 
 if TYPE_CHECKING:
     from cdc_assets.io.storage import Opener
@@ -192,7 +191,8 @@ def join(feed: Source, initial: Sequence[InitialSource], changefeed_config: Path
     """Return a feed with what was in its tables before it; its TOML says which tables it has."""
     if not initial:
         return feed
-    joined: Source = import_module("cdc_assets.sources.joined").Joined(feed, initial, replicated(changefeed_config))
+    tables = import_module("cdc_assets.sources.replicated").replicated(changefeed_config)
+    joined: Source = import_module("cdc_assets.sources.joined").Joined(feed, initial, tables)
     return joined
 
 

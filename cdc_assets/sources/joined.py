@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError, MalformedData
 from cdc_assets.formats import Decoded, SplitReader, Wire
@@ -19,7 +20,9 @@ from cdc_assets.model.splits import DataFile, Import, Listing, Place
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.sources import DumpReader, Generators, InitialSource, KnownFiles, Source
-from cdc_assets.sources.replicated import Replicated
+
+if TYPE_CHECKING:
+    from cdc_assets.sources.replicated import Replicated
 
 __all__ = ["Joined", "JoinedReader"]
 
