@@ -8,6 +8,7 @@ A message that cannot be read is an event with the mark before it: nothing behin
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -41,6 +42,8 @@ _TOO_LATE = (
     "its rows at {} came when {} may have been applied beyond them, so they are not in it. `cdc-assets rebuild {}` "
     "builds it with them"
 )
+
+_TAKES_A_NAME = re.compile(r"\b(?:DROP|RENAME)\b", re.IGNORECASE)
 
 Claims = Callable[[str], bytes]
 """Location of a claim-check file -> its bytes; raises InputError."""
@@ -341,13 +344,21 @@ class Reading:
         self.events.append(replace(event, kind=EventKind.BAD, position=self._position_of_bad(event)))
 
     def _position_of_bad(self, event: LandedEvent) -> Tso:
-        """Return the position through which a message that cannot be read leaves its table, or the feed, complete."""
-        known = event.position and event.table is not None
-        return event.position - 1 if known else self.marks.get(event.partition, 0)
+        """Return the position through which a message that cannot be read leaves its table, or the feed, complete.
+
+        That is the mark before it; partitions that were added to a broker's topic get none, but what was proven before.
+        """
+        if event.position and event.table is not None:
+            return event.position - 1
+        return max(self.marks.get(event.partition, 0), self.before.proven if self.proves_ends else 0)
 
     def _identity(self, event: LandedEvent) -> tuple[Any, ...]:
-        """Return what is equal for a DDL that comes again, in another partition or after a restart."""
-        return event.position, event.table, event.query
+        """Return what is equal for a DDL that comes again, in another partition or after a restart.
+
+        One that takes a table out of its topic tells in each partition of an archive that the table is complete there.
+        """
+        place = event.partition if not self.proves_ends and _TAKES_A_NAME.search(event.query) else None
+        return event.position, event.table, event.query, place
 
 
 def _is_drop(event: LandedEvent) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,6 +143,26 @@ def test_an_archive_is_complete_through_the_least_mark_of_its_partitions(feed: T
         archived.apply()
 
 
+def test_an_archived_topic_that_its_table_left_is_complete_by_the_mark_or_the_ddl_before_that(tmp_path: Path) -> None:
+    toml = tmp_path / "changefeed.toml"
+    toml.write_text('[sink]\ndispatchers = [{matcher = ["*.*"], topic = "{schema}_{table}"}]\n')
+    log = Broker()
+    log.proves_ends = False
+    archive = {"uri": "memory://nowhere", "layout": "records"}
+    archived = TopicFeed.of(log, sink_uri=URI, changefeed_config=toml, archive=archive)
+    drop = ddl(150, "DROP TABLE `t`").replace(b'"CREATE"', b'"ERASE"')
+    for partition in range(2):
+        log.send(partition, ddl(100), mark(110), topic="shop_t")
+    log.send(0, mark(110), drop, topic="shop_t")
+    log.send(0, mark(190))
+    archived.apply()
+    assert archived.fence == 110  # rows through 149 may still come to the other partition
+    assert "shop_t[1]: its last mark is 110" in archived.listing().warnings[0]
+    log.send(1, row(140, 1, 7), drop, topic="shop_t")
+    archived.apply()
+    assert archived.fence == 190
+
+
 # --- messages that cannot be read -------------------------------------------------------------------------------------
 
 
@@ -153,6 +174,15 @@ def test_a_message_of_no_table_that_cannot_be_read_keeps_the_fence_at_the_mark_b
     (bad,) = feed.landing.landed().open_bad
     assert (bad.offset, bad.value, bad.table) == (3, b"\x00no message", None)
     assert "cdc[0] offset 3 cannot be read" in feed.listing().warnings[0]
+
+
+def test_such_a_message_in_a_partition_without_marks_keeps_the_fence_where_it_was(feed: TopicFeed) -> None:
+    log = broker(landed(feed))
+    log.send(1, b"\x00")
+    log.send(0, mark(170))
+    feed.apply()
+    assert feed.fence == 150
+    assert "cdc[1] offset 0 cannot be read" in feed.listing().warnings[0]
 
 
 def test_with_quarantine_such_a_message_is_kept_and_the_feed_goes_on() -> None:

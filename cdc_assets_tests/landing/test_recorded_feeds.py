@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets_tests.routed import routed
 from cdc_assets_tests.topic_feed import TopicFeed, sent_again
 from cdc_assets_tests.topics import Topic, topics
 
@@ -123,6 +125,25 @@ def test_a_topic_whose_order_is_that_of_offsets_ends_equal_however_it_comes_and_
         feed.send(cut, lines)
         assert _stopped(feed.apply()) == []
     assert feed.differences() == []
+
+
+ROUTED = topics("canal-json", "canal-json-compat", "simple", "simple-avro", "debezium")
+
+
+@pytest.mark.parametrize("archived", [False, True], ids=["broker", "archive"])
+@pytest.mark.parametrize("topic", some_often(ROUTED, {"C_ddl_tables/simple", "C_ddl_tables/canal-json"}))
+def test_topics_that_tables_leave_end_equal_and_keep_nothing_back(topic: Topic, archived: bool, tmp_path: Path) -> None:
+    """A topic for each table: those of dropped and renamed tables get no more marks."""
+    lines, settings = routed(topic, tmp_path)
+    given = {"changefeed_config": settings.changefeed_config, "topics": ()}
+    archive = {"archive": {"uri": "memory://nowhere", "layout": "records"}} if archived else {}
+    feed = TopicFeed.recording(topic, **given, **archive)
+    feed.log.proves_ends = not archived
+    for cut in [*sorted(random.Random(str(topic)).sample(range(1, len(lines)), 3)), None]:
+        feed.send(cut, lines)
+        _applied(feed)
+    assert feed.fence == max(feed.landing.landed().marks.values())
+    assert feed.differences(except_for=REFUSED) == []
 
 
 def _applied(feed: TopicFeed) -> Tso:

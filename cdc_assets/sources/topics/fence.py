@@ -1,22 +1,24 @@
 """Through which TSO is everything landed? Pure.
 
 On a broker: the greatest mark whose log ends, asked after it was seen, are landed. In an archive nothing proves that a
-partition is complete but its own mark, so it is the least over the partitions of topics that tables live in. Neither
-passes a message that cannot be read and names no table, nor a table that was given a name whose topic is not there.
+partition is complete but its own mark, so it is the least over the partitions of topics that tables live in. A topic
+that all tables have left, dropped or renamed, gets no more marks: a partition of it is complete when the mark before
+that, or the DDL itself, is landed. Neither passes a message that cannot be read and names no table, nor a table that
+was given a name whose topic is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cdc_assets.model.landed import Landed, LandedEvent
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent
 from cdc_assets.model.landing_commands import declare_dead_command, release_command
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.topics.living import living_names
+from cdc_assets.sources.topics.living import Names, names_at
 
 __all__ = ["Fence", "find_fence", "unreadable"]
 
@@ -53,11 +55,13 @@ def find_fence(
         return fence
     there = {partition.topic for partition in landed.next}
     while fence.tso:
-        names = living_names(files, fence.tso)
-        least = _absent(fence, names.items(), topic_of, there)
+        names = names_at(files, fence.tso)
+        least = _absent(fence, names.living.items(), topic_of, there)
         if not proves_ends:
-            topics = {default, *(topic_of(name) for name in names), *(topic_of(name) for name in landed.began)}
-            least = _least_mark(least, landed, topics & there)
+            untitled = (name for name in landed.began if name not in names.living and name not in names.ended)
+            topics = {default, *map(topic_of, (*names.living, *untitled))}
+            least = _least_mark(least, landed, dict.fromkeys(topics & there, 0))
+            least = _least_mark(least, landed, _left(names, topic_of, topics), _ended_in(landed))
         if least.tso >= fence.tso:
             return fence
         fence = least
@@ -75,12 +79,36 @@ def _absent(
     return fence
 
 
-def _least_mark(fence: Fence, landed: Landed, topics: set[str]) -> Fence:
+def _left(names: Names, topic_of: Callable[[TableId], str], living: Collection[str]) -> dict[str, Tso]:
+    """Return the topics in which tables lived before, each with the version at which the last one left it."""
+    found: dict[str, Tso] = {}
+    for name, version in names.ended.items():
+        topic = topic_of(name)
+        if topic not in living:
+            found[topic] = max(version, found.get(topic, 0))
+    return found
+
+
+def _ended_in(landed: Landed) -> set[tuple[Partition, Tso]]:
+    """Return where DDL was landed, by partition: the rows of its table before it are landed there too."""
+    return {(event.partition, event.position) for event in landed.events if event.kind is EventKind.DDL}
+
+
+def _least_mark(
+    fence: Fence, landed: Landed, topics: Mapping[str, Tso], ended: Collection[tuple[Partition, Tso]] = ()
+) -> Fence:
+    """Stop at the least mark of some topics' partitions.
+
+    A topic that tables left at a version, 0 for none, needs a mark before that only, or the DDL that `ended` them.
+    """
+    dead = landed.dead
     for partition in sorted(landed.next):
-        if partition.topic in topics and partition not in landed.dead:
-            mark = landed.marks.get(partition, 0)
-            if mark < fence.tso:
-                fence = Fence(mark, _kept_by(partition, mark))
+        left = topics.get(partition.topic)
+        if left is None or partition in dead or (partition, left) in ended:
+            continue
+        mark = landed.marks.get(partition, 0)
+        if mark < fence.tso and not (left and mark >= left - 1):
+            fence = Fence(mark, _kept_by(partition, mark))
     return fence
 
 
