@@ -125,7 +125,7 @@ def fresh_column(name: str, picks: Picks) -> Col:
     pool = values(col)
     if picks(3) == 2 and col.type not in ("TEXT", "VARBINARY"):
         col = replace(col, default=pool[picks(len(pool))])
-    # a zero date is no value of the lake
+    # a zero date is not a value of the lake
     return replace(col, nullable=True) if col.type in ("DATE", "DATETIME") and col.default is None else col
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """PySpark leaves the sockets of `collect` to the garbage collector; a busy machine is no failed property."""
+    """PySpark leaves the sockets of `collect` to the garbage collector; a busy machine is not a failed property."""
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
     settings.register_profile("busy", deadline=None)
     settings.load_profile("busy")

@@ -58,7 +58,7 @@ PLUGS = {
 
 SHARED_BY_PLUGS = ("changefeed_toml", "column_codes", "compression", "delimited", "described", "given", "images",
                    "json_lines", "members", "message_options", "messages", "replicated", "sifting")  # fmt: skip
-"""Modules of a room of plugs that are no plugs: what several of them have in common."""
+"""Modules of a room of plugs that are not plugs: what several of them have in common."""
 
 NAMED_ELSEWHERE = {
     "cli/options.py": "`topics` is an option",

@@ -148,7 +148,7 @@ def _capacious(name: str, size: int | None, text: ColumnText, charset: str) -> C
 def default_of(default: Default, column: Column, timezone: str | None = None) -> object:
     """Return the default as `ColumnDefault` has it: a text, CURRENT_TIMESTAMP, or None; of an expression None.
 
-    Raises Unreadable for one that is no value of the column's type, or is the number of a member.
+    Raises Unreadable for one that is not a value of the column's type, or is the number of a member.
     """
     if default.kind in ("null", "expression"):
         return None

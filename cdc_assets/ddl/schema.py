@@ -132,7 +132,7 @@ def created(
     for; None leaves it as printed. `shown` is for texts of SHOW CREATE TABLE: TiDB prints a line break in a member as
     a backslash and `n`, and a backslash as itself, so the members of such a column are not known.
 
-    Raises Unreadable for a text that is no CREATE TABLE, names a column twice, or has a type that is not known.
+    Raises Unreadable for a text that is not a CREATE TABLE, names a column twice, or has a type that is not known.
     """
     at = Cursor(tokens(sql))
     create_head(at)

@@ -100,8 +100,8 @@ def _gathered(last: pl.DataFrame, changes: pa.Table, columns: Sequence[str]) -> 
     newest = last.get_column(_ROW)
     found = changes.take(newest.to_arrow())
     for place, name in enumerate(columns):
-        newest_told = last.get_column(f"_cdc_of_{place}")
-        rows = pl.select(pl.when(erases).then(newest).otherwise(newest_told)).to_series().to_arrow()
+        newest_stated = last.get_column(f"_cdc_of_{place}")
+        rows = pl.select(pl.when(erases).then(newest).otherwise(newest_stated)).to_series().to_arrow()
         at = found.schema.get_field_index(name)
         found = found.set_column(at, found.schema.field(at), changes.column(name).take(rows))
     missing = [pl.when(pl.col(f"_cdc_of_{place}").is_null()).then(pl.lit(name)) for place, name in enumerate(columns)]

@@ -45,7 +45,7 @@ class Replay:
 
     `frame` has the table's present schema and no files. `targets` are the lines of quarantined records by file. `keys`
     are those to be merged, None for all; `whole` says that the files no longer are what they were, so that lines do not
-    tell the keys.
+    give the keys.
     """
 
     frame: ApplyRows

@@ -150,7 +150,7 @@ def read_splits(step: ApplyRows, positions: Iterable[int], reader: SplitReader) 
 def _stamps_in_dump(split: Split, step: ApplyRows) -> list[Tso] | None:
     """Return the commit-ts of a file that is older than the dump as a whole, None for any other.
 
-    What its columns are nothing need tell then: the dump came after the DDL that would.
+    Its columns need not be known then: the dump came after the DDL that states them.
     """
     if split.file.piece or split.file.version > step.dumped:
         return None

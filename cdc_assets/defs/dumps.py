@@ -31,8 +31,8 @@ __all__ = [
     "dump_partitions",
     "dump_spec",
     "log_imported",
+    "log_rebuilt",
     "seen_in_dumps",
-    "tell_rebuilt",
     "upstream_of_ddl",
 ]
 
@@ -46,7 +46,7 @@ def dump_partitions(changefeed: str) -> dg.DynamicPartitionsDefinition:
 
 
 def upstream_of_ddl(source: Source) -> list[dg.AssetDep]:
-    """Return what `ddl` comes from: the feed, and what was there before where that is told of.
+    """Return what `ddl` depends on: the feed, and its dump where the settings name one.
 
     Most versions of a table are in no dump, so the partitions of the two are not each other's: by their names, as
     Dagster would take them, no backfill of such a version could be launched.
@@ -182,7 +182,7 @@ def log_imported(
     _log(context, source, brought, description, found)
 
 
-def tell_rebuilt(context: Any, source: Source, plan: Plan, life: Life) -> PartitionKey | None:
+def log_rebuilt(context: Any, source: Source, plan: Plan, life: Life) -> PartitionKey | None:
     """Log the partition of a table that a rebuild let begin with a dump and return it; None for any other table."""
     brought = plan.history.lives[life].brought if life in plan.history.lives else None
     if brought is None:

@@ -9,7 +9,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_assets.defs.checks import evaluations
-from cdc_assets.defs.dumps import tell_rebuilt
+from cdc_assets.defs.dumps import log_rebuilt
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, sql_text
 from cdc_assets.defs.names import asset_key, lake_key
@@ -113,8 +113,8 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
 def _partitions(
     context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, plan: Plan, one: Rebuilt
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield what `ddl` and `dml` have to tell of a table that begins with a dump now: its first partition."""
-    key = tell_rebuilt(context, source, plan, one.life)
+    """Yield the events of `ddl` and `dml` for a table that begins with a dump now: its first partition."""
+    key = log_rebuilt(context, source, plan, one.life)
     if key is None:
         return
     name, partition = source.changefeed.name, format_partition_key(key)

@@ -79,7 +79,7 @@ class Cursor:
 
     checkpoint: Tso = 0
     look_at: int = 0
-    told_at: int = 0
+    logged_at: int = 0
     stalled: bool = False
     standing: str = ""
     """Why tables wait: a failed run, a hold."""
@@ -90,6 +90,7 @@ class Cursor:
         """Parse a cursor; an unknown one, of another version or edited by hand, counts as none."""
         try:
             fields = json.loads(text or "{}")
+            fields.setdefault("logged_at", fields.pop("told_at", 0))  # its former name
             asked = [Attempt(at, attempt, tuple(_cut(marks))) for at, attempt, marks in fields.pop("asked", ())]
             return cls(**fields, asked=tuple(asked))
         except (TypeError, ValueError, AttributeError):
@@ -102,7 +103,7 @@ class Cursor:
             {
                 "checkpoint": self.checkpoint,
                 "look_at": self.look_at,
-                "told_at": self.told_at,
+                "logged_at": self.logged_at,
                 "stalled": self.stalled,
                 "standing": self.standing,
                 "asked": asked,
@@ -240,9 +241,9 @@ class _Tick:
 
     def skipped(self, why: str) -> dg.SensorResult | dg.SkipReason:
         """Skip; the lag of the checkpoint is logged now and then, and when it begins or ends to be stalled."""
-        if not self._tells:
+        if not self._logs:
             return dg.SkipReason(self._with_lag(why))
-        cursor = replace(self.cursor, told_at=self.now, stalled=self.stalled)
+        cursor = replace(self.cursor, logged_at=self.now, stalled=self.stalled)
         return dg.SensorResult(skip_reason=self._with_lag(why), cursor=cursor.format(), asset_events=[self._observed()])
 
     def busy(self, why: str) -> dg.SensorResult | dg.SkipReason:
@@ -293,9 +294,9 @@ class _Tick:
         asked = [Attempt(self.now, one.attempt, (*(due.mark for due in one.dues), *lands)) for one in made]
         waits = [*dues, Due((), self._landing_mark, 0, 0)] if self.seen.speaks else dues
         asked = [*open_attempts(self.cursor.asked, waits, [mark for one in asked for mark in one.marks]), *asked]
-        cursor = Cursor(self.checkpoint, look_at, self.cursor.told_at, self.cursor.stalled, standing, _bounded(asked))
-        if self._tells:
-            cursor = replace(cursor, told_at=self.now, stalled=self.stalled)
+        cursor = Cursor(self.checkpoint, look_at, self.cursor.logged_at, self.cursor.stalled, standing, _bounded(asked))
+        if self._logs:
+            cursor = replace(cursor, logged_at=self.now, stalled=self.stalled)
         requests = [
             self._request(plan, batch, number, _leave(plan, batch, dues, underway)) for number, batch in enumerate(made)
         ]
@@ -313,7 +314,7 @@ class _Tick:
             run_requests=requests,
             skip_reason=why,
             cursor=cursor.format(),
-            asset_events=[*dumped.events, *([self._observed(plan, dues)] if self._tells else [])],
+            asset_events=[*dumped.events, *([self._observed(plan, dues)] if self._logs else [])],
         )
 
     def _chosen(self, plan: Plan, dues: Sequence[Due], underway: _Underway) -> tuple[list[Batch], int]:
@@ -410,8 +411,8 @@ class _Tick:
     # --- lag ---
 
     @property
-    def _tells(self) -> bool:
-        return self.stalled != self.cursor.stalled or self.now >= self.cursor.told_at + LOGGED_SECONDS
+    def _logs(self) -> bool:
+        return self.stalled != self.cursor.stalled or self.now >= self.cursor.logged_at + LOGGED_SECONDS
 
     def _with_lag(self, why: str) -> str:
         if not self.stalled:

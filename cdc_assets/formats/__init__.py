@@ -18,7 +18,7 @@ Plugs stand in the tables below. What several of them have in common:
     images            row images, column by column -> changes
     messages          change messages of a topic: what each speaks of
     message_options   how the messages of a topic were written
-    described         tables as a file describes them, whose messages tell names without types
+    described         tables as a file describes them, whose messages have names without types
     column_codes      MySQL's numbers for column types, and TiCDC's flags
     compression       values that TiCDC compresses
 """
@@ -308,7 +308,7 @@ def decode_among(
 ) -> tuple[TableId, Decoded]:
     """Return whose rows a split has among tables, and its changes.
 
-    Raises MalformedData of the first table where the split is none's, or has rows of several.
+    Raises MalformedData of the first table where the split is of none of them, or has rows of several.
     """
     first: MalformedData | None = None
     for table, schema in tables:

@@ -13,7 +13,7 @@ from cdc_assets.formats.message_options import MessageOptions
 __all__ = ["unpack", "unpacked"]
 
 _MOST_SNAPPY, _MOST_LZ4 = 64, 256
-"""How many times its size a compressed value can be, at most: a size beyond is that of no compressed value."""
+"""The greatest ratio of a value to its compressed size; a claimed size beyond it is not a compressed value."""
 
 
 def unpack(value: bytes, compression: str) -> bytes:

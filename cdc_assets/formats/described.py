@@ -1,4 +1,4 @@
-"""The setting `schemas` for feeds whose messages tell names without types: CREATE TABLE texts, or `column: type`.
+"""The setting `schemas` for feeds whose messages have names without types: CREATE TABLE texts, or `column: type`.
 
     CREATE TABLE public.orders (id bigint PRIMARY KEY, total numeric(12,2), placed timestamptz);
 

@@ -1,7 +1,7 @@
 """Row images of a table, column by column as a message protocol sends them -> the changes that every format decodes to.
 
 A protocol says what images there are and reads its cells; here cells become the lake's values, and what is missing is
-told apart: columns that no image has are left out, as files leave them out, a delete may bring its key only, and a
+classified: columns that no image has are left out, as files leave them out, a delete may bring its key only, and a
 partial image before an update keeps what did not change.
 """
 
@@ -43,8 +43,8 @@ Mask = npt.NDArray[np.bool_]
 class Cells(NamedTuple):
     """A column of all images: texts, bytes, integers or floats; null is NULL, and what the other members mark.
 
-    `absent` marks images without the column, None for none, `unchanged` those after an update that say no more of it
-    than that it has the value it had. `binary` says how binary types stand in a text, `zones` in
+    `absent` marks images without the column, None for none, `unchanged` those after an update in which it keeps
+    its value. `binary` says how binary types stand in a text, `zones` in
     which zone each TIMESTAMP is printed (None: that of the options). `faults` are masks of values that cannot be read,
     with the reason; `notes` masks of values that a rule of the protocol changed. `named` says that ENUM and SET are the
     names of members, not their numbers.
@@ -298,7 +298,7 @@ def _misfit(value: pa.Scalar, column: Column) -> str:
     if column.type not in ("ENUM", "SET"):
         return misfit(text, column)
     if column.elems:
-        return f'"{text}" is no number for members of {column.type}, which has {len(column.elems)}'
+        return f'"{text}" is not a number for members of {column.type}, which has {len(column.elems)}'
     return (
         f'"{text}" stands for members of {column.type} whose names are not known: messages give numbers, and no CREATE '
         "TABLE that was seen gives the names. Give the table's CREATE TABLE in the setting `schemas`."

@@ -138,7 +138,7 @@ def _object_end(text: str, position: int) -> int:
 
 
 def _next_object(text: str, terminator: str, position: int) -> int:
-    """Return where a record that is no object ends: before the terminator in front of the next object or at the end."""
+    """Return where a record that is not an object ends: before the terminator of the next object, or at the end."""
     if not terminator:
         found = text.find("}{", position - 1)
         return found + 1 if found >= 0 else -1
@@ -238,4 +238,4 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

@@ -12,7 +12,7 @@
         The columns of tables in messages: exact if the protocol carries schemas, else from the types of their rows, and
         marked as approximate.
 
-A protocol whose messages may tell the names of columns without their types has a fourth.
+A protocol whose messages may have the names of columns without their types has a fourth.
 
     described(text, where, options) -> {TableId: TableSchema}
         The tables that the setting `schemas` describes in the words of the source. Raises BadSettings.
@@ -103,7 +103,7 @@ SPOKEN = pa.schema(
 """What messages speak of: a line for each message and table, in the order of the messages.
 
 `message` is the position in the batch. `schema` and `table` are null where a message names none or is too broken to
-tell; `table` is "" for a DDL of the database. `ordinals` are the table's row events, null for all but rows. `commit_ts`
+read; `table` is "" for a DDL of the database. `ordinals` are the table's row events, null for all but rows. `commit_ts`
 is that of the DDL or mark, or the least of the rows; `last_commit_ts` the greatest. `query` and `type` (TiDB's number
 of the action, null if the protocol has none) are a DDL's. `claim` is where the whole message lies, of which this
 one holds the key only. `reason` says why a message is bad or ignored; a bad one that names its table holds that alone.

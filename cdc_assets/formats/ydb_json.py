@@ -8,8 +8,8 @@
     {"payload":{"op":"u","source":{"connector":"ydb",…},"after":{…}}}        Debezium's flavour
     {"eventSource":"ydb:document-table","dynamodb":{"Keys":{…},…},…}         that of DynamoDB's streams
 
-Members come in any order. A key is the values of the primary key in its order, without names, and no record tells
-types: both are the setting `schemas`' to tell, or a schema record's. Each change is in the topic once, in the order of
+Members come in any order. A key is the values of the primary key in its order, without names, and no record has
+types: both come from the setting `schemas`, or from a schema record. Each change is in the topic once, in the order of
 its key, by virtual timestamps that step back while a scan goes on. Facts: YDB's changefeed records (`datashard`, suite
 Cdc).
 """
@@ -45,7 +45,7 @@ _UNSIGNED = 1 << 64
 _DAY, _SECOND = 86_400_000_000, 1_000_000
 _FIRST, _LAST = -719_528 * _DAY, 2_932_897 * _DAY
 _NO_ROW = (
-    "it does not tell the row after the change, as in the modes KEYS_ONLY and OLD_IMAGE, of which no table can be "
+    "it does not have the row after the change, as in the modes KEYS_ONLY and OLD_IMAGE, of which no table can be "
     "built. Let the changefeed have the mode UPDATES, NEW_IMAGE or NEW_AND_OLD_IMAGES"
 )
 SCHEMA = "default"
@@ -56,7 +56,7 @@ SCHEMA = "default"
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (SPOKEN); the topic tells the table."""
+    """Return what each message speaks of (SPOKEN); the topic names the table."""
     tables = [_table_of(topic) for topic in messages.column("topic").to_pylist()]
     values = messages.column("value").to_pylist()
     return said(_one(number, table, value) for number, (table, value) in enumerate(zip(tables, values, strict=True)))
@@ -72,10 +72,10 @@ def _one(number: int, table: TableId, value: bytes | None) -> Said:
     try:
         return _said(number, table, _record(value))
     except _TROUBLE as error:
-        return Said(number, Kind.BAD, table, reason=f"it is no record of a YDB changefeed: {_told(error)}")
+        return Said(number, Kind.BAD, table, reason=f"it is not a record of a YDB changefeed: {_explained(error)}")
 
 
-def _told(error: Exception) -> str:
+def _explained(error: Exception) -> str:
     return (str(error) if type(error) is ValueError else repr(error))[:300]
 
 
@@ -84,7 +84,7 @@ def _record(value: bytes | None) -> Mapping[str, Any]:
         raise ValueError("it has no value")
     found = json.loads(value.decode())
     if not isinstance(found, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     return found
 
 
@@ -139,7 +139,7 @@ def described(text: str, where: str, options: MessageOptions) -> Mapping[TableId
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
-    """Return the schemas that records state. Of a row one without columns, for the setting `schemas` to tell."""
+    """Return the schemas that records state. A row gives one without columns, which the setting `schemas` has."""
     found = list[SchemaEvent]()
     topics = messages.column("topic").to_pylist()
     seen = set[TableId]()
@@ -182,7 +182,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
 
     A record that cannot be read, or that has a column which the schema lacks, is a Reject with its bytes.
     """
-    shape_of(schema.stored)  # a type that nothing tells is an error before any row is
+    shape_of(schema.stored)  # an unknown type is an error before any row is
     owners, _ = lines_of(rows)
     keys, values = rows.column("key").to_pylist(), rows.column("value")
     faults = Faults(path, lambda line: values[int(owners[line - 1])].as_py() or b"")
@@ -197,7 +197,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             _refuse_unknown(change, names)
             stamp = _stamp(held)
         except _TROUBLE as error:
-            faults.add(line, f"it is no row of a YDB changefeed: {_told(error)}")
+            faults.add(line, f"it is not a row of a YDB changefeed: {_explained(error)}")
             continue
         if change.op > 0 and not change.row.keys() - set(schema.key):
             bare.append(line)
@@ -304,7 +304,7 @@ def _cells(changes: Sequence[_Change], column: Column) -> Cells:
                 (infinite if column.type == "Decimal" else ranged)[place] = True
             except _TROUBLE:
                 wrong[place] = True
-    faults = ((np.array(wrong, bool), f'column "{column.name}" has a value that is none of {column.type}'),)
+    faults = ((np.array(wrong, bool), f'column "{column.name}" has a value that is not of the type {column.type}'),)
     marks = {OUT_OF_RANGE: ranged, NOT_FINITE: infinite}
     notes = {rule: np.array(mask, bool) for rule, mask in marks.items() if any(mask)}
     array = pa.array(texts, pa.binary() if column.type == "String" else pa.string())

@@ -26,7 +26,7 @@ def exchange(
 ) -> tuple[SchemaFile, ...]:
     """Add the event to both tables. Return the second table's files of the version, which belong to the event.
 
-    They have no DDL text, and are no events themselves if both tables are known.
+    They have no DDL text, and are not events themselves if both tables are known.
     """
     name = statement.other if statement.other.schema else TableId(file.table.schema, statement.other.table)
     table, other = lives.holder(file.table), lives.holder(name)

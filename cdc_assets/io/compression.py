@@ -25,7 +25,7 @@ _PIECE_BYTES = 4 << 20
 
 
 def decompressed(compressed: Iterable[bytes], compression: str, path: str) -> Iterator[bytes]:
-    """Yield the contents of a file that comes as pieces of its bytes; "" is no compression.
+    """Yield the contents of a file that comes as pieces of its bytes; "" is not a compression.
 
     `path` is for messages. Raises MalformedData if it is not a whole file of that compression.
     """

@@ -40,7 +40,7 @@ def display(uri: str) -> str:
 def location(uri: str, what: str = "sink URI") -> tuple[str, str]:
     """Return fsspec's protocol and the path of the prefix without a slash at its end: `("s3", "bucket/prefix")`.
 
-    `what` names the URI in messages. Raises BadSettings for a scheme that is no storage and for an address without
+    `what` names the URI in messages. Raises BadSettings for a scheme that is not a storage and for an address without
     a bucket.
     """
     address = uri.partition("?")[0]

@@ -84,7 +84,7 @@ def _held(landed: Landed, partition: Partition, offset: int) -> LandedEvent:
                 f"Rebuild it: cdc-assets rebuild {event.table}."
             )
     known = ", ".join(event.place for event in landed.open_bad[:10]) or "none"
-    raise BadSettings(f"{partition} offset {offset} is no message that holds anything; those are: {known}.")
+    raise BadSettings(f"{partition} offset {offset} is not a message that holds anything; those are: {known}.")
 
 
 def _read_again(reading: Reading, held: LandedEvent, applied: Callable[[TableId], Tso]) -> list[TableId]:
@@ -120,7 +120,7 @@ def accept_loss(landing: Landing, lost: OffsetRange, said: Said = Said()) -> Non
         start = reading.before.next.get(lost.partition, 0)
         if lost.start < start or not len(lost):
             raise BadSettings(
-                f"{lost} is no loss: {lost.partition} is landed to {start}. Give the offsets that the error names."
+                f"{lost} is not a loss: {lost.partition} is landed to {start}. Give the offsets that the error names."
             )
         what = f"the loss of {lost.start}..{lost.stop - 1} accepted"
         one = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, what, said.who, said.when)
@@ -134,7 +134,7 @@ def _refuse_there(landing: Landing, lost: OffsetRange) -> None:
     end = landing.ends().get(lost.partition)
     if end is None or lost.stop > end.high:
         until = "is not there" if end is None else f"ends at offset {end.high}"
-        raise BadSettings(f"{lost} is no loss: {lost.partition} {until}. Give the offsets that the error names.")
+        raise BadSettings(f"{lost} is not a loss: {lost.partition} {until}. Give the offsets that the error names.")
     if lost.stop <= end.low or not len(lost):
         return
     for batch in landing.log().read(OffsetRange(lost.partition, max(lost.start, end.low), lost.stop)):

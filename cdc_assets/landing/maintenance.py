@@ -1,6 +1,6 @@
 """The files of a landing: rows expire, small files are put together, what nothing refers to is removed.
 
-    maintain_landing   do what is due, and tell what that was
+    maintain_landing   do what is due, and return what that was
 
 Rows are kept for some days and until their table has taken them. Events are kept for ever. A split keeps its offsets
 through all of this: what was written down about it stays true, only the file it lies in is another one.

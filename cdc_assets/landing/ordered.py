@@ -264,7 +264,7 @@ class OrderedReading(Reading):
         return (one["source_position"], one["source"] or "", table, one["query"] or "") in self._ddl
 
     def _land_others(self, piece: _Piece, given: Mapping[int, _Given]) -> None:
-        """Land what is no row, and rows that came too late, with the positions of their lines."""
+        """Land what is not a row, and rows that came too late, with the positions of their lines."""
         offsets = piece.batch.column("offset")
         for line, one in enumerate(piece.spoken.to_pylist()):
             mine = given.get(line)

@@ -273,7 +273,7 @@ class Reading:
                 self.events.append(schema_event(batch, shown, version))
 
     def _note_return(self, rows: pa.Table, table: TableId, last: Tso | None) -> None:
-        """Keep what the first rows after a table's DROP tell of its columns: no DDL may say that it came back.
+        """Keep the columns of the first rows after a table's DROP: no DDL may say that it came back.
 
         TiCDC sends none of RECOVER and FLASHBACK TABLE as Debezium, and an event filter may hide any.
         """

@@ -62,8 +62,8 @@ class LandedEvent:
 
     A late one has rows that are landed too: its table may be applied beyond `position` already, and has to be rebuilt.
     `table` is None where the message names none, `table.table` "" for a DDL of a database. `reason` says why a message
-    is bad. Of protocols by offset `position` is the one that landing gave, and the last four are as messages have
-    them (`formats.messages.SPOKEN`), "" and 0 for null. A schema of a registry has its id in
+    is bad. Of protocols by offset `position` is the one that landing gave, and the last four are as in the
+    messages (`formats.messages.SPOKEN`), "" and 0 for null. A schema of a registry has its id in
     `shape` and its text in `query`. What a person decided is a `Decision`, whose text is in `query`.
     """
 
@@ -139,7 +139,7 @@ class StreamEnd:
     """Where a stream of a protocol by offset ends, by which a replay of it is known.
 
     `newest` is the greatest source position, `at` how many rows stand there, of which `first` is a digest of the first
-    one, and `after` how many followed that tell no position. While a replay goes on, `again_at` and `again_after` count
+    one, and `after` how many followed that have no position. While a replay goes on, `again_at` and `again_after` count
     how many of these have come again; both are -1 else.
     """
 

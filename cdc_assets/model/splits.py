@@ -21,7 +21,7 @@ __all__ = ["DataFile", "Import", "IndexFile", "Listing", "Place", "SchemaFile"]
 class SchemaFile:
     """A parsed schema file. `root` is the directory that owns it below the prefix (`shop/orders`, or a table id).
 
-    `table.table` is "" for a database-level file; `columns` is empty then. `query` "" with `type` 0 is no DDL.
+    `table.table` is "" for a database-level file; `columns` is empty then. `query` "" with `type` 0 is not a DDL.
 
     Feeds without schema files have the same in other forms. `by_text` says that no columns came with the DDL: they
     follow from its text and the table before it, and `columns` is what later rows show of them, if anything.

@@ -14,6 +14,6 @@ __all__ = ["is_called"]
 def is_called(text: str, names: Iterable[Life | TableId | str | None]) -> bool:
     """Return whether a person's text is one of the names (`schema.table`) or identities (`schema.table@version`).
 
-    Names that differ in letter case only are the same table, as in TiDB. None is no name.
+    Names that differ in letter case only are the same table, as in TiDB. None is not a name.
     """
     return fold_name(text) in {fold_name(str(name)) for name in names if name is not None}

@@ -141,7 +141,7 @@ class Pipeline(Planner):
     ) -> None:
         super().__init__(settings, source, lake, ledger, fuse)
         self.landing = landing
-        self.advanced = Advanced()  # what was landed since somebody was told
+        self.advanced = Advanced()  # what was landed since it was last logged
         self._reader = source.reader
         self.journal = Journal(ledger, settings.name)
         self.accounts: dict[Life, list[WindowMetrics]] = {}  # of the newest run's windows, until somebody takes them

@@ -34,7 +34,7 @@ def file_findings(
     """Return one finding, by a rule of FILE_RULES, for each gap in the numbers and each file that changed or vanished.
 
     `entries` are the ledger's files, `applied` the progress of the lake's tables. A recorded file that no longer exists
-    is no finding if all of its rows are applied, nor is the gap that it leaves.
+    is not a finding if all of its rows are applied, nor is the gap that it leaves.
     """
     known = {entry.path: entry for entry in entries}
     through = {str(life): state.progress.tso for life, state in applied.items()}

@@ -36,7 +36,7 @@ def _inferred(listing: Listing, history: History) -> Iterator[Finding]:
         if file.approximate and file.table in names:
             yield warning(
                 "inferred-columns",
-                "no DDL told its first columns, so they are taken from its rows. What those leave open: "
+                "no DDL states its first columns, so they are taken from its rows. What those leave open: "
                 f"{'; '.join(file.approximate)}. Name a file with its CREATE TABLE in the setting schemas (--schemas).",
                 file.table,
             )

@@ -81,7 +81,7 @@ class LandingText:
 
     `lag_seconds` is the time from the greatest mark to the landing that brought it. `rows` and `row_bytes` are of
     messages that are kept. `expired` names tables whose first rows are not kept any more, each with the TSO from which
-    they are: those cannot be built anew out of the landing. `unreadable` are the messages that are no messages of the
+    they are: those cannot be built anew out of the landing. `unreadable` are the messages that are not messages of the
     protocol and that nobody has released.
     """
 

@@ -179,7 +179,7 @@ def connect_dump(opener: Opener, options: DumpOptions, stated: Tso | None = None
 def connect_server(uri: str, password: str, at: Tso, patterns: Sequence[str] = ()) -> InitialSource:
     """Open a server of the MySQL protocol to read the tables with these names (`shop.*`), () for all, at a TSO.
 
-    Raises BadSettings for a URI that is none of a server.
+    Raises BadSettings for a URI that is not that of a server.
     """
     source: InitialSource = import_module("cdc_assets.sources.mysql_protocol.initial").connect(
         uri, password, at, patterns
@@ -234,7 +234,7 @@ def _plug(sink_uri: str) -> Any:
     scheme = address.lower() if separator else ""
     if scheme not in SCHEMES:
         raise BadSettings(
-            f'sink URI scheme "{address}" is no storage; known are {", ".join(sorted(filter(None, SCHEMES)))}. '
+            f'sink URI scheme "{address}" is not a storage; known are {", ".join(sorted(filter(None, SCHEMES)))}. '
             "Give the sink URI of a storage changefeed."
         )
     return import_module(f"{SCHEMES[scheme]}.source")

@@ -35,7 +35,7 @@ def document(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
 
 
 def table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a table of a document, {} where it is not there; raises BadSettings where it is none."""
+    """Return a table of a document, {} where it is not there; raises BadSettings where it is not a table."""
     found = document.get(name) or {}
     if not isinstance(found, dict):
         raise BadSettings(f"changefeed TOML: `{name}` is {found!r}; expected a [{name}] table.")
@@ -59,7 +59,7 @@ def member(value: Any, names: tuple[str, ...]) -> Any:
 def known_protocol(given: Any, known: Collection[str], place: str, example: str) -> str:
     """Return the name of a protocol as the table of plugs has it.
 
-    `place` is what messages call the kind of sink. Raises BadSettings for none, and for one that cannot be read there.
+    `place` is what messages call the kind of sink. Raises BadSettings where none is given or known.
     """
     names = ", ".join(sorted(known))
     if not given:

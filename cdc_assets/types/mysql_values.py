@@ -208,7 +208,7 @@ def bit_numbers(array: pa.Array) -> Values:
 
 
 def parse_text(texts: pa.Array, how: Reading) -> Values:
-    """Keep texts; bytes that are no UTF-8 become U+FFFD, because a lake's strings must be valid."""
+    """Keep texts; bytes that are not UTF-8 become U+FFFD, because a lake's strings must be valid."""
     try:
         return Values(_as_utf8(texts))
     except pa.ArrowInvalid:
@@ -267,7 +267,7 @@ def _from_latin_1(texts: pa.Array) -> pa.Array:
     try:
         raw = pa.py_buffer(text.encode("latin-1"))
     except UnicodeEncodeError as error:
-        raise pa.ArrowInvalid("a code point above 255 is no byte") from error
+        raise pa.ArrowInvalid("a code point above 255 is not a byte") from error
     whole = pa.Array.from_buffers(pa.binary(), len(texts), [None, offsets.buffers()[1], raw])
     return _without(whole, pc.is_null(texts)) if texts.null_count else whole
 

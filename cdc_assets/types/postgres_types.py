@@ -1,4 +1,4 @@
-"""PostgreSQL's types -> the types as which Debezium's connector writes them, where no schema block tells.
+"""PostgreSQL's types -> the types as which Debezium's connector writes them, where no schema block states them.
 
 Facts: Debezium's PostgreSQL connector, data type mappings; `time.precision.mode` and `interval.handling.mode` decide
 how moments are written.

@@ -53,7 +53,7 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
 def stops() -> None:
     """Fails as a run does whose tables stopped."""
     raise dg.Failure(
-        "shop.orders: the DDL is held\nshop.items: line 7 is no INT",
+        "shop.orders: the DDL is held\nshop.items: line 7 is not an INT",
         metadata={"shop.orders": dg.MetadataValue.md("- release it\n- rebuild the table")},
         allow_retries=False,
     )
@@ -94,7 +94,7 @@ def test_a_failed_run_is_posted_with_table_reason_and_ways_out(posted: list[dict
     assert message["text"].splitlines() == [
         "changefeed shop: shop_catch_up failed (attempt 3)",
         "shop.orders: the DDL is held",
-        "shop.items: line 7 is no INT",
+        "shop.items: line 7 is not an INT",
         "ways out for shop.orders:",
         "- release it",
         "- rebuild the table",

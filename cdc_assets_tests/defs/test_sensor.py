@@ -261,8 +261,8 @@ def never_loaded(watched: Watched, config: dict[str, Any], reason: str) -> None:
 def test_a_tick_shows_what_waits_after_a_failed_run_until_it_is_tried_again(watched: Watched) -> None:
     watched.tables(2)
     (config,) = watched.asked()
-    failed(watched, config, "s.t9: a hold\ns.t1: line 7 is no INT")
-    again = "2 tables wait after a failed run, retried at 2026-03-31 00:00:03.000Z: s.t1: line 7 is no INT"
+    failed(watched, config, "s.t9: a hold\ns.t1: line 7 is not an INT")
+    again = "2 tables wait after a failed run, retried at 2026-03-31 00:00:03.000Z: s.t1: line 7 is not an INT"
     messages = [why(watched.tick(20)) for _ in range(2)]
     assert all(again in sentence for sentence in messages), messages
     watched.feed.publish(FIRST + 20)
@@ -299,14 +299,14 @@ def test_a_tick_shows_the_reason_of_each_of_a_few_runs_once_and_in_short(
 def test_a_busy_tick_shows_what_waits_beside_the_runs(watched: Watched) -> None:
     watched.tables(1)
     (config,) = watched.asked()
-    failed(watched, config, "s.t0: line 7 is no INT")
+    failed(watched, config, "s.t0: line 7 is not an INT")
     watched.feed.create("s.new", FIRST + 15)
     watched.feed.publish(FIRST + 20)
     (config,) = watched.asked(10)
     watched.begin(config)
     message = why(watched.tick(5))
     assert "1 run of this changefeed in progress; 1 table waits after a failed run" in message
-    assert "line 7 is no INT" in message
+    assert "line 7 is not an INT" in message
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------

@@ -324,12 +324,12 @@ def test_member_number_zero_is_the_empty_text() -> None:
 
 GOOD = encode(data={"id": "7", "name": "good"})
 BAD: dict[str, tuple[bytes, str]] = {
-    "half an object": (GOOD[:60], "no row change"),
-    "no object": (b"[]", "no JSON object"),
-    "a bare null": (b"null", "no JSON object"),
-    "an empty record": (b"", "no row change"),
+    "half an object": (GOOD[:60], "not a row change"),
+    "no object": (b"[]", "not a JSON object"),
+    "a bare null": (b"null", "not a JSON object"),
+    "an empty record": (b"", "not a row change"),
     "two objects": (GOOD + GOOD, "Extra data"),
-    "bytes that are not UTF-8": (GOOD.replace(b"good", b"\xff\xfe"), "no row change"),
+    "bytes that are not UTF-8": (GOOD.replace(b"good", b"\xff\xfe"), "not a row change"),
     "half a surrogate": (GOOD.replace(b"good", b"\\ud800"), "surrogates not allowed"),
     "a member twice": (GOOD.replace(b'"id":"7"', b'"id":"7","id":"8"'), "twice"),
     "an unknown column": (GOOD.replace(b'"name":"good"', b'"name":"good","z":"1"'), 'column "z"'),
@@ -342,8 +342,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "two rows": (GOOD.replace(b'"data":[', b'"data":[{"id":"7","name":"good"},'), "exactly one row"),
     "a null row": (GOOD.replace(b'"data":[{"id":"7","name":"good"}]', b'"data":[null]'), "exactly one row"),
     "no commitTs": (encode(data={"id": "7", "name": "good"}, commit_ts=None), "commitTs"),
-    "a commitTs that is no TSO": (GOOD.replace(str(TSO).encode(), b"9223372036854775808"), "no TSO"),
-    "a negative commitTs": (GOOD.replace(str(TSO).encode(), b"-3"), "no TSO"),
+    "a commitTs that is not a TSO": (GOOD.replace(str(TSO).encode(), b"9223372036854775808"), "not a TSO"),
+    "a negative commitTs": (GOOD.replace(str(TSO).encode(), b"-3"), "not a TSO"),
     "a row of which only the key is there": (
         GOOD.replace(b'"_tidb":{', b'"_tidb":{"onlyHandleKey":true,'),
         "not whole",

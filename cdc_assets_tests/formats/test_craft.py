@@ -101,7 +101,9 @@ def test_what_is_no_message_is_bad_and_says_why() -> None:
     sound = bytes.fromhex(FOUR)
     found = said(None, b"", b"{}", sound[:-1], sound, b"\x02" + sound[1:])
     assert [one["kind"] for one in found] == ["bad"] * 4 + ["row", "row", "bad"]
-    assert all(one["reason"].startswith("it is no message of the protocol Craft: ") for one in found if one["reason"])
+    assert all(
+        one["reason"].startswith("it is not a message of the protocol Craft: ") for one in found if one["reason"]
+    )
 
 
 def test_a_message_of_empty_tables_is_refused_at_once() -> None:

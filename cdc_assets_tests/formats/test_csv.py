@@ -220,9 +220,9 @@ def test_a_row_with_too_few_fields_among_good_ones_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        (b'"I"', b'"X"', '"X" is no operation'),
-        (b"100", b"1x0", '"1x0" is no commit-ts'),
-        (b"100", b"\\N", '"None" is no commit-ts'),
+        (b'"I"', b'"X"', '"X" is not an operation'),
+        (b"100", b"1x0", '"1x0" is not a commit-ts'),
+        (b"100", b"\\N", '"None" is not a commit-ts'),
         (b'"2020-01-02"', b'"2020-99-02"', '"2020-99-02" is not DATE'),
     ],
 )

@@ -123,7 +123,7 @@ def test_an_uneven_row_that_is_no_utf8_costs_its_record(capfd: pytest.CaptureFix
 def test_what_is_no_commit_ts_is_never_before_all_windows(stamp: bytes) -> None:
     found = read(ROW + ROW.replace(b"100", stamp), PLAIN)
     assert (rows(found, LINE), [reject.line for reject in found.rejects]) == ([1], [2])
-    assert "is no commit-ts" in found.rejects[0].reason
+    assert "is not a commit-ts" in found.rejects[0].reason
     assert found.rejects[0].commit_ts is None or found.rejects[0].commit_ts > 1 << 62
 
 

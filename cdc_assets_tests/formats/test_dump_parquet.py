@@ -106,7 +106,7 @@ def test_dates_that_parquet_could_not_hold_are_reported() -> None:
 def test_a_file_that_was_cut_off_is_refused(left: int) -> None:
     whole = parquet_file(PLAIN.columns, [("1", "x", None)] * 9)
     file, data = file_of(whole[:left], "parquet")
-    with pytest.raises(MalformedData, match="no whole Parquet file"):
+    with pytest.raises(MalformedData, match="not a whole Parquet file"):
         read(file, data, PLAIN, DumpOptions())
 
 

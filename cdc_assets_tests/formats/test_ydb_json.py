@@ -78,7 +78,7 @@ def test_what_a_record_is_follows_from_its_members() -> None:
             '{"key":[1],"update":{},"ts":[1,18446744073709551615]}',
             '{"hello":1}',
             '{"resolved":[1,18446744073709551616]}',
-            "no JSON",
+            "not JSON",
         ),
         OPTIONS,
     ).to_pylist()
@@ -109,8 +109,8 @@ def test_a_schema_record_is_read_in_all_its_spellings(record: str) -> None:
         ('{"update":{},"key":[1],"oldImage":{"value":10}}', "KEYS_ONLY and OLD_IMAGE"),
         ('{"reset":{},"key":[1]}', "KEYS_ONLY and OLD_IMAGE"),
         ('{"update":{},"key":[1]}', "KEYS_ONLY and OLD_IMAGE"),
-        ('{"key":[1],"update":{"value":"ten"}}', "none of Uint32"),
-        ('{"key":[1],"update":{"value":1},"reset":{}}', "it is no row"),
+        ('{"key":[1],"update":{"value":"ten"}}', "not of the type Uint32"),
+        ('{"key":[1],"update":{"value":1},"reset":{}}', "it is not a row"),
     ],
 )
 def test_what_does_not_fit_is_named(record: str, reason: str) -> None:

@@ -41,7 +41,7 @@ def test_a_released_message_holds_nothing_any_more(feed: TopicFeed) -> None:
     feed.apply()
     assert feed.fence == 170
     assert rows_of(feed) == [(1, 7), (2, 8)]
-    with pytest.raises(BadSettings, match="no message that holds anything; those are: none"):
+    with pytest.raises(BadSettings, match="not a message that holds anything; those are: none"):
         release(feed.landing, CDC, 3, applied=lambda _: 0)
 
 
@@ -180,7 +180,7 @@ def test_messages_that_are_there_or_may_come_are_no_loss(feed: TopicFeed, start:
 def test_what_is_landed_is_no_loss(feed: TopicFeed) -> None:
     log = broker(landed(feed))
     log.lines = log.lines[2:]
-    with pytest.raises(BadSettings, match=r"is no loss: cdc\[0\] is landed to 3"):
+    with pytest.raises(BadSettings, match=r"is not a loss: cdc\[0\] is landed to 3"):
         accept_loss(feed.landing, OffsetRange(CDC, 1, 2))
 
 
@@ -318,4 +318,4 @@ def test_rows_whose_columns_are_not_known_are_reported(feed: TopicFeed) -> None:
     broker(feed).send(0, broken, mark(150))
     feed.apply()
     (problem,) = feed.listing().problems.values()
-    assert "shop.t has rows in cdc[0] from offset 0 on, and nothing tells its columns" in problem
+    assert "shop.t has rows in cdc[0] from offset 0 on, and its columns are not known" in problem

@@ -1,4 +1,4 @@
-"""Numbers that are no TSO: those of 2^63 and above come to nobody's database."""
+"""Numbers that are not TSOs: those of 2^63 and above come to nobody's database."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_row_with_a_commit_ts_that_is_none_holds_its_table_alone(tmp_path: Pat
     states = applied(feed.settings("little", quarantine=quarantine))
     assert states["s.u"] == ("applied", "")
     assert states["s.t"][0] == ("applied" if quarantine else "held")
-    assert quarantine or f'"{ts}" is no commit-ts' in states["s.t"][1]
+    assert quarantine or f'"{ts}" is not a commit-ts' in states["s.t"][1]
 
 
 @pytest.mark.parametrize("ts", TOO_LARGE)

@@ -36,7 +36,7 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
         try:
             good.append((line, json.loads(raw)))
         except ValueError:
-            rejects.append(Reject(path, line, "it is no JSON", raw))
+            rejects.append(Reject(path, line, "it is not JSON", raw))
     arrays = [
         pa.array([int(_OPS[record[0]]) for _, record in good], pa.int8()),
         pa.array([record[1] for _, record in good], pa.int64()),

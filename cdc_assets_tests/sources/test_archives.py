@@ -150,7 +150,7 @@ def test_messages_that_were_decoded_before_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [1, 10, 40])
 def test_an_avro_file_that_was_cut_off_is_refused(tmp_path: Path, cut: int) -> None:
     (tmp_path / "cdc+2+0000000000.avro").write_bytes(in_avro([b"a" * 50, b"b"], "null")[:-cut])
-    with pytest.raises(InputError, match="no Avro file of raw messages"):
+    with pytest.raises(InputError, match="not an Avro file of raw messages"):
         read(archive(tmp_path, "confluent"))
 
 
@@ -223,7 +223,7 @@ def test_json_without_envelope_is_the_message(tmp_path: Path) -> None:
 
 def test_fields_that_were_not_given_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "cdc-2-0").write_bytes(as_csv(0, MESSAGES[:1]))
-    with pytest.raises(BadSettings, match="has 3 fields, and what is told is value"):
+    with pytest.raises(BadSettings, match="has 3 fields, and the layout names value"):
         read(archive(tmp_path, "aiven"))
 
 
@@ -268,5 +268,5 @@ def test_two_messages_of_one_offset_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["{", '{"topic":"cdc"}', '{"topic":"cdc","partition":0,"offset":"1"}', "[]", "7"])
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "a.jsonl").write_text(line + "\n")
-    with pytest.raises(InputError, match=r"a\.jsonl line 1 is no record of a message"):
+    with pytest.raises(InputError, match=r"a\.jsonl line 1 is not a record of a message"):
         read(archive(tmp_path, "records"))

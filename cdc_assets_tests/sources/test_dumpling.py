@@ -142,7 +142,7 @@ def test_a_dump_without_metadata_is_refused_until_its_tso_is_stated(directory: P
     [
         (metadata_file(AT, finished=""), "no `Finished dump at`"),
         (metadata_file(AT).replace(str(AT).encode(), b"2020-07-02 17:12:45"), 'the position "2020-07-02 17:12:45"'),
-        (metadata_file(AT, log="mysql-bin.000003"), 'the log "mysql-bin.000003", which is none of TiDB'),
+        (metadata_file(AT, log="mysql-bin.000003"), 'the log "mysql-bin.000003", which is not of TiDB'),
         (b"", "no `Finished dump at`"),
         (b"Finished dump at: 2022-06-28 17:49:57\n", "no position of a TiDB cluster"),
         (metadata_file(2**63), "the position"),
@@ -210,7 +210,7 @@ def test_a_finished_dump_of_databases_without_tables_is_one(tmp_path: Path) -> N
         ({"shop.orders-schema.sql.gz": b"x"}, "it has 2 schema files"),
         ({"shop.orders.000000007.csv": b""}, "is empty, and Dumpling writes no file without rows"),
         ({"shop.orders.000000007.csv.lz4": b"x"}, "compressed with lz4, which cannot be read"),
-        ({"shop.orders.000000007.csv.foo": b"x"}, "no compression that is known"),
+        ({"shop.orders.000000007.csv.foo": b"x"}, "not a known compression"),
         ({"shop.orders-schema.sql": b"CREATE TABLE `orders` (\n  `id` int"}, "does not end with a semicolon"),
         ({"shop.orders-schema.sql": b"CREATE TABLE `other` (\n  `id` int);\n"}, 'creates the table "other"'),
         ({"shop.orders-schema.sql": b"CREATE TABLE `orders` (\n  `id` tesseract);\n"}, "TESSERACT, which is not known"),

@@ -95,10 +95,10 @@ def test_other_names_mean_no_rows(name: str) -> None:
     ("name", "says"),
     [
         ("s.t.000000000.csv.lz4", "cannot be read"),
-        ("s.t.000000000.sql.7zip", "no compression that is known"),
+        ("s.t.000000000.sql.7zip", "not a known compression"),
         ("s.t.000000000.parquet.gz", "compressed as a whole"),
         ("s.t%2.000000000.csv", "a % that escapes nothing"),
-        ("s.t%FF.000000000.csv", "no UTF-8"),
+        ("s.t%FF.000000000.csv", "not UTF-8"),
     ],
 )
 def test_names_that_cannot_be_read_hold_their_table(name: str, says: str) -> None:

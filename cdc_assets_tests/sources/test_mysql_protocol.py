@@ -310,7 +310,7 @@ def test_tls_is_as_it_is_asked_for(mariadb: Server, mode: str) -> None:
         ("mysql://u@", "names no host"),
         ("mysql://u@h:x", "cannot be read"),
         ("mysql://u@h?charset=utf8", 'has the parameter "charset"'),
-        ("mysql://u@h?ssl-mode=MAYBE", "an ssl-mode that is none of"),
+        ("mysql://u@h?ssl-mode=MAYBE", "an ssl-mode that is not one of"),
         ("mysql://u@h?ssl-mode=PREFERRED&ssl-ca=x", "does not heed"),
     ],
 )

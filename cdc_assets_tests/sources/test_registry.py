@@ -127,10 +127,10 @@ def test_what_is_no_answer_of_a_registry_is_no_missing_schema(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"url": "registry:8081"}, "is no URL of a registry"),
-        ({"url": "ftp://me:secret@host"}, "ftp://host is no URL"),
+        ({"url": "registry:8081"}, "is not a URL of a registry"),
+        ({"url": "ftp://me:secret@host"}, "ftp://host is not a URL"),
         ({"url": "http://h", "timeout": 3}, 'no option "timeout"'),
-        ({"url": "http://h", "basic.auth.user.info": "me"}, "no USER:PASSWORD"),
+        ({"url": "http://h", "basic.auth.user.info": "me"}, "not USER:PASSWORD"),
         ({"url": "http://h", "ssl.key.location": "k"}, "give both, or none"),
         ({"url": "http://h", "file": "f"}, "expected one of"),
         ({"glue": {"zone": "a"}}, "glue takes region"),

@@ -48,7 +48,7 @@ def _one(message: int, key: bytes | None, value: bytes | None, null: bool, optio
         if key is None:
             return _marker(message, value)
         if value is None and not null:
-            raise ValueError("its value is none that is compressed as the changefeed is said to do it")
+            raise ValueError("its value is not compressed as large-message-handle-compression says")
         if value is None or _is_delete(value):
             table = TableId(*registered(framed(key).id, options).schema_and_table)
             ts = None if value is None else _tso(int.from_bytes(value[1:], "big"))
@@ -60,7 +60,7 @@ def _one(message: int, key: bytes | None, value: bytes | None, null: bool, optio
         return Said(message, Kind.ROW, table, (0,), ts, source_position=_place(ts), shape=f"{framed(key).id}/{row.id}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error) if type(error) is ValueError else repr(error)
-        return Said(message, Kind.BAD, _table_of_key(key, options), reason=f"it is no Avro message: {reason[:300]}")
+        return Said(message, Kind.BAD, _table_of_key(key, options), reason=f"it is not an Avro message: {reason[:300]}")
 
 
 def _place(ts: int | None) -> str | None:
@@ -74,7 +74,7 @@ def _is_delete(value: bytes) -> bool:
 
 def _tso(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"its commit-ts {value} is no TSO")
+        raise ValueError(f"its commit-ts {value} is not a TSO")
     return value
 
 
@@ -90,7 +90,7 @@ def _marker(message: int, value: bytes | None) -> Said:
     if value is not None and value[:1] == b"\2" and len(value) == 9:
         return Said(message, Kind.RESOLVED, commit_ts=_tso(int.from_bytes(value[1:], "big")))
     if value is None or value[:1] != b"\1":
-        raise ValueError("it has no key, and its value is no marker")
+        raise ValueError("it has no key, and its value is not a marker")
     held = json.loads(value[1:])
     texts = [held[name] for name in ("schema", "table", "query")]
     if not all(isinstance(text, str) for text in texts) or type(held["type"]) is not int:
@@ -138,7 +138,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             events += _images(line, keys[owner].as_py(), texts[owner], len(events), table, fields, options)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = str(error) if type(error) is ValueError else repr(error)
-            faults.add(line, f"it is no row of Avro: {reason[:300]}")
+            faults.add(line, f"it is not a row of Avro: {reason[:300]}")
     numbers = [np.array([event[place] for event in events], np.int64) for place in (0, 1, 2, 4)]
     images = Images(numbers[0], numbers[1].astype(np.int8), numbers[2], numbers[3])
     sides = [event[3] for event in events]

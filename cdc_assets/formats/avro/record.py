@@ -23,7 +23,7 @@ EXTENSION = frozenset(
         *("_tidb_row_level_checksum", "_tidb_corrupted", "_tidb_checksum_version"),
     )
 )
-"""Fields that are no columns."""
+"""Fields that are not columns."""
 
 _PLAIN: Mapping[str, tuple[str, int | None]] = {
     "TEXT": ("LONGTEXT", 4294967295),

@@ -4,7 +4,7 @@
     03 00 uuid(16) record                  AWS Glue's; the id is a UUID
     01 JSON, 02 ts(8), 03 ts(8)            markers: a DDL, a watermark, a delete with its commit-ts (new architecture)
 
-Names are sanitized: what is no letter, digit or underscore is an underscore, and a leading digit gets one before it.
+Names are sanitized: what is not a letter, digit or underscore is an underscore, and a leading digit gets one before it.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def framed(data: bytes) -> Framed:
         return Framed(str(int.from_bytes(data[1:5], "big")), data[5:])
     if data[:2] == b"\3\0" and len(data) >= 18:
         return Framed(str(UUID(bytes=data[2:18])), data[18:])
-    raise ValueError(f"it begins with {data[:5].hex(' ') or 'nothing'}, which is no framing of a schema registry")
+    raise ValueError(f"it begins with {data[:5].hex(' ') or 'nothing'}, which is not the framing of a schema registry")
 
 
 def registered(schema_id: str, options: MessageOptions) -> Registered:
-    """Return a schema by its id; raises ValueError where the registry's schemas do not have it, or it is no record."""
+    """Return a schema by its id; raises ValueError where the registry does not have it, or it is not a record."""
     text = options.registry.get(schema_id)
     if text is None:
         raise ValueError(f"the schema registry has no schema {schema_id}")
@@ -82,8 +82,8 @@ def _parsed(text: str) -> Registered:
     try:
         document = json.loads(text)
         if not isinstance(document, dict) or document.get("type") != "record":
-            raise ValueError("it is no record")
-        # TiCDC's defaults are no values of their types: base64 for bytes, texts for numbers
+            raise ValueError("it is not a record")
+        # TiCDC's defaults are not values of their types: base64 for bytes, texts for numbers
         parsed = fastavro.parse_schema(document, named_schemas={}, _write_hint=False, _ignore_default_error=True)
         return Registered(document, parsed)
     except (*_TROUBLE, SchemaParseException) as error:
@@ -91,13 +91,15 @@ def _parsed(text: str) -> Registered:
 
 
 def read_record(data: Framed, options: MessageOptions) -> tuple[Registered, dict[str, Any]]:
-    """Return a record and its schema; raises ValueError for bytes that are none of it, or more than it."""
+    """Return a record and its schema; raises ValueError for bytes that are not such a record, or more than it."""
     schema = registered(data.id, options)
     source = io.BytesIO(data.payload)
     try:
         record = fastavro.schemaless_reader(source, schema.parsed, None)
     except _TROUBLE as error:
-        raise ValueError(f"it is no record of schema {data.id}: {str(error)[:200] or type(error).__name__}") from None
+        raise ValueError(
+            f"it is not a record of schema {data.id}: {str(error)[:200] or type(error).__name__}"
+        ) from None
     if source.tell() != len(data.payload) or not isinstance(record, dict):
         raise ValueError(f"it has {len(data.payload) - source.tell()} bytes more than a record of schema {data.id}")
     return schema, record

@@ -167,7 +167,7 @@ def _images(batch: pa.RecordBatch, lines: Rows, table: TableId, schema: TableSch
 def _refuse_by_extension(extension: pa.StructArray, refuse: Callable[[pa.Array, Callable[[int], str]], None]) -> None:
     """Refuse records without a sound commit-ts, and those that say that the row is not in them."""
     commit_ts, members = pc.struct_field(extension, "commitTs"), {field.name for field in extension.type}
-    refuse(pc.less(commit_ts, pa.scalar(0, pa.int64())), lambda row: f"its commitTs {commit_ts[row]} is no TSO")
+    refuse(pc.less(commit_ts, pa.scalar(0, pa.int64())), lambda row: f"its commitTs {commit_ts[row]} is not a TSO")
     if "onlyHandleKey" in members:
         refuse(pc.struct_field(extension, "onlyHandleKey"), lambda _: "onlyHandleKey: the row is not whole")
     if "claimCheckLocation" in members:
@@ -392,7 +392,7 @@ def _misnamed(text: str, column: Column, declared: Iterable[str | None]) -> str:
     known = [members(type_text, column) for type_text in declared]
     if all(names is not None and None not in names for names in known):
         counts = "/".join(sorted({str(len(names or ())) for names in known}))
-        return f'"{text}" is no number for members of {column.type}, which has {counts}'
+        return f'"{text}" is not a number for members of {column.type}, which has {counts}'
     return (
         f'"{text}" stands for members of {column.type} whose names are not known: Canal-JSON gives numbers, and '
         "neither the schema file (ColumnElems, from TiCDC 8.5.4) nor a DDL text that was seen gives the names. "

@@ -119,11 +119,11 @@ def _one(message: int, value: bytes | None, options: MessageOptions) -> Said:
     """Parse one message."""
     try:
         if value is None:
-            raise ValueError("it has no value, or none that is compressed as the changefeed is said to do it")
+            raise ValueError("it has no value, or one not compressed as large-message-handle-compression says")
         return _said(message, json_lines.loads(value), options)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error) if type(error) is ValueError else repr(error)
-        return Said(message, Kind.BAD, reason=f"it is no message of the protocol Canal-JSON: {reason[:200]}")
+        return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Canal-JSON: {reason[:200]}")
 
 
 def _said(message: int, held: Any, options: MessageOptions) -> Said:
@@ -138,13 +138,13 @@ def _said(message: int, held: Any, options: MessageOptions) -> Said:
         query, action = _text(held, "sql"), _ACTIONS.get(kind)
         return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=query, type=action, source_position=at)
     if kind not in KINDS or not table.table:
-        raise ValueError(f'its type "{kind}" is none of a row, a DDL or a mark, or it names no table')
+        raise ValueError(f'its type "{kind}" is not that of a row, a DDL or a mark, or it names no table')
     if options.enable_tidb_extension and clock is not None:
         reason = "it has no commitTs, which the TiDB extension gives every row"
         return Said(message, Kind.BAD, table, (0,), reason=reason)
     claim = extension.get("claimCheckLocation") or None
     if claim is not None and not isinstance(claim, str):
-        raise ValueError("its claimCheckLocation is no text")
+        raise ValueError("its claimCheckLocation is not a text")
     if extension.get("onlyHandleKey") and not claim:
         return Said(message, Kind.BAD, table, (0,), commit_ts, reason=HANDLE_KEY_ONLY)
     return Said(message, Kind.ROW, table, (0,), commit_ts, claim=claim, source_position=at)
@@ -153,14 +153,14 @@ def _said(message: int, held: Any, options: MessageOptions) -> Said:
 def _text(held: Mapping[str, Any], name: str) -> str:
     value = held[name]
     if not isinstance(value, str):
-        raise ValueError(f'its member "{name}" is no text')
+        raise ValueError(f'its member "{name}" is not a text')
     return value
 
 
 def _tso(held: Mapping[str, Any], name: str) -> int:
     value = held[name]
     if type(value) is not int or not 0 < value < 1 << 63:
-        raise ValueError(f'its member "{name}" is no TSO')
+        raise ValueError(f'its member "{name}" is not a TSO')
     return value
 
 

@@ -1,4 +1,4 @@
-"""Canal-JSON records of a data file -> an Arrow table with their members as they are; what is no record is rejected.
+"""Canal-JSON records of a data file -> an Arrow table with their members as they are; what is not a record is rejected.
 
 Records that are all alike are read by their shape, others by pyarrow's parser. A file of records that it takes, as all
 that TiCDC writes, never meets a Python loop over rows. Any other is gone through record by record, and what is sound in
@@ -147,7 +147,7 @@ def _record_schema(schema: TableSchema, first: bytes = b"") -> pa.Schema:
             later = some.keys() - known.keys() - {"_tidb"}
             known |= {name: pa.array([some[name]]).type for name in sorted(later)}
     except (ValueError, AttributeError, pa.ArrowException):
-        pass  # the first record is no sound one: that will be found when they are read one by one
+        pass  # the first record is not a sound one: that will be found when they are read one by one
     return pa.schema([*members.items(), ("_tidb", pa.struct(extension.items()))])
 
 
@@ -164,7 +164,7 @@ def _sift(schema: TableSchema, rejects: Rejects, among: Rows) -> tuple[pa.Table,
             strange.add(error.column)
             rejects.add(line, str(error), error.column)
         except ValueError as error:
-            rejects.add(line, f"the record is no row change: {error}")
+            rejects.add(line, f"the record is not a row change: {error}")
     if strange and not sound and len(among) == len(rejects.frame):
         raise MalformedData(
             f"{rejects.path}: the records have the columns {_listed(strange)}, which are not among those of the schema "
@@ -191,7 +191,7 @@ class _UnknownColumn(ValueError):
 def _sound(record: Any, columns: Mapping[str, Column]) -> dict[str, Any]:
     """Return the members that decoding needs, with marked nulls; raises ValueError for any of a wrong shape."""
     if not isinstance(record, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     kept: dict[str, Any] = {}
     for name, kind in (("database", str), ("table", str), ("type", str), ("isDdl", bool)):
         kept[name] = _typed(record.get(name), kind, name) if name != "isDdl" or name in record else False
@@ -202,7 +202,7 @@ def _sound(record: Any, columns: Mapping[str, Column]) -> dict[str, Any]:
     if extension is not None:
         commit_ts = _typed(_typed(extension, dict, "_tidb").get("commitTs"), int, "commitTs")
         if not 0 <= commit_ts < 1 << 63:
-            raise ValueError(f"its commitTs {commit_ts} is no TSO")
+            raise ValueError(f"its commitTs {commit_ts} is not a TSO")
         _refuse_partial(extension)
         kept["_tidb"] = {"commitTs": commit_ts}
     types = record.get("mysqlType")

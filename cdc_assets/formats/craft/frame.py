@@ -94,7 +94,7 @@ class _Messages:
 
 
 def read_frames(values: pa.Array) -> Frames:
-    """Read the frames of messages, given as a binary array; null is no message."""
+    """Read the frames of messages, given as a binary array; null is not a message."""
     at = _opened(values)
     tables = _read_tables(at, *_find_tables(at))
     lengths = at.stops - at.starts
@@ -175,7 +175,7 @@ def _find_tables(at: _Messages) -> tuple[Places, Places]:
 def _read_tables(at: _Messages, start: Places, stop: Places) -> _Tables:
     counts = np.where(at.varints.data[stop - 1] < 0x80, at.varints.count(start, stop), -1)
     numbers, _, sound = at.varints.sequences(start, counts, stop)
-    at.require(sound, "its size tables are no numbers")
+    at.require(sound, "its size tables are not numbers")
     first = sums_before(np.where(sound, counts, 0))
     message, places, counts = _walk_tables(at, numbers, first, first + np.where(at.sound, counts, 0))
     values = delta(signed(numbers[ranges(places, counts)]).view(np.uint64), counts).view(np.int64)
@@ -299,7 +299,7 @@ def _read_events(
     is_row = kind == ROW
     known = terms.counts[message]
     at.require_each((kind >= ROW) & (kind <= RESOLVED), message, "it has an event of a kind that is not known")
-    at.require_each(commit_ts < 1 << 63, message, "it has a commit-ts that is no TSO")
+    at.require_each(commit_ts < 1 << 63, message, "it has a commit-ts that is not a TSO")
     named = (schema >= np.where(kind == RESOLVED, -1, 0)) & (table >= np.where(is_row, 0, -1))
     at.require_each(named & (schema < known) & (table < known), message, "it names a term that its dictionary lacks")
     groups = _read_groups(at, tables, message, is_row, body_starts, body_stops)

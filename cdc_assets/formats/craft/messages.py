@@ -42,7 +42,7 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
 
 def _others(frames: Frames, start: int) -> Iterable[Said]:
     for number, reason in frames.reasons.items():
-        yield Said(start + number, Kind.BAD, reason=f"it is no message of the protocol Craft: {reason}")
+        yield Said(start + number, Kind.BAD, reason=f"it is not a message of the protocol Craft: {reason}")
     for event in np.flatnonzero(frames.kind != ROW).tolist():
         message, commit_ts = start + int(frames.message[event]), int(frames.commit_ts[event])
         if frames.kind[event] == RESOLVED:
@@ -115,7 +115,9 @@ def _wanted(
         there &= np.isin(frames.schema[events], list(held)) & np.isin(frames.table[events], list(mine))
     for line in lines[~there].tolist():
         reason = frames.reasons.get(int(owners[line - 1]))
-        faults.add(line, f"it is no message of the protocol Craft: {reason}" if reason else f"it is no row of {table}")
+        faults.add(
+            line, f"it is not a message of the protocol Craft: {reason}" if reason else f"it is not a row of {table}"
+        )
     return events[there], lines[there]
 
 

@@ -45,7 +45,7 @@ def layout_of_header(line: bytes, how: Dialect, promised: Layout, schema: TableS
     """Return the columns that a header line names; it knows which columns are really written, and in which order.
 
     TiCDC joins the names with the delimiter and never quotes them; the handle key has no name there. Raises
-    MalformedData for a line that is no header, lacks or has a column of TiCDC's own against the options, or names a
+    MalformedData for a line that is not a header, lacks or has a column of TiCDC's own against the options, or names a
     column that the schema does not have.
     """
     named = tuple(name for name in promised.meta if name != "handle-key")
@@ -132,7 +132,7 @@ def _meta_hints(first: Sequence[bytes | None], expected: Layout, options: CsvOpt
     hints = []
     is_tso = re.fullmatch(rb"\d{17,20}", first[at] or b"") is not None
     if "commit-ts" in expected.meta and not is_tso:
-        hints.append("The fourth field is no commit-ts: include-commit-ts seems to be off in this changefeed.")
+        hints.append("The fourth field is not a commit-ts: include-commit-ts seems to be off in this changefeed.")
     if "commit-ts" not in expected.meta and is_tso and extra > 0:
         hints.append("The fourth field looks like a commit-ts: include-commit-ts seems to be on in this changefeed.")
     at += is_tso

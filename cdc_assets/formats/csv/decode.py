@@ -298,7 +298,7 @@ def _ops(batch: pa.RecordBatch, numbers: pa.Int64Array, faults: list[Fault], fil
             line,
         )
     if ops.null_count:
-        faults.append(Fault(ops.is_null(), words, None, "is no operation; I, U or D is expected"))
+        faults.append(Fault(ops.is_null(), words, None, "is not an operation; I, U or D is expected"))
     return ops
 
 
@@ -307,7 +307,7 @@ def _words(array: pa.Array) -> pa.DictionaryArray:
 
 
 def _check_table(batch: pa.RecordBatch, numbers: pa.Int64Array, ops: pa.Int8Array, undo: Undo, file: _File) -> None:
-    """Refuse a file with rows of another table; where the operation is none either, the row is just broken."""
+    """Refuse a file with rows of another table; where the operation does not fit either, the row is just broken."""
     for name, expected in (("schema", file.table.schema), ("table", file.table.table)):
         words = _words(batch.column(name))
         other = [_restored(word, undo) != expected.encode() for word in words.dictionary.to_pylist()]
@@ -343,7 +343,7 @@ def _commit_stamps(batch: pa.RecordBatch, faults: list[Fault]) -> pa.Int64Array:
     stamps = texts if pa.types.is_int64(texts.type) else values(texts, _COMMIT_TS).array
     wrong = pc.less(stamps, 0).fill_null(True)
     if wrong.true_count:
-        faults.append(Fault(wrong, texts, None, "is no commit-ts"))
+        faults.append(Fault(wrong, texts, None, "is not a commit-ts"))
         stamps = pc.if_else(wrong, pa.scalar(None, pa.int64()), stamps)
     return stamps
 
@@ -355,7 +355,7 @@ def _check_flags(batch: pa.RecordBatch, faults: list[Fault], file: _File) -> Non
     if wrong.true_count == len(wrong):
         raise file.error(explain(_first(file), file.how, file.columns, file.options, file.path), file.first)
     if wrong.true_count:
-        faults.append(Fault(wrong, words, None, "is no is-update flag; true or false is expected"))
+        faults.append(Fault(wrong, words, None, "is not an is-update flag; true or false is expected"))
 
 
 def _apart_from_null(texts: pa.Array, column: Column, file: _File, masks: list[Mask]) -> pa.Array:
@@ -449,7 +449,7 @@ def _stamp(raw: bytes, how: Dialect) -> int | None:
 
 
 def _tso(text: bytes) -> int | None:
-    """Return a TSO, None for what is none; all of them are below 2^63."""
+    """Return a TSO, None for any other text; all TSOs are below 2^63."""
     return int(text) if text.isdigit() and len(text) < 20 and int(text) < 1 << 63 else None
 
 

@@ -3,7 +3,7 @@
     {"before":{…},"after":{…},"source":{"connector":"mariadb","db":…,"table":…,"file":…,"pos":…},"op":"u",…}
 
 `op` is c, u, d, r for a row of a snapshot, t for a truncate, m for a logical message. A row is taken by its key where
-the message does not have the row before it. What is no row: tombstones, which repeat a delete; schema changes, which
+the message does not have the row before it. What is not a row: tombstones, which repeat a delete; schema changes, which
 have the DDL's text; heartbeats and transactions. With a schema block the types of columns are in each message,
 else by DDL texts or the setting `schemas`.
 """
@@ -69,7 +69,7 @@ def _one(number: int, key: bytes | None, value: bytes | None) -> Said:
     try:
         return _said(number, key, opened(value))
     except _TROUBLE as error:
-        return Said(number, Kind.BAD, reason=f"it is no message of a Debezium connector: {_explained(error)}")
+        return Said(number, Kind.BAD, reason=f"it is not a message of a Debezium connector: {_explained(error)}")
 
 
 def _explained(error: Exception) -> str:
@@ -183,7 +183,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     keys, values = rows.column("key").to_pylist(), rows.column("value")
     faults = Faults(path, lambda line: values[int(owners[line - 1])].as_py() or b"")
     settings = connector_settings(options)
-    shape_of(schema.stored)  # a type that nothing tells is an error before any row is
+    shape_of(schema.stored)  # an unknown type is an error before any row is
     events: list[tuple[int, int, int, int]] = []
     sides: list[_Side] = []
     names = {column.name for column in schema.columns}
@@ -192,7 +192,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             found, ts = _images(opened(values[owner].as_py()), keys[owner], table, schema, settings)
             _refuse_unknown(found, names)
         except _TROUBLE as error:
-            faults.add(line, f"it is no row of a Debezium connector: {_explained(error)}")
+            faults.add(line, f"it is not a row of a Debezium connector: {_explained(error)}")
             continue
         after = len(events) if len(found) > 1 else -1
         for op, side in found:
@@ -250,7 +250,7 @@ def _refuse_unknown(found: Sequence[tuple[Op, _Side]], names: set[str]) -> None:
 
 
 def _cells(sides: Sequence[_Side], column: Column, settings: ConnectorSettings) -> Cells:
-    """Return the cells of a column; what is no value of its field is a fault."""
+    """Return the cells of a column; what is not a value of its field is a fault."""
     name, binary = column.name, is_binary(column)
     texts: list[str | bytes | None] = []
     wrong, ranged, defaulted, unchanged, absent = ([False] * len(sides) for _ in range(5))
@@ -270,7 +270,7 @@ def _cells(sides: Sequence[_Side], column: Column, settings: ConnectorSettings) 
             continue
         texts.append(_read(read, value, place, wrong, ranged))
         defaulted[place] = field.optional and field.default is not None and field.default == value
-    what = f'column "{name}" has a value that is none of {field.meaning}'
+    what = f'column "{name}" has a value that is not of the type {field.meaning}'
     faults = ((np.array(wrong, bool), what),) if any(wrong) else ()
     marks = {OUT_OF_RANGE: ranged, DEFAULTED: defaulted}
     notes = {rule: np.array(mask, bool) for rule, mask in marks.items() if any(mask)}

@@ -55,7 +55,7 @@ class Message(NamedTuple):
 
 
 def opened(data: bytes) -> Message:
-    """Return what a key or value holds; raises ValueError for what is no JSON."""
+    """Return what a key or value holds; raises ValueError for what is not JSON."""
     text = data.decode()
     if not text.startswith(_BEGINNING):
         return _whole(json.loads(text))

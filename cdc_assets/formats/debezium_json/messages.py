@@ -56,7 +56,7 @@ def _explained(error: Exception) -> str:
 def _payload(value: bytes | None) -> Mapping[str, Any]:
     """Parse what is in the envelope; the schema block behind it, which is most of a message, stays unread."""
     if value is None:
-        raise ValueError("it has no value, or none that is compressed as the changefeed is said to do it")
+        raise ValueError("it has no value, or one not compressed as large-message-handle-compression says")
     text = value.decode()
     begin = _PAYLOAD.match(text)
     if begin is None:
@@ -66,7 +66,7 @@ def _payload(value: bytes | None) -> Mapping[str, Any]:
         if text[stop:].lstrip()[:1] not in (",", "}") or text.rstrip()[-1:] != "}":
             raise ValueError("it ends too early")
     if not isinstance(held, dict):
-        raise ValueError("its payload is no object")
+        raise ValueError("its payload is not an object")
     return held
 
 
@@ -78,9 +78,9 @@ def _source(held: Mapping[str, Any]) -> tuple[TableId, int]:
         )
     table, ts = TableId(source["db"], source["table"]), source["commit_ts"]
     if not isinstance(table.schema, str) or not isinstance(table.table, str):
-        raise ValueError("its db or table is no text")
+        raise ValueError("its db or table is not a text")
     if type(ts) is not int or not 0 <= ts < 1 << 63:
-        raise ValueError(f"its commit_ts {ts} is no TSO")
+        raise ValueError(f"its commit_ts {ts} is not a TSO")
     return table, ts
 
 
@@ -115,7 +115,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         try:
             before, after, ts = _row(_payload(texts[owner]), table, names)
         except _TROUBLE as error:
-            faults.add(line, f"it is no row of Debezium: {_explained(error)}")
+            faults.add(line, f"it is not a row of Debezium: {_explained(error)}")
             continue
         place = -1
         if after is not None:

@@ -2,8 +2,8 @@
 
     reader_of(field, column, settings) -> (value -> text or bytes)
 
-A reader raises ValueError or TypeError for what is no value of its field, and OutOfRange for one that the lake does not
-keep. Facts: Debezium's data type mappings, Connect's JsonConverter.
+A reader raises ValueError or TypeError for what is not a value of its field, and OutOfRange for one that the lake does
+not keep. Facts: Debezium's data type mappings, Connect's JsonConverter.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _signed(value: Any) -> int:
 
 
 def _scaled(value: Any, scale: int) -> Decimal:
-    """A number with the scale of its type; an object tells its own, as before a numeric got a scale."""
+    """A number with the scale of its type; an object brings its own, as before a numeric got a scale."""
     return _variable(value) if isinstance(value, dict) else Decimal(_signed(value)).scaleb(-scale, _WIDE)
 
 

@@ -34,7 +34,7 @@ _BINARY = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
 
 
 def cells_of(held: Sequence[Any], absent: Sequence[bool], column: Column) -> Cells:
-    """Return the cells of a column; what is no value of its type in this protocol is a fault."""
+    """Return the cells of a column; what is not a value of its type in this protocol is a fault."""
     read = _READERS.get(column.type, _text)
     texts: list[str | None] = []
     wrong = np.zeros(len(held), bool)
@@ -44,7 +44,9 @@ def cells_of(held: Sequence[Any], absent: Sequence[bool], column: Column) -> Cel
         except (ValueError, TypeError, ArithmeticError):
             texts.append(None)
             wrong[place] = True
-    faults = ((wrong, f'column "{column.name}" has a value that is none of {column.type}'),) if wrong.any() else ()
+    faults = (
+        ((wrong, f'column "{column.name}" has a value that is not of the type {column.type}'),) if wrong.any() else ()
+    )
     notes = dict(_losses(held, column)) if column.type == "DECIMAL" else {}
     if column.nullable and column.default is not None:
         default = str(column.default)

@@ -17,7 +17,7 @@ BLOCK_BYTES = 8 << 20
 _PIECE_BYTES = 4 << 20
 _HEAD_BYTES = 1 << 16
 _MOST_BYTES = 1 << 30
-"""A record that does not end within so many bytes is none."""
+"""The most bytes of one record; a longer one is damage."""
 
 
 class Block(NamedTuple):

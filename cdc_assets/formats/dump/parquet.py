@@ -63,7 +63,7 @@ def read(
 ) -> Iterator[Decoded]:
     """Yield the rows of a split, batch by batch.
 
-    Raises MalformedData when the file is no whole Parquet file, or has other columns or types than the schema.
+    Raises MalformedData when the file is not a whole Parquet file, or has other columns or types than the schema.
     """
     file, path = _opened(split, read_range), split.file.path
     columns = columns_by_name(file.schema_arrow.names, schema, path, 1)
@@ -121,7 +121,7 @@ def _opened(split: DumpSplit, read_range: ReadRange) -> pq.ParquetFile:
 
 def _damaged(path: str, error: Exception) -> MalformedData:
     return MalformedData(
-        f"{path} is no whole Parquet file ({error}): it was cut off, damaged, or has another name than contents. Copy "
+        f"{path} is not a whole Parquet file ({error}): it was cut off, damaged, or misnamed. Copy "
         "it again from where it was written, or dump again.",
         path=path,
     )

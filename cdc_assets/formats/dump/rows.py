@@ -44,7 +44,7 @@ _BYTES = (*BINARY, "BIT")
 _BARE = (*INTEGER, *FLOATING, "DECIMAL")
 SIX_DIGITS = "FLOAT of which a dump has six digits, as it is 1e15 or more, or less than 1e-15"
 _MANY = 100
-"""So many rows of which not one fits are no accident."""
+"""From this many rows of which none fits, the options are wrong and not the rows."""
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def _opened(data: bytes, target: Target, how: Dialect) -> _File:
     if b"\n" in found[0] or (not how.escape and found[0].count(b"'") & 1):
         raise MalformedData(
             f"{target.path}: a name in {shown(found[0])} has a line end or a quote in it, with which the ends of rows "
-            "cannot be told. Dump the table as CSV.",
+            "cannot be found. Dump the table as CSV.",
             path=target.path,
         )
     schema, name = (None if part is None else _unquoted(part) for part in found.group(1, 2))

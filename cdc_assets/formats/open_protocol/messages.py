@@ -93,7 +93,7 @@ def _pairs(messages: pa.RecordBatch) -> Iterable[tuple[bytes | None, bytes | Non
 
 
 def _bad(message: int, reason: object) -> Said:
-    return Said(message, Kind.BAD, reason=f"it is no message of the Open Protocol: {reason}")
+    return Said(message, Kind.BAD, reason=f"it is not a message of the Open Protocol: {reason}")
 
 
 def _framed(key: bytes | None, value: bytes | None) -> tuple[list[bytes], list[bytes]]:
@@ -119,7 +119,7 @@ def _pieces(framed: bytes, at: int) -> Iterator[bytes]:
 
 
 def _one_by_one(keys: Sequence[bytes], owners: Sequence[int]) -> tuple[pa.Table, list[Said]]:
-    """Read keys that no parser takes as a whole; the messages of those that are none are bad."""
+    """Read keys that no parser takes as a whole; the messages of broken keys are bad."""
     reasons: dict[int, object] = {}
     found: list[tuple[int, dict[str, Any]]] = []
     for owner, key in zip(owners, keys, strict=True):
@@ -175,7 +175,7 @@ def _others(
             held = json_lines.loads(unpack(values[at], options.large_message_handle_compression))
             query, action = str(held["q"]), int(held["t"])
             if not 0 <= action < _MOST_TYPE:
-                raise ValueError(f"its action {action} is none of TiDB's")
+                raise ValueError(f"its action {action} is not one of TiDB's")
         except (ValueError, KeyError, TypeError) as error:
             yield Said(message, Kind.BAD, name, commit_ts=commit_ts, reason=f"its DDL cannot be read: {error!r}"[:200])
         else:
@@ -201,7 +201,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             raw[line] = value
             head = json_lines.loads(key)
             if (head.get("scm"), head.get("tbl"), head.get("t")) != (table.schema, table.table, _ROW):
-                raise ValueError(f"it is no row of {table}")
+                raise ValueError(f"it is not a row of {table}")
             commit_ts[line] = head["ts"]
             texts[line] = unpack(value, options.large_message_handle_compression)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -284,7 +284,7 @@ _VALUES = {
 
 
 def _sift(texts: Mapping[int, bytes], schema: TableSchema, faults: Faults) -> tuple[pa.Table, Places]:
-    """Read row events one by one; those that are none of this schema are faults."""
+    """Read row events one by one; those that do not fit the schema are faults."""
     shape = _row_schema(schema)
     kinds = {column.name: _cell_type(column).field("v").type for column in schema.stored}
     sound, lines = [], []
@@ -295,7 +295,7 @@ def _sift(texts: Mapping[int, bytes], schema: TableSchema, faults: Faults) -> tu
         except _Strange as error:
             faults.add(line, str(error), error.column)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            faults.add(line, f"it is no row event: {error}")
+            faults.add(line, f"it is not a row event: {error}")
     return pa.Table.from_pylist(sound, shape), np.array(lines, np.int64)
 
 
@@ -318,7 +318,7 @@ def _sound(event: Any, kinds: Mapping[str, pa.DataType]) -> dict[str, Any]:
             flags = cell.get("f", 0)
             typed = type(cell["t"]) is int and type(flags) is int and 0 <= cell["t"] < _MOST_TYPE > flags >= 0
             if isinstance(value, bool) or not typed:
-                raise _Strange(name, f'column "{name}" is {str(cell)[:80]}, which is no value with its type')
+                raise _Strange(name, f'column "{name}" is {str(cell)[:80]}, which is not a value with its type')
             if isinstance(value, int) and pa.types.is_floating(kinds[name]):
                 value = float(value)
             try:

@@ -45,7 +45,7 @@ class _Reader:
     def branch(self, count: int) -> int:
         branch = self.long()
         if not 0 <= branch < count:
-            raise ValueError(f"{branch} is no branch of {count}")
+            raise ValueError(f"{branch} is not a branch of {count}")
         return branch
 
 

@@ -85,17 +85,17 @@ def _name(text: bytes | None) -> str | None:
 def _one(message: int, value: bytes | None, options: MessageOptions) -> Said:
     try:
         if value is None:
-            raise ValueError("it has no value, or none that is compressed as the changefeed is said to do it")
+            raise ValueError("it has no value, or one not compressed as large-message-handle-compression says")
         return _said(message, read_head(value) if _is_avro(options) else json_lines.loads(value))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         reason = str(error) if type(error) is ValueError else repr(error)
-        return Said(message, Kind.BAD, reason=f"it is no message of the protocol Simple: {reason[:200]}")
+        return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Simple: {reason[:200]}")
 
 
 def _said(message: int, held: Mapping[str, Any]) -> Said:
     kind, commit_ts = held["type"], held["commitTs"]
     if type(commit_ts) is not int or not 0 <= commit_ts < 1 << 63:
-        raise ValueError("its commitTs is no TSO")
+        raise ValueError("its commitTs is not a TSO")
     if kind == "WATERMARK":
         return Said(message, Kind.RESOLVED, commit_ts=commit_ts)
     if kind == "BOOTSTRAP":
@@ -104,7 +104,7 @@ def _said(message: int, held: Mapping[str, Any]) -> Said:
     if kind in KINDS:
         return _said_of_row(message, held, commit_ts)
     if not isinstance(held["sql"], str) or not isinstance(kind, str):
-        raise ValueError("its sql is no text")
+        raise ValueError("its sql is not a text")
     schema = held.get("tableSchema") or held.get("preTableSchema")
     table = table_of(schema) if schema else None
     return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=held["sql"], type=_ACTIONS.get(kind))
@@ -113,7 +113,7 @@ def _said(message: int, held: Mapping[str, Any]) -> Said:
 def _said_of_row(message: int, held: Mapping[str, Any], commit_ts: int) -> Said:
     table, claim = TableId(held["database"], held["table"]), held.get("claimCheckLocation") or None
     if not isinstance(table.schema, str) or not isinstance(table.table, str) or not isinstance(claim, str | None):
-        raise ValueError("its database, table or claimCheckLocation is no text")
+        raise ValueError("its database, table or claimCheckLocation is not a text")
     if held.get("handleKeyOnly") and claim is None:
         return Said(message, Kind.BAD, table, (0,), commit_ts, reason=HANDLE_KEY_ONLY)
     return Said(message, Kind.ROW, table, (0,), commit_ts, claim=claim)

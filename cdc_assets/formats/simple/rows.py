@@ -51,7 +51,7 @@ def read_rows(
             faults.add(line, str(error), error.column)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             reason = str(error) if type(error) is ValueError else repr(error)
-            faults.add(line, f"it is no row of the protocol Simple: {reason[:200]}")
+            faults.add(line, f"it is not a row of the protocol Simple: {reason[:200]}")
     return _one_by_one(rows, in_base64=read is None)
 
 
@@ -149,14 +149,14 @@ def _sound(held: Any, table: TableId, schema: TableSchema) -> Row:
     if kind not in KINDS or sides != {"INSERT": (True, False), "UPDATE": (True, True), "DELETE": (False, True)}[kind]:
         raise ValueError(f"its type is {kind}, and data and old do not fit that")
     if type(commit_ts) is not int or not 0 <= commit_ts < 1 << 63:
-        raise ValueError(f"its commitTs {commit_ts} is no TSO")
+        raise ValueError(f"its commitTs {commit_ts} is not a TSO")
     columns = {column.name: column for column in schema.stored}
     for side in ("data", "old"):
         for name, value in (held.get(side) or {}).items():
             if name not in columns:
                 raise _Strange(name, f'column "{name}" is not in the table\'s schema at this commit-ts')
             if not _is_value(value, columns[name]):
-                raise _Strange(name, f'column "{name}" has the value {str(value)[:80]}, which is none of its type')
+                raise _Strange(name, f'column "{name}" has the value {str(value)[:80]}, which is not of its type')
     return dict(held)
 
 

@@ -1,8 +1,8 @@
-"""Spark on other machines: what its driver is told besides, and what is said of a cluster that gives nothing.
+"""Spark on other machines: further options of its driver, and errors for a cluster that gives no executors.
 
 is_local, refuse_connect   what kind of Spark an address names
-refuse_dead                a standalone master that nobody answers at: Spark would try for a minute
-watch_executors            jobs that wait for executors which do not come: Spark would wait for ever
+refuse_dead                a standalone master that does not answer: Spark would try for a minute
+watch_executors            jobs that wait for executors which never register: Spark would wait for ever
 """
 
 from __future__ import annotations

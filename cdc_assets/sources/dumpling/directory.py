@@ -147,7 +147,7 @@ def _sorted_out(opener: Opener, entries: Entries) -> _Names:
 
 
 def _mixed(files: Sequence[DumpFile], schemas: Sequence[_Text]) -> str:
-    """Say why files of a table cannot be of one dump, "" where they can."""
+    """Return why files of a table cannot be of one dump, "" where they can."""
     if len(schemas) > 1:
         return f"it has {counted(len(schemas), 'schema file')}, {schemas[0].path} and {schemas[1].path}"
     by_number: dict[str, DumpFile] = {}
@@ -165,9 +165,9 @@ def _mixed(files: Sequence[DumpFile], schemas: Sequence[_Text]) -> str:
 
 
 def _warnings(names: _Names, metadata: DumpMetadata | None) -> Iterator[str]:
-    """Tell that there is no table, or no row, and which files were written before the dump began.
+    """Warn of a dump without tables or rows, and of files that were written before the dump began.
 
-    `metadata` is written last, and tells how long that took.
+    `metadata` is written last, and says how long the dump took.
     """
     if not names.schemas and not names.files and not names.strange:
         yield "it has databases and no table. Check its URI and the filters that Dumpling was given if there were any."

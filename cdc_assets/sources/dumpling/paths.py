@@ -1,4 +1,4 @@
-r"""Names of a dump's files, both ways. A dump is flat; what lies in directories below it is no file of it.
+r"""Names of a dump's files, both ways. A dump is flat; files in directories below it do not belong to it.
 
     {db}-schema-create.sql            {db}.{table}-schema.sql           metadata
     {db}.{view}-schema-view.sql       {db}.{sequence}-schema-sequence.sql       {policy}-placement-policy-create.sql
@@ -130,7 +130,7 @@ def unescaped(text: str) -> str:
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise ValueError("its escapes are no UTF-8") from None
+        raise ValueError("its escapes are not UTF-8") from None
 
 
 def format_data_name(name: DataName) -> str:
@@ -178,5 +178,5 @@ def _uncompressed(table: TableId, name: str, suffix: str) -> Name:
     if suffix in _COMPRESSIONS:
         return StrangeName(table, f"{name} is Parquet that was compressed as a whole. Take it apart with {suffix}")
     if suffix not in _UNREADABLE:
-        return StrangeName(table, f"{name} ends in .{suffix}, which is no compression that is known")
+        return StrangeName(table, f"{name} ends in .{suffix}, which is not a known compression")
     return StrangeName(table, f"{name} is compressed with {suffix}, which cannot be read; known are gz, snappy and zst")

@@ -52,7 +52,7 @@ def parse_address(uri: str, password: str = "") -> Address:
         parts = urlsplit(uri)
         port = parts.port
     except ValueError:
-        raise _refused("cannot be read: its host or its port is none") from None
+        raise _refused("cannot be read: its host or its port is not valid") from None
     if parts.scheme.lower() not in _SCHEMES:
         raise _refused(f'has the scheme "{parts.scheme}"' if "://" in uri else "has no scheme")
     if parts.password is not None:
@@ -73,7 +73,7 @@ def _tls(parts: SplitResult) -> Tls:
     if foreign:
         raise _refused(f'has the parameter "{foreign[0]}"; known are ssl-mode, {", ".join(_FILES)}')
     if mode not in MODES:
-        raise _refused(f"has an ssl-mode that is none of {', '.join(MODES)}")
+        raise _refused(f"has an ssl-mode that is not one of {', '.join(MODES)}")
     if given and mode in ("DISABLED", "PREFERRED"):
         raise _refused(f"gives {min(given)}, which ssl-mode {mode} does not heed; let that be REQUIRED or more")
     return Tls(mode, **{_FILES[name]: path for name, path in given.items()})

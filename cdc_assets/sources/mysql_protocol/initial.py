@@ -84,5 +84,5 @@ def _tables(server: Server) -> Dump:
 
 
 def connect(uri: str, password: str, at: Tso, patterns: Sequence[str]) -> Server:
-    """Open a server; connects to nothing yet. Raises BadSettings for a URI that is none of a server."""
+    """Open a server; connects to nothing yet. Raises BadSettings for a URI that is not that of a server."""
     return Server(ServerReader(parse_address(uri, password), at), tuple(patterns))

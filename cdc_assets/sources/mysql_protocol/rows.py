@@ -139,5 +139,5 @@ def _values(texts: pa.BinaryArray, column: Column) -> Values:
 
 
 def _raw(row: Row) -> bytes:
-    """Return a row as a person can read it, with escapes for bytes that are no text."""
+    """Return a row as a person can read it, with escapes for bytes that are not text."""
     return json.dumps([None if value is None else value.decode("utf-8", "backslashreplace") for value in row]).encode()

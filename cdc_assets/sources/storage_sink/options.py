@@ -136,6 +136,6 @@ def _event_filters(filters: Mapping[str, Any]) -> tuple[EventFilter, ...]:
         )
     except (AttributeError, TypeError):
         raise BadSettings(
-            "event-filters in the changefeed TOML are no list of tables. "
+            "event-filters in the changefeed TOML are not a list of tables. "
             'Expected [[filter.event-filters]] with matcher = ["db.table"] and ignore-event = ["truncate table"].'
         ) from None

@@ -29,7 +29,7 @@ _COLUMN_MEMBERS = (
 def parse_schema_file(path: str, data: bytes) -> SchemaFile:
     """Return a schema file's contents. `path` is below the prefix and says root, version and checksum.
 
-    Members that are not known are ignored. Raises MalformedSchemaFile for what is no JSON, lacks a member, holds a
+    Members that are not known are ignored. Raises MalformedSchemaFile for what is not JSON, lacks a member, holds a
     value of another kind, or disagrees with the file's own name.
     """
     return _schema_file(path, _document(path, data))
@@ -38,7 +38,7 @@ def parse_schema_file(path: str, data: bytes) -> SchemaFile:
 def checksum_matches(path: str, data: bytes) -> bool:
     """Return whether the checksum in the name is that of the contents; True where the name has none.
 
-    A mismatch is no proof of damage: defaults are not always encoded again as they were read (tiflow#9288).
+    A mismatch does not prove damage: defaults are not always encoded again as they were read (tiflow#9288).
     """
     where = parse_schema_path(path)
     if where is None or where.checksum is None:
@@ -51,7 +51,7 @@ def checksum_matches(path: str, data: bytes) -> bool:
 def schema_checksum(document: Mapping[str, Any], *, replaced_bytes: bool = False) -> int:
     """Return TiCDC's checksum of a schema file's parsed JSON: CRC-32 over its columns, sorted by name, and its names.
 
-    `replaced_bytes` spells U+FFFD as Go does for bytes that are no UTF-8 (raw BIT defaults).
+    `replaced_bytes` spells U+FFFD as Go does for bytes that are not UTF-8 (raw BIT defaults).
     """
     columns = sorted(document.get("TableColumns") or [], key=lambda column: str(column["ColumnName"]).encode())
     content = {
@@ -89,7 +89,7 @@ def _schema_file(path: str, document: Mapping[str, Any]) -> SchemaFile:
     where = parse_schema_path(path)
     if where is None:
         raise _malformed(
-            path, "its name is none of a schema file", "{schema}/{table}/meta/schema_{version}_{checksum}.json"
+            path, "its name is not that of a schema file", "{schema}/{table}/meta/schema_{version}_{checksum}.json"
         )
     table = TableId(_member(path, document, "Schema", str), _member(path, document, "Table", str))
     version = _member(path, document, "TableVersion", int)

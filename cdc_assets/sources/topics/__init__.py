@@ -43,7 +43,7 @@ LOGS: Mapping[str, str] = {"archive": "cdc_assets.sources.topics.archive", "kafk
 class LogReader(Protocol):
     """Reads topics in ranges of offsets, wherever a task runs: picklable. Nothing is ever written or committed.
 
-    Errors name topic, partition and offset. Raises StorageUnavailable where the log does not answer (again later),
+    Errors name topic, partition and offset. Raises StorageUnavailable where the log does not answer (retry later),
     BucketMissing where it may not be read or is not there, InputError for what it should hold and does not.
     """
 
@@ -69,7 +69,7 @@ class LogReader(Protocol):
         """
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Return what tells topics from others that were created later by the same name, of those where that is known.
+        """Return ids that distinguish topics from later ones of the same name, where such ids are known.
 
         Raises what `ends` raises.
         """

@@ -68,7 +68,7 @@ def _read(configuration: Path | None) -> Mapping[str, Any]:
         document = json.loads(text)
     except ValueError as error:
         raise BadSettings(
-            f"the connector's configuration {configuration} is no JSON ({error}). Give it as Kafka Connect has it."
+            f"the connector's configuration {configuration} is not JSON ({error}). Give it as Kafka Connect has it."
         ) from None
     inner = next((document[name] for name in ("config", "connector") if isinstance(document.get(name), dict)), document)
     return {str(name): value for name, value in inner.items()}

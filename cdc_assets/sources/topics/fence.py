@@ -115,7 +115,7 @@ def _least_mark(
 def _kept_by(partition: Partition, mark: Tso) -> str:
     last = f"its last mark is {mark}" if mark else "it has no mark"
     return (
-        f"{partition}: {last}, and in an archive nothing else tells that a partition is complete; where nothing comes "
+        f"{partition}: {last}, and in an archive nothing else proves that a partition is complete; where nothing comes "
         f"to it any more, `{declare_dead_command(partition)}` says so"
     )
 

@@ -123,7 +123,7 @@ def _rules(sink: Mapping[str, Any]) -> tuple[TopicRule, ...]:
         )
     except (AttributeError, KeyError, TypeError):
         raise BadSettings(
-            "dispatchers in the changefeed TOML are no list of rules. "
+            "dispatchers in the changefeed TOML are not a list of rules. "
             'Expected [sink] dispatchers = [{matcher = ["db.*"], topic = "{schema}_{table}", partition = "table"}].'
         ) from None
 

@@ -38,7 +38,7 @@ class Routing:
             _check_patterns(rule)
             if not _EXPRESSION.fullmatch(rule.topic):
                 raise BadSettings(
-                    f'the topic "{rule.topic}" of a dispatcher is no name and no expression like '
+                    f'the topic "{rule.topic}" of a dispatcher is neither a name nor an expression like '
                     "prefix_{schema}_{table}; TiCDC takes letters, digits, '.', '_' and '-' with {schema} before "
                     "{table}. Give the changefeed TOML exactly as TiCDC has it."
                 )
@@ -83,7 +83,7 @@ def _check_patterns(rule: TopicRule) -> None:
             decided((pattern,), ("a", "a"))
         except re.error as error:
             raise BadSettings(
-                f'the matcher "{pattern}" of a dispatcher is no pattern ({error}); expected one like "shop.*" or '
+                f'the matcher "{pattern}" of a dispatcher is not a pattern ({error}); expected one like "shop.*" or '
                 '"/^shop_[0-9]+$/.*". Give the changefeed TOML exactly as TiCDC has it.'
             ) from None
 

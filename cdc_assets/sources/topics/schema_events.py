@@ -49,7 +49,7 @@ def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTab
 
 
 def _needed(files: Sequence[SchemaFile]) -> Iterator[SchemaFile]:
-    """Leave out columns of rows that come after a surer word on their table, unless that word is its DROP."""
+    """Leave out columns of rows where a DDL or schema of the table came before, unless that was its DROP."""
     surer: ByName[bool] = ByName()
     for _, group in groupby(files, key=lambda one: one.version):
         together = list(group)
@@ -80,11 +80,11 @@ def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
 
 
 def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> SchemaEvent:
-    """Give columns of which rows tell the names only the types that the setting `schemas` has for them."""
+    """Give columns that rows have without types the types that the setting `schemas` has for them."""
     known = described.get(shown.table)
     if known is None or all(column.type for column in shown.schema.columns):
         return shown
-    if shown.schema.key == ("",):  # rows tell neither names nor types
+    if shown.schema.key == ("",):  # rows have neither names nor types
         return replace(shown, schema=known)
     types = {column.name: column for column in known.columns}
     columns = tuple(
@@ -109,7 +109,7 @@ def _carried(events: Sequence[LandedEvent], options: MessageOptions) -> tuple[Sc
 def older_tables(path: str, options: MessageOptions) -> OlderTables:
     """Return the tables of the setting `schemas`, none where it is not given; raises BadSettings.
 
-    Of a protocol whose rows may tell names without types it is read in the words of that source too.
+    For a protocol whose rows may have names without types, statements of its source are read too.
     """
     if not path:
         return OlderTables()

@@ -48,7 +48,7 @@ class DdlEvent:
 class OlderTables:
     """Tables that are older than the topic, as they were before its first message, and their databases' collations.
 
-    `described` are tables whose rows tell the names of columns only: what types these have.
+    `described` has the column types of tables whose rows have the names of columns only.
     """
 
     tables: Mapping[TableId, TableSchema] = field(default_factory=dict)

@@ -220,7 +220,7 @@ def _cut(
 ) -> tuple[list[tuple[str, _Part, DataFile]], dict[str, str]]:
     """Cut splits at the versions of their table: rows at a version's own TSO come before it.
 
-    Rows of unknown columns are the other thing returned: by a name, with the sentence for the user.
+    Also returns rows of unknown columns: by a name, with the sentence for the user.
     """
     versions: ByName[list[SchemaFile]] = ByName()
     for file in files:
@@ -243,9 +243,9 @@ def _of_no_columns(split: LandedSplit, first: Tso) -> tuple[str, str]:
     path = LandedPath(format_root(split.table), split.low, "bad", *split.partition, 0, 0)
     since = f" before {first}" if first else ""
     return str(path), (
-        f"{split.table} has rows in {split.partition} from offset {split.first} on, and nothing tells its "
-        f"columns{since}: neither a DDL in the topics nor the rows themselves. Give its CREATE TABLE in the "
-        "setting `schemas`."
+        f"{split.table} has rows in {split.partition} from offset {split.first} on, and its columns are "
+        f"not known{since}, neither from a DDL in the topics nor from the rows themselves. Give its CREATE TABLE in "
+        "the setting `schemas`."
     )
 
 
@@ -278,7 +278,7 @@ def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, _
 def _problems(landed: Landed) -> Iterator[tuple[str, str]]:
     """Yield the messages that cannot be read: rows of a known table stop at the mark before them.
 
-    One that names no table is no table's problem, but the feed's.
+    One that names no table is a problem of the feed.
     """
     for bad in landed.open_bad:
         path = bad.place

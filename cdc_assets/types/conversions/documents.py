@@ -17,7 +17,7 @@ _MAX_DEPTH = 100
 
 
 def read_json(text: str) -> Any:
-    """Return the document; a lone surrogate becomes U+FFFD. Raises ValueError for what is no JSON or nested deeper."""
+    """Return the document; a lone surrogate becomes U+FFFD. Raises ValueError for what is not JSON or nested deeper."""
     value = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_refuse)
     if _depth(value) > _MAX_DEPTH:
         raise ValueError("nested too deep")

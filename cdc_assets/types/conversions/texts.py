@@ -19,7 +19,7 @@ _OWN_BYTES = ("gbk", "gb18030")
 
 
 def text_of(value: Any, change: Change) -> str:
-    """Return a lake value as TiDB prints it. Raises ValueError for bytes that are no text."""
+    """Return a lake value as TiDB prints it. Raises ValueError for bytes that are not text."""
     old = change.old
     if isinstance(value, bytes):
         return _decoded(value, change)

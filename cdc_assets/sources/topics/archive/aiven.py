@@ -106,7 +106,7 @@ class Aiven:
     def _of_csv(self, row: Sequence[str], path: str, number: int) -> Line:
         if len(row) != len(self._fields):
             raise BadSettings(
-                f"{path} line {number} has {counted(len(row), 'field')}, and what is told is "
+                f"{path} line {number} has {counted(len(row), 'field')}, and the layout names "
                 f"{', '.join(self._fields)}. Give the connector's format.output.fields in the layout, such as "
                 "aiven:key,value,offset,timestamp."
             )
@@ -120,7 +120,7 @@ def _of_json(line: bytes, path: str, number: int) -> Line:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise MalformedData(f"{path} line {number} is no JSON ({error}). Restore the file.", file=path) from None
+        raise MalformedData(f"{path} line {number} is not JSON ({error}). Restore the file.", file=path) from None
     if not isinstance(record, dict) or "value" not in record or not set(record) <= set(_FIELDS):
         return {"value": line.strip()}  # without envelope
     found = {name: raw_of(record[name], path, number) for name in ("key", "value") if name in record}
@@ -132,7 +132,7 @@ def _from_base64(text: str, path: str, number: int) -> bytes | None:
         return base64.b64decode(text, validate=True) if text else None
     except (binascii.Error, ValueError):
         raise MalformedData(
-            f"{path} line {number} holds a field that is no base64: {text[:60]!r}. Write the archive with "
+            f"{path} line {number} holds a field that is not base64: {text[:60]!r}. Write the archive with "
             "format.output.fields.value.encoding=base64.",
             file=path,
             line=number,

@@ -55,8 +55,8 @@ def read_container(data: bytes, path: str) -> list[bytes | None]:
         return _values(_Bytes(data))
     except (ValueError, KeyError, zlib.error, pa.ArrowException, OSError) as error:
         raise MalformedData(
-            f"{path} is no Avro file of raw messages ({error}); expected the schema bytes, as AvroFormat writes with "
-            "ByteArrayConverter. Restore the file, or correct the archive's layout.",
+            f"{path} is not an Avro file of raw messages ({error}); expected the schema bytes, as AvroFormat writes "
+            "with ByteArrayConverter. Restore the file, or correct the archive's layout.",
             file=path,
         ) from None
 

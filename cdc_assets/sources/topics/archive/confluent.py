@@ -120,7 +120,7 @@ def _json(line: bytes, path: str, number: int) -> bytes | None:
     try:
         return raw_of(json.loads(line), path, number)
     except ValueError as error:
-        raise MalformedData(f"{path} line {number} is no JSON ({error}). Restore the file.", file=path) from None
+        raise MalformedData(f"{path} line {number} is not JSON ({error}). Restore the file.", file=path) from None
 
 
 def _parquet(data: bytes, path: str) -> list[bytes | None]:

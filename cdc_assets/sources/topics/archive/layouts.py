@@ -1,6 +1,6 @@
 """How archives are laid out. A layout is a module with one name, LAYOUT.
 
-What a name below the prefix says is a Span without its end, or None for a file that is no message file; a layout whose
+What a name below the prefix says is a Span without its end, or None for a file that holds no messages; a layout whose
 names say nothing gives the spans of a file by its contents.
 """
 

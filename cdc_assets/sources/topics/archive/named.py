@@ -116,7 +116,7 @@ def _xerial(data: bytes, path: str) -> bytes:
             found.append(codec.decompress(block, _snappy_size(block), asbytes=True))
             at += 4 + size
     except (ValueError, OSError, pa.ArrowException) as error:
-        raise MalformedData(f"{path} is no whole snappy file ({error}). Restore it.", file=path) from None
+        raise MalformedData(f"{path} is not a whole snappy file ({error}). Restore it.", file=path) from None
     return b"".join(found)
 
 

@@ -53,7 +53,7 @@ class Records:
             try:
                 data = gzip.decompress(data)
             except (OSError, EOFError, zlib.error) as error:
-                raise MalformedData(f"{path} is no whole gzip file ({error}). Restore it.", file=path) from None
+                raise MalformedData(f"{path} is not a whole gzip file ({error}). Restore it.", file=path) from None
         lines = [line for line in data.split(b"\n") if line.strip()]
         return pa.Table.from_pylist([_message(path, number, line) for number, line in enumerate(lines, 1)],
                                     schema=message_schema())  # fmt: skip
@@ -75,7 +75,7 @@ def _message(path: str, number: int, line: bytes) -> dict[str, Any]:
         }
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, RecursionError) as error:
         raise MalformedData(
-            f"{path} line {number} is no record of a message ({type(error).__name__}: {error}); expected an object "
+            f"{path} line {number} is not a record of a message ({type(error).__name__}: {error}); expected an object "
             "with topic, partition, offset, key_b64 and value_b64. Restore the file.",
             file=path,
             line=number,

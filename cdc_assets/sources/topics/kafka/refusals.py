@@ -46,9 +46,9 @@ def refusal(problems: Iterable[Any], uri: str, options: Mapping[str, Any], where
     """
     held = list(problems)
     lasting = [one for one in held if one.code() in LASTING]
-    telling = [one for one in held if one.code() == KafkaError._RESOLVE]
+    unresolved = [one for one in held if one.code() == KafkaError._RESOLVE]
     passing = [one for one in held if one.code() != KafkaError._ALL_BROKERS_DOWN]
-    one = next(iter([*lasting, *telling, *reversed(passing), *held]), None)
+    one = next(iter([*lasting, *unresolved, *reversed(passing), *held]), None)
     code = None if one is None else one.code()
     said = "it did not answer" if one is None else _said(one, options)
     at = f"{uri}{f', {where}' if where else ''}"

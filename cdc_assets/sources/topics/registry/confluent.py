@@ -35,7 +35,7 @@ _NOT_FOUND = frozenset({40401, 40402, 40403})
 
 @dataclass
 class ConfluentRegistry:
-    """The registry; `addresses` are URLs without login, which are asked one after the other until one answers."""
+    """The registry; `addresses` are URLs without login, tried in order until one answers."""
 
     addresses: Sequence[str]
     login: tuple[str, str] | None = field(default=None, repr=False)
@@ -116,7 +116,7 @@ def connect(options: Mapping[str, Any]) -> ConfluentRegistry:
     if beside := options.get("basic.auth.user.info"):
         user, separator, password = str(beside).partition(":")
         if not separator:
-            raise BadSettings("basic.auth.user.info under schema_registry is no USER:PASSWORD. Correct it.")
+            raise BadSettings("basic.auth.user.info under schema_registry is not USER:PASSWORD. Correct it.")
         login = (user, password)
     files = [str(options.get(f"ssl.{one}.location") or "") for one in ("certificate", "key")]
     if any(files) and not all(files):
@@ -141,7 +141,7 @@ def _parted(url: str) -> tuple[str, tuple[str, str] | None]:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme not in ("http", "https") or not host:
         raise BadSettings(
-            f"schema_registry: {_without_login(url)} is no URL of a registry; expected http://host:8081 or "
+            f"schema_registry: {_without_login(url)} is not a URL of a registry; expected http://host:8081 or "
             "https://user:password@host. Correct it."
         )
     name = f"[{host}]" if ":" in host else host
