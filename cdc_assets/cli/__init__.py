@@ -444,5 +444,5 @@ def ui(directory: str | None, port: int, debug: bool) -> int:
     return run_ui(directory or ".demo", port)
 
 
-for command in (upkeep.maintain, upkeep.rebuild, landing):
+for command in (upkeep.maintain, upkeep.purge, upkeep.rebuild, landing):
     commands.add_command(command)

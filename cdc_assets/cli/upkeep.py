@@ -1,4 +1,4 @@
-"""Commands that maintain whole tables: rebuild them, maintain their files."""
+"""Commands that maintain whole tables: rebuild them, maintain their files, purge dropped ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cdc_assets.model.wording import counted
 if TYPE_CHECKING:
     from cdc_assets.operations.maintenance import MaintenanceResult
 
-__all__ = ["maintain", "rebuild"]
+__all__ = ["maintain", "purge", "rebuild"]
 
 
 @click.command()
@@ -109,6 +109,52 @@ def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool,
     if as_json:
         show_json(results)
     return code
+
+
+@click.command()
+@click.argument("tables", nargs=-1, metavar="[TABLE]…")
+@click.option("--all", "every", is_flag=True, help="All dropped tables.")
+@click.option("--days", type=click.FloatRange(min=0), metavar="N", help="Only tables dropped at least N days ago.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@feed_options
+@lake_options(required=True)
+@common_options
+def purge(
+    as_json: bool,
+    debug: bool,
+    tables: tuple[str, ...],
+    every: bool,
+    days: float | None,
+    dry_run: bool,
+    **given: Any,
+) -> int:
+    """Remove each dropped TABLE and its files for good: RECOVER TABLE cannot bring it back afterwards.
+
+    TABLE is a former name or an identity. A table that a planned step still needs is kept.
+    """
+    from cdc_assets.model.tso import tso_time
+    from cdc_assets.operations.opening import open_pipeline
+    from cdc_assets.operations.purge import purge as run
+
+    target = target_of(given)
+    lake = lake_of(target)
+    if bool(tables) == every:
+        raise BadSettings("Name the dropped tables to remove, or give --all.")
+    if len(target.changefeeds) != 1:
+        raise BadSettings("A purge concerns one changefeed. Name it with --changefeed NAME.")
+    before_ms = int((time.time() - days * 86_400) * 1000) if days else None
+    with open_pipeline(target.changefeeds[0], lake) as pipeline:
+        dropped = pipeline.lake
+        found = run(pipeline, dropped, f"cli-{uuid.uuid4().hex[:12]}", tables, before_ms, dry_run)  # type: ignore[arg-type]
+    heads = ("table", "name", "dropped", "kept because")
+    rows = [(str(one.life), str(one.name), tso_time(one.dropped), one.kept) for one in found]
+    if as_json:
+        show_json([dict(zip(("table", "name", "dropped", "kept"), row, strict=True)) for row in rows])
+    elif rows:
+        show_grid(heads, rows)
+    else:
+        click.echo("No dropped table is to be removed.")
+    return HELD if any(one.kept for one in found) else DONE
 
 
 def _figures(upkept: MaintenanceResult) -> dict[str, Any]:

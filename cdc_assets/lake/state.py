@@ -123,12 +123,16 @@ class LakeState:
         return entry(self.catalog, identifier)
 
     def find(self, life: Life) -> Held:
-        """Return one table as it is now; raises TableMoved if it does not exist."""
+        """Return one table as it is now; raises TableHeld if it was purged, TableMoved if it does not exist."""
         held = self._where_it_was(life) or self.tables().get(life)
-        if held is None:
-            raise TableMoved(
-                f"{life} is not in the lake: it was purged, or dropped by another program. Plan again.", table=str(life)
+        if held is None and life in self.tombstones():
+            raise TableHeld(
+                f"{life} was purged after its DROP, so its rows are gone from the lake. Copy them into a new table at "
+                "the source: that one is applied.",
+                table=str(life),
             )
+        if held is None:
+            raise TableMoved(f"{life} is not in the lake: another program dropped it. Plan again.", table=str(life))
         return held
 
     def _where_it_was(self, life: Life) -> Held | None:

@@ -122,6 +122,10 @@ class Lake:
         """
         return carry_out(self.workbench, step)
 
+    def dropped(self) -> Mapping[Life, Applied]:
+        """Return the progress of dropped tables that still have their files. Starts no JVM."""
+        return {life: held.applied for life, held in self.state.tables().items() if held.name is None}
+
     def purge(self, life: Life) -> StepResult:
         """Remove a dropped table with its files for good; its progress stays, and RECOVER is no longer possible.
 

@@ -1,4 +1,4 @@
-"""Operations for people, and the wiring: open, inspect, status, release, replay, rebuild, maintain.
+"""Operations for people, and the wiring: open, inspect, status, release, replay, rebuild, maintain, purge.
 
 complete       say that tables had no rows before their changefeed began
 decide_landed  what people decide about messages of topics
@@ -7,6 +7,7 @@ landings       what is landed of topics
 maintenance    do what is due for the lake's files
 named          which table a person means
 opening        settings -> open parts
+purge          dropped tables removed for good, with their files
 rebuild        tables rebuilt from the whole recorded history, aside, and swapped in one commit each
 rebuildable    why a table cannot be rebuilt from the existing files
 release        decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`

@@ -645,11 +645,15 @@ def test_a_purged_table_is_gone_and_its_drop_is_remembered(lake: Lake) -> None:
         lake.purge(orders.life)
     lake.run(DropTable(orders.life, 300))
     place = Path(lake.state.find(orders.life).location)
+    assert list(lake.dropped()) == [orders.life]
     lake.purge(orders.life)
     lake.purge(orders.life)
+    assert lake.dropped() == {}
     applied = lake.applied()[orders.life]
     assert (applied.progress, applied.ddl, applied.name) == (Progress(300, Phase.DDL), 300, None)
     assert not [path for path in place.rglob("*") if path.is_file()]
+    with pytest.raises(TableHeld, match="purged after its DROP"):
+        lake.run(RecoverTable(orders.life, 400, orders.name))
 
 
 def test_a_table_that_is_not_the_changefeeds_is_never_touched(open_lake: Callable[..., Lake]) -> None:

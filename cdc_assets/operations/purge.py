@@ -1,0 +1,99 @@
+"""Dropped tables removed for good, with their files; until then RECOVER TABLE brings them back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.model.progress import Applied, Life
+from cdc_assets.model.reports import StepResult
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
+from cdc_assets.operations.named import is_called
+from cdc_assets.planning.maintenance import open_exchanges
+
+if TYPE_CHECKING:
+    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.planning.plan import Plan
+
+__all__ = ["DroppedTables", "Purged", "purge"]
+
+_DAY_MS = 86_400_000
+
+
+class DroppedTables(Protocol):
+    """The part of a lake that purging needs."""
+
+    def dropped(self) -> Mapping[Life, Applied]:
+        """Return the progress of dropped tables that still have their files."""
+
+    def purge(self, life: Life) -> StepResult:
+        """Remove a dropped table with its files; its progress stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """A dropped table: its last name, the TSO of its DROP, and why it was kept ("" if it was not)."""
+
+    life: Life
+    name: TableId
+    dropped: Tso
+    kept: str = ""
+
+
+def purge(
+    pipeline: Pipeline,
+    lake: DroppedTables,
+    run: str,
+    tables: Sequence[str] = (),
+    before_ms: int | None = None,
+    dry: bool = False,
+) -> tuple[Purged, ...]:
+    """Remove dropped tables (all, when none is named) whose DROP is older than `before_ms`, ms since 1970.
+
+    `tables` are former names or identities. A table that a step of the plan still needs is kept, with the reason.
+    With `dry` nothing is removed. Raises BadSettings for a text that names no dropped table.
+    """
+    _, planned = pipeline.plan()
+    dropped = lake.dropped()
+    names = {life: _names(planned, life) for life in dropped}
+    if unknown := [text for text in tables if not any(is_called(text, (life, *names[life])) for life in dropped)]:
+        raise BadSettings(f"{min(unknown)} is not a dropped table of the lake; those are: {_listed(dropped)}.")
+    needed = open_exchanges(planned, planned.applied)
+    found = [
+        Purged(life, names[life][-1], state.progress.tso, _need(planned, life, needed))
+        for life, state in sorted(dropped.items())
+        if (not tables or any(is_called(text, (life, *names[life])) for text in tables))
+        and (before_ms is None or wall_clock_ms(state.progress.tso) < before_ms)
+    ]
+    for one in () if dry else found:
+        if not one.kept:
+            _record(pipeline, one, lake.purge(one.life), run)
+    return tuple(found)
+
+
+def _record(pipeline: Pipeline, one: Purged, result: StepResult, run: str) -> None:
+    now, text = time.time_ns() // 1_000_000 << 18, f"dropped at {tso_time(one.dropped)}"
+    pipeline.ledger.record_ddl(pipeline.settings.name, one.life, now, one.name, "purge", text, result, run)
+
+
+def _names(planned: Plan, life: Life) -> tuple[TableId, ...]:
+    """Return the names that a table had, the last one last."""
+    table = planned.history.lives.get(life)
+    return (life.born_as, *(name for name, _, _ in table.names)) if table is not None else (life.born_as,)
+
+
+def _need(planned: Plan, life: Life, exchanges: Mapping[Life, frozenset[Tso]]) -> str:
+    """Return why a table is still needed, "" if it is not."""
+    if planned.of(life):
+        return "the next apply changes it"
+    if life in exchanges:
+        return f"a table that exchanges a partition with it at {min(exchanges[life])} still needs its rows"
+    return ""
+
+
+def _listed(lives: Iterable[Life]) -> str:
+    return ", ".join(map(str, sorted(lives))) or "none"
