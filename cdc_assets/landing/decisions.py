@@ -141,7 +141,7 @@ def _refuse_there(landing: Landing, lost: OffsetRange) -> None:
         if batch.num_rows:
             there = batch.column("offset")[0].as_py()
             raise BadSettings(
-                f"{lost} is no loss: the message of offset {there} is there. Give the offsets that the error names."
+                f"{lost} is not a loss: the message of offset {there} is there. Give the offsets that the error names."
             )
 
 

@@ -63,7 +63,7 @@ def decided(lake: LakeSettings, names: Iterable[str]) -> tuple[list[DecisionText
     from cdc_assets.landing.iceberg import LandingTable
     from cdc_assets.landing.landing import landed_in
 
-    with read_ledger(lake):  # a lake that is not there is told, and not made
+    with read_ledger(lake):  # a missing lake is an error, and not created
         pass
     done: list[DecisionText] = []
     open_ones: list[UnreadText] = []

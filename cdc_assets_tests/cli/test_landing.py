@@ -109,14 +109,14 @@ def test_a_partition_is_declared_dead_by_the_command_that_the_fence_names(feed: 
 
 
 WRONG = {
-    "a message that holds nothing": (["release", "cdc", "0", "1"], "is no message that holds anything"),
+    "a message that holds nothing": (["release", "cdc", "0", "1"], "is not a message that holds anything"),
     "a message that is there": (["accept-loss", "cdc", "0", "9", "9"], "ends at offset 3"),
     "an unknown partition": (["declare-dead", "cdc", "7"], "known partitions are: cdc[0]"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_decision_is_told_and_decides_nothing(case: str, feed: Feed) -> None:
+def test_a_wrong_decision_is_refused_and_decides_nothing(case: str, feed: Feed) -> None:
     arguments, part = WRONG[case]
     feed.log.send(0, ddl(100), row(120, 1, 7), mark(150))
     feed.write()

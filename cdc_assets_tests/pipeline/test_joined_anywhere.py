@@ -74,11 +74,11 @@ def test_the_end_is_equal_to_the_source(config: Config, number: int, flavour: st
     assert {table.name for table in outcome.tables if table.gap is not None} <= allowed.keys()
 
 
-# --- what neither a dump nor a feed tells -----------------------------------------------------------------------------
+# --- what neither a dump nor a feed has -------------------------------------------------------------------------------
 
 
 def quoted(dump: Path, flavour: Flavour) -> dict[TableId, str]:
-    """Return the tables with a quote in their names, where SQL has nothing but quotes to tell the ends of rows by."""
+    """Return the tables with a quote in their names, where only quotes mark the ends of rows in SQL."""
     if flavour.kind != "sql" or flavour.how.options.escape_backslash:
         return {}
     names = (parse_name(file.name) for file in dump.iterdir())
@@ -87,7 +87,7 @@ def quoted(dump: Path, flavour: Flavour) -> dict[TableId, str]:
 
 
 def lost(config: Config, at: Tso, feed: Path) -> dict[TableId, str]:
-    """Return the tables that cannot be told from a dump and the feed since, each with a part of the reason."""
+    """Return the tables that do not follow from a dump and the feed since, each with a part of the reason."""
     found = dict.fromkeys(restored(config, at), "its earlier life is not known")
     old, new = (repeated(config, bucket) for bucket in (config.replayable[-1].bucket, feed))
     keyless = {
@@ -101,7 +101,7 @@ def lost(config: Config, at: Tso, feed: Path) -> dict[TableId, str]:
 def repeated(config: Config, bucket: Path) -> set[TableId]:
     """Return the tables of files that begin with the very commit-ts at which the file before them ended.
 
-    Without a key the same rows once more cannot be told there from one large transaction.
+    Without a key the same rows once more look like one large transaction there.
     """
     listing = config.settings(bucket).open_source().listing()
     names = {file.root: file.table for file in listing.schema_files}
