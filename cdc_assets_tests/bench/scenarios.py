@@ -312,10 +312,23 @@ def planning(place: Place) -> Iterator[Figure]:
 
 @_scenario
 def messages(place: Place) -> Iterator[Figure]:
-    """Messages of topics to Arrow, on one core."""
-    for name, rate in rates(place.of(320_000, 160)):
-        limit = 100_000 / LEAST_PER_SECOND if name == "craft" else None
-        yield Figure("messages", f"{name}: 100,000 row events, CPU", 100_000 / rate, limit=limit)
+    """Messages of topics to Arrow, on one core: by protocol, beside fastavro, and by byte beside Canal-JSON."""
+    found = {}
+    for rate in rates(place.of(320_000, 160)):
+        found[rate.protocol] = rate
+        per = 100_000 / rate.events
+        notes = {"classify": round(per * rate.classify_seconds, 3), "decode": round(per * rate.decode_seconds, 3)}
+        limit = 100_000 / LEAST_PER_SECOND if rate.protocol == "craft" else None
+        what = f"{rate.protocol}: 100,000 row events, CPU"
+        yield Figure("messages", what, per * rate.seconds, limit=limit, notes=notes)
+    avro, canal = found["avro"], found["canal-json"]
+    yield Figure(
+        "messages", "avro: decoded, to fastavro alone", avro.decode_seconds / avro.beside_seconds, "x", 1 / 0.6
+    )
+    by_byte = canal.seconds / canal.value_bytes
+    for name, limit in (("debezium-json", 2.0), ("ydb-json", 1.5)):
+        mine = found[name].seconds / found[name].value_bytes
+        yield Figure("messages", f"{name} to Canal-JSON, by byte", mine / by_byte, "x", limit)
 
 
 @_scenario
