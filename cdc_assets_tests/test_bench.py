@@ -20,11 +20,12 @@ from cdc_assets.cli import commands
 from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
-from cdc_assets_tests.bench import contenders, scenarios
+from cdc_assets_tests.bench import contenders, scenarios, topic_contenders, topic_scenarios
 from cdc_assets_tests.bench.__main__ import line, measure
 from cdc_assets_tests.bench.feeds import Feed, _operations, _transactions
 from cdc_assets_tests.bench.measuring import Cost, lap, run
 from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_rows
+from cdc_assets_tests.bench.topic_scenarios import ON_A_BROKER
 from cdc_assets_tests.memory_lake import MemoryLake
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLake]:
     monkeypatch.setitem(contenders.CONTENDERS, "steady", with_(grown_twice, monkeypatch, opened))
     monkeypatch.setitem(contenders.CONTENDERS, "plain_spark", lambda **_: [{"wall_seconds": 1.0, "cpu_seconds": 1.0}])
     monkeypatch.setattr(scenarios, "contend", here)
+    monkeypatch.setattr(topic_scenarios, "contend", here)
     monkeypatch.setattr(scenarios, "run", commanded)
     monkeypatch.setattr(scenarios, "_apply", applied)
     monkeypatch.setattr(scenarios, "_first_rows", lambda feed, lake: time.time())
@@ -150,7 +152,7 @@ def with_(contender: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, opened
 
 
 def here(name: str, **arguments: Any) -> tuple[Cost, Any]:
-    measured = contenders.CONTENDERS[name](**json.loads(json.dumps(arguments)))
+    measured = topic_contenders.CONTENDERS[name](**json.loads(json.dumps(arguments)))
     return Cost(1.0, 1.0, 1, 1, 0), json.loads(json.dumps(measured))
 
 
@@ -160,7 +162,7 @@ def commanded(command: list[str]) -> Cost:
     return Cost(1.0, 1.0, 1, 1, int(result.return_value or 0), result.stdout)
 
 
-@pytest.mark.parametrize("name", sorted(set(scenarios.SCENARIOS) - {"topics"}))
+@pytest.mark.parametrize("name", sorted(set(scenarios.SCENARIOS) - {*ON_A_BROKER}))
 def test_a_scenario_compares_and_checks(name: str, tmp_path: Path, without_spark: dict[str, MemoryLake]) -> None:
     figures = list(scenarios.SCENARIOS[name](scenarios.Place(tmp_path, TINY)))
     assert any(figure.limit is not None for figure in figures) or name == "known-tables"
@@ -168,12 +170,10 @@ def test_a_scenario_compares_and_checks(name: str, tmp_path: Path, without_spark
 
 
 @pytest.mark.soak
-def test_a_topic_is_compared_with_files_on_a_broker_and_on_spark(tmp_path: Path) -> None:
-    figures = list(scenarios.SCENARIOS["topics"](scenarios.Place(tmp_path, TINY)))
-    assert [figure.what for figure in figures if figure.limit is not None] == [
-        "landing to consume()",
-        "a topic to files",
-    ]
+@pytest.mark.parametrize("name", ON_A_BROKER)
+def test_a_topic_is_compared_with_files_on_a_broker_and_on_spark(name: str, tmp_path: Path) -> None:
+    figures = list(scenarios.SCENARIOS[name](scenarios.Place(tmp_path, TINY)))
+    assert any(figure.limit is not None for figure in figures)
 
 
 def test_a_bare_merge_of_the_reduced_rows_makes_the_same_table(

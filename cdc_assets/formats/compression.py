@@ -10,7 +10,7 @@ import pyarrow as pa
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats.message_options import MessageOptions
 
-__all__ = ["unpack", "unpacked"]
+__all__ = ["unpack", "unpacked", "unpacked_array"]
 
 _MOST_SNAPPY, _MOST_LZ4 = 64, 256
 """The greatest ratio of a value to its compressed size; a claimed size beyond it is not a compressed value."""
@@ -41,6 +41,13 @@ def unpacked(values: pa.Array, options: MessageOptions) -> list[bytes | None]:
     if compression == "none":
         return found
     return [None if value is None else _or_none(value, compression) for value in found]
+
+
+def unpacked_array(values: pa.Array, options: MessageOptions) -> pa.Array:
+    """Return the same as an array."""
+    if options.large_message_handle_compression == "none":
+        return values
+    return pa.array(unpacked(values, options), pa.binary())
 
 
 def _or_none(value: bytes, compression: str) -> bytes | None:

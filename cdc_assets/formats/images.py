@@ -41,7 +41,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Cells(NamedTuple):
-    """A column of all images: texts, bytes, integers or floats; null is NULL, and what the other members mark.
+    """A column of all images: texts, bytes, numbers; null is NULL, and what the other members mark.
 
     `absent` marks images without the column, None for none, `unchanged` those after an update in which it keeps
     its value. `binary` says how binary types stand in a text, `zones` in
@@ -237,6 +237,8 @@ def _values(cells: Cells, column: Column, options: MessageOptions) -> Values:
     array = cells.array
     if pa.types.is_floating(array.type):
         return finish(array.cast(wire_type(column), safe=False), column)
+    if pa.types.is_decimal(array.type):
+        return _decimals(array, column)
     if pa.types.is_integer(array.type):
         if column.type in ("ENUM", "SET"):
             return _names(array, column)
@@ -255,6 +257,14 @@ def _numbers(array: pa.Array, column: Column) -> Values:
         return Values(array.cast(arrow_type(column)))
     except pa.ArrowInvalid:
         return values(array.cast(pa.string()), column)
+
+
+def _decimals(array: pa.Array, column: Column) -> Values:
+    try:
+        return finish(array.cast(wire_type(column)), column)
+    except pa.ArrowInvalid:
+        texts = [None if one is None else format(one, "f") for one in array.to_pylist()]
+        return values(pa.array(texts, pa.string()), column)
 
 
 def _names(array: pa.Array, column: Column) -> Values:

@@ -55,8 +55,10 @@ __all__ = [
     "parts",
     "place",
     "position_text",
+    "position_texts",
     "read_claim",
     "said",
+    "said_of_lone_rows",
     "said_of_rows",
 ]
 
@@ -222,6 +224,30 @@ def said_of_rows(
     }
     found = pa.table([columns[field.name].cast(field.type) for field in SPOKEN], schema=SPOKEN)
     return in_order(found.combine_chunks().to_batches())
+
+
+def said_of_lone_rows(
+    messages: Rows, schemas: pa.Array, tables: pa.Array, commit_ts: pa.Array, **more: pa.Array
+) -> pa.RecordBatch:
+    """Return the lines of messages that hold one row event each; `more` are other columns of SPOKEN."""
+    count = len(messages)
+    columns = {
+        "message": pa.array(messages, pa.int32()),
+        "kind": pa.repeat(Kind.ROW.value, count),
+        "schema": schemas,
+        "table": tables,
+        "ordinals": pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32), pa.array(np.zeros(count, np.int32))),
+        "commit_ts": commit_ts,
+        "last_commit_ts": commit_ts,
+        **more,
+    }
+    arrays = [columns[one.name].cast(one.type) if one.name in columns else pa.nulls(count, one.type) for one in SPOKEN]
+    return pa.RecordBatch.from_arrays(arrays, schema=SPOKEN)
+
+
+def position_texts(numbers: pa.Array) -> pa.Array:
+    """Return the texts of positions that are one number each; null for none."""
+    return pc.ascii_lpad(numbers.cast(pa.string()), 20, "0")
 
 
 def position_text(*parts: int) -> str:

@@ -1,6 +1,7 @@
 """Topics on their way: ranges of offsets in, rows and events of the landing table out.
 
 landing      look at the ends, read up to them, commit once
+ahead        batches of a log, read while those before them are landed
 reading      batches of messages -> rows, events, marks
 ordered      the same of protocols by offset: their order, their positions, what had come before
 rows         the columns of the landing table, sorted and cut into row groups

@@ -21,6 +21,7 @@ from typing import Any
 
 from cdc_assets.errors import BadSettings, InputError, TableMoved
 from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.landing.ahead import read_ahead
 from cdc_assets.landing.events import digest_of, event_rows, read_event_rows
 from cdc_assets.landing.ordered import OrderedReading
 from cdc_assets.landing.reading import Reading, Registered
@@ -276,7 +277,7 @@ class Landing:
     ) -> tuple[Advanced, Reading]:
         """Read a range; what is too much for one commit is committed on the way, without a proof."""
         at = wanted.start
-        for batch in log.read(wanted):
+        for batch in read_ahead(log.read(wanted)):
             if batch.num_rows:
                 at = _refuse_missing(log, reading.before, wanted, at, batch.column("offset").to_pylist())
                 reading.take(batch, wanted)

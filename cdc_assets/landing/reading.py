@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,7 +28,7 @@ from cdc_assets.errors import BadSettings, InputError, SetupError
 from cdc_assets.formats import MESSAGE_FORMATS
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent, read_claim
-from cdc_assets.landing.rows import LANDED, PART, ROW
+from cdc_assets.landing.rows import LANDED, PART, ROW, codes_of
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
@@ -37,6 +38,12 @@ from cdc_assets.sources.topics.schema_events import format_schema
 __all__ = ["Reading", "Registered", "schema_event"]
 
 _AS_SPOKEN = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
+
+Places = npt.NDArray[np.int64]
+
+_LEAST_RUN = 64
+_SHOWN_ROWS = 100
+"""So many rows of a table are looked at for its columns."""
 
 _TOO_LATE = (
     "its rows at {} came when {} may have been applied beyond them, so they are not in it. `cdc-assets rebuild {}` "
@@ -160,8 +167,8 @@ class Reading:
         """Take the rows of some messages; `given` are columns in place of the messages' own."""
         if not lines.num_rows:
             return
-        held = batch.take(lines.column("message"))
-        count = lines.num_rows
+        messages = lines.column("message").to_numpy()
+        held, count = _chosen(batch, messages), lines.num_rows
         columns = {
             **{name: held.column(name) for name in batch.schema.names if name in LANDED.names},
             **{name: lines.column(name) for name in _AS_SPOKEN},
@@ -177,16 +184,14 @@ class Reading:
         if not rows.num_rows:
             return
         self._hold_late(rows)
-        distinct = pc.count_distinct(lines.column("message")).as_py()
         self.stored_bytes += rows.nbytes
-        self.stored_twice += count - distinct
+        self.stored_twice += int((np.diff(messages) == 0).sum())
         self.rows.append(rows)
-        self._note_tables(rows.filter(pc.equal(rows.column("kind"), ROW)))
+        self._note_tables(rows.filter(pc.equal(rows.column("kind"), ROW)) if "kind" in given else rows)
 
     def _with_claims(self, rows: pa.Table) -> pa.Table:
         """Put the message itself in place of one that only says where it lies."""
-        claimed = pc.is_valid(rows.column("claim")).to_pylist()
-        if not any(claimed):
+        if rows.column("claim").null_count == rows.num_rows:
             return rows
         keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
         gone = np.zeros(rows.num_rows, bool)
@@ -263,9 +268,13 @@ class Reading:
                 fresh.add(table)
             if at is not None:
                 self.began[table] = min(at, self.began.get(table, at))
-        if not fresh:
-            return
-        (batch,) = rows.combine_chunks().to_batches()
+        if fresh:
+            self._note_columns(rows, fresh)
+
+    def _note_columns(self, rows: pa.Table, fresh: set[TableId]) -> None:
+        """Keep the columns of tables as some of their rows show them: the first ones, and the one of least position."""
+        places = np.unique(np.concatenate([*_shown_rows(rows, fresh)]))
+        (batch,) = rows.take(pa.array(places)).combine_chunks().to_batches()
         for shown in self._protocol.schemas(batch, self.options):
             if shown.approximate and shown.table in fresh and shown.table not in self._schemas:
                 self._schemas.add(shown.table)
@@ -359,6 +368,27 @@ class Reading:
         """
         place = event.partition if not self.proves_ends and _TAKES_A_NAME.search(event.query) else None
         return event.position, event.table, event.query, place
+
+
+def _chosen(batch: pa.RecordBatch, messages: Places) -> pa.RecordBatch | pa.Table:
+    """Return some messages; what follows each other is not copied, as long as that makes few pieces."""
+    breaks = np.flatnonzero(np.diff(messages) != 1) + 1
+    if len(breaks) * _LEAST_RUN > len(messages):
+        return batch.take(pa.array(messages))
+    starts = [0, *breaks.tolist()]
+    sizes = np.diff([*starts, len(messages)]).tolist()
+    runs = [batch.slice(int(messages[start]), size) for start, size in zip(starts, sizes, strict=True)]
+    return runs[0] if len(runs) == 1 else pa.Table.from_batches(runs)
+
+
+def _shown_rows(rows: pa.Table, tables: set[TableId]) -> Iterator[Places]:
+    codes, schemas, names = codes_of(rows, ("schema", "table")), rows.column("schema"), rows.column("table")
+    positions = rows.column("position").to_numpy()
+    for first in np.unique(codes, return_index=True)[1].tolist():
+        if TableId(schemas[first].as_py(), names[first].as_py()) in tables:
+            mine = np.flatnonzero(codes == codes[first])
+            yield mine[:_SHOWN_ROWS]
+            yield mine[[np.argmin(positions[mine])]]
 
 
 def _is_drop(event: LandedEvent) -> bool:

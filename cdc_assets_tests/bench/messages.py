@@ -207,11 +207,11 @@ def _lap(name: str, sample: Sample, batches: list[pa.RecordBatch]) -> Rate:
     for batch in batches:
         begun = time.process_time()
         spoken = plug.classify(batch, sample.options)
-        told = time.process_time()
+        classified = time.process_time()
         rows = rows_of(batch, spoken, TABLE)
         chosen = time.process_time()
         found = plug.decode(rows, "bench", TABLE, sample.schema, sample.options)
-        spent = [spent[0] + told - begun, spent[1] + time.process_time() - chosen]
+        spent = [spent[0] + classified - begun, spent[1] + time.process_time() - chosen]
         assert not found.rejects, found.rejects[0]
         events += len(np.unique(found.changes.column("_cdc_line").to_numpy()))
         size += pc.sum(pc.binary_length(batch.column("value"))).as_py()

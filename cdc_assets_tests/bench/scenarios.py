@@ -20,10 +20,7 @@ from cdc_assets_tests.bench.dumps import dump, fingerprint_of_dumped, quiet
 from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.bench.knowing import know
 from cdc_assets_tests.bench.measuring import Cost, contend, run
-from cdc_assets_tests.bench.messages import LEAST_PER_SECOND, rates
 from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_lake
-from cdc_assets_tests.bench.topics import broker_cpu_seconds, play, sink_uri
-from cdc_assets_tests.kafka_broker import running_broker
 
 __all__ = ["SCENARIOS", "Figure", "Place"]
 
@@ -308,55 +305,6 @@ def planning(place: Place) -> Iterator[Figure]:
     )
     cost = run([*PYTHON, "plan", *feed.flags, "--warehouse", str(lake), "--json"])
     yield Figure("planning", "the same as a command, process start to exit", cost.wall_seconds, notes=_whole(cost))
-
-
-@_scenario
-def messages(place: Place) -> Iterator[Figure]:
-    """Messages of topics to Arrow, on one core: by protocol, beside fastavro, and by byte beside Canal-JSON."""
-    found = {}
-    for rate in rates(place.of(320_000, 160)):
-        found[rate.protocol] = rate
-        per = 100_000 / rate.events
-        notes = {"classify": round(per * rate.classify_seconds, 3), "decode": round(per * rate.decode_seconds, 3)}
-        limit = 100_000 / LEAST_PER_SECOND if rate.protocol == "craft" else None
-        what = f"{rate.protocol}: 100,000 row events, CPU"
-        yield Figure("messages", what, per * rate.seconds, limit=limit, notes=notes)
-    avro, canal = found["avro"], found["canal-json"]
-    yield Figure(
-        "messages", "avro: decoded, to fastavro alone", avro.decode_seconds / avro.beside_seconds, "x", 1 / 0.6
-    )
-    by_byte = canal.seconds / canal.value_bytes
-    for name, limit in (("debezium-json", 2.0), ("ydb-json", 1.5)):
-        mine = found[name].seconds / found[name].value_bytes
-        yield Figure("messages", f"{name} to Canal-JSON, by byte", mine / by_byte, "x", limit)
-
-
-@_scenario
-def topics(place: Place) -> Iterator[Figure]:
-    """A topic of Canal-JSON on a broker beside the same changes in files, and landing beside reading alone."""
-    feed, right, root = place.feed("canal", protocol="canal-json"), place.feed("csv"), place.at("lakes")
-    changes, keys = place.of(1_000_000, 100), place.of(500_000, 50)
-    for one in (feed, right):  # what DuckDB reads is CSV
-        one.append(changes, keys, fill=keys, files=4)
-    with running_broker() as broker:
-        count, uri = play(feed, broker, "bench"), sink_uri(broker.address, "bench")
-        lakes = [str(root / str(n)) for n in range(3)]
-        given = {"uri": uri, "address": broker.address, "held_in": "bench"}
-        cost, measured = contend("topic", **given, count=count, lakes=lakes)
-        read, landed = (_best(measured[who]) for who in ("consume", "land"))
-        yield Figure("topics", f"{count:,} messages by consume() alone", read, notes=_laps(measured["consume"], cost))
-        yield Figure("topics", f"{count:,} messages landed", landed, notes=_laps(measured["land"], cost))
-        yield Figure("topics", "landing to consume()", landed / read, "x", 2)
-        spent = broker_cpu_seconds(broker)
-        flags = ["--sink-uri", uri, "--warehouse", str(root / "topic"), "--json"]
-        over = run([*PYTHON, "apply", *flags])
-        _check(feed, root / "topic", right=right)
-        notes = {**_whole(over), "broker_cpu_seconds": round(broker_cpu_seconds(broker) - spent, 2)}
-        yield Figure("topics", "landed and applied, process start to exit", over.wall_seconds, notes=notes)
-    files = _apply(feed, root / "files")
-    _check(feed, root / "files", right=right)
-    yield Figure("topics", "the same from files, process start to exit", files.wall_seconds, notes=_whole(files))
-    yield Figure("topics", "a topic to files", over.wall_seconds / files.wall_seconds, "x", 2.5)
 
 
 @_scenario

@@ -171,10 +171,10 @@ def connector_messages(events: int) -> Iterator[Message]:
             "transaction": None, "op": "u" if update else "c", "ts_ms": 1795291424575, "ts_us": 1795291424575565,
             "ts_ns": 1795291424575565080,
         }  # fmt: skip
-        told = json.dumps(payload, separators=(",", ":"))
+        record = json.dumps(payload, separators=(",", ":"))
         yield (
             f'{{"schema":{key},"payload":{{"id":{number}}}}}'.encode(),
-            f'{{"schema":{envelope},"payload":{told}}}'.encode(),
+            f'{{"schema":{envelope},"payload":{record}}}'.encode(),
         )
 
 
@@ -225,5 +225,5 @@ def ydb_messages(events: int) -> Iterator[Message]:
             "changed": f"{moment}.000000Z",
         }  # fmt: skip
         stamp = [1772323200000 + number, 281474976710657]
-        told = {"update": {}, "newImage": image, "key": [ident], "ts": stamp}
-        yield None, json.dumps(told, separators=(",", ":")).encode()
+        record = {"update": {}, "newImage": image, "key": [ident], "ts": stamp}
+        yield None, json.dumps(record, separators=(",", ":")).encode()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from base64 import b64encode
 from collections.abc import Iterator
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +15,56 @@ from confluent_kafka import Consumer, TopicPartition
 from cdc_assets_tests.bench.feeds import VERSION, Feed
 from cdc_assets_tests.kafka_broker import Broker, write
 
-__all__ = ["broker_cpu_seconds", "consume_all", "play", "sink_uri"]
+__all__ = ["archive_changes", "broker_cpu_seconds", "consume_all", "play", "sink_uri"]
 
 PARTITIONS = 3
 
 
-def sink_uri(address: str, topic: str) -> str:
+def sink_uri(address: str, topic: str, extension: bool = True) -> str:
     """Return the sink URI of a topic that `play` filled."""
-    return f"kafka://{address}/{topic}?protocol=canal-json&enable-tidb-extension=true&partition-num={PARTITIONS}"
+    more = "&enable-tidb-extension=true" if extension else ""
+    return f"kafka://{address}/{topic}?protocol=canal-json{more}&partition-num={PARTITIONS}"
 
 
-def play(feed: Feed, broker: Broker, topic: str) -> int:
+def play(feed: Feed, broker: Broker, topic: str, mixed: bool = False, extension: bool = True) -> int:
     """Produce a feed of Canal-JSON files into a new topic of 3 partitions, by key; return how many messages it holds.
 
-    First the DDL of each table, to partition 0; last a mark in every partition.
+    First the DDL of each table, to partition 0; last a mark in every partition. Rows come a table at a time, or
+    `mixed`. Without the extension there are no marks.
     """
     broker.create(topic, PARTITIONS)
     producer = broker.producer(linger_ms=50, compression_type="lz4")
     count = 0
-    for partition, value in _messages(feed):
+    for partition, value in _messages(feed, mixed, extension):
         write(producer, topic, partition, None, value)
         count += 1
     assert producer.flush(120) == 0
     return count
 
 
-def _messages(feed: Feed) -> Iterator[tuple[int, bytes]]:
+def _messages(feed: Feed, mixed: bool, extension: bool) -> Iterator[tuple[int, bytes]]:
     for table in range(feed.tables):
-        yield 0, _statement(feed, table)
-    for table in range(feed.tables):
-        for file in feed.files(table):
-            for number, line in enumerate(file.read_bytes().splitlines()):
-                yield _spread(line, number), line
-    for partition in range(PARTITIONS):
+        yield 0, _bare(_statement(feed, table), extension)
+    tables = [_rows(feed, table) for table in range(feed.tables)]
+    rows = chain.from_iterable(zip_longest(*tables)) if mixed else chain(*tables)
+    for row in rows:
+        if row is not None:
+            yield _spread(row), _bare(row, extension)
+    for partition in range(PARTITIONS) if extension else ():
         yield partition, _mark(feed)
 
 
-def _spread(line: bytes, number: int) -> int:
+def _rows(feed: Feed, table: int) -> Iterator[bytes]:
+    for file in feed.files(table):
+        yield from file.read_bytes().splitlines()
+
+
+def _bare(line: bytes, extension: bool) -> bytes:
+    """Return a message as it is without the TiDB extension."""
+    return line if extension else line[: line.rindex(b',"_tidb":' if b',"_tidb":' in line else b', "_tidb":')] + b"}"
+
+
+def _spread(line: bytes) -> int:
     """Choose the partition of a change by its key, the member that comes first in its row."""
     at = line.rindex(b'"data":[{')
     return sum(line[at + 9 : at + 25].partition(b",")[0]) % PARTITIONS
@@ -63,7 +78,10 @@ def _statement(feed: Feed, table: int) -> bytes:
 
 
 def _mark(feed: Feed) -> bytes:
-    through = json.loads((feed.bucket / "metadata").read_text())["checkpoint-ts"]
+    return _marked(json.loads((feed.bucket / "metadata").read_text())["checkpoint-ts"])
+
+
+def _marked(through: int) -> bytes:
     return _message("", "", "TIDB_WATERMARK", "", {"watermarkTs": through})
 
 
@@ -71,6 +89,38 @@ def _message(schema: str, table: str, kind: str, query: str, extension: dict[str
     held: dict[str, Any] = {"id": 0, "database": schema, "table": table, "pkNames": None, "isDdl": bool(query)}
     held |= {"type": kind, "es": 0, "ts": 0, "sql": query, **dict.fromkeys(("sqlType", "mysqlType", "data", "old"))}
     return json.dumps({**held, "_tidb": extension}).encode()
+
+
+def archive_changes(directory: Path, tables: int, number: int, offsets: dict[int, int]) -> None:
+    """Add to an archive of the layout `records` what a changefeed sends in its `number`-th interval.
+
+    That is a row of each table and a mark in each partition, before the first also the tables' CREATE; `offsets` are
+    the next ones by partition.
+    """
+    moment = VERSION + (number + 1 << 40)
+    sent: list[tuple[int, bytes]] = []
+    for table in range(tables):
+        name = f"t{table:04d}"
+        if not number:
+            query = f"CREATE TABLE `{name}` (`id` BIGINT NOT NULL,`note` VARCHAR(20),PRIMARY KEY(`id`))"
+            sent.append((0, _message("bench", name, "CREATE", query, {"commitTs": VERSION})))
+        sent.append((table % PARTITIONS, _row(name, number, moment)))
+    sent += [(partition, _marked(moment)) for partition in range(PARTITIONS)]
+    lines = []
+    for partition, value in sent:
+        offset = offsets.get(partition, 0)
+        offsets[partition] = offset + 1
+        measured = {"topic": "bench", "partition": partition, "offset": offset, "timestamp_ms": moment >> 18}
+        lines.append(json.dumps({**measured, "key_b64": None, "value_b64": b64encode(value).decode(), "headers": []}))
+    (directory / f"bench-{number:05d}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def _row(table: str, number: int, moment: int) -> bytes:
+    head: dict[str, Any] = {"id": 0, "database": "bench", "table": table, "pkNames": ["id"], "isDdl": False}
+    head |= {"type": "INSERT", "es": moment >> 18, "ts": moment >> 18, "sql": "", "sqlType": {"id": -5, "note": 12}}
+    head |= {"mysqlType": {"id": "bigint", "note": "varchar"}, "old": None}
+    data = [{"id": str(number), "note": f"row {number}"}]
+    return json.dumps({**head, "data": data, "_tidb": {"commitTs": moment}}, separators=(",", ":")).encode()
 
 
 def consume_all(address: str, topic: str, count: int) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.formats import COMMIT_TS, OP, Op
+from cdc_assets.formats.avro import alike
 from cdc_assets.formats.avro.messages import classify, decode, schemas
 from cdc_assets.formats.avro.wire import sanitized
 from cdc_assets.formats.message_options import MessageOptions
@@ -191,3 +192,70 @@ def test_registered_schemas_give_columns_and_key_and_what_is_doubtful() -> None:
 @pytest.mark.parametrize(("name", "expected"), [("a-b", "a_b"), ("123", "_123"), ("表格", "__"), ("my db", "my_db")])
 def test_names_are_sanitized_as_ticdc_does(name: str, expected: str) -> None:
     assert sanitized(name) == expected
+
+
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+_WIDE = record(
+    [
+        ID,
+        {"name": "d_1", "type": ["null", typed("bytes", "DECIMAL", logicalType="decimal", precision=38, scale=2)]},
+        {"name": "e", "type": [typed("string", "SET", allowed="a,b\\,c"), "null"], "default": "a"},
+        {"name": "f", "type": ["null", typed("double", "DOUBLE")]},
+        {"name": "b", "type": ["null", typed("bytes", "BLOB")]},
+        {"name": "n", "type": typed("int", "INT")},
+        {"name": "t", "type": ["null", typed("bytes", "BIT", length="12")]},
+        *EXTENSION,
+    ]
+)
+_MANY = MessageOptions(protocol="avro", registry={"1": json.dumps(BY_ID["1"]), "6": json.dumps(_WIDE)})
+_COLUMNS = TableSchema(
+    (
+        *SCHEMA.columns,
+        Column("f", "DOUBLE"),
+        Column("b", "BLOB"),
+        Column("n", "INT"),
+        Column("t", "BIT", precision=12),
+    ),
+    ("id",),
+)
+_long = st.integers(-(2**63), 2**63 - 1)
+_wide_rows = st.fixed_dictionaries(
+    {
+        "id": _long,
+        "d_1": st.none() | st.decimals(-(10**30), 10**30, places=2),
+        "e": st.none() | st.sampled_from(["a", "b,c", "", "ünbekannt"]),
+        "f": st.none() | st.floats(allow_nan=False),
+        "b": st.none() | st.binary(max_size=20),
+        "n": st.integers(-(2**31), 2**31 - 1),
+        "t": st.none() | st.integers(0, 4095).map(lambda one: one.to_bytes(2, "big")),
+        "_tidb_op": st.sampled_from(["c", "u", "d"]),
+        "_tidb_commit_ts": st.integers(0, 2**62),
+    }
+)
+_damage = st.none() | st.tuples(st.floats(0, 1), st.integers(0, 255)) | st.just("deleted")
+
+
+def _wide_message(row: dict[str, Any], damage: Any) -> tuple[bytes, bytes | None]:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(_WIDE, named_schemas={}), row)
+    value = bytearray(b"\0\0\0\0\6" + out.getvalue())
+    if damage == "deleted":
+        return encoded("1", {"id": row["id"]}), None
+    if damage is not None:
+        value[min(len(value) - 1, int(damage[0] * len(value)))] = damage[1]
+    return encoded("1", {"id": row["id"]}), bytes(value)
+
+
+@given(st.lists(st.tuples(_wide_rows, _damage), min_size=1, max_size=8))
+def test_records_read_side_by_side_are_those_read_one_by_one(rows: list[tuple[dict[str, Any], Any]]) -> None:
+    batch = messages_of([_wide_message(*one) for one in rows])
+    found = []
+    for few in (1, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(alike, "_FEW", few)
+            spoken = classify(batch, _MANY)
+            asked = rows_of(batch, spoken, TableId("my_db", "_1_t"))
+            made = decode(asked, "p", TableId("my_db", "_1_t"), _COLUMNS, _MANY)
+            found.append((spoken.to_pylist(), made.changes.to_pylist(), made.rejects, dict(made.notes)))
+    assert found[0] == found[1]

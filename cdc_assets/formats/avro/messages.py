@@ -14,33 +14,68 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import COMMIT_TS, Decoded, Op
+from cdc_assets.formats.avro.alike import Alike, ids_of, read_alike
 from cdc_assets.formats.avro.record import BEFORE, COMMIT_TS_FIELD, EXTENSION, OP_FIELD, columns_of, table_schema
 from cdc_assets.formats.avro.wire import DELETE_MARK, framed, read_record, registered, sanitized
-from cdc_assets.formats.compression import unpacked
+from cdc_assets.formats.compression import unpacked, unpacked_array
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, position_text, said
+from cdc_assets.formats.messages import (
+    Kind,
+    Said,
+    SchemaEvent,
+    in_order,
+    lines_of,
+    position_text,
+    position_texts,
+    said,
+    said_of_lone_rows,
+)
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.types.families import INTEGER
 
 __all__ = ["classify", "decode", "schema_ids", "schemas"]
 
+Places = npt.NDArray[np.int64]
+
 _UNSIGNED = (1 << 64) - 1
+_DIGITS = 38
 _NONE = -1
 """Stands for a commit-ts that is not known."""
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (SPOKEN); names are sanitized, a tombstone has no commit-ts."""
-    keys, values = messages.column("key").to_pylist(), unpacked(messages.column("value"), options)
-    nulls = pc.is_null(messages.column("value")).to_pylist()
-    return said(
-        _one(message, key, value, null, options)
-        for message, (key, value, null) in enumerate(zip(keys, values, nulls, strict=True))
-    )
+    keys, values = messages.column("key"), messages.column("value")
+    key_ids = ids_of(keys)
+    left, found = np.ones(len(values), bool), []
+    for group in read_alike(unpacked_array(values, options), options):
+        lines, spoken = _of_alike(group, key_ids)
+        left[lines] = False
+        found.append(spoken)
+    alone = messages.filter(pa.array(left)) if found else messages
+    places = np.flatnonzero(left).tolist()
+    texts, nulls = unpacked(alone.column("value"), options), pc.is_null(alone.column("value")).to_pylist()
+    rest = zip(places, alone.column("key").to_pylist(), texts, nulls, strict=True)
+    return in_order([*found, said(_one(message, key, value, null, options) for message, key, value, null in rest)])
+
+
+def _of_alike(group: Alike, key_ids: Places) -> tuple[Places, pa.RecordBatch]:
+    """Return which messages have a key in Confluent's framing and texts that are UTF-8, and what they speak of."""
+    group = group.among((key_ids[group.messages] >= 0) & group.readable())
+    schema, table = group.schema.schema_and_table
+    lines = group.messages
+    count = len(lines)
+    ts = pa.nulls(count, pa.int64()) if group.commit_ts is None else pa.array(group.commit_ts)
+    keys = pa.array(key_ids[lines]).cast(pa.string())
+    shapes = pc.binary_join_element_wise(keys, str(group.id), "/")
+    schemas_, tables = pa.repeat(schema, count), pa.repeat(table, count)
+    return lines, said_of_lone_rows(lines, schemas_, tables, ts, source_position=position_texts(ts), shape=shapes)
 
 
 def _one(message: int, key: bytes | None, value: bytes | None, null: bool, options: MessageOptions) -> Said:
@@ -102,14 +137,19 @@ def _marker(message: int, value: bytes | None) -> Said:
 
 def schema_ids(messages: pa.RecordBatch, options: MessageOptions) -> dict[str, int]:
     """Return the ids of schemas that messages name, each with the first message that does."""
-    found: dict[str, int] = {}
-    columns = (messages.column("key").to_pylist(), unpacked(messages.column("value"), options))
-    for message, (key, value) in enumerate(zip(*columns, strict=True)):
-        if key is None:
-            continue  # a marker
-        for data in (key, value):
+    keys, values = messages.column("key"), unpacked_array(messages.column("value"), options)
+    marked = pc.is_null(keys)  # by a marker, whose value has no framing
+    named = (keys, pc.if_else(marked, pa.scalar(None, pa.binary()), values))
+    plain, found = [ids_of(one) for one in named], dict[str, int]()
+    for column in plain:
+        for number, message in zip(*(one.tolist() for one in np.unique(column, return_index=True)), strict=True):
+            if number >= 0:
+                found[str(number)] = min(message, found.get(str(number), message))
+    for column, held in zip(plain, named, strict=True):
+        for message in np.flatnonzero((column < 0) & pc.is_valid(held).to_numpy(zero_copy_only=False)).tolist():
             try:
-                if data is not None and not _is_delete(data):
+                data = held[message].as_py()
+                if not _is_delete(data):
                     found.setdefault(framed(data).id, message)
             except ValueError:
                 continue  # classify calls it bad
@@ -130,21 +170,52 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     faults = Faults(
         path, lambda line: whole[int(owners[line - 1])].as_py() or keys[int(owners[line - 1])].as_py() or b""
     )
-    texts = unpacked(whole, options)
-    events: list[tuple[int, int, int, Mapping[str, Any], int]] = []
     fields = {sanitized(column.name) for column in schema.stored}
-    for line, owner in enumerate(owners.tolist(), 1):
+    values = unpacked_array(whole, options)
+    groups = _row_groups(values, table, fields, options) if _is_alone(owners, rows) else []
+    left = np.ones(len(owners), bool)
+    for group in groups:
+        left[group.messages] = False
+    events: list[tuple[int, int, int, Mapping[str, Any], int]] = []
+    for line in (np.flatnonzero(left) + 1).tolist():
+        owner = int(owners[line - 1])
         try:
-            events += _images(line, keys[owner].as_py(), texts[owner], len(events), table, fields, options)
+            events += _images(line, keys[owner].as_py(), values[owner].as_py(), len(events), table, fields, options)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = str(error) if type(error) is ValueError else repr(error)
             faults.add(line, f"it is not a row of Avro: {reason[:300]}")
-    numbers = [np.array([event[place] for event in events], np.int64) for place in (0, 1, 2, 4)]
-    images = Images(numbers[0], numbers[1].astype(np.int8), numbers[2], numbers[3])
+    numbers = [[np.array([event[place] for event in events], np.int64)] for place in (0, 1, 2, 4)]
+    for group in groups:
+        count = len(group.messages)
+        ts = np.full(count, _NONE) if group.commit_ts is None else group.commit_ts
+        more = (group.messages + 1, np.full(count, Op.INSERT), ts, np.full(count, -1))
+        numbers = [[*held, one] for held, one in zip(numbers, more, strict=True)]
+    lines, ops, commit_ts, after = (np.concatenate(held) for held in numbers)
+    images = Images(lines, ops.astype(np.int8), commit_ts, after)
     sides = [event[3] for event in events]
     by_key = replace(options, delete_only_output_handle_key_columns=True)
-    found = changes_of(images, lambda column: _cells(sides, column), schema, by_key, faults)
+    found = changes_of(images, lambda column: _cells(sides, groups, column), schema, by_key, faults)
     return _without_stand_ins(found)
+
+
+def _is_alone(owners: Places, rows: pa.RecordBatch) -> bool:
+    return len(owners) == rows.num_rows and bool((owners == np.arange(len(owners))).all())
+
+
+def _row_groups(values: pa.Array, table: TableId, fields: set[str], options: MessageOptions) -> list[Alike]:
+    """Return rows of the table after an insert or update, which are read side by side."""
+    found = []
+    for group in read_alike(values, options):
+        names = columns_of(group.schema)
+        if group.schema.schema_and_table != (sanitized(table.schema), sanitized(table.table)) or not fields >= {*names}:
+            continue
+        kept = group.readable()
+        if group.has(OP_FIELD):
+            kinds = group.among(kept).array(OP_FIELD)
+            kept[kept] = pc.is_in(kinds, pa.array(["c", "u", None])).to_numpy(zero_copy_only=False)
+        if kept.any():
+            found.append(group.among(kept))
+    return found
 
 
 def _images(
@@ -187,11 +258,58 @@ def _check(names: tuple[str, str], row: Mapping[str, Any], table: TableId, field
             raise ValueError(f'column "{name}" is not in the table\'s schema at this place')
 
 
-def _cells(sides: list[Mapping[str, Any]], column: Column) -> Cells:
+def _cells(sides: list[Mapping[str, Any]], groups: list[Alike], column: Column) -> Cells:
     name = sanitized(column.name)
-    absent = np.array([name not in side for side in sides], bool)
-    held = [side.get(name) for side in sides]
-    return Cells(_array(held, column), absent if absent.any() else None, named=True)
+    absent = np.concatenate(
+        [
+            np.array([name not in side for side in sides], bool),
+            *(np.full(len(group.messages), not group.has(name)) for group in groups),
+        ]
+    )
+    array = _joined([side.get(name) for side in sides], [_of_group(group, name, column) for group in groups], column)
+    return Cells(array, absent if absent.any() else None, named=True)
+
+
+def _of_group(group: Alike, name: str, column: Column) -> pa.Array:
+    """Return a column of rows that were read side by side, as `_array` has it; null where they lack it."""
+    if not group.has(name):
+        return pa.nulls(len(group.messages))
+    array = group.array(name)
+    numeric, wide = column.type in (*INTEGER, "YEAR"), (column.precision or 0) > _DIGITS
+    if pa.types.is_integer(array.type):
+        if numeric:
+            return array.view(pa.uint64()) if column.unsigned else array
+        return array.cast(pa.string())
+    if pa.types.is_floating(array.type):
+        fits = column.type in ("FLOAT", "DOUBLE")
+    elif pa.types.is_decimal(array.type):
+        fits = column.type == "DECIMAL" and not wide
+    else:
+        fits = column.type not in ("FLOAT", "DOUBLE", "BIT")
+    return array if fits else _array(array.to_pylist(), column)
+
+
+def _joined(held: list[Any], arrays: list[pa.Array], column: Column) -> pa.Array:
+    """Put values that were read one by one before those of others, as one type."""
+    kinds = {array.type for array in arrays if not pa.types.is_null(array.type)}
+    if len(kinds) == 1:
+        (kind,) = kinds
+        first = _as_kind(held, kind, column)
+        if first is not None:
+            return pa.concat_arrays([first, *(array.cast(kind) for array in arrays)])
+    return _array([*held, *(one for array in arrays for one in array.to_pylist())], column)
+
+
+def _as_kind(held: list[Any], kind: pa.DataType, column: Column) -> pa.Array | None:
+    """Return values as an array of a type, None where they make one of another type."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        made = _array(held, column)
+        return made if made.type == kind else pa.nulls(len(made), kind) if made.null_count == len(made) else None
+    try:
+        unsigned = pa.types.is_unsigned_integer(kind)
+        return pa.array([None if one is None else one & _UNSIGNED for one in held] if unsigned else held, kind)
+    except (pa.ArrowException, TypeError, OverflowError):
+        return None
 
 
 def _array(held: list[Any], column: Column) -> pa.Array:

@@ -21,6 +21,7 @@ from uuid import UUID
 import fastavro
 from fastavro.schema import SchemaParseException
 
+from cdc_assets.formats.avro.columns import Field, plan_of
 from cdc_assets.formats.message_options import MessageOptions
 
 __all__ = ["DELETE_MARK", "Framed", "Registered", "framed", "read_record", "registered", "sanitized"]
@@ -33,10 +34,11 @@ _TROUBLE = (ValueError, EOFError, IndexError, KeyError, TypeError, ArithmeticErr
 
 @dataclass(frozen=True)
 class Registered:
-    """A schema of the registry: its JSON, and the same as fastavro reads by it."""
+    """A schema of the registry: its JSON, the same as fastavro reads by it, and as many records are read at once."""
 
     document: Mapping[str, Any]
     parsed: Any
+    plan: tuple[Field, ...] | None
 
     @property
     def schema_and_table(self) -> tuple[str, str]:
@@ -85,7 +87,7 @@ def _parsed(text: str) -> Registered:
             raise ValueError("it is not a record")
         # TiCDC's defaults are not values of their types: base64 for bytes, texts for numbers
         parsed = fastavro.parse_schema(document, named_schemas={}, _write_hint=False, _ignore_default_error=True)
-        return Registered(document, parsed)
+        return Registered(document, parsed, plan_of(document))
     except (*_TROUBLE, SchemaParseException) as error:
         raise ValueError(f"a schema of the registry cannot be read: {str(error)[:200]}") from None
 

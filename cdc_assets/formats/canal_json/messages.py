@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,7 +23,7 @@ from cdc_assets.formats.canal_json import decode as files
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.canal_json.uniform import KINDS
 from cdc_assets.formats.column_codes import guess
-from cdc_assets.formats.compression import unpacked
+from cdc_assets.formats.compression import unpacked, unpacked_array
 from cdc_assets.formats.members import members
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
@@ -33,8 +34,9 @@ from cdc_assets.formats.messages import (
     in_order,
     lines_of,
     position_text,
+    position_texts,
     said,
-    said_of_rows,
+    said_of_lone_rows,
 )
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 
@@ -49,7 +51,10 @@ _TAIL = (
     r'(?s),"_tidb":\{"commitTs":(?P<ts>\d{1,18})(?:,"onlyHandleKey":(?P<part>true|false))?'
     r'(?:,"claimCheckLocation":"(?P<claim>[^"\\]*)")?(?:,"rowkey":"[^"\\]*")?\}\}$'
 )
-_HEAD_BYTES, _TAIL_BYTES = 4096, 1024
+_HEAD_BYTES, _TAIL_BYTES = (256, 4096), (-128, -1024)
+"""How much of a row is looked at: mostly, and where that does not suffice."""
+
+Mask = npt.NDArray[np.bool_]
 
 _ACTIONS = {"CREATE": 3, "ERASE": 4, "CINDEX": 7, "DINDEX": 8, "TRUNCATE": 11, "RENAME": 14}
 """Word of a DDL -> TiDB's action; ALTER and QUERY stand for several."""
@@ -57,55 +62,67 @@ _ACTIONS = {"CREATE": 3, "ERASE": 4, "CINDEX": 7, "DINDEX": 8, "TRUNCATE": 11, "
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (SPOKEN)."""
-    texts = unpacked(messages.column("value"), options)
-    values = pa.array(texts, pa.binary()) if options.large_message_handle_compression != "none" else None
-    held = messages.column("value") if values is None else values
-    rows, plain = _plain_rows(held, options)
+    values = unpacked_array(messages.column("value"), options)
+    rows, plain = _plain_rows(values, options)
     others = np.flatnonzero(~plain).tolist()
-    return in_order([rows, said(_one(message, texts[message], options) for message in others)])
+    return in_order([rows, said(_one(message, values[message].as_py(), options) for message in others)])
 
 
-def _plain_rows(values: pa.Array, options: MessageOptions) -> tuple[pa.RecordBatch, Any]:
+def _plain_rows(values: pa.Array, options: MessageOptions) -> tuple[pa.RecordBatch, Mask]:
     """Return the lines of rows that are written as TiCDC writes them, and which messages these are."""
-    head = pc.extract_regex(pc.binary_slice(values, 0, _HEAD_BYTES), _HEAD)
-    plain = pc.is_valid(head).to_numpy(zero_copy_only=False)
+    head = _matched(values, _HEAD, _HEAD_BYTES)
+    plain = _marks(pc.is_valid(head))
     claims = pa.nulls(len(values), pa.binary())
     if options.enable_tidb_extension:
-        tail = pc.extract_regex(pc.binary_slice(values, -_TAIL_BYTES, 1 << 31), _TAIL)
-        whole = pc.equal(pc.struct_field(tail, "part"), b"true").fill_null(False).to_numpy(zero_copy_only=False)
+        tail = _matched(values, _TAIL, _TAIL_BYTES)
+        whole = _marks(pc.equal(pc.struct_field(tail, "part"), b"true"))
         claims = pc.struct_field(tail, "claim")
-        claimed = pc.greater(pc.binary_length(claims), 0).fill_null(False).to_numpy(zero_copy_only=False)
-        plain &= pc.is_valid(tail).to_numpy(zero_copy_only=False) & (claimed | ~whole)
+        claimed = _marks(pc.greater(pc.binary_length(claims), 0))
+        plain &= _marks(pc.is_valid(tail)) & (claimed | ~whole)
         stamps = pc.struct_field(tail, "ts")
     else:
         stamps = pc.struct_field(head, "es")
-        ends = pc.equal(pc.binary_slice(values, -2, 1 << 31), b"]}").fill_null(False)
-        plain &= ends.to_numpy(zero_copy_only=False)
+        plain &= _marks(pc.equal(pc.binary_slice(values, -2, 1 << 31), b"]}"))
     mine = pa.array(plain)
     names, fit = [], np.ones(int(plain.sum()), bool)
     for name in ("schema", "table"):
         coded = pc.struct_field(head, name).filter(mine).dictionary_encode()
         known = [_name(text) for text in coded.dictionary.to_pylist()]
         names.append(pa.array(known, pa.string()).take(coded.indices))
-        fit &= pc.is_valid(names[-1]).to_numpy(zero_copy_only=False)
-    ts = stamps.filter(mine).cast(pa.string()).cast(pa.int64()).to_numpy()
-    ts = ts if options.enable_tidb_extension else ts << 18
+        fit &= _marks(pc.is_valid(names[-1]))
+    ts = stamps.filter(mine).cast(pa.string()).cast(pa.int64())
+    ts = ts if options.enable_tidb_extension else pc.shift_left(ts, 18)
     places, kept = np.flatnonzero(plain)[fit], pa.array(fit)
     plain[np.flatnonzero(plain)[~fit]] = False
     locations = claims.filter(mine).filter(kept)
     locations = pc.if_else(pc.greater(pc.binary_length(locations), 0), locations, pa.scalar(None, locations.type))
-    rows = said_of_rows(
-        places,
-        np.zeros_like(places),
-        names[0].filter(kept),
-        names[1].filter(kept),
-        ts[fit],
-        locations.cast(pa.string()),
-        None
-        if options.enable_tidb_extension
-        else pa.array([position_text(one) for one in ts[fit].tolist()], pa.string()),
-    )
-    return rows, plain
+    ts = ts.filter(kept)
+    more = {} if options.enable_tidb_extension else {"source_position": position_texts(ts)}
+    spoken = said_of_lone_rows(places, names[0].filter(kept), names[1].filter(kept), ts, claim=locations, **more)
+    return spoken, plain
+
+
+def _matched(values: pa.Array, pattern: str, most: tuple[int, int]) -> pa.StructArray:
+    """Match the beginnings of values, or with negative lengths their ends: short ones first, where they suffice."""
+    found = _match(values, pattern, most[0])
+    missing = pc.is_null(found)
+    if missing.true_count:
+        rest = _match(values.filter(missing), pattern, most[1])
+        if rest.null_count < len(rest):
+            places = np.arange(len(values))
+            places[_marks(missing)] = len(values) + np.arange(len(rest))
+            found = pa.concat_arrays([found, rest]).take(pa.array(places))
+    return found
+
+
+def _match(values: pa.Array, pattern: str, most: int) -> pa.StructArray:
+    piece = pc.binary_slice(values, 0, most) if most > 0 else pc.binary_slice(values, most, 1 << 31)
+    return pc.extract_regex(piece, pattern)
+
+
+def _marks(mask: pa.Array) -> Mask:
+    found: Mask = np.array(mask.fill_null(False).to_numpy(zero_copy_only=False))
+    return found
 
 
 def _name(text: bytes) -> str | None:

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import json_lines
 from cdc_assets.formats.json_lines import Frame
+from cdc_assets.formats.pieces import pieces
 from cdc_assets.model.schema import TableSchema
 
 __all__ = ["KINDS", "MEMBERS", "Shape", "find_shape", "read_alike"]
@@ -189,9 +190,9 @@ class _Block:
         self.kinds = self._heads(body, begin, stop)
         olds = np.minimum(self._olds(body, begin), stop)
         for text in shape.said:
-            types = _slices(body, np.minimum(begin + shape.types, olds), olds, pa.string())
+            types = pieces(body, np.minimum(begin + shape.types, olds), olds, pa.string())
             self.fit &= _marks(pc.match_substring(types, text))
-        rests = _slices(body, olds, stop)
+        rests = pieces(body, olds, stop)
         self.bounds: Positions = np.frombuffer(rests.buffers()[1], np.int32, len(rests) + 1).astype(np.int64)
         self.data = np.zeros(self.bounds[-1] + shape.beyond, np.uint8)
         self.data[: self.bounds[-1]] = np.frombuffer(rests.buffers()[2], np.uint8, self.bounds[-1])
@@ -211,7 +212,7 @@ class _Block:
         """Hold what comes before `old` against the shape; return the types."""
 
         def piece(at: int, length: int, kind: pa.DataType) -> pa.Array:
-            return _slices(body, np.minimum(begin + at, stop), np.minimum(begin + at + length, stop), kind)
+            return pieces(body, np.minimum(begin + at, stop), np.minimum(begin + at + length, stop), kind)
 
         for at, text in self.shape.fixed:
             self.fit &= _marks(pc.equal(piece(at, len(text), pa.binary()), pa.scalar(text, pa.binary())))
@@ -275,7 +276,7 @@ class _Block:
         self.fit[rows] &= self._have(limits[rows] - 2, b"}}") & _are_numbers(self._commit_ts(rows))
 
     def _commit_ts(self, rows: Positions) -> pa.Array:
-        return _slices(pa.py_buffer(self.data), self.tso[0][rows], self.tso[1][rows], pa.string())
+        return pieces(pa.py_buffer(self.data), self.tso[0][rows], self.tso[1][rows], pa.string())
 
     def _row(self, at: Positions, quote: Positions) -> tuple[_Values, Positions, Marks, Positions]:
         """Read `[{…}]` of some records from where it begins, with the first quote at or after that.
@@ -350,7 +351,7 @@ class _Block:
         """The texts of some rows, in the schema's order; a column that the shape lacks is missing in all."""
         arrays, buffer = {}, pa.py_buffer(self.data)
         for name, starts, ends, nulls in zip(self.shape.names, *values, strict=True):
-            texts = _slices(buffer, starts[rows], ends[rows], pa.string())
+            texts = pieces(buffer, starts[rows], ends[rows], pa.string())
             null = nulls[rows]
             arrays[name] = pc.if_else(pa.array(null), json_lines.NULL, texts) if null.any() else texts
         names = [column.name for column in schema.stored]
@@ -364,14 +365,6 @@ class _Values(NamedTuple):
     starts: list[Positions]
     ends: list[Positions]
     nulls: list[Marks]
-
-
-def _slices(data: pa.Buffer, starts: Positions, ends: Positions, kind: pa.DataType | None = None) -> pa.Array:
-    """Return pieces of a buffer that follow each other, as an array of their own."""
-    offsets = np.empty(2 * len(starts), np.int32)
-    offsets[0::2], offsets[1::2] = starts, ends
-    pieces = pa.Array.from_buffers(kind or pa.binary(), max(0, len(offsets) - 1), [None, pa.py_buffer(offsets), data])
-    return pc.take(pieces, pa.array(np.arange(0, len(offsets) - 1, 2, dtype=np.int32)), boundscheck=False)
 
 
 def _marks(mask: pa.Array) -> Marks:

@@ -1,0 +1,91 @@
+"""What is timed of topics, each in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cdc_assets.landing.opening import open_feed
+from cdc_assets.settings.config import from_flags
+from cdc_assets_tests.bench.contenders import CONTENDERS, Laps, _contender
+from cdc_assets_tests.bench.measuring import lap
+from cdc_assets_tests.bench.topics import archive_changes, consume_all
+
+__all__ = ["CONTENDERS", "land", "landings", "look", "topic"]
+
+SINK = "kafka://none:9092/bench?protocol=canal-json&enable-tidb-extension=true"
+
+
+@contextmanager
+def _landing(lake: str, uri: str, **more: Any) -> Iterator[Any]:
+    settings = from_flags(sink_uri=uri, warehouse=lake, **more)
+    with open_feed(settings.changefeeds[0], settings.lake) as feed:
+        assert feed.landing is not None
+        yield feed.landing
+
+
+@_contender
+def topic(uri: str, address: str, held_in: str, count: int, lakes: list[str]) -> dict[str, Laps]:
+    """Read a topic by `consume()` alone, and land it in each of the lakes; in turns."""
+    found: dict[str, Laps] = {"consume": [], "land": []}
+    for lake in lakes:
+        with lap() as one:
+            consume_all(address, held_in, count)
+        found["consume"].append(dataclasses.asdict(one.measured))
+        with lap() as one, _landing(lake, uri) as landing:
+            landed = landing.advance()
+        assert landed.messages == count, landed
+        found["land"].append(dataclasses.asdict(one.measured))
+    return found
+
+
+@_contender
+def land(uri: str, lake: str) -> dict[str, int]:
+    """Land a topic once."""
+    with _landing(lake, uri) as landing:
+        return dataclasses.asdict(landing.advance())
+
+
+@_contender
+def look(uri: str, lake: str, times: int) -> dict[str, float]:
+    """Land a topic, then look again and again whether it has more, as the sensor does."""
+    spent = []
+    with _landing(lake, uri) as landing:
+        landing.advance()
+        for _ in range(times):
+            with lap() as one:
+                news = landing.news()
+            spent.append(one.measured)
+    return {
+        "behind": news.behind,
+        "wall_seconds": statistics.median(one.wall_seconds for one in spent),
+        "cpu_seconds": sum(one.cpu_seconds for one in spent) / times,
+    }
+
+
+@_contender
+def landings(tables: int, count: int, directory: str) -> dict[str, Any]:
+    """Land a change of each table again and again, from an archive; count what that adds to the lake."""
+    root = Path(directory)
+    archive, lake = root / "archive", root / "lake"
+    archive.mkdir()
+    landed, before, offsets = 0, set[Path](), dict[int, int]()
+    with _landing(str(lake), SINK, archive=(str(archive), "records")) as landing:
+        for number in range(count + 1):  # the first makes the table
+            archive_changes(archive, tables, number, offsets)
+            found = landing.advance()
+            if number:
+                landed += found.rows
+            else:
+                before = _files(lake)
+    added = _files(lake) - before
+    data = sum("/data/" in str(path) for path in added)
+    return {"landed": landed, "added": {"data": data, "metadata": len(added) - data}}
+
+
+def _files(lake: Path) -> set[Path]:
+    return {path for path in lake.rglob("*") if path.is_file() and path.suffix in (".parquet", ".avro", ".json")}
