@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets_tests.changefeed import option
 
 __all__ = ["Record", "records"]
 
@@ -24,7 +25,7 @@ def records(data: bytes, options: SinkOptions) -> tuple[bytes, list[Record]]:
 
     Only for rows with commit-ts, and for CSV with the usual quote. Written without the product's decoders.
     """
-    end = options.terminator.encode()
+    end = option(options.wire, "terminator").encode()
     if options.protocol == "canal-json":
         lines = [line for line in data.split(end)[:-1] if line]
         return b"", [Record(json.loads(line)["_tidb"]["commitTs"], line + end) for line in lines]
@@ -36,8 +37,8 @@ def records(data: bytes, options: SinkOptions) -> tuple[bytes, list[Record]]:
         if data.count(b'"', start, stop) % 2 == 0:
             found.append(data[start:at])
             start = at
-    header = found.pop(0) if options.output_field_header and found else b""
-    return header, [Record(int(_fourth(line, options.delimiter.encode())), line) for line in found]
+    header = found.pop(0) if option(options.wire, "output_field_header") and found else b""
+    return header, [Record(int(_fourth(line, option(options.wire, "delimiter").encode())), line) for line in found]
 
 
 def _fourth(line: bytes, delimiter: bytes) -> bytes:

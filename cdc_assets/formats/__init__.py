@@ -58,6 +58,7 @@ __all__ = [
     "DumpRows",
     "Op",
     "ReadRange",
+    "SinkWire",
     "SplitReader",
     "UniformReader",
     "Wire",
@@ -144,6 +145,19 @@ class Wire(Protocol):
     @property
     def members_are_numbers(self) -> bool:
         """Return whether ENUM and SET are written as numbers, whose names must come from the schema."""
+
+
+class SinkWire(Wire, Protocol):
+    """A Wire that a sink URI names: the fields are TiCDC's options, with `_` for `-`, and have its defaults."""
+
+    toml_options: ClassVar[Mapping[str, tuple[str, ...]]]
+    """TiCDC's name of an option -> the table below [sink] of the changefeed TOML that has it."""
+    uri_options: ClassVar[frozenset[str]]
+    """The options that TiCDC also takes from the sink URI, which wins."""
+
+    @property
+    def complaint(self) -> str:
+        """What TiCDC refuses in these options, "" for nothing."""
 
 
 ReadRange = Callable[[int, int], bytes]
@@ -233,7 +247,7 @@ class UniformReader:
 FORMATS: dict[str, str] = {"csv": "cdc_assets.formats.csv", "canal-json": "cdc_assets.formats.canal_json"}
 """Name of a format, as in a sink URI -> its folder, which has the modules `options` and `decode`.
 
-`options.OPTIONS` is its Wire. `decode` has `decode`, `raw_records`, `record_beginning`,
+`options.OPTIONS` is its SinkWire. `decode` has `decode`, `raw_records`, `record_beginning`,
 `record_identity`, EXTENSION and FILE_EXPANSION.
 """
 
@@ -269,14 +283,14 @@ def dump_format(kind: str) -> DumpFormat:
     return cast("DumpFormat", import_module(DUMP_FORMATS[kind]))
 
 
-def wire_class(name: str) -> type[Wire]:
+def wire_class(name: str) -> type[SinkWire]:
     """Return the options of a format; raises BadSettings that lists the known ones."""
     if name not in FORMATS:
         raise BadSettings(
             f'protocol "{name}" cannot be read; known are {", ".join(sorted(FORMATS))}. '
             "Give the sink URI exactly as TiCDC has it, with its protocol parameter."
         )
-    found: type[Wire] = import_module(f"{FORMATS[name]}.options").OPTIONS
+    found: type[SinkWire] = import_module(f"{FORMATS[name]}.options").OPTIONS
     return found
 
 

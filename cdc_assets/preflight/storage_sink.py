@@ -221,13 +221,13 @@ def _clock(heads: Iterable[tuple[DataFile, Decoded]], options: SinkOptions) -> I
     late: list[str] = []
     for file, decoded in heads:
         last = pc.max(decoded.changes.column(COMMIT_TS)).as_py()
-        if last is not None and file.date and _local_date(last, options.timezone)[: len(file.date)] > file.date:
-            late.append(f"{file.path} has a row of {_local_date(last, options.timezone)}")
+        if last is not None and file.date and _local_date(last, options.wire.timezone)[: len(file.date)] > file.date:
+            late.append(f"{file.path} has a row of {_local_date(last, options.wire.timezone)}")
     if late:
         yield warning(
             "zone",
-            f"{late[0]} in the zone {options.timezone}, which is later than the day it was written: this is not the "
-            "zone of the TiCDC server, or its clock was set back. TIMESTAMP values are read in that zone; give the "
+            f"{late[0]} in the zone {options.wire.timezone}, which is later than the day it was written: this is not "
+            "the zone of the TiCDC server, or its clock was set back. TIMESTAMP values are read in that zone; give the "
             "server's --tz.",
         )
 

@@ -16,6 +16,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.reports import Staged
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.changefeed import option
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.mutant_reader import play
 from cdc_assets_tests.mutations import SINS, Mutant
@@ -39,7 +40,8 @@ def _readable(config: Config) -> bool:
     """Without commit-ts nothing can be recognised as delivered twice; `records` reads the usual quote only."""
     lost = ("nopart", "cf3", "raw")  # these configurations lose rows by themselves
     options = config.options
-    return options.wire.has_commit_ts and options.quote == '"' and not any(part in config.name for part in lost)
+    usual = option(options.wire, "quote", '"') == '"'
+    return options.wire.has_commit_ts and usual and not any(part in config.name for part in lost)
 
 
 def sin_sets(seed: int, count: int) -> list[tuple[str, ...]]:

@@ -18,7 +18,7 @@ from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.planning.plan import plan
 from cdc_assets_tests.cases import Config, cases
-from cdc_assets_tests.changefeed import sink_options
+from cdc_assets_tests.changefeed import option, sink_options
 from cdc_assets_tests.formats.test_canal_json import (
     EXTENDED,
     PLAIN,
@@ -150,6 +150,6 @@ def test_recorded_files_say_the_same_by_shape_and_need_a_parser_for_escapes_and_
         other = decode_window(step, feed.reader)
         assert window.changes.equals(other.changes)
         assert (window.rejects, window.report.notes) == (other.rejects, other.report.notes)
-    options = sink_options(settings)
-    whole = not (options.only_output_updated_columns or options.content_compatible)
+    wire = sink_options(settings).wire
+    whole = not (option(wire, "only_output_updated_columns") or option(wire, "content_compatible"))
     assert not whole or all(b"\\" in raw for raw in left)

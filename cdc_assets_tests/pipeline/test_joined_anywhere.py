@@ -18,6 +18,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.sources.dumpling.paths import DataName, parse_name
 from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.changefeed import option
 from cdc_assets_tests.dump_anywhere import FLAVOURS, Flavour, cut_rows, dump_at, moments
 from cdc_assets_tests.joined_feed import joined_settings
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -41,7 +42,7 @@ def joins() -> Iterator[object]:
     configs = [config for case in cases() for config in case.configs if case.name not in LEFT_OUT]
     for place, config in enumerate(configs):
         options = config.options
-        if not options.wire.has_commit_ts or (options.protocol == "csv" and options.quote != '"'):
+        if not options.wire.has_commit_ts or option(options.wire, "quote", '"') != '"':
             continue
         if not config.replayable:  # its files overwrite each other
             continue

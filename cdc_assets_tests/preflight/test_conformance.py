@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from cdc_assets.preflight.conformance import (
 )
 from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
 from cdc_assets.types.fidelity import column_fidelity
+from cdc_assets_tests.changefeed import written
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
 
 T = TableId("shop", "orders")
@@ -55,7 +57,7 @@ def findings(
 ) -> dict[str, list[Finding]]:
     """Return the findings about one table by rule; options with commit-ts and without date level unless given."""
     listing = Listing(TSO + 1, (schema_file(*(columns or (ID,)), query=query),), files, ignored=ignored or {})
-    options = options or SinkOptions(include_commit_ts=True, date_separator="none")
+    options = options or written(include_commit_ts=True, date_separator="none")
     history = read_history(listing.schema_files)
     found: dict[str, list[Finding]] = {}
     for one in conformance(listing, history, options, sample, accept_unordered=accept_unordered):
@@ -75,7 +77,7 @@ def test_rows_without_commit_ts_stop_unless_accepted(accepted: bool, severity: S
 
 NAMES = Column("e", "ENUM")
 STAMP = Column("id", "TIMESTAMP", nullable=False, is_pk=True)
-CSV = {"include_commit_ts": True, "date_separator": "none"}
+CSV: dict[str, Any] = {"include_commit_ts": True, "date_separator": "none"}
 UNPARTED = {**CSV, "enable_partition_separator": False}
 CANAL = {"protocol": "canal-json", "enable_tidb_extension": True, "date_separator": "none"}
 NO_KEY = "CREATE TABLE `orders` (`n` INT)"
@@ -101,9 +103,9 @@ NONCLUSTERED = "CREATE TABLE `orders` (`id` BIGINT,PRIMARY KEY (`id`) /*T![clust
     ],
 )  # fmt: skip
 def test_a_risk_is_reported_with_its_table_and_what_it_does(
-    rule: str, severity: str, tables: list[str], options: dict[str, object], columns: list[Column], query: str
+    rule: str, severity: str, tables: list[str], options: dict[str, Any], columns: list[Column], query: str
 ) -> None:
-    found = findings(*columns, options=SinkOptions(**options), query=query)[rule]  # type: ignore[arg-type]
+    found = findings(*columns, options=written(**options), query=query)[rule]
     assert [(one.severity.value, one.table) for one in found] == [(severity, table) for table in tables]
 
 
@@ -120,9 +122,9 @@ def test_a_risk_is_reported_with_its_table_and_what_it_does(
     ],
 )
 def test_no_risk_is_reported_where_there_is_none(
-    rule: str, options: dict[str, object], columns: list[Column], query: str
+    rule: str, options: dict[str, Any], columns: list[Column], query: str
 ) -> None:
-    assert rule not in findings(*columns, options=SinkOptions(**options), query=query)  # type: ignore[arg-type]
+    assert rule not in findings(*columns, options=written(**options), query=query)
 
 
 def test_a_number_missing_between_files_is_reported() -> None:
@@ -160,7 +162,7 @@ def test_a_head_that_ends_within_a_record_is_no_contradiction() -> None:
 @pytest.mark.parametrize(("zone", "reported"), [("UTC", False), ("America/New_York", False), ("Asia/Shanghai", True)])
 def test_a_zone_in_which_a_row_is_younger_than_its_file_is_reported(zone: str, reported: bool) -> None:
     file = data_file(date="2026-03-30")
-    options = SinkOptions(include_commit_ts=True, timezone=zone)
+    options = written(include_commit_ts=True, timezone=zone)
     found = findings(options=options, files=(file,), sample={file.path: f'"I","orders","shop",{TSO},1\r\n'.encode()})
     assert ("zone" in found) is reported
 
@@ -279,7 +281,7 @@ def test_the_fidelity_of_each_column_is_kept_with_its_counts(tmp_path: Path) -> 
 def test_an_event_filter_names_the_ddl_that_leave_no_trace(
     hides: dict[str, tuple[str, ...]], named: list[str], untold: list[str]
 ) -> None:
-    options = SinkOptions(**CSV, event_filters=(EventFilter(("shop.*",), **hides),))  # type: ignore[arg-type]
+    options = written(**CSV, event_filters=(EventFilter(("shop.*",), **hides),))
     (found,) = findings(options=options)["event-filters"]
     assert found.severity is Severity.WARNING
     assert "shop.*" in found.sentence
@@ -289,5 +291,5 @@ def test_an_event_filter_names_the_ddl_that_leave_no_trace(
 
 @pytest.mark.parametrize("event", ["add column", "drop column", "create table", "add table partition"])
 def test_an_event_filter_of_ddl_that_leave_a_trace_is_no_finding(event: str) -> None:
-    options = SinkOptions(**CSV, event_filters=(EventFilter(("shop.*",), (event,)),))  # type: ignore[arg-type]
+    options = written(**CSV, event_filters=(EventFilter(("shop.*",), (event,)),))
     assert "event-filters" not in findings(options=options)

@@ -11,7 +11,7 @@ import pytest
 from cdc_assets.errors import BadSettings
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, Settings, from_flags, load
 from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
-from cdc_assets_tests.changefeed import sink_options
+from cdc_assets_tests.changefeed import option, sink_options, written
 
 
 def feed(uri: str = "s3://bucket/prefix?protocol=csv", **given: Any) -> ChangefeedSettings:
@@ -28,7 +28,7 @@ def with_toml(directory: Path, text: str, uri: str = "/feed?protocol=csv", **giv
 
 
 def test_without_toml_the_defaults_are_ticdcs() -> None:
-    assert feed("/feed?protocol=canal-json").source_options == SinkOptions(protocol="canal-json")
+    assert feed("/feed?protocol=canal-json").source_options == written("canal-json")
 
 
 def test_every_option_of_the_toml_arrives(tmp_path: Path) -> None:
@@ -68,8 +68,7 @@ def test_every_option_of_the_toml_arrives(tmp_path: Path) -> None:
         uri="/feed",
         tz="Asia/Shanghai",
     )
-    assert options == SinkOptions(
-        protocol="csv",
+    assert options == written(
         terminator="\n",
         date_separator="month",
         enable_partition_separator=False,
@@ -92,7 +91,7 @@ def test_every_option_of_the_toml_arrives(tmp_path: Path) -> None:
 
 def test_options_spelled_as_the_api_prints_them_are_read(tmp_path: Path) -> None:
     options = with_toml(tmp_path, "[sink]\ndate_separator = 'year'\n[sink.csv]\ninclude_commit_ts = true\n")
-    assert (options.date_separator, options.include_commit_ts) == ("year", True)
+    assert (options.date_separator, options.wire.has_commit_ts) == ("year", True)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_the_sink_uri_overrides_the_toml_where_ticdc_lets_it(
     tmp_path: Path, toml: str, parameters: str, expected: dict[str, Any]
 ) -> None:
     options = with_toml(tmp_path, f"[sink]\n{toml}\n", uri=f"/feed?{parameters}")
-    assert {name: getattr(options, name) for name in expected} == expected
+    assert {name: getattr(options, name, option(options.wire, name)) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -304,7 +303,7 @@ def test_the_file_says_all_and_its_paths_are_relative_to_it(tmp_path: Path, monk
     settings = load()
     shop = settings.changefeed("shop")
     assert sink_options(shop).location == ("file", str(tmp_path / "feeds" / "shop"))
-    assert shop.source_options == SinkOptions(protocol="csv", include_commit_ts=True, timezone="Europe/Berlin")
+    assert shop.source_options == written(include_commit_ts=True, timezone="Europe/Berlin")
     assert settings.needed_lake().warehouse == str(tmp_path / "lake")
     assert shop.keys["shop.log"] == ("day", "number")
     assert shop.namespace_of("shop") == "mirror_shop"

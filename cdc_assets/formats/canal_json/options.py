@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +18,16 @@ class CanalJsonOptions:
 
     format: ClassVar[str] = "canal-json"
     commit_ts_option: ClassVar[str] = "enable-tidb-extension=true in the sink URI"
+    uri_options: ClassVar[frozenset[str]] = frozenset(
+        {"enable-tidb-extension", "only-output-updated-columns", "content-compatible"}
+    )
+    toml_options: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "terminator": (),
+        "enable-tidb-extension": ("kafka-config", "codec-config"),
+        "content-compatible": (),
+        "only-output-updated-columns": (),
+        "delete-only-output-handle-key-columns": (),
+    }
 
     terminator: str = "\r\n"
     enable_tidb_extension: bool = False
@@ -24,6 +35,15 @@ class CanalJsonOptions:
     only_output_updated_columns: bool = False
     delete_only_output_handle_key_columns: bool = False
     timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        if self.content_compatible:  # TiCDC then writes changed columns only
+            object.__setattr__(self, "only_output_updated_columns", True)
+
+    @property
+    def complaint(self) -> str:
+        """What TiCDC refuses in these options: nothing."""
+        return ""
 
     @property
     def has_commit_ts(self) -> bool:

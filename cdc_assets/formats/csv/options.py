@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +15,18 @@ class CsvOptions:
 
     format: ClassVar[str] = "csv"
     commit_ts_option: ClassVar[str] = "include-commit-ts = true under [sink.csv] of the changefeed TOML"
+    uri_options: ClassVar[frozenset[str]] = frozenset()
+    toml_options: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "terminator": (),
+        "delimiter": ("csv",),
+        "quote": ("csv",),
+        "null": ("csv",),
+        "include-commit-ts": ("csv",),
+        "binary-encoding-method": ("csv",),
+        "output-old-value": ("csv",),
+        "output-handle-key": ("csv",),
+        "output-field-header": ("csv",),
+    }
 
     terminator: str = "\r\n"
     delimiter: str = ","
@@ -27,6 +40,19 @@ class CsvOptions:
     output_field_header: bool = False
     column_selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
     timezone: str = "UTC"
+
+    @property
+    def complaint(self) -> str:
+        """What TiCDC refuses in these options, "" for nothing."""
+        if not 1 <= len(self.delimiter.encode()) <= 3 or set(self.delimiter) & set("\r\n"):
+            return f"delimiter is {self.delimiter!r}; TiCDC takes 1 to 3 bytes without line breaks"
+        if len(self.quote.encode()) > 1 or self.quote in ("\r", "\n"):
+            return f"quote is {self.quote!r}; TiCDC takes one character, not a line break, or none"
+        if set(self.quote) & set(self.delimiter):
+            return f"quote {self.quote!r} is part of delimiter {self.delimiter!r}; TiCDC refuses that"
+        if self.binary_encoding_method not in ("base64", "hex"):
+            return f'binary-encoding-method is "{self.binary_encoding_method}"; TiCDC knows base64 and hex'
+        return ""
 
     @property
     def has_commit_ts(self) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import FORMATS
+from cdc_assets.formats import FORMATS, SinkWire, wire_class
 from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.changefeed_toml import document, known_protocol, member, table
 from cdc_assets.sources.storage_sink.sink_options import EventFilter, SinkOptions
@@ -21,32 +22,17 @@ __all__ = ["sink_options"]
 
 # --- TiCDC's settings -------------------------------------------------------------------------------------------------
 
-_FROM_URI = (
-    "protocol", "enable-tidb-extension", "only-output-updated-columns", "content-compatible", "use-table-id-as-path",
-)  # fmt: skip
-_FROM_URI_IF_OPEN = ("date-separator", "enable-partition-separator", "output-raw-change-event")
+_FROM_URI = frozenset({"protocol", "use-table-id-as-path"})
+_FROM_URI_IF_OPEN = frozenset({"date-separator", "enable-partition-separator", "output-raw-change-event"})
 _TOML: Mapping[str, tuple[str, ...]] = {
     "protocol": (),
-    "terminator": (),
     "date-separator": (),
     "enable-partition-separator": (),
-    "content-compatible": (),
-    "only-output-updated-columns": (),
-    "delete-only-output-handle-key-columns": (),
-    "enable-tidb-extension": ("kafka-config", "codec-config"),
-    "delimiter": ("csv",),
-    "quote": ("csv",),
-    "null": ("csv",),
-    "include-commit-ts": ("csv",),
-    "binary-encoding-method": ("csv",),
-    "output-old-value": ("csv",),
-    "output-handle-key": ("csv",),
-    "output-field-header": ("csv",),
     "output-raw-change-event": ("cloud-storage-config",),
     "use-table-id-as-path": ("cloud-storage-config",),
     "file-expiration-days": ("cloud-storage-config",),
 }
-"""Option -> the table below [sink] of the changefeed TOML in which TiCDC has it."""
+"""Option of paths -> the table below [sink] of the changefeed TOML in which TiCDC has it."""
 _DEFAULTS = SinkOptions()
 
 
@@ -57,46 +43,57 @@ def sink_options(sink_uri: str, changefeed_config: str | os.PathLike[str] | None
     Raises BadSettings for a missing or unknown protocol and for options that TiCDC refuses.
     """
     config = document(changefeed_config)
-    sink = table(config, "sink")
-    options = {name: value for name, tables in _TOML.items() if (value := member(sink, (*tables, name))) is not None}
-    for name, text in parameters(sink_uri).items():
-        if text and (name in _FROM_URI or (name in _FROM_URI_IF_OPEN and name not in options)):
-            options[name] = text
-    typed = {name.replace("-", "_"): _typed(name, value) for name, value in options.items()}
-    typed["protocol"] = known_protocol(typed.get("protocol"), FORMATS, "a storage sink", "…?protocol=csv")
-    typed["date_separator"] = (typed.get("date_separator") or _DEFAULTS.date_separator).lower()
-    if typed.get("content_compatible"):
-        typed["only_output_updated_columns"] = True
+    sink, given = table(config, "sink"), parameters(sink_uri)
+    options = _typed(_given(sink, given, _TOML, _FROM_URI, _FROM_URI_IF_OPEN), _DEFAULTS)
+    options["date_separator"] = (options.get("date_separator") or _DEFAULTS.date_separator).lower()
+    protocol = known_protocol(options.pop("protocol", None), FORMATS, "a storage sink", "…?protocol=csv")
     result = SinkOptions(
-        **typed,
-        column_selectors=_column_selectors(sink),
+        **options,
+        wire=_wire(wire_class(protocol), sink, given, tz),
         event_filters=_event_filters(table(config, "filter")),
-        timezone=tz,
         uri=display(sink_uri),
         location=location(sink_uri),
     )
-    _refuse_what_ticdc_refuses(result)
+    if result.date_separator not in ("none", "year", "month", "day"):
+        raise _refused(f'date-separator is "{result.date_separator}"; TiCDC knows none, year, month, day')
     return result
 
 
-def _refuse_what_ticdc_refuses(options: SinkOptions) -> None:
-    complaint = ""
-    if options.date_separator not in ("none", "year", "month", "day"):
-        complaint = f'date-separator is "{options.date_separator}"; TiCDC knows none, year, month, day'
-    elif not 1 <= len(options.delimiter.encode()) <= 3 or set(options.delimiter) & set("\r\n"):
-        complaint = f"delimiter is {options.delimiter!r}; TiCDC takes 1 to 3 bytes without line breaks"
-    elif len(options.quote.encode()) > 1 or options.quote in ("\r", "\n"):
-        complaint = f"quote is {options.quote!r}; TiCDC takes one character, not a line break, or none"
-    elif set(options.quote) & set(options.delimiter):
-        complaint = f"quote {options.quote!r} is part of delimiter {options.delimiter!r}; TiCDC refuses that"
-    elif options.binary_encoding_method not in ("base64", "hex"):
-        complaint = f'binary-encoding-method is "{options.binary_encoding_method}"; TiCDC knows base64 and hex'
-    if complaint:
-        raise BadSettings(f"{complaint}. Give the changefeed TOML exactly as TiCDC has it.")
+def _wire(kind: type[SinkWire], sink: Mapping[str, Any], given: Mapping[str, str], tz: str) -> SinkWire:
+    """Return the options of a format, which says where TiCDC has each."""
+    options = _typed(_given(sink, given, kind.toml_options, kind.uri_options), kind())
+    if any(one.name == "column_selectors" for one in fields(kind)):  # type: ignore[arg-type]
+        options["column_selectors"] = _column_selectors(sink)
+    wire = kind(**options, timezone=tz)  # type: ignore[call-arg]
+    if wire.complaint:
+        raise _refused(wire.complaint)
+    return wire
 
 
-def _typed(name: str, value: Any) -> Any:
-    default = getattr(_DEFAULTS, name.replace("-", "_"))
+def _refused(complaint: str) -> BadSettings:
+    return BadSettings(f"{complaint}. Give the changefeed TOML exactly as TiCDC has it.")
+
+
+def _given(
+    sink: Mapping[str, Any],
+    parameters: Mapping[str, str],
+    tables: Mapping[str, tuple[str, ...]],
+    wins: frozenset[str],
+    fills: frozenset[str] = frozenset(),
+) -> dict[str, Any]:
+    """Return what TOML and sink URI say of some options; of the URI's `wins` override the TOML, `fills` do not."""
+    found = {name: value for name, below in tables.items() if (value := member(sink, (*below, name))) is not None}
+    taken = {name for name, text in parameters.items() if text and (name in wins or (name in fills - found.keys()))}
+    return {**found, **{name: parameters[name] for name in taken}}
+
+
+def _typed(options: Mapping[str, Any], defaults: object) -> dict[str, Any]:
+    """Return options by the names of fields, as the types that the defaults have."""
+    names = {name: name.replace("-", "_") for name in options}
+    return {names[name]: _as_type(name, value, getattr(defaults, names[name])) for name, value in options.items()}
+
+
+def _as_type(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, bool):
         return truth(name, value)
     if isinstance(default, int):
