@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cdc_assets import ddl
@@ -46,8 +46,11 @@ def exchange(
     for one, two, own in sides:
         if one is not None:
             partner = None if two is None else two.life
-            rows = None if partner is None or predicate is None else (partner, predicate, own is file)
-            lives.add(one.life, _event(file, one, found[one.life], (reason, decision), partner, rows))
+            rows = None if two is None or predicate is None else (two.life, predicate, own is file, two.made_null)
+            event = _event(file, one, found[one.life], (reason, decision), partner, rows)
+            lives.add(one.life, event)
+            if isinstance(event, Exchanged) and event.made_null:
+                lives.tables[one.life] = replace(lives.tables[one.life], mixed=True)
     return companions if other is not None else ()
 
 
@@ -82,7 +85,7 @@ def _event(
     found: Evolved,
     decided: tuple[str, Decision],
     other: Life | None,
-    rows: tuple[Life, ddl.Predicate, bool] | None,
+    rows: tuple[Life, ddl.Predicate, bool, Mapping[str, str]] | None,
 ) -> Event:
     """The event of one of the tables; `found` are changes of its columns without a DDL."""
     reason, decision = decided

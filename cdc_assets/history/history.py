@@ -219,7 +219,7 @@ class _Player:
             self.other_files.append(file)  # of a table that begins with the file that has its columns
         elif table is not None:
             found = self.lives.evolved(table, file)
-            if table.brought is not None:
+            if table.brought is not None or table.mixed:
                 found = beside_the_dump(table, file, found)
             common = (file, table.schema, found.after, table.name)
             if found.reason:

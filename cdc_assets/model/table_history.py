@@ -136,13 +136,17 @@ class Recovered(_FromFile):
 
 @dataclass(frozen=True, slots=True)
 class Exchanged(_FromFile):
-    """Rows are exchanged with `other`: those of the partitioned table that satisfy `predicate`, all of the other."""
+    """Rows are exchanged with `other`: those of the partitioned table that satisfy `predicate`, all of the other.
+
+    `made_null` are the columns that are NULL in the rows that come, because their values are missing.
+    """
 
     action = "exchange"
 
     other: Life
     predicate: Predicate
     partitioned: bool
+    made_null: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,8 @@ class TableHistory:
     """From which version on which rows are missing, in order (see `completeness`)."""
     brought: Import | None = None
     """The table in the dump with which it begins."""
+    mixed: bool = False
+    """Whether rows of a dump came by EXCHANGE PARTITION that have columns without their values."""
 
     @property
     def base(self) -> Base | None:
@@ -178,9 +184,9 @@ class TableHistory:
 
     @property
     def made_null(self) -> Mapping[str, str]:
-        """The columns that are NULL in the rows of the dump because their values are missing, each with the reason."""
+        """The columns that are NULL in the rows of a dump because their values are missing, each with the reason."""
         lost = {} if self.brought is None else dict(self.brought.made_null)
-        for event in self.events[1:] if lost else ():
+        for event in self.events[1:] if lost or self.mixed else ():
             for change in (*event.hidden, *event.changes):
                 if isinstance(change, DropColumn):
                     lost.pop(change.name, None)
@@ -188,6 +194,8 @@ class TableHistory:
                     lost[change.new] = lost.pop(change.old)
                 elif change == DeleteRows(None):
                     lost = {}
+            if isinstance(event, Exchanged):
+                lost = {**event.made_null, **(lost if event.partitioned else {})}
         return lost
 
     @property

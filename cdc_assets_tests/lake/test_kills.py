@@ -10,23 +10,25 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.lake import Lake
+from cdc_assets.lake import Lake, LakeState
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import MoveColumns, RetypeColumn
 from cdc_assets.model.steps import RenameTable
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.settings.config import from_flags
-from cdc_assets_tests.cases import Config, cases
+from cdc_assets.settings.config import LakeSettings, from_flags
+from cdc_assets_tests.cases import Checkpoint, Config, cases
 from cdc_assets_tests.kills import (
     FEEDS,
     Killed,
     Trap,
+    beside,
     checkpoints,
     interrupted,
     named,
     soak,
     trapped,
+    unreferenced,
     victim,
     wrong,
 )
@@ -122,6 +124,68 @@ def test_a_process_that_is_killed_between_a_commit_and_its_record_is_followed_by
     assert victim(config, checkpoint, tmp_path, seam="after publish of ApplyRows")
     assert not interrupted(config, checkpoint, tmp_path, lambda: spark, Trap(lambda number, name: False))
     assert wrong(config, checkpoint, tmp_path, lambda: spark) == []
+
+
+IMPORT = (
+    "after create of CreateTable",
+    "before Lake.stage of ApplyRows",
+    "after _write_manifest of ApplyRows",
+    "after Lake.stage of ApplyRows",
+    "before _staged of ApplyRows",
+    "after _staged of ApplyRows",
+    "after publish of ApplyRows",
+    "before Ledger.record_files of ApplyRows",
+)
+"""Where an import is stopped, each once: the first rows of a table are those of the dump."""
+
+
+def _imported(config: Config, directory: Path, kind: str) -> tuple[Checkpoint, Checkpoint]:
+    """Write the feed since a checkpoint with the dump of then beside a new lake; return that and the last one."""
+    known = checkpoints(config)
+    directory.mkdir()
+    beside(config, known[-1], directory, known[1], kind)
+    return known[1], known[-1]
+
+
+@pytest.mark.parametrize("feed", ["G_redelivery/csv-ts", pytest.param("C_ddl_tables/csv-ts", marks=pytest.mark.soak)])
+def test_imports_that_are_stopped_leave_nothing_behind_that_the_next_run_does_not_complete(
+    feed: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    config, directory, killed = named(feed), tmp_path / "lake", set[str]()
+    begin, last = _imported(config, directory, "csv")
+
+    def due(_: int, name: str) -> bool:
+        return name in IMPORT and name not in killed
+
+    while True:
+        trap = Trap(due)
+        if not interrupted(config, last, directory, lambda: spark, trap, begin):
+            break
+        killed.add(trap.killed)
+    assert killed == set(IMPORT)
+    assert wrong(config, last, directory, lambda: spark, begin) == []
+    assert _unreferenced(directory) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seam", IMPORT)
+def test_a_process_that_is_killed_in_an_import_is_followed_by_one_that_completes_it(
+    seam: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    config, directory = named("G_redelivery/csv-ts"), tmp_path / "lake"
+    begin, last = _imported(config, directory, "sql")
+    assert victim(config, last, directory, seam=seam, begin=begin)
+    assert not interrupted(config, last, directory, lambda: spark, Trap(lambda number, name: False), begin)
+    assert wrong(config, last, directory, lambda: spark, begin) == []
+    assert _unreferenced(directory) == []
+
+
+def _unreferenced(directory: Path) -> list[str]:
+    state = LakeState(LakeSettings.from_warehouse(directory), "default")
+    try:
+        return unreferenced(state)
+    finally:
+        state.close()
 
 
 @pytest.mark.soak

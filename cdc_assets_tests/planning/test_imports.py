@@ -14,6 +14,7 @@ from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import DataFile, Import, Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step
+from cdc_assets.model.table_history import Changed, Held
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets_tests.planning.test_plan import ID, A, B, C, V, W, create, data_file, schema_file
 
@@ -220,6 +221,28 @@ def test_rows_that_go_by_a_column_without_values_are_held() -> None:
     held = planned(200, one, drop).steps[-1]
     assert isinstance(held, HoldTable)
     assert 'the column "g", which is NULL in the rows from the dump (it is not evaluated)' in held.reason
+
+
+def test_rows_without_values_that_came_by_exchange_hold_what_goes_by_these() -> None:
+    g = replace(W, name="g")
+    columns = (replace(ID, is_pk=False), g)
+    text = "CREATE TABLE `{}` (`id` INT NOT NULL,`g` INT GENERATED ALWAYS AS (length(`id`)) STORED)"
+    parts = " PARTITION BY RANGE (`{}`) (PARTITION p0 VALUES LESS THAN (5),PARTITION p1 VALUES LESS THAN MAXVALUE)"
+    one = replace(brought(text=text), made_null={"g": "it is not evaluated"})
+    made = schema_file(B, 110, text.format("b") + parts.format("id"), 3, columns)
+    exchanged = schema_file(B, 120, "ALTER TABLE `b` EXCHANGE PARTITION p0 WITH TABLE `a`", 42, columns)
+    parted = [
+        schema_file(table, 130, f"ALTER TABLE `{table.table}`{parts.format('g')}", 71, columns) for table in (A, B)
+    ]
+    dropped = [
+        schema_file(table, 140, f"ALTER TABLE `{table.table}` DROP PARTITION p0", 20, columns) for table in (A, B)
+    ]
+    history = planned(200, one, made, exchanged, *parted, *dropped).history
+    found = {table.name: table.events[-1] for table in history.lives.values()}
+    held = found[B]
+    assert isinstance(held, Held)
+    assert 'the column "g", which is NULL in the rows from the dump (it is not evaluated)' in held.reason
+    assert isinstance(found[A], Changed)
 
 
 # --- when the feed began ----------------------------------------------------------------------------------------------
