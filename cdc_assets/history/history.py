@@ -25,6 +25,7 @@ from cdc_assets.history.imports import (
     beside_the_dump,
     bring,
     choose,
+    needless,
     superseded,
 )
 from cdc_assets.history.lives import Lives
@@ -84,11 +85,12 @@ def read_history(
         player = play(chosen)
         history = player.history()
         fresh = {one: life for one, life in player.brought.items() if one.life is None}
-        late = superseded(history, fresh, there, alone)
-        if not late:
+        idle = needless(fresh, history.lives)
+        late = superseded(history, {one: life for one, life in fresh.items() if one not in idle}, there, alone)
+        if not late and not idle:
             return with_gaps(replace(history, waiting=choice.waiting, offered=offered), complete)
         offered |= {life: one.table.base for one, life in late.items() if life is not None}
-        chosen = [one for one in chosen if one not in late]
+        chosen = [one for one in chosen if one not in late and one not in idle]
 
 
 _FREES_NAMES = (ddl.DropDatabase, ddl.DropTable)

@@ -34,6 +34,7 @@ __all__ = [
     "beside_the_dump",
     "bring",
     "choose",
+    "needless",
     "superseded",
     "unknown_values",
 ]
@@ -45,11 +46,15 @@ _SIZED = ("BINARY", "CHAR", "VARBINARY", "VARCHAR")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """An import that counts. `life` is the lake's table based on it, None if there is none; `doubt` holds it."""
+    """An import that counts. `life` is the lake's table based on it, None if there is none; `doubt` holds it.
+
+    It is `older` if a later dump has a table of the same name, which may be another one by then.
+    """
 
     table: Import
     life: Life | None = None
     doubt: str = ""
+    older: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,8 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, Applied], until: T
     """Return which imports count. `standing` are the tables of the lake, based on a dump or on none.
 
     Of several dumps that have a table the newest at or below `until` counts, also for a table that was created from
-    another one and never got its rows: that dump was damaged, and taken again. `begun` is the earliest TSO known of the
+    another one and never got its rows: that dump was damaged, and taken again. An older one counts only if its table
+    turns out to have another name by then (`needless`). `begun` is the earliest TSO known of the
     feed: it must have begun at or before the dump, or changes in between are missing.
     """
     known = {(one.base.table.folded, one.base.at): one for one in imports}
@@ -75,15 +81,19 @@ def choose(imports: Iterable[Import], standing: Mapping[Life, Applied], until: T
         if not state.unfilled:
             chosen.append(Chosen(known.pop(there) if there in known else _gone(base), life))
     newest: ByName[Import] = ByName()
-    for one in sorted(known.values(), key=lambda one: one.base.at):
-        if one.base.at <= until:
-            newest[one.base.table] = one
+    due = sorted((one for one in known.values() if one.base.at <= until), key=lambda one: one.base.at)
+    for one in due:
+        newest[one.base.table] = one
     waiting = [one for one in known.values() if one.base.at > until and one.base.table not in newest]
     for life, state, base in stood:
         if state.unfilled:
             table = newest.pop(base.table, None) or _gone(base)
             chosen.append(Chosen(table, life, "" if table.base.at == base.at else _doubt(table.base, begun)))
-    chosen += [Chosen(one, None, _doubt(one.base, begun)) for one in newest.values()]
+    taken = {base.table.folded for _, _, base in stood}
+    for one in due:
+        older = one is not newest.get(one.base.table)
+        if not older or one.base.table.folded not in taken:
+            chosen.append(Chosen(one, None, _doubt(one.base, begun), older))
     chosen = [one for one in chosen if one.table.base.at <= until]
     chosen.sort(key=lambda one: (one.table.base.at, str(one.table.base.table)))
     return Choice(tuple(chosen), tuple(waiting))
@@ -104,6 +114,15 @@ def _doubt(base: Base, begun: Tso | None) -> str:
         f"{earliest}. If it began later, changes in between are in neither. If it did not, say so: its start-ts as "
         "initial.start_ts in the settings"
     )
+
+
+def needless(brought: Mapping[Chosen, Life], tables: Mapping[Life, TableHistory]) -> set[Chosen]:
+    """Return the older imports whose table began anew with a later dump, or is gone."""
+    return {
+        one
+        for one, life in brought.items()
+        if one.older and (tables[life].brought is not one.table or tables[life].name is None)
+    }
 
 
 # --- a table begins with its dump -------------------------------------------------------------------------------------
