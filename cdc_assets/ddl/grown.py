@@ -2,12 +2,14 @@
 
 A source that only shows its columns (Avro, Debezium's schema block, YDB) cannot express a rename, only a drop and an
 add, nor the values of old rows. So a new column reads NULL in them, a missing column is kept by the lake, and a type
-that holds every value of the old one replaces it; anything else is held.
+that holds every value of the old one replaces it; one that the old one holds changes nothing; anything else is held.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+
+import pyarrow as pa
 
 from cdc_assets.ddl.schema import held
 from cdc_assets.model.schema import Column, TableSchema
@@ -30,6 +32,7 @@ def grown(before: TableSchema, file: SchemaFile) -> tuple[TableSchema, tuple[Sch
     """
     shown = file.whole or TableSchema(file.columns)
     old = {column.name: column for column in before.columns}
+    shown = replace(shown, columns=tuple(_wider(old.get(column.name), column) for column in shown.columns))
     new = {column.name for column in shown.columns}
     after = replace(before, columns=shown.columns, key=shown.key, indexes=shown.indexes)
     changes: list[SchemaChange] = [DropColumn(name) for name in old if name not in new]
@@ -46,6 +49,15 @@ def grown(before: TableSchema, file: SchemaFile) -> tuple[TableSchema, tuple[Sch
         _refuse_key(file, before, shown)
         changes.append(Rekey(shown.key))
     return after, tuple(changes)
+
+
+def _wider(old: Column | None, new: Column) -> Column:
+    """Keep a type that holds every value of the new one and rounds none: rows of a partition may lag behind."""
+    if old is None or arrow_type(old) == arrow_type(new) or not grows(new, old):
+        return new
+    kind = arrow_type(old)
+    exact = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and (old.scale or 0) == (new.scale or 0))
+    return old if exact else new
 
 
 def _retyped(file: SchemaFile, old: Column, new: Column) -> RetypeColumn:

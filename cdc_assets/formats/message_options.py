@@ -16,6 +16,7 @@ _ONCE = frozenset({"ydb-json"})
 CONNECTOR_PROTOCOLS = frozenset({"debezium-json"})
 """Protocols of connectors of Kafka Connect, which have no changefeed TOML but a configuration of their own."""
 _CLOCKED = frozenset({"canal-json"})
+_BARE_DELETES = frozenset({"avro"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,16 @@ class MessageOptions:
     def sends_again(self) -> bool:
         """Return whether a writer may send messages again after a restart. YDB writes each change once."""
         return self.protocol not in _ONCE
+
+    @property
+    def has_bare_deletes(self) -> bool:
+        """Return whether a delete tells no time, so that its offset alone says what came before it."""
+        return self.protocol in _BARE_DELETES
+
+    @property
+    def of_connector(self) -> bool:
+        """Return whether a connector of Kafka Connect writes the messages."""
+        return self.protocol in CONNECTOR_PROTOCOLS
 
     @property
     def is_unordered(self) -> bool:

@@ -17,6 +17,13 @@ A protocol whose messages may have the names of columns without their types has 
     described(text, where, options) -> {TableId: TableSchema}
         The tables that the setting `schemas` describes in the words of the source. Raises BadSettings.
 
+A protocol that writes names otherwise than the source, and types less exactly, has two more.
+
+    written(name) -> str
+        A name of the source, as messages write it.
+    as_described(shown, doubts, known) -> (TableSchema, doubts)
+        The columns that rows show, by the names and types that the setting `schemas` has, and what stays doubtful.
+
 `messages` is a batch with the columns `key` and `value` (binary, null for none); others are passed over. `rows` has the
 column `ordinals` (list<int32>) too: the row events of the message that belong to the table, as `classify` numbered them
 from 0. Reading takes up to some twenty times the bytes of a batch in memory: give a few megabytes to a few dozen at a

@@ -243,6 +243,8 @@ class _Player:
         tables = self.decoding.setdefault((file.root, file.version), ByName())
         known = tables.get(file.table)
         schema = with_facts(file, table.schema if table is not None else None)
+        if file.grows and table is not None and _named_alike(bare(table.schema), schema):
+            schema = bare(table.schema)  # types may be wider than a lagging row shows them
         if known is None:
             for name in [name for name in tables if name not in self.lives.holders]:
                 del tables[name]  # a hop of a rename, whose name no table has afterwards
@@ -271,6 +273,10 @@ class _Player:
             if tables is not None and file.table not in tables:
                 table = self.lives.holder(file.table)
                 tables[file.table] = with_facts(file, table.schema if table is not None else None)
+
+
+def _named_alike(one: TableSchema, other: TableSchema) -> bool:
+    return [column.name for column in one.columns] == [column.name for column in other.columns]
 
 
 def _known_members(schema: TableSchema) -> int:

@@ -14,7 +14,7 @@ A commit is guarded by the next offsets: who lands the same messages at the same
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -30,6 +30,7 @@ from cdc_assets.landing.store import Added, Store
 from cdc_assets.model.landed import EventKind, Landed
 from cdc_assets.model.landing_commands import accept_loss_command
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
+from cdc_assets.model.schema import TableId
 from cdc_assets.sources.topics import LogReader
 
 __all__ = ["Advanced", "Landing", "News", "landed_in"]
@@ -70,7 +71,7 @@ class News:
 
 class Landing:
     """The landing of one feed. `concerns` says which topics are the feed's, `claims` reads claim-check files, and
-    `registry` gives the schemas that messages name.
+    `registry` gives the schemas that messages name. `names_behind` gives what tells the tables of a written name.
 
     A range of marks alone is landed once the newest landing is `mark_interval_seconds` old.
     """
@@ -92,6 +93,7 @@ class Landing:
         self.store = store
         self.mark_interval_seconds = mark_interval_seconds
         self.clock_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+        self.names_behind: Callable[[], Callable[[TableId], Collection[TableId]]] = lambda: lambda written: (written,)
         self._concerns = concerns
         self._more: dict[str, Any] = {"claims": claims, **({"registry": registry} if registry is not None else {})}
         self._commit_bytes = commit_bytes
@@ -212,6 +214,8 @@ class Landing:
         through_all = reading.common_barrier(list(ends))
         if through_all is None and self.options.in_source_order:
             through_all = reading.greatest() or None
+        elif log.proves_ends:
+            through_all = through_all or reading.newest_mark()
         ends = self.ends()
         more = _ranges(replace(begun, next={**begun.next, **reading.reached}), ends)
         done, _ = self._read_some(log, more, done, reading, whole=True)

@@ -78,6 +78,7 @@ def _landed(settings: ChangefeedSettings, source: TopicsSource, lake: LakeSettin
     )
     source.passes_bad = settings.quarantine
     source.read_from(landing.landed, table.fetch)
+    landing.names_behind = source.names_behind
     try:
         yield landing
     finally:

@@ -30,6 +30,7 @@ from cdc_assets.model.landed import EventKind, LandedEvent, Stream, StreamEnd
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets.sources.topics.schema_events import format_schema, parse_schema
 
 __all__ = ["OrderedReading", "follow"]
 
@@ -82,6 +83,9 @@ class OrderedReading(Reading):
     _held: dict[Partition, list[_Piece]] = field(default_factory=dict)
     _reached: dict[Partition, int] = field(default_factory=dict)
     _floors: dict[object, str] = field(default_factory=dict)
+    _first_places: dict[Partition, str] = field(default_factory=dict)
+    _alike: set[tuple[TableId, str, str]] = field(default_factory=set)
+    _ddl_times: dict[TableId, list[tuple[Tso, str]]] = field(default_factory=dict)
 
     @property
     def speaks(self) -> bool:
@@ -91,7 +95,9 @@ class OrderedReading(Reading):
     def __post_init__(self) -> None:
         super().__post_init__()
         shaped = (event for event in self.before.events if event.kind is EventKind.SCHEMA)
-        self._shapes = {(event.table, event.shape) for event in shaped if event.shape}
+        self._shapes, self._current = dict[tuple[TableId, str], LandedEvent](), dict[TableId, LandedEvent]()
+        for event in shaped:
+            self._note_shape(event)
         self._ddl_places, self._row_places = dict[TableId, str](), dict[TableId, str]()
         for event in self.before.events:
             if event.kind is EventKind.DDL and event.table is not None and event.source_position:
@@ -99,6 +105,13 @@ class OrderedReading(Reading):
         for stream, end in self.before.streams.items():
             if end.newest:
                 self._raise(self._row_places, stream.table, stream.source, end.newest)
+
+    def _note_shape(self, event: LandedEvent) -> None:
+        if event.shape and event.table is not None:
+            self._shapes[event.table, event.shape] = event
+            newest = self._current.get(event.table)
+            if newest is None or newest.position <= event.position:
+                self._current[event.table] = event
 
     def _raise(self, places: dict[TableId, str], table: TableId, source: str, at: str) -> None:
         place = f"{self.sources.index(source):06d}/{at}"
@@ -140,15 +153,32 @@ class OrderedReading(Reading):
 
     def common_barrier(self, partitions: Sequence[Partition]) -> str | None:
         """Return the place through which every partition says that it is complete, None where one never does."""
-        newest = dict(self.before.barriers)
-        for partition in partitions:
-            for piece in self._held.get(partition, ()):
+        if self.options.sends_again:  # TiCDC's marks come to the topics of living tables only
+            return None
+        newest = {**self.before.barriers, **self._marks_read()}
+        barriers = [newest.get(partition) for partition in partitions]
+        return None if not barriers or None in barriers else min(at for at in barriers if at is not None)
+
+    def newest_mark(self) -> str | None:
+        """Return TiCDC's greatest mark that was read, None where none is greater than those before.
+
+        It was sent after all rows at or below it were acknowledged. What stands above it waits for the next landing,
+        and no longer: marks may have been switched off.
+        """
+        read = self._marks_read() if self.options.sends_again else {}
+        self.barriers.update(read)
+        mark = max(read.values(), default="")
+        return mark if mark > max(self.before.barriers.values(), default="") else None
+
+    def _marks_read(self) -> dict[Partition, str]:
+        newest = dict[Partition, str]()
+        for partition, held in self._held.items():
+            for piece in held:
                 kinds = piece.spoken.column("kind").to_pylist()
                 for kind, at in zip(kinds, self._places(piece), strict=True):
                     if kind == Kind.RESOLVED.value and at:
-                        newest[partition] = max(at, newest.get(partition, ""))
-        barriers = [newest.get(partition) for partition in partitions]
-        return None if not barriers or None in barriers else min(at for at in barriers if at is not None)
+                        newest[partition] = max(at, newest.get(partition, self.before.barriers.get(partition, "")))
+        return newest
 
     def _places(self, piece: _Piece) -> list[str]:
         """The place of each line in the source's log, "" for none; logs follow each other as they were first met."""
@@ -166,6 +196,7 @@ class OrderedReading(Reading):
     def settle(self, through: str | None = None) -> None:
         """Land what is kept, of each partition what comes before the first message that is beyond `through`."""
         pieces, lines = list[_Piece](), list[_Line]()
+        self._look_ahead()
         for partition in sorted(self._reached):
             for piece in self._until(partition, through):
                 lines += self._followed(piece, len(pieces))
@@ -186,6 +217,22 @@ class OrderedReading(Reading):
             self._land_rows(piece, mine)
         if lines:
             self.last = position
+
+    def _look_ahead(self) -> None:
+        """Note what rows without a place are put by: the first place of their partition, and the DDL of their table."""
+        for partition, held in self._held.items():
+            for piece in held:
+                columns = (piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "commit_ts"))
+                for at, kind, schema, table, ts in zip(self._places(piece), *columns, strict=True):
+                    if at:
+                        self._first_places.setdefault(partition, at)
+                    if at and kind == Kind.DDL.value and table:
+                        self._ddl_times.setdefault(TableId(schema, table).folded, []).append((ts, at))
+
+    def _ddl_before(self, table: TableId, ts: Tso | None) -> str:
+        """Return the place of the newest DDL of a table that was made when a row was read, or before."""
+        times = self._ddl_times.get(table.folded, ()) if ts is not None else ()
+        return max((at for made, at in times if ts is not None and made <= ts), default="")
 
     def _until(self, partition: Partition, through: str | None) -> Iterator[_Piece]:
         """Yield what is landed of a partition, and note how far that is."""
@@ -211,11 +258,12 @@ class OrderedReading(Reading):
         """
         columns = (piece.spoken.column(name).to_pylist() for name in _TOLD)
         places, floors = self._places(piece), self._floors
-        for line, (message, kind, schema, table, source, place) in enumerate(zip(*columns, strict=True)):
+        for line, (message, kind, schema, table, source, place, ts) in enumerate(zip(*columns, strict=True)):
             at, rank, repeated, late = places[line], int(kind == Kind.DDL.value), False, ""
             if kind == Kind.RESOLVED.value:
                 if at:
                     self.barriers[piece.partition] = max(at, self.barriers.get(piece.partition, ""))
+                    floors[piece.partition] = max(at, floors.get(piece.partition, ""))
                 continue
             mine: object = piece.partition
             if kind == Kind.ROW.value:
@@ -228,9 +276,12 @@ class OrderedReading(Reading):
                 late = "" if repeated or not at else self._below(at, self._ddl_places.get(stream.table.folded, ""))
                 if end.newest:
                     at = f"{self.sources.index(stream.source):06d}/{end.newest}"
-                ddl = floors.get((piece.partition, Kind.DDL), "")
-                if place == "" and not repeated and ddl >= at:  # it comes behind the DDL in its partition
+                ddl = floors.get((piece.partition, Kind.DDL), "") if place == "" else ""
+                ddl = self._ddl_before(stream.table, ts) if place is None else ddl
+                if ddl and not repeated and ddl >= at:  # it comes behind the DDL in its partition, or of its table
                     at, rank = ddl, _AFTER_DDL
+                if place == "" and not at:
+                    at = floors.get(piece.partition) or self._first_places.get(piece.partition, "")
             elif kind == Kind.DDL.value and at and table and not self._was_landed(piece, line):
                 late = self._below(at, self._row_places.get(TableId(schema, table).folded, ""))
                 late = late or (_PARTED if at in self._ddl_places.values() else "")
@@ -290,21 +341,42 @@ class OrderedReading(Reading):
             [piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "shape", "message")]
             for piece in pieces
         ]
+        first = {table: at for table, at in self.before.began.items() if table not in self._ddl_tables}
         for line in lines:
             kind, schema, table, shape, message = (column[line.line] for column in columns[line.piece])
-            if kind != Kind.ROW.value or shape is None or line.repeated or line.late:
+            if kind != Kind.ROW.value or line.repeated or line.late:
                 continue
-            known = (TableId(schema, table), shape)
-            if known in self._shapes:
+            name, position = TableId(schema, table), given[line.piece][line.line].position
+            since = position if name in self._ddl_tables else first.setdefault(name, position)
+            if shape is None or (name, shape) in self._shapes:
+                self._come_back(name, shape, position)
                 continue
             batch = pieces[line.piece].batch.slice(message, 1)
             for shown in self._protocol.schemas(batch, self.options):
-                self._shapes.add(known)
+                # deletes that tell no columns may come before the first row that does
+                at = position if shown.table in self._schemas else since
                 self._schemas.add(shown.table)
-                self.events.append(schema_event(batch, shown, given[line.piece][line.line].position, shape))
+                self.events.append(schema_event(batch, shown, at, shape))
+                self._note_shape(self.events[-1])
+
+    def _come_back(self, table: TableId, shape: str | None, position: Tso) -> None:
+        """Note columns that are gone and come again: of rows from before, in a partition that lags behind."""
+        newest = self._current.get(table)
+        if shape is None or newest is None or shape == newest.shape or (table, shape, newest.shape) in self._alike:
+            return
+        known, older = parse_schema(newest.query), parse_schema(self._shapes[table, shape].query)
+        names = {column.name for column in known[0].columns}
+        more = tuple(column for column in older[0].columns if column.name not in names)
+        if not more:
+            self._alike.add((table, shape, newest.shape))
+            return
+        schema = replace(known[0], columns=(*known[0].columns, *more))
+        again = replace(self._shapes[table, shape], position=position, query=format_schema(schema, older[1]))
+        self.events.append(again)
+        self._note_shape(again)
 
 
-_TOLD = ("message", "kind", "schema", "table", "source", "source_position")
+_TOLD = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts")
 
 
 def _is_together(before: _Line | None, line: _Line) -> bool:

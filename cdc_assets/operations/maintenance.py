@@ -127,11 +127,16 @@ def _maintained_landing(
     """Maintain the landing of a feed of topics; what is landed meanwhile leaves the rest to the next run."""
     if pipeline.landing is None:
         return None
-    settings = pipeline.settings.maintenance
+    settings, behind = pipeline.settings.maintenance, pipeline.landing.names_behind()
+
+    def needed(written: TableId) -> Tso | None:
+        found = [taken_through(table, planned.history, applied) for table in behind(written)]
+        return min((through for through in found if through is not None), default=None)
+
     try:
         return maintain_landing(
             pipeline.landing,
-            lambda table: taken_through(table, planned.history, applied),
+            needed,
             now_ms,
             landing_days=settings.landing_days,
             small_files=settings.small_files,

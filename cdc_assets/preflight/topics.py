@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from cdc_assets.formats import Decoded
+from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import History
 from cdc_assets.model.wording import counted
@@ -13,6 +14,9 @@ from cdc_assets.preflight.conformance import Finding, listed, live, warning
 from cdc_assets.sources.topics.topic_options import TopicOptions
 
 __all__ = ["findings"]
+
+_NAMED = 5
+"""The number of tables that a finding about many names."""
 
 
 def findings(
@@ -25,8 +29,43 @@ def findings(
             f"required-acks is {options.required_acks}, so a mark may overtake rows that a broker lost again, and a "
             "table would be called complete without them. Set required-acks to -1, which is TiCDC's default.",
         )
+    yield from _without_ddl(listing, history, options.messages)
     yield from _inferred(listing, history)
     yield from _lost(heads, history)
+
+
+def _without_ddl(listing: Listing, history: History, messages: MessageOptions) -> Iterator[Finding]:
+    """Find tables whose columns rows show, and of which no DDL comes: what then never arrives."""
+    files = listing.schema_files
+    with_ddl = {file.table.folded for file in files if file.query}
+    names = {table.name for table in live(history)}
+    shown = {file.table for file in files if file.grows and file.table in names}
+    silent = sorted(str(table) for table in shown if table.folded not in with_ddl)
+    if not silent:
+        return
+    yield warning(
+        "no-ddl",
+        f"no message tells the DDL of {_some(silent)}, whose columns are as rows show them: a new column is added and "
+        "NULL in old rows, one that is gone stays and reads NULL, one that is renamed is both. TRUNCATE, DROP TABLE, "
+        "RENAME TABLE, dropped partitions and values that an ALTER changed never arrive, so such a table stays as it "
+        f"was: rebuild it from a new snapshot then. {_way(messages)}",
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {counted(len(names) - _NAMED, 'more table')}" if len(names) > _NAMED else ""
+    return listed(names[:_NAMED]) + more
+
+
+def _way(messages: MessageOptions) -> str:
+    if messages.of_connector:
+        return "MySQL's and MariaDB's connectors send DDL with include.schema.changes = true, PostgreSQL's none."
+    if not messages.sends_again:
+        return "A changefeed with SCHEMA_CHANGES tells new columns before their first row."
+    return (
+        "TiCDC sends DDL as simple, and with enable-tidb-extension = true as canal-json; names, lengths and types that "
+        "rows do not tell come from the setting schemas (--schemas)."
+    )
 
 
 def _inferred(listing: Listing, history: History) -> Iterator[Finding]:

@@ -9,9 +9,9 @@ Names are sanitized (see `wire`): rows are of the table whose name reads the sam
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,15 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import COMMIT_TS, Decoded, Op
 from cdc_assets.formats.avro.alike import Alike, ids_of, read_alike
-from cdc_assets.formats.avro.record import BEFORE, COMMIT_TS_FIELD, EXTENSION, OP_FIELD, columns_of, table_schema
+from cdc_assets.formats.avro.record import (
+    BEFORE,
+    COMMIT_TS_FIELD,
+    EXTENSION,
+    OP_FIELD,
+    as_described,
+    columns_of,
+    table_schema,
+)
 from cdc_assets.formats.avro.wire import DELETE_MARK, framed, read_record, registered, sanitized
 from cdc_assets.formats.compression import unpacked, unpacked_array
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
@@ -39,7 +47,9 @@ from cdc_assets.formats.messages import (
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import INTEGER
 
-__all__ = ["classify", "decode", "schema_ids", "schemas"]
+__all__ = ["as_described", "classify", "decode", "schema_ids", "schemas", "written"]
+
+written = sanitized
 
 Places = npt.NDArray[np.int64]
 
@@ -123,7 +133,8 @@ def _table_of_key(key: bytes | None, options: MessageOptions) -> TableId | None:
 def _marker(message: int, value: bytes | None) -> Said:
     """A message without key is a marker, which TiCDC writes with `avro-enable-watermark`."""
     if value is not None and value[:1] == b"\2" and len(value) == 9:
-        return Said(message, Kind.RESOLVED, commit_ts=_tso(int.from_bytes(value[1:], "big")))
+        mark = _tso(int.from_bytes(value[1:], "big"))
+        return Said(message, Kind.RESOLVED, commit_ts=mark, source_position=_place(mark))
     if value is None or value[:1] != b"\1":
         raise ValueError("it has no key, and its value is not a marker")
     held = json.loads(value[1:])
@@ -176,7 +187,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     left = np.ones(len(owners), bool)
     for group in groups:
         left[group.messages] = False
-    events: list[tuple[int, int, int, Mapping[str, Any], int]] = []
+    events: list[_Image] = []
     for line in (np.flatnonzero(left) + 1).tolist():
         owner = int(owners[line - 1])
         try:
@@ -184,7 +195,12 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = str(error) if type(error) is ValueError else repr(error)
             faults.add(line, f"it is not a row of Avro: {reason[:300]}")
-    numbers = [[np.array([event[place] for event in events], np.int64)] for place in (0, 1, 2, 4)]
+    numbers = [
+        [np.array([event.line for event in events], np.int64)],
+        [np.array([event.op for event in events], np.int64)],
+        [np.array([event.ts for event in events], np.int64)],
+        [np.array([event.after for event in events], np.int64)],
+    ]
     for group in groups:
         count = len(group.messages)
         ts = np.full(count, _NONE) if group.commit_ts is None else group.commit_ts
@@ -192,9 +208,8 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         numbers = [[*held, one] for held, one in zip(numbers, more, strict=True)]
     lines, ops, commit_ts, after = (np.concatenate(held) for held in numbers)
     images = Images(lines, ops.astype(np.int8), commit_ts, after)
-    sides = [event[3] for event in events]
-    by_key = replace(options, delete_only_output_handle_key_columns=True)
-    found = changes_of(images, lambda column: _cells(sides, groups, column), schema, by_key, faults)
+    by_key, key = replace(options, delete_only_output_handle_key_columns=True), schema.exact
+    found = changes_of(images, lambda one: _cells(events, groups, one, one.name in key), schema, by_key, faults)
     return _without_stand_ins(found)
 
 
@@ -207,7 +222,7 @@ def _row_groups(values: pa.Array, table: TableId, fields: set[str], options: Mes
     found = []
     for group in read_alike(values, options):
         names = columns_of(group.schema)
-        if group.schema.schema_and_table != (sanitized(table.schema), sanitized(table.table)) or not fields >= {*names}:
+        if not _is_called(group.schema.schema_and_table, table) or not fields >= {*names}:
             continue
         kept = group.readable()
         if group.has(OP_FIELD):
@@ -218,6 +233,20 @@ def _row_groups(values: pa.Array, table: TableId, fields: set[str], options: Mes
     return found
 
 
+class _Image(NamedTuple):
+    """An image: its fields, and the place of the image after it for one before an update, else -1.
+
+    One that is `whole` has all columns that the table had.
+    """
+
+    line: int
+    op: Op
+    ts: int
+    row: Mapping[str, Any]
+    after: int = -1
+    whole: bool = True
+
+
 def _images(
     line: int,
     key: bytes | None,
@@ -226,13 +255,13 @@ def _images(
     table: TableId,
     fields: set[str],
     options: MessageOptions,
-) -> list[tuple[int, int, int, Mapping[str, Any], int]]:
-    """Return the images of a message as (line, op, commit-ts, fields, place of the image after)."""
+) -> list[_Image]:
+    """Return the images of a message, `place` being that of the first."""
     if value is None or _is_delete(value):
         ts = _NONE if value is None else _tso(int.from_bytes(value[1:], "big"))
         record, held = read_record(framed(key or b""), options)
         _check(record.schema_and_table, held, table, fields)
-        return [(line, Op.DELETE, ts, held, -1)]
+        return [_Image(line, Op.DELETE, ts, held, whole=False)]
     record, held = read_record(framed(value), options)
     kind, before = held.get(OP_FIELD), held.get(BEFORE)
     if kind not in (None, "c", "u", "d"):
@@ -241,32 +270,38 @@ def _images(
     _check(record.schema_and_table, row, table, fields)
     ts = _tso(held[COMMIT_TS_FIELD]) if COMMIT_TS_FIELD in held else _NONE
     if kind == "d":
-        return [(line, Op.DELETE, ts, row, -1)]
-    found: list[tuple[int, int, int, Mapping[str, Any], int]] = [(line, Op.INSERT, ts, row, -1)]
+        return [_Image(line, Op.DELETE, ts, row)]
+    found = [_Image(line, Op.INSERT, ts, row)]
     if isinstance(before, dict):
         old = {name: one for name, one in before.items() if name not in EXTENSION}
         _check(record.schema_and_table, old, table, fields)
-        found.append((line, Op.DELETE, ts, old, place))
+        found.append(_Image(line, Op.DELETE, ts, old, place))
     return found
 
 
+def _is_called(names: tuple[str, str], table: TableId) -> bool:
+    return TableId(*names).folded == TableId(sanitized(table.schema), sanitized(table.table)).folded
+
+
 def _check(names: tuple[str, str], row: Mapping[str, Any], table: TableId, fields: set[str]) -> None:
-    if names != (sanitized(table.schema), sanitized(table.table)):
+    if not _is_called(names, table):
         raise ValueError(f"it is a row of {'.'.join(names)}, not of {table}")
     for name in row:
         if name not in fields:
             raise ValueError(f'column "{name}" is not in the table\'s schema at this place')
 
 
-def _cells(sides: list[Mapping[str, Any]], groups: list[Alike], column: Column) -> Cells:
+def _cells(images: Sequence[_Image], groups: Sequence[Alike], column: Column, in_key: bool) -> Cells:
+    """Return the cells of a column. A row of a schema that has it not was written when the table did not: NULL."""
     name = sanitized(column.name)
+    known = any(name in one.row for one in images if one.whole) or any(group.has(name) for group in groups)
+    strict = in_key or not known
+    lacking = [name not in one.row and (strict or not one.whole) for one in images]
     absent = np.concatenate(
-        [
-            np.array([name not in side for side in sides], bool),
-            *(np.full(len(group.messages), not group.has(name)) for group in groups),
-        ]
+        [np.array(lacking, bool), *(np.full(len(one.messages), strict and not one.has(name)) for one in groups)]
     )
-    array = _joined([side.get(name) for side in sides], [_of_group(group, name, column) for group in groups], column)
+    held = [one.row.get(name) for one in images]
+    array = _joined(held, [_of_group(group, name, column) for group in groups], column)
     return Cells(array, absent if absent.any() else None, named=True)
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from cdc_assets.formats.avro.wire import Registered
+from cdc_assets.formats.avro.wire import Registered, sanitized
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.model.schema import Column, Index, TableSchema
+from cdc_assets.types.families import BINARY, CHARACTER, INTEGER
 
-__all__ = ["BEFORE", "COMMIT_TS_FIELD", "EXTENSION", "OP_FIELD", "columns_of", "table_schema"]
+__all__ = ["BEFORE", "COMMIT_TS_FIELD", "EXTENSION", "OP_FIELD", "as_described", "columns_of", "table_schema"]
 
 OP_FIELD, COMMIT_TS_FIELD, BEFORE = "_tidb_op", "_tidb_commit_ts", "_ticdc_before"
 EXTENSION = frozenset(
@@ -24,6 +26,8 @@ EXTENSION = frozenset(
     )
 )
 """Fields that are not columns."""
+_UNKNOWN_DIGITS = (65, 30)
+"""Of a DECIMAL that is a text."""
 
 _PLAIN: Mapping[str, tuple[str, int | None]] = {
     "TEXT": ("LONGTEXT", 4294967295),
@@ -92,11 +96,52 @@ def _shape(kind: str, base: str, declared: Mapping[str, Any], parameters: Mappin
         exact = base == "bytes"
         return {
             "type": kind,
-            "precision": int(declared["precision"]) if exact else 65,
-            "scale": int(declared.get("scale", 0)) if exact else 30,
+            "precision": int(declared["precision"]) if exact else _UNKNOWN_DIGITS[0],
+            "scale": int(declared.get("scale", 0)) if exact else _UNKNOWN_DIGITS[1],
         }
     if kind == "BIT":
         return {"type": kind, "precision": int(parameters["length"])}
     if kind in ("ENUM", "SET"):
         return {"type": kind, "elems": allowed_members(str(parameters.get("allowed", "")))}
     raise ValueError(f"the tidb_type {kind or 'that is missing'} is not known")
+
+
+# --- what a person knows of the table ---------------------------------------------------------------------------------
+
+
+def as_described(
+    shown: TableSchema, doubts: tuple[str, ...], known: TableSchema
+) -> tuple[TableSchema, tuple[str, ...]]:
+    """Return the table in a row's schema by the names and types of its CREATE TABLE, and what stays doubtful.
+
+    A column that has become another one since is taken as the row shows it.
+    """
+    described = {sanitized(column.name): column for column in known.stored}
+    found, left = list[Column](), list[str]()
+    for column in shown.columns:
+        one = described.get(column.name)
+        same = one is not None and _may_be(column, one)
+        name = column.name if one is None else one.name
+        found.append(one if one is not None and same else replace(column, name=name))
+        left += [doubt for doubt in doubts if not same and doubt.startswith(f'"{column.name}": ')]
+    names = {column.name: own.name for column, own in zip(shown.columns, found, strict=True)}
+    key = tuple(names[name] for name in shown.key)
+    if set(key) == set(known.key):
+        whole = tuple(found) == known.stored
+        columns = known.columns if whole else tuple(found)
+        return replace(known, columns=columns), tuple(left)
+    indexes = tuple(replace(one, columns=tuple(names[name] for name in one.columns)) for one in shown.indexes)
+    return replace(shown, columns=tuple(found), key=key, indexes=indexes), tuple(left)
+
+
+def _may_be(shown: Column, known: Column) -> bool:
+    """Return whether a column of a CREATE TABLE looks like this in a row's schema."""
+    if shown.type in ("LONGTEXT", "LONGBLOB"):
+        return known.type in (CHARACTER if shown.type == "LONGTEXT" else BINARY)
+    if shown.type == "INT":
+        return known.type in INTEGER[:-1] and shown.unsigned == known.unsigned
+    if shown.type == "DECIMAL":
+        digits = shown.precision, shown.scale
+        return known.type == "DECIMAL" and digits in (_UNKNOWN_DIGITS, (known.precision, known.scale or 0))
+    same = shown.type == known.type and shown.unsigned == known.unsigned
+    return same and (shown.elems == known.elems and (shown.type != "BIT" or shown.precision == known.precision))

@@ -5,6 +5,7 @@
     living          which names live at a TSO
     schemas         DDL texts, older tables and columns in messages -> schema files
     schema_events   landed events -> the same
+    own_names       names of tables that messages write otherwise
     paths           names of what was landed
     routing         which topic a table goes to
     options         sink URI and changefeed TOML -> how the messages were written, and which topics they are in

@@ -6,7 +6,7 @@ wins over the TOML, but for those that TiCDC takes from the TOML alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +66,13 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         timezone=tz,
         connector=connector_settings(sink_uri, changefeed_config) if of_connector else (),
     )
+    rules = _rules(sink)
+    _refuse_spread_rows(rules, messages)
     return TopicOptions(
         brokers=brokers,
         topic=topic,
         messages=messages,
-        rules=_rules(sink),
+        rules=rules,
         case_sensitive=truth("case-sensitive", config.get("case-sensitive", False)),
         topics=given.topics or (topics_of_prefix(topic) if of_connector else ()),
         schemas=str(given.schemas) if given.schemas is not None else "",
@@ -118,6 +120,7 @@ def _rules(sink: Mapping[str, Any]) -> tuple[TopicRule, ...]:
                 tuple(map(str, one["matcher"])),
                 str(one.get("topic") or ""),
                 str(one.get("partition") or one.get("dispatcher") or ""),
+                str(one.get("index") or ""),
             )
             for one in sink.get("dispatchers") or ()
         )
@@ -126,6 +129,24 @@ def _rules(sink: Mapping[str, Any]) -> tuple[TopicRule, ...]:
             "dispatchers in the changefeed TOML are not a list of rules. "
             'Expected [sink] dispatchers = [{matcher = ["db.*"], topic = "{schema}_{table}", partition = "table"}].'
         ) from None
+
+
+_IN_ORDER = frozenset(("", "default", "table", "index-value", "rowid"))
+"""Rules by which all changes of a row are in one partition, `index-value` by the handle key."""
+
+
+def _refuse_spread_rows(rules: Iterable[TopicRule], messages: MessageOptions) -> None:
+    """Raise BadSettings where deletes have no commit-ts, and may be in another partition than their row's changes."""
+    for rule in rules:
+        by_key = rule.index.lower() in ("", "primary")
+        if messages.has_bare_deletes and not (rule.partition.lower() in _IN_ORDER and by_key):
+            by = f"{rule.partition} of the index {rule.index}" if rule.index else rule.partition
+            raise BadSettings(
+                f'the dispatcher of {", ".join(rule.matcher)} spreads rows over partitions by "{by}". A delete of the '
+                f"protocol {messages.protocol} does not tell when it was made, so all changes of a row have to be in "
+                "one partition; expected the partition rule table, default, or index-value without an index (by the "
+                "handle key). Change the dispatcher, or choose another protocol."
+            )
 
 
 def _archive(given: Given) -> ArchiveOptions | None:

@@ -41,7 +41,7 @@ def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTab
     if not begins:
         return []
     places = {(one.position, one.query): one for one in reversed(statements)}
-    shown = [_typed(one, older.described) for one in _shown(landed, options)]
+    shown = [_known(_typed(one, older.described), older, options) for one in _shown(landed, options)]
     by_rows = {one.table for one in shown if one.grows}
     rest = {table: schema for table, schema in older.tables.items() if table not in by_rows}
     files = schema_files(events, shown, replace(older, tables=rest), min(begins) - 1)
@@ -53,7 +53,8 @@ def _needed(files: Sequence[SchemaFile]) -> Iterator[SchemaFile]:
     surer: ByName[bool] = ByName()
     for _, group in groupby(files, key=lambda one: one.version):
         together = list(group)
-        surer.update({one.table: isinstance(statement(one), DropTable) for one in together if not one.approximate})
+        sure = [one for one in together if not one.approximate and not one.grows]
+        surer.update({one.table: isinstance(statement(one), DropTable) for one in sure})
         yield from (one for one in together if not one.approximate or surer.get(one.table, True))
 
 
@@ -92,6 +93,16 @@ def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> Sche
         for column in shown.schema.columns
     )
     return replace(shown, schema=replace(shown.schema, columns=columns))
+
+
+def _known(shown: SchemaEvent, older: OlderTables, options: MessageOptions) -> SchemaEvent:
+    """Give columns in messages that write names and types otherwise those of the setting `schemas`."""
+    protocol: Any = import_module(MESSAGE_FORMATS[options.protocol])
+    described = ByName(older.tables).get(shown.table) if hasattr(protocol, "as_described") else None
+    if described is None:
+        return shown
+    schema, doubts = protocol.as_described(shown.schema, shown.approximate, described)
+    return replace(shown, schema=schema, approximate=doubts)
 
 
 def _carried(events: Sequence[LandedEvent], options: MessageOptions) -> tuple[SchemaEvent, ...]:

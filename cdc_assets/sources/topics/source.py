@@ -7,18 +7,20 @@ Nothing here reads a topic: landing does, and hands in what is landed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing
-from cdc_assets.formats import Wire
+from cdc_assets.formats import MESSAGE_FORMATS, Wire
 from cdc_assets.formats.landed.options import LandedOptions
 from cdc_assets.io.storage_uri import parameters, storage
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.landed import Landed, LandedSplit
+from cdc_assets.model.landed import EventKind, Landed, LandedSplit
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Given, KnownFiles
@@ -27,6 +29,7 @@ from cdc_assets.sources.topics import LogReader, connect_log
 from cdc_assets.sources.topics.fence import Fence, find_fence, unreadable
 from cdc_assets.sources.topics.kafka.connection import from_ticdc, with_ours
 from cdc_assets.sources.topics.options import topic_options
+from cdc_assets.sources.topics.own_names import OwnNames, own_names
 from cdc_assets.sources.topics.paths import LandedPath, format_root, parse_path
 from cdc_assets.sources.topics.registry import kind_of
 from cdc_assets.sources.topics.routing import Routing
@@ -127,12 +130,14 @@ class TopicsSource:
 
     def fence(self) -> Tso:
         """Return the TSO through which everything is landed; raises MetadataMissing if there is none."""
-        landed = self._known()
+        landed = self.named(self._known())
         return self._of(landed, self._schema_files(landed)).tso
 
     def listing(self, known: KnownFiles | None = None) -> Listing:
         """Return all that is landed as of the fence. Raises what `fence` raises."""
-        landed = self._known()
+        written = self._known()
+        names = self._names(written)
+        landed = names.named(written)
         files = self._schema_files(landed)
         fence = self._of(landed, files)
         parts, unknown = _cut(landed.splits, files, fence.tso)
@@ -143,7 +148,7 @@ class TopicsSource:
             schema_files=tuple(files),
             data_files=tuple(file for _, _, file in parts),
             ignored=landed.ignored,
-            problems={**dict(_problems(landed)), **unknown},
+            problems={**dict(_problems(landed)), **dict(names.problems(written)), **unknown},
             late=dict(_late(landed)),
             warnings=(*kept, *_losses(landed)),
             published=landed.landed_ms / 1000,
@@ -169,13 +174,34 @@ class TopicsSource:
             )
         return self._landed()
 
-    def _schema_files(self, landed: Landed) -> list[SchemaFile]:
+    @property
+    def older(self) -> OlderTables:
+        """The tables of the setting `schemas`."""
         if self._older is None:
             self._older = older_tables(self.options.schemas, self.options.messages)
+        return self._older
+
+    def _names(self, landed: Landed) -> OwnNames:
+        """Return the tables' own names, where messages write others."""
+        protocol: Any = import_module(MESSAGE_FORMATS[self.options.protocol])
+        if not hasattr(protocol, "written"):
+            return OwnNames()
+        by_ddl = [one.table for one in landed.events if one.kind is EventKind.DDL and one.table and one.table.table]
+        return own_names([*self.older.tables, *by_ddl], protocol.written, self.routing.topic_of)
+
+    def names_behind(self) -> Callable[[TableId], Collection[TableId]]:
+        """Return what tells which tables a name in messages may mean."""
+        return self._names(self._known()).behind
+
+    def named(self, landed: Landed) -> Landed:
+        """Return what was landed under the tables' own names."""
+        return self._names(landed).named(landed)
+
+    def _schema_files(self, landed: Landed) -> list[SchemaFile]:
         given = self.options.messages
         if landed.registered.keys() - self._messages.registry.keys():
             self._messages = replace(given, registry={**given.registry, **landed.registered})
-        return landed_schema_files(landed, self._messages, self._older)
+        return landed_schema_files(landed, self._messages, self.older)
 
     def _of(self, landed: Landed, files: list[SchemaFile]) -> Fence:
         found = find_fence(

@@ -16,12 +16,13 @@ class TopicRule:
     """One of the changefeed's `dispatchers`: tables that one of `matcher` fits go to the topic of an expression.
 
     `topic` is a name, or has `{schema}` and `{table}` in it; "" for the default topic. `partition` is the rule that
-    spreads rows over partitions, "" for TiCDC's default.
+    spreads rows over partitions, "" for TiCDC's default, `index` the name of the unique index by which it does.
     """
 
     matcher: tuple[str, ...]
     topic: str = ""
     partition: str = ""
+    index: str = ""
 
 
 @dataclass(frozen=True, slots=True)

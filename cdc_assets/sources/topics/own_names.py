@@ -1,0 +1,88 @@
+"""The names that tables have, where messages write them otherwise: Avro knows letters, digits and underscores only.
+
+The setting `schemas` and DDL texts tell the names. Of several that are written alike the topic decides, if it can; what
+stays open is applied to none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
+from cdc_assets.model.schema import TableId
+from cdc_assets.sources.topics.paths import LandedPath, format_root
+
+__all__ = ["OwnNames", "Written", "own_names"]
+
+Written = Callable[[str], str]
+"""A name -> as messages write it."""
+_NAMED_IN = (EventKind.SCHEMA, EventKind.BAD)
+"""Events whose table is named as rows name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNames:
+    """The names that may stand behind each written one; without any, messages write names as they are."""
+
+    of: Mapping[TableId, tuple[TableId, ...]] = field(default_factory=dict)
+    topic_of: Callable[[TableId], str] = field(default=lambda _: "", repr=False)
+
+    def candidates(self, written: TableId, topic: str) -> Collection[TableId]:
+        """Return which tables a written name may mean in a topic; itself where nothing is known of it."""
+        known = self.of.get(written.folded, ())
+        if len(known) < 2:
+            return known or (written,)
+        return [name for name in known if self.topic_of(name) == topic] or known
+
+    def behind(self, written: TableId) -> Collection[TableId]:
+        """Return which tables a written name may mean in any topic."""
+        return self.of.get(written.folded, ()) or (written,)
+
+    def named(self, landed: Landed) -> Landed:
+        """Return what was landed under the tables' own names, without what could be of several tables."""
+        if not self.of:
+            return landed
+        splits = [replace(one, table=name) for one in landed.splits if (name := self._clear(one)) is not None]
+        events = [replace(one, table=self._clear(one)) if one.kind in _NAMED_IN else one for one in landed.events]
+        return replace(
+            landed,
+            splits=tuple(splits),
+            events=tuple(one for one in events if one.kind is not EventKind.SCHEMA or one.table is not None),
+            began=self._by_name(landed.began),
+            expired=self._by_name(landed.expired),
+        )
+
+    def _clear(self, one: LandedSplit | LandedEvent) -> TableId | None:
+        if one.table is None:
+            return None
+        found = tuple(self.candidates(one.table, one.partition.topic))
+        return found[0] if len(found) == 1 else None
+
+    def _by_name(self, given: Mapping[TableId, int]) -> dict[TableId, int]:
+        return {name: at for written, at in given.items() for name in self.behind(written)}
+
+    def problems(self, landed: Landed) -> Iterator[tuple[str, str]]:
+        """Yield for each table that rows may be of, with others, the name of what holds it and the sentence for it."""
+        for split in landed.splits if self.of else ():
+            found = self.candidates(split.table, split.partition.topic)
+            if len(found) < 2:
+                continue
+            names = " and ".join(map(str, sorted(found)))
+            for name in found:
+                path = LandedPath(format_root(name), split.low, "bad", *split.partition, split.first, split.first)
+                yield (
+                    str(path),
+                    f"{split.partition} has rows from offset {split.first} on of a table whose name is written "
+                    f"{split.table}, which {names} both are: messages do not tell them apart. Give each of them a "
+                    "topic of its own in the changefeed's dispatchers, and import the tables anew.",
+                )
+
+
+def own_names(tables: Iterable[TableId], written: Written, topic_of: Callable[[TableId], str]) -> OwnNames:
+    """Return what stands behind written names, of the tables that are known."""
+    found: dict[TableId, dict[TableId, TableId]] = {}
+    for table in tables:
+        name = TableId(written(table.schema), written(table.table)).folded
+        found.setdefault(name, {}).setdefault(table.folded, table)
+    return OwnNames({name: tuple(known.values()) for name, known in found.items()}, topic_of)
