@@ -57,6 +57,7 @@ __all__ = [
     "Kind",
     "Said",
     "SchemaEvent",
+    "explained",
     "in_order",
     "lines_of",
     "parts",
@@ -64,6 +65,7 @@ __all__ = [
     "position_text",
     "position_texts",
     "read_claim",
+    "refuse_half_pairs",
     "said",
     "said_of_lone_rows",
     "said_of_rows",
@@ -260,6 +262,27 @@ def position_texts(numbers: pa.Array) -> pa.Array:
 def position_text(*parts: int) -> str:
     """Return numbers of a source's log, the most significant first, as a text that sorts as they do."""
     return ".".join(f"{part:020d}" for part in parts)
+
+
+def explained(error: Exception) -> str:
+    """Return the sentence for an error that a message's bytes raised, at most 300 characters."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is no UTF-8 at byte {error.start}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is no JSON: {error}"
+    if isinstance(error, KeyError):
+        return f"it lacks {error.args[0]!r}"
+    return (str(error) if type(error) is ValueError else repr(error))[:300]
+
+
+def refuse_half_pairs(text: bytes, found: object) -> None:
+    """Raise ValueError for JSON with half of a surrogate pair: it is escaped, and no text in UTF-8."""
+    if b"\\ud" not in text and b"\\uD" not in text:
+        return
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text in it has half of a surrogate pair, so it is no UTF-8") from None
 
 
 def in_order(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -29,10 +30,19 @@ from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.described import described_tables, table_of_path
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, position_text, said
+from cdc_assets.formats.messages import (
+    Kind,
+    Said,
+    SchemaEvent,
+    explained,
+    lines_of,
+    position_text,
+    refuse_half_pairs,
+    said,
+)
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.conversions.moments import Moment
-from cdc_assets.types.ydb_types import YDB_TYPES, ydb_column
+from cdc_assets.types.ydb_types import ydb_column
 
 __all__ = ["NOT_FINITE", "OUT_OF_RANGE", "classify", "decode", "described", "schemas"]
 
@@ -43,6 +53,7 @@ _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, Recursi
 _CHANGES = ("update", "reset", "erase")
 _UNSIGNED = 1 << 64
 _DAY, _SECOND = 86_400_000_000, 1_000_000
+_GREATEST_FLOAT = 3.4028235677973366e38
 _FIRST, _LAST = -719_528 * _DAY, 2_932_897 * _DAY
 _NO_ROW = (
     "it does not have the row after the change, as in the modes KEYS_ONLY and OLD_IMAGE, of which no table can be "
@@ -72,19 +83,29 @@ def _one(number: int, table: TableId, value: bytes | None) -> Said:
     try:
         return _said(number, table, _record(value))
     except _TROUBLE as error:
-        return Said(number, Kind.BAD, table, reason=f"it is not a record of a YDB changefeed: {_explained(error)}")
-
-
-def _explained(error: Exception) -> str:
-    return (str(error) if type(error) is ValueError else repr(error))[:300]
+        return Said(number, Kind.BAD, table, reason=f"it is not a record of a YDB changefeed: {explained(error)}")
 
 
 def _record(value: bytes | None) -> Mapping[str, Any]:
     if value is None:
         raise ValueError("it has no value")
-    found = json.loads(value.decode())
+    found = json.loads(value.decode(), parse_float=_real)
     if not isinstance(found, dict):
         raise ValueError("it is not an object")
+    refuse_half_pairs(value, found)
+    return found
+
+
+class _Real(float):
+    """A number with its digits as they were written."""
+
+    __slots__ = ("digits",)
+    digits: str
+
+
+def _real(text: str) -> _Real:
+    found = _Real(text)
+    found.digits = text
     return found
 
 
@@ -197,7 +218,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             _refuse_unknown(change, names)
             stamp = _stamp(held)
         except _TROUBLE as error:
-            faults.add(line, f"it is not a row of a YDB changefeed: {_explained(error)}")
+            faults.add(line, f"it is not a row of a YDB changefeed: {explained(error)}")
             continue
         if change.op > 0 and not change.row.keys() - set(schema.key):
             bare.append(line)
@@ -330,18 +351,40 @@ def _whole(value: Any) -> int:
     return value
 
 
+def _within(bits: int, signed: bool) -> Callable[[Any], str]:
+    """Return what reads an integer of so many bits."""
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+
+    def read(value: Any) -> str:
+        found = _whole(value)
+        if not low <= found <= high:
+            raise ValueError(value)
+        return str(found)
+
+    return read
+
+
 def _boolean(value: Any) -> str:
     if not isinstance(value, bool):
         raise TypeError(value)
     return "true" if value else "false"
 
 
-def _float(value: Any) -> str:
+def _double(value: Any) -> str:
     if isinstance(value, _Number) or value in ("nan", "inf", "-inf"):
         return str(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(value)
-    return repr(value)
+    if not math.isfinite(value):  # those are written as texts
+        raise ValueError(value)
+    return float.__repr__(value) if isinstance(value, float) else repr(value)
+
+
+def _float(value: Any) -> str:
+    text = _double(value)
+    if not isinstance(value, str) and abs(value) > _GREATEST_FLOAT:
+        raise ValueError(value)
+    return text
 
 
 def _decimal(value: Any) -> str:
@@ -373,19 +416,20 @@ def _date(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """Print a value of JSON, its numbers by their own digits."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_json(name)}:{_json(held)}" for name, held in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_json, value))}]"
+    return value.digits if isinstance(value, _Real) else json.dumps(value, ensure_ascii=False)
 
 
 _READERS: Mapping[str, Callable[[Any], str | bytes]] = {
-    **{
-        name: lambda value: str(_whole(value))
-        for name in YDB_TYPES
-        if name.startswith(("Int", "Uint")) and not name.startswith("Inter")
-    },
+    **{f"{sign}{bits}": _within(bits, sign == "Int") for sign in ("Int", "Uint") for bits in (8, 16, 32, 64)},
     **dict.fromkeys(("Interval", "Interval64"), lambda value: str(_whole(value))),
     "Bool": _boolean,
     "Float": _float,
-    "Double": _float,
+    "Double": _double,
     "Decimal": _decimal,
     "String": lambda value: base64.b64decode(_text(value), validate=True),
     "Date": _date,

@@ -119,6 +119,46 @@ def test_what_does_not_fit_is_named(record: str, reason: str) -> None:
     assert reason in found.rejects[0].reason
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("Int8", "128"), ("Uint8", "-1"), ("Int16", "-32769"), ("Uint16", "65536"), ("Int32", "2147483648"),
+        ("Uint32", "4294967296"), ("Int64", "9223372036854775808"), ("Uint64", "18446744073709551616"),
+        ("Float", "1e39"), ("Double", "1e400"), ("Double", "NaN"), ("Decimal(5,2)", '"12345.67"'),
+        ("Utf8", '"\\ud800"'), ("Date", '"2022-13-01"'), ("Int32", "1.5"),
+    ],
+)  # fmt: skip
+def test_a_value_beyond_its_type_is_rejected(kind: str, value: str) -> None:
+    schema = schema_of(f"CREATE TABLE `shop/orders` (key Uint32 NOT NULL, value {kind}, PRIMARY KEY (key));")
+    found = decoded(f'{{"key":[1],"update":{{"value":{value}}}}}', schema=schema)
+    assert (found.changes.num_rows, len(found.rejects)) == (0, 1)
+
+
+def test_numbers_of_json_keep_their_digits() -> None:
+    schema = schema_of("CREATE TABLE `shop/orders` (key Uint32 NOT NULL, value Json, PRIMARY KEY (key));")
+    found = decoded('{"key":[1],"update":{"value":{"a":[1.10,1e5,12345678901234567890123,"1.0"]}}}', schema=schema)
+    assert found.changes.column("value").to_pylist() == ['{"a":[1.10,1e5,12345678901234567890123,"1.0"]}']
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (b'{"key":[1],"update":{"value":"\xff"}}', "it is no UTF-8 at byte 30"),
+        (b'{"key":[1],"update":{"value":"\\udc00"}}', "half of a surrogate pair"),
+        (b'{"key":[1', "it is no JSON"),
+        (b"[1]", "it is no object"),
+        (b'{"payload":{"op":"c","source":{"connector":"mysql"}}}', 'its connector is "mysql", not ydb'),
+        (b'{"before":null,"after":{},"op":"c","source":{"connector":"postgresql"}}', "none of the members"),
+        (b'{"database":"a","table":"b","type":"INSERT","data":[{}]}', "none of the members"),
+    ],
+)
+def test_a_message_of_none_of_ydb_s_shapes_is_bad(record: bytes, reason: str) -> None:
+    batch = messages("{}")
+    (spoken,) = classify(batch.set_column(2, "value", pa.array([record], pa.binary())), OPTIONS).to_pylist()
+    assert spoken["kind"] == Kind.BAD
+    assert reason in spoken["reason"]
+
+
 ALL_TYPES = """shop/orders:
   key: Uint64
   value: Uint32

@@ -27,7 +27,7 @@ from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connect
 from cdc_assets.formats.described import described_tables
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, said
+from cdc_assets.formats.messages import Kind, Said, SchemaEvent, explained, lines_of, said
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.postgres_types import postgres_column
 
@@ -69,11 +69,7 @@ def _one(number: int, key: bytes | None, value: bytes | None) -> Said:
     try:
         return _said(number, key, opened(value))
     except _TROUBLE as error:
-        return Said(number, Kind.BAD, reason=f"it is not a message of a Debezium connector: {_explained(error)}")
-
-
-def _explained(error: Exception) -> str:
-    return (str(error) if type(error) is ValueError else repr(error))[:300]
+        return Said(number, Kind.BAD, reason=f"it is not a message of a Debezium connector: {explained(error)}")
 
 
 def _said(number: int, key: bytes | None, message: Message) -> Said:
@@ -192,7 +188,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             found, ts = _images(opened(values[owner].as_py()), keys[owner], table, schema, settings)
             _refuse_unknown(found, names)
         except _TROUBLE as error:
-            faults.add(line, f"it is not a row of a Debezium connector: {_explained(error)}")
+            faults.add(line, f"it is not a row of a Debezium connector: {explained(error)}")
             continue
         after = len(events) if len(found) > 1 else -1
         for op, side in found:

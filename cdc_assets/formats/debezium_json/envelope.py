@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from cdc_assets.formats.messages import refuse_half_pairs
+
 __all__ = ["Block", "Field", "Message", "opened"]
 
 _BEGINNING = '{"schema":'
@@ -55,8 +57,13 @@ class Message(NamedTuple):
 
 
 def opened(data: bytes) -> Message:
-    """Return what a key or value holds; raises ValueError for what is not JSON."""
-    text = data.decode()
+    """Return what a key or value holds; raises ValueError for what is not JSON, or has texts that are not UTF-8."""
+    found = _opened(data.decode())
+    refuse_half_pairs(data, found.payload)
+    return found
+
+
+def _opened(text: str) -> Message:
     if not text.startswith(_BEGINNING):
         return _whole(json.loads(text))
     for prefix in _PREFIXES.get(text[:_HEAD], ()):

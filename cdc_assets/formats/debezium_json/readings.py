@@ -30,6 +30,7 @@ _CONNECT, _TIME = "org.apache.kafka.connect.data", "io.debezium.time"
 _DAY, _FIRST_DAY, _LAST_DAY = 86_400_000_000, -719_528, 2_932_896
 _UNSIGNED = (1 << 64) - 1
 _WIDE = Context(prec=400)
+_GREATEST_FLOAT = 3.4028235677973366e38
 
 
 class OutOfRange(Exception):
@@ -77,11 +78,15 @@ def _plain(field: Field, column: Column) -> Read:
         return lambda value: _number_text(_decimal(value), column)
     if field.type == "boolean":
         return _boolean
-    if field.type in ("int8", "int16", "int32", "int64"):
-        wraps = column.unsigned and column.type == "BIGINT"
-        return (lambda value: str(_whole(value) & _UNSIGNED)) if wraps else (lambda value: str(_whole(value)))
-    if field.type in ("float", "double", "float32", "float64"):
+    if field.type in _BITS:
+        most = 1 << _BITS[field.type] - 1
+        if column.unsigned and column.type == "BIGINT":
+            return lambda value: str(_within(value, most) & _UNSIGNED)
+        return lambda value: str(_within(value, most))
+    if field.type in ("double", "float64"):
         return _float
+    if field.type in ("float", "float32"):
+        return _single
     return _from_base64 if field.type == "bytes" else _text
 
 
@@ -92,6 +97,17 @@ def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(value)
     return value
+
+
+_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+"""Integer types of Connect, which are all signed."""
+
+
+def _within(value: Any, most: int) -> int:
+    found = _whole(value)
+    if not -most <= found < most:
+        raise ValueError(value)
+    return found
 
 
 def _year(value: Any) -> str:
@@ -112,6 +128,13 @@ def _float(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(value)
     return repr(value)
+
+
+def _single(value: Any) -> str:
+    text = _float(value)
+    if not isinstance(value, str) and abs(value) > _GREATEST_FLOAT:
+        raise ValueError(value)
+    return text
 
 
 def _text(value: Any) -> str:
