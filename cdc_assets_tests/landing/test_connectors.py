@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from cdc_assets.formats.debezium_json.envelope import opened
 from cdc_assets_tests.connector_topics import Recording, recordings
 
 RECORDINGS = recordings()
@@ -19,6 +21,17 @@ def some() -> list[object]:
     return [
         pytest.param(one, id=str(one), marks=() if str(one) in ALWAYS else (pytest.mark.soak,)) for one in RECORDINGS
     ] or [pytest.param(None, marks=pytest.mark.skip(reason="no recorded connectors beside the checkout"))]
+
+
+@pytest.mark.parametrize("between", [", ", ","])
+@pytest.mark.parametrize("around", [": ", ":"])
+def test_messages_are_json_however_it_is_spaced(between: str, around: str) -> None:
+    fields = [{"type": "int32", "optional": False, "field": "id"}]
+    block = {"type": "struct", "fields": [{"type": "struct", "fields": fields, "optional": True, "field": "after"}]}
+    whole = json.dumps({"schema": block, "payload": {"after": {"id": 1}}}, separators=(between, around))
+    for _ in range(2):
+        found = opened(whole.encode())
+        assert (found.payload, list(found.block), found.has_schema) == ({"after": {"id": 1}}, ["id"], True)
 
 
 @pytest.mark.parametrize("recording", some())

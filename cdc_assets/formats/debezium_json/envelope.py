@@ -64,7 +64,7 @@ def opened(data: bytes) -> Message:
 
 
 def _opened(text: str) -> Message:
-    if not text.startswith(_BEGINNING):
+    if not text.startswith(_BEGINNING) or text[len(_BEGINNING) : len(_BEGINNING) + 1].isspace():
         return _whole(json.loads(text))
     for prefix in _PREFIXES.get(text[:_HEAD], ()):
         if text.startswith(prefix):
@@ -79,6 +79,8 @@ def _opened(text: str) -> Message:
 
 
 def _behind(text: str, prefix: str) -> Message:
+    if text[len(prefix) : len(prefix) + 1].isspace():
+        return _whole(json.loads(text))
     payload, stop = _DECODER.raw_decode(text, len(prefix))
     if text[stop:].strip() != "}":
         return _whole(json.loads(text))
