@@ -267,9 +267,9 @@ def position_text(*parts: int) -> str:
 def explained(error: Exception) -> str:
     """Return the sentence for an error that a message's bytes raised, at most 300 characters."""
     if isinstance(error, UnicodeDecodeError):
-        return f"it is no UTF-8 at byte {error.start}"
+        return f"it is not UTF-8 at byte {error.start}"
     if isinstance(error, json.JSONDecodeError):
-        return f"it is no JSON: {error}"
+        return f"it is not JSON: {error}"
     if isinstance(error, KeyError):
         return f"it lacks {error.args[0]!r}"
     return (str(error) if type(error) is ValueError else repr(error))[:300]
@@ -282,7 +282,7 @@ def refuse_half_pairs(text: bytes, found: object) -> None:
     try:
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ValueError("a text in it has half of a surrogate pair, so it is no UTF-8") from None
+        raise ValueError("a text in it has half of a surrogate pair, so it is not UTF-8") from None
 
 
 def in_order(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:

@@ -143,10 +143,10 @@ def test_numbers_of_json_keep_their_digits() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (b'{"key":[1],"update":{"value":"\xff"}}', "it is no UTF-8 at byte 30"),
+        (b'{"key":[1],"update":{"value":"\xff"}}', "it is not UTF-8 at byte 30"),
         (b'{"key":[1],"update":{"value":"\\udc00"}}', "half of a surrogate pair"),
-        (b'{"key":[1', "it is no JSON"),
-        (b"[1]", "it is no object"),
+        (b'{"key":[1', "it is not JSON"),
+        (b"[1]", "it is not an object"),
         (b'{"payload":{"op":"c","source":{"connector":"mysql"}}}', 'its connector is "mysql", not ydb'),
         (b'{"before":null,"after":{},"op":"c","source":{"connector":"postgresql"}}', "none of the members"),
         (b'{"database":"a","table":"b","type":"INSERT","data":[{}]}', "none of the members"),
