@@ -100,10 +100,7 @@ EXECUTORS = (
 
 HEAVY = frozenset(ROOMS) | {"pandas", "s3fs"}
 
-LONG = {
-    "cdc_assets_tests/sources/test_storage_sink.py": "the path grammar's tables of names, which read best in one piece",
-    "cdc_assets_tests/lake/test_tables.py": "every step of the lake on one Spark session, with the same small source",
-}
+LONG: dict[str, str] = {}
 """Modules of more than 500 lines, with the reason."""
 
 NAMELESS = re.compile(r"(^|_)(utils?|helpers?|common|base|managers?|misc)(_|$)")

@@ -20,7 +20,7 @@ from cdc_assets.formats import COMMIT_TS, LINE, OP
 from cdc_assets.lake import Lake
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RenameColumn
-from cdc_assets_tests.lake.test_tables import NOTE, ORDERS, SCHEMA, Source
+from cdc_assets_tests.lake.table_source import NOTE, ORDERS, SCHEMA, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

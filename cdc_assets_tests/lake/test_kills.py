@@ -32,7 +32,7 @@ from cdc_assets_tests.kills import (
     victim,
     wrong,
 )
-from cdc_assets_tests.lake.test_tables import ID, NOTE, Source
+from cdc_assets_tests.lake.table_source import ID, NOTE, Source
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.replay import compare, replay
 

@@ -27,7 +27,7 @@ from cdc_assets.model.steps import ApplyRows, ChangeTable, DropTable, ExchangePa
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.kills import checkpoints, leftovers, named, wrong
-from cdc_assets_tests.lake.test_tables import ID, NOTE, SCHEMA, Files, Source, _id_below
+from cdc_assets_tests.lake.table_source import ID, NOTE, SCHEMA, Files, Source, id_below
 from cdc_assets_tests.replay import replay
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -62,7 +62,7 @@ KINDS = {
     ),
     "truncate": Kind(((schema, "publish"),), (DeleteRows(None),), after=(), later=((5, "5"),)),
     "partition delete": Kind(
-        ((schema, "publish"), (commit, "_staged")), (DeleteRows(_id_below(2)),), after=((2, "8"),), later=((5, "5"),)
+        ((schema, "publish"), (commit, "_staged")), (DeleteRows(id_below(2)),), after=((2, "8"),), later=((5, "5"),)
     ),
     "schema change": Kind(
         ((schema, "publish"),),
@@ -142,7 +142,7 @@ def _exchange(name: str, lake: Lake, source: Source) -> Race:
         parted.apply(199, LOADED)
     plain.apply(199, [("I", 112, 0, "9")])
     own, theirs = (parted, plain) if partition else (plain, parted)
-    return Race(name, own, ExchangePartition(own.life, theirs.life, 200, _id_below(2), partition, SCHEMA))
+    return Race(name, own, ExchangePartition(own.life, theirs.life, 200, id_below(2), partition, SCHEMA))
 
 
 def overtake(monkeypatch: pytest.MonkeyPatch, owner: Any, seam: str, action: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from cdc_assets.model.progress import Phase, Progress
 from cdc_assets.model.schema import Column, Partition, Partitioning, TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, RetypeColumn
 from cdc_assets.model.steps import ExchangePartition
-from cdc_assets_tests.lake.test_tables import ID, ORDERS, Source
+from cdc_assets_tests.lake.table_source import ID, ORDERS, Source
 from cdc_assets_tests.types.test_conversions import col
 
 pytestmark = pytest.mark.xdist_group("spark")

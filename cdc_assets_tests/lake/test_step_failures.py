@@ -15,7 +15,7 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, Predicate, RetypeColumn
 from cdc_assets.model.steps import ChangeTable, ExchangePartition
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets_tests.lake.test_tables import ID, NOTE, ORDERS, SCHEMA, Source
+from cdc_assets_tests.lake.table_source import ID, NOTE, ORDERS, SCHEMA, Source
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
 pytestmark = pytest.mark.xdist_group("spark")

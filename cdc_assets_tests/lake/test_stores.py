@@ -27,7 +27,7 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
 from cdc_assets_tests.cases import Config
 from cdc_assets_tests.kills import Killed, Trap, named, trapped
-from cdc_assets_tests.lake.test_tables import SCHEMA, Source
+from cdc_assets_tests.lake.table_source import SCHEMA, Source
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
 from cdc_assets_tests.replay import compare, replay
 from cdc_assets_tests.servers.lakes import KINDS, SECRETS, Stores

@@ -24,8 +24,8 @@ from cdc_assets.operations.rebuild import Rebuilt, rebuild
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.cases import Checkpoint, Config, expected_tables
 from cdc_assets_tests.kills import Killed, Trap, checkpoints, leftovers, named, trapped
+from cdc_assets_tests.lake.table_source import ID, NOTE, SCHEMA, Source
 from cdc_assets_tests.lake.test_races import overtake
-from cdc_assets_tests.lake.test_tables import ID, NOTE, SCHEMA, Source
 from cdc_assets_tests.operations.test_rebuild import first, pipeline_of
 from cdc_assets_tests.replay import compare
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.lake import Lake
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
-from cdc_assets_tests.lake.test_tables import ORDERS, SCHEMA, Source
+from cdc_assets_tests.lake.table_source import ORDERS, SCHEMA, Source
 
 pytestmark = pytest.mark.xdist_group("spark")
 

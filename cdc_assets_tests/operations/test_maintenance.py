@@ -33,8 +33,8 @@ from cdc_assets.planning.maintenance import Chores, SnapshotFact, TableFacts, ch
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
 from cdc_assets_tests.cases import Config
 from cdc_assets_tests.kills import checkpoints, leftovers, named
+from cdc_assets_tests.lake.table_source import Source, id_below
 from cdc_assets_tests.lake.test_races import overtake
-from cdc_assets_tests.lake.test_tables import Source, _id_below
 from cdc_assets_tests.replay import _AsOf, compare
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -244,7 +244,7 @@ def test_a_table_whose_labels_were_all_expired_still_exchanges_its_rows(lake: La
     rows = orders.rows()
     tended(lake)
     expire_all(lake, orders)
-    step = ExchangePartition(archive.life, orders.life, 900, _id_below(10_000_000), True, archive.schema)
+    step = ExchangePartition(archive.life, orders.life, 900, id_below(10_000_000), True, archive.schema)
     lake.run(step)
     assert archive.rows() == rows
 
@@ -274,7 +274,7 @@ def test_snapshots_that_an_open_exchange_reads_stay_while_it_is_open(lake: Lake)
     orders.apply(200, [("I", 110, 1, "low"), ("I", 111, 9, "high")])
     other = Source(lake, TableId("shop", "other"), at=101)
     other.apply(200, [("I", 120, 2, "theirs")])
-    predicate = _id_below(5)
+    predicate = id_below(5)
     steps = [
         ExchangePartition(orders.life, other.life, 250, predicate, True, orders.schema),
         ExchangePartition(other.life, orders.life, 250, predicate, False, other.schema),
