@@ -46,6 +46,7 @@ class MemoryLog:
     proves_ends: bool = True
     asked: int = 0
     ids: dict[str, str] = field(default_factory=dict)
+    at_once: int = 50
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
         self.asked += 1
@@ -64,8 +65,8 @@ class MemoryLog:
             if (line["topic"], line["partition"]) == wanted.partition and wanted.start <= line["offset"] < wanted.stop
         ]
         mine.sort(key=lambda line: line["offset"])
-        for start in range(0, len(mine), 50):
-            yield messages_of_lines(mine[start : start + 50])
+        for start in range(0, len(mine), self.at_once):
+            yield messages_of_lines(mine[start : start + self.at_once])
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         return {topic: self.ids[topic] for topic in topics if topic in self.ids}

@@ -57,6 +57,14 @@ class MessageOptions:
         return self.protocol in _IN_SOURCE_ORDER
 
     @property
+    def sends_by_table(self) -> bool:
+        """Return whether messages by offset are TiCDC's: each table's rows come by themselves, in no order with others.
+
+        A DDL comes after all rows before it, and before all rows after it.
+        """
+        return self.by_offset and not self.in_source_order and self.sends_again
+
+    @property
     def sends_again(self) -> bool:
         """Return whether a writer may send messages again after a restart. YDB writes each change once."""
         return self.protocol not in _ONCE

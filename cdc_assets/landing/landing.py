@@ -37,6 +37,7 @@ __all__ = ["Advanced", "Landing", "News", "landed_in"]
 
 _COMMIT_BYTES = 256 << 20
 """About how much is landed in one commit, and held in memory."""
+_MOST_COMMITS = 4
 _ATTEMPTS = 5
 _PEEKED = 20_000
 """The number of messages that are read to separate marks from news."""
@@ -204,11 +205,13 @@ class Landing:
         ids = self._topic_ids(log, begun, ends)
         while True:
             reading = OrderedReading(begun, self.options, clock_ms=self.clock_ms(), **self._more)
-            done, unread = self._read_some(log, _ranges(begun, ends), done, reading)
+            done, unread, until = self._read_turn(log, _ranges(begun, ends), done, reading)
             if not unread:
                 break
-            through = [reading.common_barrier(list(ends)), reading.greatest(unread) or None]
-            reading.settle(min((one for one in through if one is not None), default=None))
+            partitions = [one.partition for one in unread]
+            greatest = None if until is not None else reading.greatest(partitions) or None
+            through = [reading.common_barrier(list(ends)), greatest]
+            reading.settle(min((one for one in through if one is not None), default=None), until)
             done = self._commit(reading, self._state(reading, ends, reading.last), done)
             begun = self.landed()
         through_all = reading.common_barrier(list(ends))
@@ -218,7 +221,7 @@ class Landing:
             through_all = through_all or reading.newest_mark()
         ends = self.ends()
         more = _ranges(replace(begun, next={**begun.next, **reading.reached}), ends)
-        done, _ = self._read_some(log, more, done, reading, whole=True)
+        done, _ = self._read_some(log, more, done, reading)
         reading.settle(through_all)
         state = replace(self._state(reading, ends, reading.last), topic_ids=ids)
         news = (state.next, state.barriers) != (begun.next, begun.barriers)
@@ -226,19 +229,35 @@ class Landing:
             done = self._commit(reading, state, done)
         return done
 
+    def _read_turn(
+        self, log: LogReader, ranges: Sequence[OffsetRange], done: Advanced, reading: OrderedReading
+    ) -> tuple[Advanced, Sequence[OffsetRange], int | None]:
+        """Read ranges, of each about as much as its share of a commit.
+
+        Returns what is left of them, and of TiCDC's messages the time through which they can be landed. While there is
+        none more is read: for as long as a DDL is among them, else up to a few commits.
+        """
+        share = self._commit_bytes // max(1, len(ranges))
+        done, unread = self._read_some(log, ranges, done, reading, share)
+        if not self.options.sends_by_table:
+            return done, unread, None
+        while unread:
+            until = reading.until([one.partition for one in unread])
+            enough = reading.held_bytes >= _MOST_COMMITS * self._commit_bytes and not reading.has_ddl
+            if until is not None or enough:
+                return done, unread, until
+            done, unread = self._read_some(log, unread, done, reading, share)
+        return done, unread, None
+
     def _read_some(
         self,
         log: LogReader,
         ranges: Sequence[OffsetRange],
         done: Advanced,
         reading: OrderedReading,
-        whole: bool = False,
-    ) -> tuple[Advanced, list[Partition]]:
-        """Read ranges, of each about as much as its share of a commit; return those that are not read to their end.
-
-        TiCDC's DDL has its rows before it in all partitions, at unknown offsets: then all is read.
-        """
-        share = self._commit_bytes // max(1, len(ranges))
+        share: int | None = None,
+    ) -> tuple[Advanced, list[OffsetRange]]:
+        """Read ranges, of each no more than a share in bytes; return what is left of them."""
         unread = []
         for wanted in ranges:
             at, size = wanted.start, 0
@@ -248,16 +267,14 @@ class Landing:
                     reading.take(batch, wanted)
                     size += batch.nbytes
                     done = replace(done, messages=done.messages + batch.num_rows)
-                if size >= share and at < wanted.stop and not whole:
+                if share is not None and size >= share and at < wanted.stop:
                     unread.append(OffsetRange(wanted.partition, at, wanted.stop))
                     break
             else:
                 if at < wanted.stop:
                     _refuse_missing(log, reading.before, wanted, at, ())
                 reading.finish(wanted)
-        if unread and reading.has_ddl and not self.options.in_source_order:
-            return self._read_some(log, unread, done, reading, whole=True)
-        return done, [one.partition for one in unread]
+        return done, unread
 
     def _topic_ids(self, log: LogReader, begun: Landed, ends: Ends) -> Mapping[str, str]:
         """Return the ids of topics. Raises InputError for a topic that is another one than was landed, by that name."""

@@ -8,6 +8,9 @@ between the rows of another; the order of offsets stays within the rows of a tab
 sends all tables in the order of its log, and where partitions say through where they are complete, a partition is
 landed only as far as all are there, and goes on from there next time.
 
+TiCDC sends each table by itself, and a DDL when all rows before it are there. What is too much for one landing is cut
+by the time at which messages were sent, some seconds away from every DDL.
+
 Positions are the time of landing as a TSO, and grow: they are in what is landed, so whoever reads it finds the same.
 """
 
@@ -17,6 +20,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +43,8 @@ _PARTED = (
     "another part of the same statement was landed before it, so the two do not happen at once: rebuild the tables "
     "that it names"
 )
+_CLOCKS_DIFFER_MS = 10_000
+"""By how much the clocks of those who send messages may differ, and how long a message may be on its way."""
 _STEP = 2
 """Between two positions there is one at which the columns of the later row can begin."""
 
@@ -135,12 +141,6 @@ class OrderedReading(Reading):
         """The offset from which each partition is to be read on, whether it is landed or only kept."""
         return self._reached
 
-    @property
-    def has_ddl(self) -> bool:
-        """Return whether a DDL is among what is kept."""
-        kinds = (piece.spoken.column("kind") for held in self._held.values() for piece in held)
-        return any(pc.any(pc.equal(kind, Kind.DDL.value)).as_py() for kind in kinds)
-
     # --- how far ---
 
     def greatest(self, partitions: Sequence[Partition] | None = None) -> str:
@@ -180,6 +180,38 @@ class OrderedReading(Reading):
                         newest[partition] = max(at, newest.get(partition, self.before.barriers.get(partition, "")))
         return newest
 
+    def until(self, unread: Sequence[Partition]) -> int | None:
+        """Return the broker time through which messages can be landed, in milliseconds; None where it is not known.
+
+        TiCDC sends a DDL once all rows before it are in their partitions, and the rows after it later, at any offset.
+        So a time parts no DDL from its rows: all that was sent through it is read, and no DDL was sent close to it.
+        """
+        held = [self._held.get(one) for one in unread]
+        ends = [None if pieces is None else pieces[-1].batch.column("timestamp")[-1].as_py() for pieces in held]
+        sent = self._ddl_sent()
+        if None in (*ends, *sent):
+            return None
+        found: int = min(one for one in ends if one is not None) - _CLOCKS_DIFFER_MS
+        for moment in sorted((one for one in sent if one is not None), reverse=True):
+            if abs(moment - found) < _CLOCKS_DIFFER_MS:
+                found = moment - _CLOCKS_DIFFER_MS
+        begins = (pieces[0].batch.column("timestamp")[0].as_py() for pieces in self._held.values())
+        return found if any(one is not None and one <= found for one in begins) else None
+
+    @property
+    def has_ddl(self) -> bool:
+        """Return whether a DDL is among what is kept."""
+        return bool(self._ddl_sent())
+
+    def _ddl_sent(self) -> list[int | None]:
+        found = list[int | None]()
+        for held in self._held.values():
+            for piece in held:
+                lines = pc.equal(piece.spoken.column("kind"), Kind.DDL.value)
+                sent = piece.batch.column("timestamp").take(piece.spoken.column("message").filter(lines))
+                found += sent.to_pylist()
+        return found
+
     def _places(self, piece: _Piece) -> list[str]:
         """The place of each line in the source's log, "" for none; logs follow each other as they were first met."""
         sources = piece.spoken.column("source").to_pylist()
@@ -193,12 +225,15 @@ class OrderedReading(Reading):
 
     # --- in order ---
 
-    def settle(self, through: str | None = None) -> None:
-        """Land what is kept, of each partition what comes before the first message that is beyond `through`."""
+    def settle(self, through: str | None = None, until: int | None = None) -> None:
+        """Land what is kept, of each partition what comes before the first message that is beyond `through`.
+
+        With `until` also before the first that was sent after that time.
+        """
         pieces, lines = list[_Piece](), list[_Line]()
         self._look_ahead()
         for partition in sorted(self._reached):
-            for piece in self._until(partition, through):
+            for piece in self._before(partition, through, until):
                 lines += self._followed(piece, len(pieces))
                 pieces.append(piece)
         self._held, self._reached, self.held_bytes = {}, {}, 0
@@ -234,22 +269,30 @@ class OrderedReading(Reading):
         times = self._ddl_times.get(table.folded, ()) if ts is not None else ()
         return max((at for made, at in times if ts is not None and made <= ts), default="")
 
-    def _until(self, partition: Partition, through: str | None) -> Iterator[_Piece]:
+    def _before(self, partition: Partition, through: str | None, until: int | None) -> Iterator[_Piece]:
         """Yield what is landed of a partition, and note how far that is."""
         for piece in self._held.get(partition, ()):
-            beyond = (
-                [] if through is None else [line for line, at in enumerate(self._places(piece)) if at and at > through]
-            )
-            if not beyond:
+            message = self._first_beyond(piece, through, until)
+            if message is None:
                 yield piece
                 continue
-            message = piece.spoken.column("message")[beyond[0]].as_py()
             self.next[partition] = piece.batch.column("offset")[message].as_py()
             kept = int(np.searchsorted(piece.spoken.column("message").to_numpy(), message))
             if kept:
                 yield replace(piece, spoken=piece.spoken.slice(0, kept))
             return
         self.next[partition] = max(self.next.get(partition, 0), self._reached[partition])
+
+    def _first_beyond(self, piece: _Piece, through: str | None, until: int | None) -> int | None:
+        """Return the first message of a piece that is not landed yet."""
+        found = list[int]()
+        if through is not None:
+            lines = (line for line, at in enumerate(self._places(piece)) if at and at > through)
+            found += [piece.spoken.column("message")[line].as_py() for line in islice(lines, 1)]
+        if until is not None:
+            late = pc.greater(piece.batch.column("timestamp"), pa.scalar(until, pa.int64()))
+            found += np.flatnonzero(late.fill_null(True).to_numpy(zero_copy_only=False))[:1].tolist()
+        return min(found, default=None)
 
     def _followed(self, piece: _Piece, number: int) -> Iterator[_Line]:
         """Yield the lines of a piece in their order, and which of the rows had come before.

@@ -60,12 +60,12 @@ def mark(ts: int) -> bytes:
 class Broker(MemoryLog):
     """A log that messages are sent to."""
 
-    def send(self, partition: int, *values: bytes | None, topic: str = "cdc") -> None:
+    def send(self, partition: int, *values: bytes | None, topic: str = "cdc", sent_ms: int = 0) -> None:
         for value in values:
             mine = [line["offset"] for line in self.lines if (line["topic"], line["partition"]) == (topic, partition)]
             text = None if value is None else base64.b64encode(value).decode()
             place = {"topic": topic, "partition": partition, "offset": max(mine, default=-1) + 1}
-            self.lines.append({**place, "timestamp_ms": 0, "key_b64": None, "value_b64": text})
+            self.lines.append({**place, "timestamp_ms": sent_ms, "key_b64": None, "value_b64": text})
 
 
 @pytest.fixture

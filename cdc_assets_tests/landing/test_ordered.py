@@ -176,6 +176,47 @@ def test_a_backlog_is_landed_in_turns_and_a_ddl_in_it_still_falls_between_its_ro
     assert rows_of(feed) == [(7, 7)]
 
 
+_STEPS = st.lists(
+    st.tuples(st.sampled_from(["row"] * 9 + ["truncate"]), st.integers(0, 5), st.integers(0, 20_000)), max_size=60
+)
+
+
+@given(_STEPS, st.integers(0, 3))
+def test_a_backlog_landed_in_turns_is_what_it_is_at_once(steps: list[tuple[str, int, int]], apart: int) -> None:
+    """Rows go to the partition of their key, a TRUNCATE to the first; clocks of senders are up to 3 s apart."""
+    feed = TopicFeed.of(Broker(), sink_uri=URI, accept_unordered=True)
+    assert isinstance(feed.log, Broker)
+    feed.log.at_once = 2
+    feed.log.send(0, ddl(100), sent_ms=0)
+    clock, expected = 0, dict[int, int]()
+    for number, (kind, key, pause) in enumerate(steps, 1):
+        clock += pause
+        if kind == "truncate":
+            feed.log.send(0, ddl(100 + 10 * number, "TRUNCATE TABLE `t`"), sent_ms=clock)
+            expected.clear()
+        else:
+            feed.log.send(key % 3, row(100 + 10 * number, key, number), sent_ms=clock + number * 7919 * apart % 3000)
+            expected[key] = number
+    feed.log.send(0, row(99_999, 9, 9), sent_ms=clock)
+    feed.landing = feed.landed_in(commit_bytes=300)
+    assert not [table for table in feed.apply().tables if table.state.stopped]
+    assert rows_of(feed) == sorted({**expected, 9: 9}.items())
+
+
+def test_a_long_backlog_with_a_ddl_is_landed_in_turns(feed: TopicFeed) -> None:
+    assert isinstance(feed.log, Broker)
+    feed.log.send(0, ddl(100))
+    for number in range(300):
+        feed.log.send(number % 3, row(101 + number, number, number), sent_ms=number * 1000)
+        if number == 150:
+            feed.log.send(0, ddl(101 + number, "TRUNCATE TABLE `t`"), sent_ms=number * 1000)
+    feed.landing = feed.landed_in(commit_bytes=20_000)
+    advanced = feed.landing.advance()
+    assert (advanced.rows, advanced.commits > 2) == (300, True)
+    feed.apply()
+    assert rows_of(feed) == [(number, number) for number in range(151, 300)]
+
+
 # --- a registry -------------------------------------------------------------------------------------------------------
 
 
