@@ -6,8 +6,8 @@
 
 Iceberg validates only the rows of a MERGE: one that races with a DDL, or with rows of other keys, would be committed.
 So the guard is in `publish`: it refuses a table whose snapshot or schema is not the one that the step began with, and
-its updateSchema makes Iceberg refuse whatever is committed from there on. A crash before it leaves an unreferenced
-snapshot, which expires like any other.
+its updateSchema makes Iceberg refuse whatever is committed after the state on which the transaction began. A crash
+before it leaves an unreferenced snapshot, which expires like any other.
 """
 
 from __future__ import annotations
@@ -89,8 +89,12 @@ def publish(
     their bytes; `schema` is called with the transaction; `properties` that are None are removed. `mark` are properties
     beside the label on the snapshot, if `rows` is not given. Main's snapshot afterwards has the table's new columns.
     """
-    staged = _staged(target, label, rows) if rows is not None else None
-    work = target.table.newTransaction()  # reads the table's newest state
+    if rows is None:
+        staged, work = None, target.session.iceberg.transaction(target.table)
+    else:
+        mark_aside = _staged(target, label, rows)
+        work = target.table.newTransaction()  # reads the table's newest state
+        staged = _snapshot_of(work, mark_aside)
     refuse_moved(target, work.table())
     before = columns_of(work.table()) if staged is not None and schema is not None else []
     work.updateSchema().commit()
@@ -152,8 +156,11 @@ def _data_file(target: Target, table: Any, location: str, size: int) -> Any:
     return builder.withMetrics(metrics).build()
 
 
-def _staged(target: Target, label: Label, rows: Callable[[], None]) -> int | None:
-    """Write rows as a labelled snapshot beside main, and return it; raises TableHeld if main would get them at once."""
+def _staged(target: Target, label: Label, rows: Callable[[], None]) -> str:
+    """Write rows as a labelled snapshot beside main, and return its `wap.id`.
+
+    Raises TableHeld if main would get the rows at once.
+    """
     if target.table.properties().get("write.wap.enabled") != "true":
         raise TableHeld(
             f"{target.name}: its property write.wap.enabled is no longer true, so rows cannot be written aside and "
@@ -164,13 +171,17 @@ def _staged(target: Target, label: Label, rows: Callable[[], None]) -> int | Non
     target.session.label(label.properties())
     target.session.set("spark.wap.id", mark)
     rows()
-    target.table.refresh()
-    snapshots = target.table.operations().current().snapshots()
+    return mark
+
+
+def _snapshot_of(work: Any, mark: str) -> int:
+    """Return the snapshot with that `wap.id` in the state that a transaction began with."""
+    snapshots = work.startMetadata().snapshots()
     for position in range(snapshots.size() - 1, -1, -1):
         snapshot = snapshots.get(position)
         if snapshot.summary().get("wap.id") == mark:
             return int(snapshot.snapshotId())
-    raise RuntimeError(f"{target.name} has no snapshot of the rows that were just written")
+    raise RuntimeError(f"{work.tableName()} has no snapshot of the rows that were just written")
 
 
 def overwrite(target: Target, rows: DataFrame, statement: str) -> None:

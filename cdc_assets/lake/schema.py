@@ -64,8 +64,8 @@ TABLE_PROPERTIES = {
 # --- creation ---------------------------------------------------------------------------------------------------------
 
 
-def create(session: StepSession, identifier: Identifier, step: CreateTable, changefeed: str, place: str) -> None:
-    """Create an empty table at `place`, with its identity and first label, in one commit."""
+def create(session: StepSession, identifier: Identifier, step: CreateTable, changefeed: str, place: str) -> Any:
+    """Create an empty table at `place`, with its identity and first label, in one commit; return its operations."""
     refuse_reserved(step.schema, step)
     properties = {
         **TABLE_PROPERTIES,
@@ -87,6 +87,7 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, chan
     work.commitTransaction()
     columns = ", ".join(f"{quoted(column.name)} {spark_type(column)}" for column in step.schema.stored)
     session.statements.append(f"CREATE TABLE {session.name(identifier)} ({columns}, {COMMIT_TS} bigint) USING iceberg")
+    return work.underlyingOps()
 
 
 def gap_properties(gap: Gap | None) -> dict[str, str]:

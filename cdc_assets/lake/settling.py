@@ -10,12 +10,17 @@ from cdc_assets.errors import LakeUnavailable, TableMoved
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.names import Move, moves
 from cdc_assets.lake.state import LakeState
+from cdc_assets.model.progress import Life
 
 __all__ = ["settle_names"]
 
 
-def settle_names(state: LakeState) -> None:
-    """Rename every table to the name that it should have; one whose name is still taken waits where it is."""
+def settle_names(state: LakeState, proven: Life | None = None) -> None:
+    """Rename every table to the name that it should have; one whose name is still taken waits where it is.
+
+    Which those are is known from the last look; of a table other than `proven`, whose wanted name was just committed,
+    it is asked again before it is renamed.
+    """
     silent: LakeUnavailable | None = None
     for attempt in range(5):
         due = _moves(state)
@@ -24,6 +29,8 @@ def settle_names(state: LakeState) -> None:
         try:
             with answering():
                 for move in due:
+                    if move.life != proven:
+                        _refuse_stale(state, move)
                     state.rename(move.life, move.source, move.target)
         except (NoSuchTableError, TableAlreadyExistsError, LakeUnavailable) as error:
             state.forget_listing()
@@ -36,9 +43,16 @@ def settle_names(state: LakeState) -> None:
     raise TableMoved("another run is renaming tables. Plan again.")
 
 
+def _refuse_stale(state: LakeState, move: Move) -> None:
+    """Raise NoSuchTableError if another run has renamed a table since it was seen, or is about to."""
+    seen, now = state.seen(move.life), state.where_it_was(move.life)
+    if seen is None or now is None or now.name != seen.name:
+        raise NoSuchTableError(f"{move.life} is no longer what it was")
+
+
 def _moves(state: LakeState) -> list[Move]:
-    """Return the renames that are due now, in order."""
-    tables = state.standing()
+    """Return the renames that are due as far as is known, in order."""
+    tables = state.known()
     now = {life: held.identifier for life, held in tables.items()}
     wanted = {
         life: state.places.aside(life) if held.name is None else state.places.home(held.name)

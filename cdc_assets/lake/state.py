@@ -85,6 +85,13 @@ class LakeState:
         )
         return dict(self._seen) if same else self.tables()
 
+    def known(self) -> dict[Life, Held]:
+        """Return what `tables` returns; if a look takes several requests, as looks and steps here last saw it.
+
+        Whoever acts on it has to notice what another writer has changed since.
+        """
+        return dict(self._seen) if self._listed is not None and not lists_locations(self.catalog) else self.tables()
+
     def listed(self) -> Mapping[Identifier, str]:
         """Return the metadata location of every table in the catalog by name, as of the last listing."""
         return dict(self.entries()) if self._listed is None else self._listed
@@ -124,7 +131,7 @@ class LakeState:
 
     def find(self, life: Life) -> Held:
         """Return one table as it is now; raises TableHeld if it was purged, TableMoved if it does not exist."""
-        held = self._where_it_was(life) or self.tables().get(life)
+        held = self.where_it_was(life) or self.tables().get(life)
         if held is None and life in self.tombstones():
             raise TableHeld(
                 f"{life} was purged after its DROP, so its rows are gone from the lake. Copy them into a new table at "
@@ -135,8 +142,12 @@ class LakeState:
             raise TableMoved(f"{life} is not in the lake: another program dropped it. Plan again.", table=str(life))
         return held
 
-    def _where_it_was(self, life: Life) -> Held | None:
-        """Return a table if it still has the name under which it was last seen, else None."""
+    def last(self, life: Life) -> Held:
+        """Return one table as a look or a step last saw it; raises TableMoved if there is none."""
+        return self._seen.get(life) or self.find(life)
+
+    def where_it_was(self, life: Life) -> Held | None:
+        """Return a table as it is now if it still has the name under which it was last seen, else None."""
         identifier = self._seen[life].identifier if life in self._seen else None
         place = self.place_of(identifier) if identifier is not None else None
         if identifier is None or place is None:

@@ -53,7 +53,7 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
             _run_ddl(bench, step, work, work.label.through_ddl(step.at, ddl))
         result = bench.result(work, started)
     if isinstance(step, (RenameTable, DropTable, RecoverTable)):
-        settling.settle_names(bench.state)
+        settling.settle_names(bench.state, step.life)
     return result
 
 
@@ -109,8 +109,7 @@ def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
     with bench.sessions.step() as session:
         try:
             with races(str(step.life)):
-                schema.create(session, home, step, bench.changefeed, place)
-                held = bench.took(session.load(home), home)
+                held = bench.took(schema.create(session, home, step, bench.changefeed, place), home)
         except Exception:  # catalogs differ in how they report that another run created it first
             if step.life not in bench.state.tables():
                 raise

@@ -147,7 +147,7 @@ class Lake:
         homes = {claim: self.state.places.home(claim[1]) for claim in claims}
         if not homes:
             return {}
-        ours = {held.identifier for held in self.state.standing().values()}
+        ours = {held.identifier for held in self.state.known().values()}
         theirs = set(self.state.listed()) - ours
         return {claim: self.state.foreign(home, claim[0]).message for claim, home in homes.items() if home in theirs}
 

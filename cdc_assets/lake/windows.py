@@ -34,7 +34,7 @@ def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarant
     if not step.files:
         return Staged("", 0, Report())
     with races(str(step.life)):
-        held = bench.state.find(step.life)
+        held = bench.state.last(step.life)  # what has changed since is found out when the window is committed
         landing = landing_of(read_model(bench.state.catalog, held.metadata_location)) if held.empty else None
         if landing is not None and not landing.takes(step.schema):
             landing = None

@@ -88,15 +88,15 @@ class Workbench:
         self._expected[life] = held.label
         return held
 
-    def took(self, table: Any, identifier: Identifier) -> Held:
-        """Return a table from Iceberg's `Table` after a step, without a request."""
-        held = self.state.note(self._held(table, identifier))
+    def took(self, operations: Any, identifier: Identifier) -> Held:
+        """Return a table from Iceberg's `TableOperations` after a commit through them, without a request."""
+        held = self.state.note(self._held(operations, identifier))
         self._expected[held.life] = held.label
         return held
 
-    def _held(self, table: Any, identifier: Identifier) -> Held:
+    def _held(self, operations: Any, identifier: Identifier) -> Held:
         """Read a table's progress from what Iceberg has loaded of it; remote files are not read once more."""
-        metadata = table.operations().current()
+        metadata = operations.current()
         place = metadata.metadataFileLocation()
         if local_path(place) is None:
             body = self.sessions.iceberg.java("org.apache.iceberg.TableMetadataParser").toJson(metadata)
@@ -108,7 +108,7 @@ class Workbench:
         """Load a table in a session of its own and read its label there; lost races become TableMoved."""
         with races(str(life)), self.sessions.step() as session:
             table, identifier = self._loaded(session, life)
-            held = self.state.note(self._held(table, identifier))
+            held = self.state.note(self._held(table.operations(), identifier))
             loaded = target(session, held.identifier, table, held.empty)
             expected = self._expected.get(life)
             if expected is not None and expected != held.label:
@@ -177,10 +177,9 @@ class Workbench:
 
     def _left(self, work: Work) -> Held:
         """Return a table as a step left it; after a commit through Iceberg's own `Table` without a request."""
-        table = work.target.table
-        place = table.operations().current().metadataFileLocation()
-        moved = place != work.held.metadata_location
-        return self.took(table, work.held.identifier) if moved else self.made(work.held.life)
+        operations = work.target.table.operations()
+        moved = operations.current().metadataFileLocation() != work.held.metadata_location
+        return self.took(operations, work.held.identifier) if moved else self.made(work.held.life)
 
     def free(self, home: Identifier, step: CreateTable) -> None:
         """Make sure that a new table's name is free; a table that waits for another name is renamed first."""

@@ -47,13 +47,15 @@ def gap_of(table: TableHistory, state: Applied | None, ddl: Tso) -> Gap | None:
     return table.gap_at(ddl)
 
 
-def mark(lake: Markable, planned: Plan) -> None:
-    """Record for every table which rows it lacks now."""
+def mark(lake: Markable, planned: Plan) -> Mapping[Life, Applied]:
+    """Record for every table which rows it lacks now, and return the progress of all tables then."""
     lives, applied = planned.history.lives, lake.applied()
     due = {life: gap_of(lives[life], state, state.ddl) for life, state in applied.items() if life in lives}
     due = {life: gap for life, gap in due.items() if gap != applied[life].gap}
     if due:
         lake.mark_incomplete(due)
+        return lake.applied()
+    return applied
 
 
 def mark_before(lake: Markable, planned: Plan, step: ExchangePartition) -> None:

@@ -21,7 +21,7 @@ from cdc_assets.errors import BucketMissing, CdcError, InputError, LakeUnavailab
 from cdc_assets.formats import SplitReader
 from cdc_assets.landing.landing import Advanced, Landing
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import Life
+from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.reports import Staged, StepResult
 from cdc_assets.model.splits import Listing
@@ -196,10 +196,10 @@ class Pipeline(Planner):
             for life in moved:
                 if not self._lost(tables[life], before, listing, run):
                     tables[life].error = tables[life].stopped_at = None
-        mark(self.lake, planned)
+        applied = mark(self.lake, planned)
         asked = set(steps)
         left = [step for step in planned.steps if step not in asked]
-        outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started)
+        outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started, applied)
         self._stats = {}
         self.journal.columns(planned, worked)
         self.journal.states(outcome, run)
@@ -346,8 +346,9 @@ class Pipeline(Planner):
         left: Sequence[Step],
         findings: tuple[Finding, ...],
         seconds: float,
+        applied: Mapping[Life, Applied] | None = None,
     ) -> Outcome:
-        applied = self.lake.applied()
+        applied = self.lake.applied() if applied is None else applied
         outcomes = standing(planned, tables, applied, left, self.lake.quarantined_counts())
         findings += tuple(finding for table in tables.values() for finding in table.findings)
         warnings = list(dict.fromkeys(finding.text for finding in findings if finding.rule != INCOMPLETE))

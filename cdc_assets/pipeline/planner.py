@@ -113,8 +113,8 @@ class Planner:
         self._stats = self.ledger.file_stats(self.settings.name)
         if any(file.path not in self._stats for file in listing.data_files):
             on_news()
-        planned_with = self._planned_with(listing, releases)
         applied = self.lake.applied()
+        planned_with = self._planned_with(listing, releases, applied)
 
         def holds(history: History) -> tuple[HoldTable, ...]:
             return (*conformance_holds(history), *expired_holds(history, listing.gone, applied))
@@ -141,11 +141,12 @@ class Planner:
         self._known = {**self._known, **listing.fresh}
         return listing
 
-    def _planned_with(self, listing: Listing, releases: Releases | None) -> Callable[..., Plan]:
+    def _planned_with(
+        self, listing: Listing, releases: Releases | None, applied: Mapping[Life, Applied]
+    ) -> Callable[..., Plan]:
         """Return `plan` with all its arguments except the holds."""
         settings, wire = self.settings, self.settings.source_options.wire
         unread = unread_files(self.source, listing, self.ledger.unread(settings.name))
-        applied = self.lake.applied()
         refuse_dumps(listing, wire, applied)
         return partial(
             plan,

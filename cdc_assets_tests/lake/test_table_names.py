@@ -85,7 +85,7 @@ def test_a_rename_that_stopped_half_way_is_finished_by_the_next_settling(
 ) -> None:
     orders = Source(lake)
     with monkeypatch.context() as patch:
-        patch.setattr(settling, "settle_names", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(settling, "settle_names", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             lake.run(RenameTable(orders.life, 200, TableId("new", "orders")))
     assert lake.state.find(orders.life).identifier == ("shop", "orders")

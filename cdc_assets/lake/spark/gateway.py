@@ -131,6 +131,7 @@ class IcebergCatalog:
         self._classes: dict[str, Any] = {}
         self._namespaces: dict[str, Any] = {}
         self._map_type: Any = None
+        self._begin: Any = None
         prefix = f"spark.sql.catalog.{settings.name}."
         options = {
             key[len(prefix) :]: value for key, value in settings.spark_properties().items() if key.startswith(prefix)
@@ -151,6 +152,25 @@ class IcebergCatalog:
     def builder(self, identifier: Identifier, schema: Any) -> Any:
         """Return Iceberg's `TableBuilder`."""
         return self._catalog.buildTable(self.identifier(identifier), schema)
+
+    def transaction(self, table: Any) -> Any:
+        """Return Iceberg's `Transaction` on a table's state as it was loaded.
+
+        `newTransaction` asks the catalog for a newer one, and the commit does so again. The constructor is not public.
+        """
+        if self._begin is None:
+            kind = self.jvm.java.lang.Class.forName(
+                "org.apache.iceberg.BaseTransaction", True, table.getClass().getClassLoader()
+            )
+            (self._begin,) = (one for one in kind.getDeclaredConstructors() if one.getParameterCount() == 4)
+            self._begin.setAccessible(True)
+        operations, gateway = table.operations(), SparkContext._gateway
+        assert gateway is not None
+        (simple,) = (one for one in self._begin.getParameterTypes()[2].getEnumConstants() if one.name() == "SIMPLE")
+        arguments = gateway.new_array(self.jvm.java.lang.Object, 4)
+        for place, value in enumerate((table.name(), operations, simple, operations.current())):
+            arguments[place] = value
+        return self._begin.newInstance(arguments)
 
     def drop(self, identifier: Identifier) -> None:
         """Remove a table with its files."""
