@@ -16,8 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["free_port", "postgres"]
+__all__ = ["PASSWORD", "free_port", "postgres"]
 
+PASSWORD = "login-5e884898da28047151d0e56f8dc62927"
 PATIENCE_SECONDS = 60
 
 
@@ -41,9 +42,12 @@ def postgres() -> Iterator[dict[str, str]]:
         binaries = _runnable(home, who)
         data = home / "data"
         data.mkdir(mode=0o700)
+        password = home / "password"
+        password.write_text(PASSWORD)
         if who:
             os.chown(data, who["user"], who["group"])
-        command = [str(binaries / "initdb"), "-D", str(data), "-U", "dagster", "-A", "trust", "--no-sync", "-E", "UTF8"]
+        command = [str(binaries / "initdb"), "-D", str(data), "-U", "dagster", "--no-sync", "-E", "UTF8"]
+        command += ["-A", "scram-sha-256", f"--pwfile={password}"]
         subprocess.run(command, check=True, capture_output=True, cwd=data, **who)
         port = free_port()
         with (home / "log").open("wb") as log, _server(binaries, data, port, log, who) as server:
@@ -52,7 +56,7 @@ def postgres() -> Iterator[dict[str, str]]:
                 "DAGSTER_PG_HOST": "127.0.0.1",
                 "DAGSTER_PG_PORT": str(port),
                 "DAGSTER_PG_USER": "dagster",
-                "DAGSTER_PG_PASSWORD": "unused",
+                "DAGSTER_PG_PASSWORD": PASSWORD,
                 "DAGSTER_PG_DB": "postgres",
             }
     finally:

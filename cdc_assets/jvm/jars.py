@@ -42,10 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A jar by its Maven coordinates `group:artifact:version`, with the SHA-256 of its bytes.
-
-    One without a checksum is never fetched: a person puts it beside the others.
-    """
+    """A jar by its Maven coordinates `group:artifact:version`, with the SHA-256 of its bytes."""
 
     coordinates: str
     sha256: str
@@ -76,8 +73,18 @@ EXTRAS = {
             "dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
         ),
     ),
-    "gcp": (Jar("org.apache.iceberg:iceberg-gcp-bundle:1.12.0", ""),),
-    "azure": (Jar("org.apache.iceberg:iceberg-azure-bundle:1.12.0", ""),),
+    "gcp": (
+        Jar(
+            "org.apache.iceberg:iceberg-gcp-bundle:1.11.0",
+            "d9248fc76d94d232e153bf760631229cd3b7c6bc3b20f47d4b2caffe011a8a2f",
+        ),
+    ),
+    "azure": (
+        Jar(
+            "org.apache.iceberg:iceberg-azure-bundle:1.10.0",
+            "f143be94b94bb380e76d1c45ee9a63e143f4a7f813c6aa1ed72f5bfd44f52d05",
+        ),
+    ),
     "postgres": (
         Jar(
             "org.postgresql:postgresql:42.7.8",
@@ -85,7 +92,11 @@ EXTRAS = {
         ),
     ),
 }
-"""Iceberg's own bundles of a cloud's client by its name, and drivers of databases that hold a catalog."""
+"""Iceberg's own bundles of a cloud's client by its name, and drivers of databases that hold a catalog.
+
+A bundle is the client alone: what calls it is in Iceberg for Spark. Of Google's and Azure's these are the newest
+that a registry serves.
+"""
 
 
 def spark_jars() -> tuple[Path, ...]:
@@ -136,7 +147,6 @@ def fetch(jars: Sequence[Jar]) -> tuple[Path, ...]:
     if missing:
         target = writable_share_dir() / "jars"
         target.mkdir(exist_ok=True)
-        _refuse_unpinned(missing, target)
         print(f"fetching {', '.join(jar.file_name for jar in missing)} through Spark's Ivy", file=sys.stderr)
         with tempfile.TemporaryDirectory(dir=target) as ivy:
             said = _resolve(missing, ivy)
@@ -148,15 +158,6 @@ def fetch(jars: Sequence[Jar]) -> tuple[Path, ...]:
     return jar_paths(jars)
 
 
-def _refuse_unpinned(missing: Sequence[Jar], target: Path) -> None:
-    for jar in missing:
-        if not jar.sha256:
-            raise SetupError(
-                f"the lake's storage needs {jar.file_name}, which is not fetched automatically. Get {jar.coordinates} "
-                f"from your Maven repository and put the file into {target}."
-            )
-
-
 def _find(jar: Jar) -> Path | None:
     for place in share_dirs():
         path = place / "jars" / jar.file_name
@@ -166,7 +167,7 @@ def _find(jar: Jar) -> Path | None:
 
 
 def _is_whole(path: Path | None, jar: Jar) -> bool:
-    return path is not None and (not jar.sha256 or hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256)
+    return path is not None and hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256
 
 
 def _resolve(jars: list[Jar], ivy: str) -> str:

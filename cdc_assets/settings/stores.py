@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from cdc_assets.errors import BadSettings
 
@@ -42,7 +43,7 @@ class Store:
         return {"io-impl": self.io, **properties} if self.io else properties
 
     def _both(self, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        return {"aws": _s3, "azure": _adls}.get(self.extra, _as_given)(given)
+        return {"aws": _s3, "gcp": _gcs, "azure": _adls}.get(self.extra, _as_given)(given)
 
 
 _S3 = Store("org.apache.iceberg.aws.s3.S3FileIO", "aws")
@@ -65,11 +66,7 @@ def _as_given(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
 
 
 def _s3(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    endpoint, python, java = given.get("s3.endpoint"), dict[str, str](), dict[str, str]()
-    if endpoint is not None and "://" not in endpoint:
-        raise BadSettings(
-            f"lake.catalog: s3.endpoint is {endpoint!r} and has no scheme. Write https://{endpoint}, or http://…."
-        )
+    endpoint, python, java = _endpoint(given, "s3.endpoint"), dict[str, str](), dict[str, str]()
     if "client.assume-role.external-id" in given:
         raise BadSettings(
             "lake.catalog: client.assume-role.external-id is supported by Java's client only, so the lake could be "
@@ -95,14 +92,58 @@ def _s3(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return python, java
 
 
+def _endpoint(given: Mapping[str, str], name: str) -> str | None:
+    endpoint = given.get(name)
+    if endpoint is not None and "://" not in endpoint:
+        raise BadSettings(
+            f"lake.catalog: {name} is {endpoint!r} and has no scheme. Write https://{endpoint}, or http://…."
+        )
+    return endpoint
+
+
+def _gcs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """A server of its own is asked without credentials unless a token is given, and nobody is asked for a project."""
+    endpoint, token = _endpoint(given, "gcs.service.host"), given.get("gcs.oauth2.token")
+    python, java = dict[str, str](), dict[str, str]()
+    if endpoint and not token:
+        java = {"gcs.no-auth": "true"}
+        python["gcs.oauth2.token"] = "none"
+    if endpoint:
+        java["gcs.project-id"] = given.get("gcs.project-id", "lake")
+    if endpoint or token:  # pyarrow takes a token only with its end
+        python["gcs.oauth2.token-expires-at"] = given.get("gcs.oauth2.token-expires-at", _NEVER_MS)
+    return python, java
+
+
+_NEVER_MS = "4102444800000"
+"""The year 2100, in milliseconds since 1970."""
+
+_ADLS_HOST = "dfs.core.windows.net"
+
+
 def _adls(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    java = {}
-    name, key, grant = (given.get(f"adls.{one}") for one in ("account-name", "account-key", "sas-token"))
+    """An account's own endpoint is Java's `adls.connection-string.ACCOUNT`; a vended grant names its account."""
+    python, java = dict[str, str](), dict[str, str]()
+    vended = next((name for name in given if name.startswith("adls.sas-token.")), "").removeprefix("adls.sas-token.")
+    name = given.get("adls.account-name") or vended.partition(".")[0]
+    key, grant = given.get("adls.account-key"), given.get("adls.sas-token") or given.get(f"adls.sas-token.{vended}")
+    if (key or grant) and not name:
+        raise BadSettings("lake.catalog has a key or a SAS token for Azure; give the account in adls.account-name.")
+    if name:
+        python["adls.account-name"] = name
     if name and key:
         java = {"adls.auth.shared-key.account.name": name, "adls.auth.shared-key.account.key": key}
-    if name and grant:
-        java[f"adls.sas-token.{given.get('adls.account-host', f'{name}.dfs.core.windows.net')}"] = grant
-    return {}, java
+    elif name and grant:
+        python["adls.sas-token"] = java[f"adls.sas-token.{vended or f'{name}.{_ADLS_HOST}'}"] = grant
+    endpoint = _endpoint(given, "adls.endpoint")
+    if endpoint and name:
+        place = urlsplit(endpoint)
+        java[f"adls.connection-string.{name}.{_ADLS_HOST}"] = endpoint
+        for one in ("blob", "dfs"):
+            python |= {f"adls.{one}-storage-authority": place.netloc, f"adls.{one}-storage-scheme": place.scheme}
+        login = f"AccountKey={key}" if key else f"SharedAccessSignature={grant}"
+        python["adls.connection-string"] = f"AccountName={name};{login};BlobEndpoint={endpoint}"
+    return python, java
 
 
 def _opposite(said: str | None) -> str:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
-import shutil
 import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -22,11 +18,12 @@ from cdc_assets.errors import BadSettings, BucketMissing, CdcError, StorageUnava
 from cdc_assets.io.drivers import endpoint_of
 from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import opener, storage
-from cdc_assets.jvm.jars import spark_jars
 from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets_tests.servers.azure import ACCOUNT, ACCOUNT_KEY, CONTAINER
+from cdc_assets_tests.servers.azure import azure as running_azure
 
 FILES = {"feed/metadata": b'{"checkpoint-ts":7}', "feed/a b/CDC1.csv": b"1,2\n"}
-CREDENTIALS = re.compile("v3rys3cr3t|AKIDREADER")
+CREDENTIALS = re.compile(f"v3rys3cr3t|AKIDREADER|{re.escape(ACCOUNT_KEY)}")
 
 
 def opened(uri: str, **more: Any) -> Opener:
@@ -190,45 +187,17 @@ def test_a_credentials_file_that_is_none_is_named(tmp_path: Path, content: str |
 
 # --- Azure ------------------------------------------------------------------------------------------------------------
 
-ACCOUNT, ACCOUNT_KEY = "devstoreaccount1", "v3rys3cr3tv3rys3cr3tAAAA"
-
 
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Azure's own emulator, fetched once into the folder of the jars."""
+    """Azure's own emulator with the files in a container."""
     from azure.storage.blob import BlobServiceClient
 
-    if not shutil.which("npm"):
-        pytest.skip("npm is not there, which brings Azure's emulator")
-    home = spark_jars()[0].parent.parent / "azurite"
-    script = home / "node_modules/azurite/dist/src/blob/main.js"
-    if not script.exists():
-        home.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            ["npm", "install", "--no-audit", "--no-fund", "azurite@3.35.0"], cwd=home, check=True, timeout=240
-        )
-    port = free_port()
-    arguments = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--skipApiVersionCheck", "--disableTelemetry"]
-    environment = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{ACCOUNT_KEY}"}
-    log = tmp_path_factory.mktemp("azurite")
-    with (log / "out").open("w") as out:
-        server = subprocess.Popen(
-            ["node", str(script), *arguments, "--location", str(log)], stdout=out, stderr=out, env=environment
-        )
-    try:
-        for _ in range(200):
-            if "successfully listens" in (log / "out").read_text():
-                break
-            time.sleep(0.2)
-        url = f"http://127.0.0.1:{port}/{ACCOUNT}"
+    with running_azure(tmp_path_factory.mktemp("azurite")) as url:
         client = BlobServiceClient(url, credential=ACCOUNT_KEY)
-        client.create_container("bucket")
         for key, content in FILES.items():
-            client.get_blob_client("bucket", key).upload_blob(content)
+            client.get_blob_client(CONTAINER, key).upload_blob(content)
         yield url
-    finally:
-        server.terminate()
-        server.wait(20)
 
 
 def _shared_access(azure: str) -> str:
@@ -236,12 +205,12 @@ def _shared_access(azure: str) -> str:
 
     until = datetime.now(timezone.utc) + timedelta(hours=1)
     return "sas-token=" + quote(
-        generate_container_sas(ACCOUNT, "bucket", account_key=ACCOUNT_KEY, permission="rl", expiry=until)
+        generate_container_sas(ACCOUNT, CONTAINER, account_key=ACCOUNT_KEY, permission="rl", expiry=until)
     )
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("login", [lambda _: f"account-key={ACCOUNT_KEY}", _shared_access], ids=["key", "token"])
+@pytest.mark.parametrize("login", [lambda _: f"account-key={quote(ACCOUNT_KEY)}", _shared_access], ids=["key", "token"])
 @pytest.mark.parametrize("scheme", ["azure", "azblob", "abfs"])
 def test_a_container_in_azure_is_read_by_its_sink_uri(azure: str, scheme: str, login: Callable[[str], str]) -> None:
     assert contents(opened(f"{scheme}://bucket/feed?account-name={ACCOUNT}&endpoint={azure}&{login(azure)}")) == FILES
@@ -257,7 +226,7 @@ def test_azure_takes_the_names_of_tidbs_environment(azure: str, monkeypatch: pyt
 @pytest.mark.soak
 def test_a_wrong_key_of_azure_is_a_refusal(azure: str) -> None:
     base = f"azure://bucket/feed?account-name={ACCOUNT}&endpoint={azure}"
-    assert "credentials" in refusal(f"{base}&account-key=AAAA{ACCOUNT_KEY[4:]}", BucketMissing)
+    assert "credentials" in refusal(f"{base}&account-key=AAAA{quote(ACCOUNT_KEY[4:])}", BucketMissing)
     assert "credentials" in refusal(f"{base}&account-key=z", BucketMissing)
 
 

@@ -16,7 +16,9 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import settings_of
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
-from cdc_assets_tests.servers.lakes import CLIENT, GLUE_SECRET, PASSWORD, WAREHOUSE_NAME, Stores
+from cdc_assets_tests.postgres import PASSWORD
+from cdc_assets_tests.servers.azure import ACCOUNT, ACCOUNT_KEY, CONTAINER
+from cdc_assets_tests.servers.lakes import CLIENT, GLUE_SECRET, WAREHOUSE_NAME, Stores
 from cdc_assets_tests.servers.object_store import BUCKET, OWNER, VENDED_FOR
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -41,19 +43,32 @@ def here(title: str, stores: Stores) -> Iterator[tuple[str, str]]:
     if "Glue" in title:
         reach = f"glue.endpoint: '{stores.glue}', s3.endpoint: '{stores.store.endpoint}'"
         yield "client.region: eu-west-1", f"client.region: eu-west-1, {reach}"
-    if "Postgres" in title:
+    if "REST" not in title and "Glue" not in title:
         yield "jdbc:postgresql://postgres.example:5432/lake", stores.database
         yield "jdbc.user: lake", "jdbc.user: dagster"
+    if "Postgres" in title:
         yield "https://minio.example:9000", stores.store.endpoint
+    if "Google" in title:
+        yield "gs://company-lake/tables", f"gs://{BUCKET}/page"
+        yield "    jdbc.user", f"    gcs.service.host: {stores.gcs}\n    jdbc.user"
+    if "Azure" in title:
+        yield "lake@companylake.dfs", f"{CONTAINER}@{ACCOUNT}.dfs"
+        yield "adls.account-name: companylake", f"adls.account-name: {ACCOUNT}\n    adls.endpoint: {stores.azure}"
 
 
 def environment(title: str) -> Mapping[str, str]:
     """What a person has set for the block; Glue's and its S3's credentials are those of the process."""
     given = {"CATALOG_CREDENTIAL": CLIENT, "LAKE_PASSWORD": PASSWORD, "S3_KEY": OWNER[0], "S3_SECRET": OWNER[1]}
-    return given | {"LEDGER": "sqlite://"}
+    return given | {"AZURE_KEY": ACCOUNT_KEY, "LEDGER": "sqlite://"}
 
 
-@pytest.mark.parametrize(("title", "text"), BLOCKS, ids=[title for title, _ in BLOCKS])
+def _often(title: str) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.soak,) if "Google" in title or "Azure" in title else ()
+
+
+@pytest.mark.parametrize(
+    ("title", "text"), [pytest.param(title, text, id=title, marks=_often(title)) for title, text in BLOCKS]
+)
 def test_a_block_of_the_page_applies_a_changefeed(
     title: str, text: str, stores: Stores, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,4 +97,4 @@ def test_a_block_of_the_page_applies_a_changefeed(
 
 def test_the_page_has_a_block_for_each_kind_of_lake() -> None:
     kinds = [yaml.safe_load(text)["lake"]["catalog"]["type"] for _, text in BLOCKS]
-    assert kinds == ["glue", "rest", "rest", "jdbc"]
+    assert kinds == ["glue", "rest", "rest", "jdbc", "jdbc", "jdbc"]

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow.fs as pafs
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableMoved
 from cdc_assets.lake import Lake
+from cdc_assets.lake.staging.tasks import storage
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life
@@ -38,6 +40,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 FEW = [("vended", "D_keys/csv-old"), ("postgres", "C_ddl_tables/csv-ts")]
 RECORDED = ("A_all_types/canal-ext", "C_ddl_tables/csv-ts", "D_keys/csv-old", "E_partitions/canal-ext", "H_bank/csv-ts")
 MORE = [(kind, feed) for kind in KINDS for feed in RECORDED if (kind, feed) not in FEW]
+MORE += [(cloud, feed) for cloud in ("gcs", "azure") for feed in ("C_ddl_tables/csv-ts", "H_bank/csv-ts")]
 CHOSEN = [*FEW, *(pytest.param(*one, marks=pytest.mark.soak) for one in MORE)]
 
 EACH_KIND = pytest.mark.parametrize(
@@ -99,15 +102,21 @@ def test_a_recorded_changefeed_is_equal_at_every_checkpoint_and_no_secret_is_sho
 
 
 def names(stores: Stores, settings: LakeSettings) -> list[str]:
-    found: list[str] = stores.store.files.find(settings.root.removeprefix("s3://"))
-    return found
+    if settings.root.startswith("s3://"):
+        found: list[str] = stores.store.files.find(settings.root.removeprefix("s3://"))
+        return found
+    system, place = storage(settings.pyiceberg_properties(), settings.root)
+    return [one.path for one in system.get_file_info(pafs.FileSelector(place, recursive=True)) if one.is_file]
 
 
 def written(stores: Stores, settings: LakeSettings) -> Iterator[str]:
     """Yield every text in the warehouse."""
     for name in names(stores, settings):
-        if name.endswith(".json"):
+        if name.endswith(".json") and settings.root.startswith("s3://"):
             yield stores.store.files.cat_file(name).decode()
+        elif name.endswith(".json"):
+            with storage(settings.pyiceberg_properties(), settings.root)[0].open_input_file(name) as file:
+                yield file.read().decode()
 
 
 def shown(texts: Any) -> list[str]:
@@ -302,6 +311,7 @@ WRONG: dict[str, tuple[str, dict[str, str], type[CdcError], str]] = {
         LakeUnavailable,
         REACH,
     ),
+    "a wrong password": ("postgres", {"jdbc.password": "wrong-password-000000"}, BadSettings, "jdbc.password"),
     "an unknown database": ("postgres", {}, BadSettings, "uri of lake.catalog"),
     "a dead glue": ("glue", {"glue.endpoint": DEAD, "glue.max-retries": "0"}, LakeUnavailable, REACH),
 }

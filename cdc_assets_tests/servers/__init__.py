@@ -2,7 +2,9 @@
 
 object_store   S3 with signatures and grants: SeaweedFS
 rest_catalog   Iceberg's reference REST catalog: a Java main over its own test classes
+gcs            Google Cloud Storage: fake-gcs-server
+azure          Azure Blob Storage: Azurite
 glue           AWS Glue's API: moto
-lakes          lakes in that store, by each type of catalog
+lakes          lakes in those stores, by each type of catalog
 spark_cluster  a standalone Spark cluster: master and workers
 """

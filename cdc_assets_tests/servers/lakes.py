@@ -1,4 +1,4 @@
-"""Lakes in the object store: one way to write the settings for each type of catalog, over servers that run once."""
+"""Lakes in object stores: one way to write the settings for each type of catalog, over servers that run once."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any
 from uuid import uuid4
 
 from cdc_assets.settings.config import LakeSettings
-from cdc_assets_tests.postgres import postgres
+from cdc_assets_tests.postgres import PASSWORD, postgres
+from cdc_assets_tests.servers.azure import ACCOUNT, ACCOUNT_KEY, CONTAINER, azure
+from cdc_assets_tests.servers.gcs import gcs
 from cdc_assets_tests.servers.glue import glue
 from cdc_assets_tests.servers.object_store import BUCKET, OWNER, VENDED, VENDED_FOR, ObjectStore
 from cdc_assets_tests.servers.rest_catalog import RestCatalog, rest_catalog
 
-__all__ = ["CLIENT", "KINDS", "PASSWORD", "SECRETS", "WAREHOUSE_NAME", "Stores"]
+__all__ = ["CLIENT", "KINDS", "SECRETS", "WAREHOUSE_NAME", "Stores"]
 
 CLIENT, TOKEN = "applier:open-6f1ed002ab5595859014ebf0951522d9", "tkn-7902699be42c8a8e46fbbb4501726517"
-PASSWORD = "unused"
 WAREHOUSE_NAME = "prod"
 GLUE_SECRET = "glue-2c624232cdd221771294dfbb310aca00"
-SECRETS = (CLIENT.partition(":")[2], TOKEN, OWNER[1], VENDED[1], GLUE_SECRET)
+SECRETS = (CLIENT.partition(":")[2], TOKEN, OWNER[1], VENDED[1], GLUE_SECRET, ACCOUNT_KEY, PASSWORD)
 """What no output, event, stage, table property or error may repeat."""
 
 KINDS = ("postgres", "rest", "vended", "glue")
@@ -60,6 +61,16 @@ class Stores:
         """The endpoint of a Glue."""
         return self._running.enter_context(glue(self._home / "glue"))
 
+    @cached_property
+    def gcs(self) -> str:
+        """The endpoint of a Cloud Storage with a bucket."""
+        return self._running.enter_context(gcs(self._home / "gcs", BUCKET))
+
+    @cached_property
+    def azure(self) -> str:
+        """The endpoint of an account of a Blob Storage with a container."""
+        return self._running.enter_context(azure(self._home / "azure"))
+
     def _behind(self) -> dict[str, str]:
         reach = {"s3.path-style-access": "true", "client.region": "us-east-1", **self.store.properties()}
         return {"warehouse": f"s3://{BUCKET}/rest", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **reach}
@@ -72,13 +83,25 @@ class Stores:
             "rest": self._rest,
             "vended": self._vended,
             "glue": self._glue,
+            "gcs": self._gcs,
+            "azure": self._azure,
         }
         catalog, place = make[kind](one)
-        return LakeSettings(catalog={**catalog, **more}, warehouse=f"s3://{place}/{one}", name=f"lake_{one}")
+        warehouse = f"{place if '://' in place else f's3://{place}'}/{one}"
+        return LakeSettings(catalog={**catalog, **more}, warehouse=warehouse, name=f"lake_{one}")
 
     def _postgres(self, one: str) -> tuple[dict[str, Any], str]:
-        login = {"jdbc.user": "dagster", "jdbc.password": PASSWORD}
-        return {"type": "jdbc", "uri": self.database, **login, **self.store.properties()}, f"{BUCKET}/jdbc"
+        return {**self._in_database(), **self.store.properties()}, f"{BUCKET}/jdbc"
+
+    def _in_database(self) -> dict[str, Any]:
+        return {"type": "jdbc", "uri": self.database, "jdbc.user": "dagster", "jdbc.password": PASSWORD}
+
+    def _gcs(self, one: str) -> tuple[dict[str, Any], str]:
+        return {**self._in_database(), "gcs.service.host": self.gcs}, f"gs://{BUCKET}/jdbc"
+
+    def _azure(self, one: str) -> tuple[dict[str, Any], str]:
+        login = {"adls.account-name": ACCOUNT, "adls.account-key": ACCOUNT_KEY, "adls.endpoint": self.azure}
+        return {**self._in_database(), **login}, f"abfss://{CONTAINER}@{ACCOUNT}.dfs.core.windows.net/jdbc"
 
     def _rest(self, one: str) -> tuple[dict[str, Any], str]:
         return {"type": "rest", "uri": self.rest.uri, **self.store.properties()}, f"{BUCKET}/rest"

@@ -11,6 +11,7 @@ from cdc_assets.settings.config import LakeSettings
 
 REST = {"type": "rest", "uri": "https://catalog.example"}
 PLACE = "s3://lake/tables"
+AZURE = "abfss://lake@acc.dfs.core.windows.net/tables"
 
 
 def sides(catalog: dict[str, Any], warehouse: str = PLACE) -> tuple[dict[str, str], dict[str, str]]:
@@ -76,15 +77,48 @@ def test_a_role_is_assumed_by_both_sides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "place", "said"),
     [
-        ({"s3.endpoint": "minio:9000"}, "has no scheme"),
-        ({"client.assume-role.external-id": "x"}, "external-id"),
+        ({"s3.endpoint": "minio:9000"}, PLACE, "has no scheme"),
+        ({"gcs.service.host": "emulator:4443"}, "gs://lake/tables", "gcs.service.host .* has no scheme"),
+        ({"adls.account-name": "a", "adls.endpoint": "emulator:1"}, AZURE, "adls.endpoint .* has no scheme"),
+        ({"adls.account-key": "k"}, AZURE, "adls.account-name"),
+        ({"client.assume-role.external-id": "x"}, PLACE, "external-id"),
     ],
 )
-def test_what_one_side_would_not_follow_is_refused(given: dict[str, str], said: str) -> None:
+def test_what_one_side_would_not_follow_is_refused(given: dict[str, str], place: str, said: str) -> None:
     with pytest.raises(BadSettings, match=said):
-        sides({**REST, **given})
+        sides({**REST, **given}, place)
+
+
+def test_a_server_of_google_s_kind_is_asked_without_credentials_unless_a_token_is_given() -> None:
+    own = {"gcs.service.host": "http://127.0.0.1:9"}
+    python, java = sides({**REST, **own}, "gs://lake/tables")
+    assert (java["gcs.no-auth"], java["gcs.project-id"], python["gcs.oauth2.token"]) == ("true", "lake", "none")
+    for side in sides({**REST, **own, "gcs.oauth2.token": "t"}, "gs://lake/tables"):
+        assert side["gcs.oauth2.token"] == "t"
+        assert "gcs.no-auth" not in side
+    assert not [name for side in sides(REST, "gs://lake/tables") for name in side if name.startswith("gcs.")]
+
+
+def test_a_token_of_google_s_without_an_end_has_one_for_python() -> None:
+    python, _ = sides({**REST, "gcs.oauth2.token": "t"}, "gs://lake/tables")
+    assert int(python["gcs.oauth2.token-expires-at"]) > 4_000_000_000_000
+
+
+def test_azures_key_token_and_endpoint_are_spelled_for_each_side() -> None:
+    name = {"adls.account-name": "acc"}
+    _, java = sides({**REST, **name, "adls.account-key": "k"}, AZURE)
+    assert (java["adls.auth.shared-key.account.name"], java["adls.auth.shared-key.account.key"]) == ("acc", "k")
+    python, java = sides({**REST, **name, "adls.sas-token": "s"}, AZURE)
+    assert python["adls.sas-token"] == java["adls.sas-token.acc.dfs.core.windows.net"] == "s"
+    vended, _ = sides({**REST, "adls.sas-token.acc.dfs.core.windows.net": "v"}, AZURE)
+    assert (vended["adls.account-name"], vended["adls.sas-token"]) == ("acc", "v")
+    own = {"adls.endpoint": "http://127.0.0.1:9/acc"}
+    python, java = sides({**REST, **name, **own, "adls.account-key": "k"}, AZURE)
+    assert java["adls.connection-string.acc.dfs.core.windows.net"] == own["adls.endpoint"]
+    assert (python["adls.blob-storage-authority"], python["adls.dfs-storage-scheme"]) == ("127.0.0.1:9", "http")
+    assert python["adls.connection-string"] == "AccountName=acc;AccountKey=k;BlobEndpoint=http://127.0.0.1:9/acc"
 
 
 def test_a_warehouses_name_is_kept_apart_from_its_location() -> None:

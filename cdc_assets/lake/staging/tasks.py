@@ -265,4 +265,6 @@ def storage(io: Mapping[str, str], location: str) -> tuple[Any, str]:
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     scheme, host, path = PyArrowFileIO.parse_location(location, dict(io))
+    if "@" in host:  # Azure's container and account, of which a path has the container
+        path = host.partition("@")[0] + path.removeprefix(host)
     return PyArrowFileIO(dict(io)).fs_by_scheme(scheme, host), path
