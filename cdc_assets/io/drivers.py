@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ import fsspec
 
 from cdc_assets.errors import BadSettings, StorageUnavailable
 
-__all__ = ["endpoint_of", "file_system"]
+__all__ = ["endpoint_of", "file_system", "refuse_silent"]
 
 _EXTRAS = {"gcs": "gcs", "gs": "gcs", "abfs": "azure", "az": "azure", "abfss": "azure"}
 """Protocol -> the extra of this package that brings its driver."""
@@ -57,9 +57,29 @@ def endpoint_of(options: Mapping[str, Any]) -> str:
     return found if isinstance(found, str) else ""
 
 
+def refuse_silent(endpoint: str, error: Callable[[str, OSError], Exception]) -> None:
+    """Raise an error made of the server's address and its silence if nobody listens at a URL with scheme and host.
+
+    Drivers retry for half a minute and more before they report that. Behind a proxy nothing is found out. Raises
+    ValueError for an impossible port.
+    """
+    parts = urlsplit(endpoint)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if parts.scheme in getproxies() and not proxy_bypass(str(parts.hostname)):
+        return
+    try:
+        _connect(str(parts.hostname), port)
+    except OSError as silence:
+        raise error(f"{parts.scheme}://{parts.hostname}:{port}", silence) from None
+
+
 @lru_cache(maxsize=64)
+def _connect(host: str, port: int) -> None:
+    """Connect once a process to a server that answers."""
+    socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+
+
 def _check_endpoint(endpoint: str, uri: str) -> None:
-    # Drivers retry for half a minute and more before they report that no server answers. Only a success is cached.
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadSettings(
@@ -68,19 +88,16 @@ def _check_endpoint(endpoint: str, uri: str) -> None:
             "storage_options."
         )
     try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        refuse_silent(
+            endpoint,
+            lambda place, silence: StorageUnavailable(
+                f"{uri}: no server answers at its endpoint {place} ({silence}). Check endpoint in the URI, or "
+                "endpoint_url in storage_options; if it is right, try again later.",
+                file=uri,
+            ),
+        )
     except ValueError as error:
         raise BadSettings(f'{uri}: its endpoint is "{endpoint}": {error}. Correct the port in it.') from None
-    if parts.scheme in getproxies() and not proxy_bypass(parts.hostname):
-        return
-    try:
-        socket.create_connection((parts.hostname, port), timeout=_CONNECT_SECONDS).close()
-    except OSError as error:
-        raise StorageUnavailable(
-            f"{uri}: no server answers at its endpoint {parts.scheme}://{parts.hostname}:{port} ({error}). Check "
-            "endpoint in the URI, or endpoint_url in storage_options; if it is right, try again later.",
-            file=uri,
-        ) from None
 
 
 def _s3_options(options: Mapping[str, Any]) -> dict[str, Any]:

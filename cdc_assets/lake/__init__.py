@@ -11,6 +11,7 @@ decisions            what people decided, as properties of the lake's own namesp
 namespaces           the catalog's namespaces (no JVM)
 settling             tables brought to the names that they should have (no JVM)
 names                which table has which name (no JVM)
+warehouse            its store, tried before a JVM starts
 failures             errors of catalogs and stores, each as a sentence (no JVM)
 label                progress as snapshot properties (no JVM)
 metadata_file        the few members of a table's metadata that matter here (no JVM)

@@ -36,7 +36,10 @@ class Cause:
 
 _JARS = "Fetch its jars (`python -m cdc_assets.jvm.jars aws`, or postgres) and restart."
 _LOGIN = "Check jdbc.user and jdbc.password of lake.catalog."
-_KEYS = "Check s3.access-key-id and s3.secret-access-key of lake.catalog, or the environment's, and their grants."
+_KEYS = (
+    "Check s3.access-key-id and s3.secret-access-key of lake.catalog, or the environment's, and that their grants, or "
+    "those of the catalog, reach lake.warehouse."
+)
 _GRANT = "Check token, credential and scope of lake.catalog, and their grants."
 _REACH = "Check uri and s3.endpoint of lake.catalog, and that both can be reached from here; then try again."
 _NAMES = "Give the changefeed another namespace pattern (setting namespace), or lake.namespaces another prefix."

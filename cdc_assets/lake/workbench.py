@@ -21,6 +21,7 @@ from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import Sessions, StepSession
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import LakeState
+from cdc_assets.lake.warehouse import refuse_unusable
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import Report, StepResult
 from cdc_assets.model.steps import CreateTable
@@ -58,7 +59,7 @@ class Workbench:
         self.decode = decode
         self.changefeed = changefeed
         self.state = state
-        self.sessions = Sessions(settings, spark)
+        self.sessions = Sessions(settings, spark, lambda: refuse_unusable(settings))
         self._cleaned = False
         self._expected: dict[Life, Label] = {}
 

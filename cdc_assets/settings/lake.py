@@ -19,7 +19,7 @@ from cdc_assets.settings.catalog_kinds import KINDS, CatalogKind, signs
 from cdc_assets.settings.catalog_uri import jdbc_uri, sqlalchemy_uri
 from cdc_assets.settings.env import resolved
 from cdc_assets.settings.model import Model
-from cdc_assets.settings.stores import SECRET_PROPERTIES, Store, store_of
+from cdc_assets.settings.stores import ENDPOINTS, SECRET_PROPERTIES, Store, endpoint_of, store_of
 
 __all__ = ["LakeSettings"]
 
@@ -108,6 +108,13 @@ class LakeSettings(Model):
         return tuple(dict.fromkeys(extra for extra in found if extra))
 
     @property
+    def servers(self) -> dict[str, str]:
+        """The URLs of servers that the catalog's properties name, by property; addresses of databases are none."""
+        catalog = self._resolved()
+        names = [*ENDPOINTS, *(["uri"] if catalog["type"] == "rest" else [])]
+        return {name: catalog[name] for name in names if re.match("https?://[^/:]", catalog.get(name, ""))}
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """The values of the catalog's properties that no message may contain."""
         catalog = self._resolved()
@@ -123,6 +130,8 @@ class LakeSettings(Model):
 
     def _resolved(self) -> dict[str, str]:
         given = resolved(self.catalog, "lake.catalog")
+        for name in ("glue.endpoint", *(["uri"] if given["type"] == "rest" else [])):
+            endpoint_of(given, name)
         return {
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in given.items()

@@ -12,10 +12,13 @@ from urllib.parse import urlsplit
 
 from cdc_assets.errors import BadSettings
 
-__all__ = ["SECRET_PROPERTIES", "Store", "store_of"]
+__all__ = ["ENDPOINTS", "SECRET_PROPERTIES", "Store", "endpoint_of", "store_of"]
 
 SECRET_PROPERTIES = ("secret", "password", "token", "credential", "access-key", "account-key", "key.account")
 """Parts of property names whose values are secrets."""
+
+ENDPOINTS = ("s3.endpoint", "gcs.service.host", "adls.endpoint", "glue.endpoint")
+"""Names of properties whose values are URLs of servers."""
 
 _ROLE = {
     "s3.role-arn": "client.assume-role.arn",
@@ -66,7 +69,7 @@ def _as_given(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
 
 
 def _s3(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    endpoint, python, java = _endpoint(given, "s3.endpoint"), dict[str, str](), dict[str, str]()
+    endpoint, python, java = endpoint_of(given, "s3.endpoint"), dict[str, str](), dict[str, str]()
     if "client.assume-role.external-id" in given:
         raise BadSettings(
             "lake.catalog: client.assume-role.external-id is supported by Java's client only, so the lake could be "
@@ -92,7 +95,8 @@ def _s3(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return python, java
 
 
-def _endpoint(given: Mapping[str, str], name: str) -> str | None:
+def endpoint_of(given: Mapping[str, str], name: str) -> str | None:
+    """Return the URL that a property names, None without it. Raises BadSettings for one without scheme."""
     endpoint = given.get(name)
     if endpoint is not None and "://" not in endpoint:
         raise BadSettings(
@@ -103,7 +107,7 @@ def _endpoint(given: Mapping[str, str], name: str) -> str | None:
 
 def _gcs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """A server of its own is asked without credentials unless a token is given, and nobody is asked for a project."""
-    endpoint, token = _endpoint(given, "gcs.service.host"), given.get("gcs.oauth2.token")
+    endpoint, token = endpoint_of(given, "gcs.service.host"), given.get("gcs.oauth2.token")
     python, java = dict[str, str](), dict[str, str]()
     if endpoint and not token:
         java = {"gcs.no-auth": "true"}
@@ -135,7 +139,7 @@ def _adls(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         java = {"adls.auth.shared-key.account.name": name, "adls.auth.shared-key.account.key": key}
     elif name and grant:
         python["adls.sas-token"] = java[f"adls.sas-token.{vended or f'{name}.{_ADLS_HOST}'}"] = grant
-    endpoint = _endpoint(given, "adls.endpoint")
+    endpoint = endpoint_of(given, "adls.endpoint")
     if endpoint and name:
         place = urlsplit(endpoint)
         java[f"adls.connection-string.{name}.{_ADLS_HOST}"] = endpoint

@@ -4,9 +4,10 @@
     dumps       the rows of such a feed as a dump of what was there before
     knowing     a lake and a ledger that know thousands of tables and files already
     messages    change messages of topics, and how fast they become Arrow
+    stores      feeds and lakes in an object store, and what is asked there
     measuring   wall, CPU and memory of a process with all that it starts
     contenders  what is timed, each in a process of its own: this project, DuckDB, plain Spark
-    scenarios   the targets, each with a check of the rows that came out
+    scenarios   the targets, each with a check of the rows that came out; those of topics and of stores beside it
 
 `python -m cdc_assets_tests.bench [--only NAME …] [--scale S] [--json PATH]`
 """

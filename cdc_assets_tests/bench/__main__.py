@@ -16,7 +16,7 @@ from typing import Any
 
 from cdc_assets.jvm.java import prepare_environment
 from cdc_assets_tests.bench.scenarios import Figure, Place
-from cdc_assets_tests.bench.topic_scenarios import SCENARIOS
+from cdc_assets_tests.bench.store_scenarios import SCENARIOS
 
 MEMORY_LIMIT_MB = 3_000
 _VERSIONS = ("cdc-assets", "duckdb", "pandera", "polars", "pyarrow", "pyiceberg", "pyspark")

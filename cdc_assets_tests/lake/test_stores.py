@@ -17,7 +17,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableMoved
-from cdc_assets.lake import Lake
+from cdc_assets.lake import Lake, workbench
 from cdc_assets.lake.staging.tasks import storage
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger
@@ -299,10 +299,14 @@ def test_records_are_kept_aside_and_replayed_and_tables_built_anew_and_no_secret
 # --- what fails -------------------------------------------------------------------------------------------------------
 
 DEAD, REACH = "http://127.0.0.1:9", "uri and s3.endpoint"
+KEYS = "s3.secret-access-key"
 NO_DATABASE = "jdbc:postgresql://127.0.0.1:9/db"
 WRONG: dict[str, tuple[str, dict[str, str], type[CdcError], str]] = {
-    "a wrong key": ("rest", {"s3.secret-access-key": "wrong-key-000000"}, SetupError, "s3.secret-access-key"),
-    "a dead catalog": ("rest", {"uri": DEAD}, LakeUnavailable, REACH),
+    "a wrong key": ("rest", {KEYS: "wrong-key-000000"}, SetupError, KEYS),
+    "a wrong key, which Java is told of": ("rest", {KEYS: "wrong-key-000000"}, SetupError, KEYS),
+    "a missing class": ("rest", {"io-impl": "org.apache.iceberg.nowhere.FileIO"}, SetupError, "python -m cdc_assets"),
+    "a dead store": ("postgres", {"s3.endpoint": DEAD}, LakeUnavailable, "Check s3.endpoint"),
+    "a dead catalog": ("rest", {"uri": DEAD}, LakeUnavailable, "Check uri"),
     "a wrong login": ("vended", {"credential": "applier:wrong-000000"}, SetupError, "token, credential and scope"),
     "an unknown warehouse": ("vended", {"warehouse": "nowhere"}, BadSettings, "warehouse of lake.catalog"),
     "a dead database": (
@@ -313,15 +317,17 @@ WRONG: dict[str, tuple[str, dict[str, str], type[CdcError], str]] = {
     ),
     "a wrong password": ("postgres", {"jdbc.password": "wrong-password-000000"}, BadSettings, "jdbc.password"),
     "an unknown database": ("postgres", {}, BadSettings, "uri of lake.catalog"),
-    "a dead glue": ("glue", {"glue.endpoint": DEAD, "glue.max-retries": "0"}, LakeUnavailable, REACH),
+    "a dead glue": ("glue", {"glue.endpoint": DEAD}, LakeUnavailable, "Check glue.endpoint"),
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_with_a_lake_is_one_sentence_with_the_setting_to_look_at(
-    what: str, stores: Stores, open_in: Open
+    what: str, stores: Stores, open_in: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, change, error, look = WRONG[what]
+    if "Java" in what:
+        monkeypatch.setattr(workbench, "refuse_unusable", lambda settings: None)
     if what == "an unknown database":
         change = {"uri": f"{stores.database}_nowhere"}
     lake = open_in(stores.settings(kind, **{"s3.retry.num-retries": "0", **change}))

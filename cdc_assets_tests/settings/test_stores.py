@@ -82,6 +82,8 @@ def test_a_role_is_assumed_by_both_sides() -> None:
         ({"s3.endpoint": "minio:9000"}, PLACE, "has no scheme"),
         ({"gcs.service.host": "emulator:4443"}, "gs://lake/tables", "gcs.service.host .* has no scheme"),
         ({"adls.account-name": "a", "adls.endpoint": "emulator:1"}, AZURE, "adls.endpoint .* has no scheme"),
+        ({"uri": "catalog.example:8181"}, PLACE, "uri .* has no scheme"),
+        ({"glue.endpoint": "localhost:1"}, PLACE, "glue.endpoint .* has no scheme"),
         ({"adls.account-key": "k"}, AZURE, "adls.account-name"),
         ({"client.assume-role.external-id": "x"}, PLACE, "external-id"),
     ],

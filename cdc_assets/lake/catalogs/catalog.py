@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io import load_file_io
 
-from cdc_assets.errors import LakeUnavailable
+from cdc_assets.errors import BadSettings, LakeUnavailable
+from cdc_assets.io.drivers import refuse_silent
 from cdc_assets.lake.catalogs import glue, hive, rest, sql
 from cdc_assets.lake.catalogs.remembered import io_properties, keep_only, knows, recall, remember
 from cdc_assets.lake.failures import answering, hide
@@ -47,12 +48,28 @@ def open_catalog(settings: LakeSettings) -> Catalog:
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
     hide(settings.secrets)
+    _refuse_silent(settings)
     for pause_seconds in (0.2, 1.0):
         with suppress(LakeUnavailable), answering():
             return load_catalog(settings.name, **settings.pyiceberg_properties())
         time.sleep(pause_seconds)
     with answering():
         return load_catalog(settings.name, **settings.pyiceberg_properties())
+
+
+def _refuse_silent(settings: LakeSettings) -> None:
+    """Raise LakeUnavailable if nobody listens at a server that the settings name by URL; clients retry for minutes."""
+    for name, url in settings.servers.items():
+        try:
+            refuse_silent(
+                url,
+                lambda place, silence, name=name: LakeUnavailable(  # type: ignore[misc]
+                    f"no server answers at {place} ({silence}). Check {name} of lake.catalog; if it is right, try "
+                    "again later."
+                ),
+            )
+        except ValueError as error:
+            raise BadSettings(f"lake.catalog: {name} is {url!r}: {error}. Correct the port in it.") from None
 
 
 def close(catalog: Catalog) -> None:

@@ -22,6 +22,7 @@ from cdc_assets.jvm.jars import needed_jars, spark_jars
 from cdc_assets.jvm.java import prepare_environment, spark_conf, spark_default
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.spark.cluster import is_local, refuse_connect, refuse_dead, spark_master, watch_executors
+from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.gateway import IcebergCatalog, open_gateway
 
 if TYPE_CHECKING:
@@ -237,9 +238,18 @@ def step_spark(spark: SparkSession, settings: LakeSettings) -> SparkSession:
 
 
 class Sessions:
-    """The sessions of one lake in one JVM; Spark is started when it is first needed, or given by `spark`."""
+    """The sessions of one lake in one JVM; Spark is started when it is first needed, or given by `spark`.
 
-    def __init__(self, settings: LakeSettings, spark: Callable[[], SparkSession] | None = None) -> None:
+    `check` is called before the JVM is needed for the first time, and raises what speaks against that.
+    """
+
+    def __init__(
+        self,
+        settings: LakeSettings,
+        spark: Callable[[], SparkSession] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._check = check
         self._settings = settings
         self._given = spark
         self._spark: SparkSession | None = None
@@ -272,9 +282,11 @@ class Sessions:
         """The lake's catalog in the JVM. Raises JavaMissing, SetupError."""
         with self._lock:
             if self._iceberg is None:
+                self._check()
                 given = self.spark if self._given is not None else None
                 jvm = given._jvm if given is not None else start_jvm(self._settings)
-                self._iceberg = IcebergCatalog(jvm, self._settings, given)
+                with races("the lake's catalog"):
+                    self._iceberg = IcebergCatalog(jvm, self._settings, given)
             return self._iceberg
 
     @contextmanager

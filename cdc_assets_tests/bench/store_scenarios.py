@@ -1,0 +1,81 @@
+"""The targets of object stores, REST catalogs and clusters: what is asked, and how long it takes beside local ones."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+from cdc_assets_tests.bench.measuring import run
+from cdc_assets_tests.bench.scenarios import PYTHON, Figure, Place, _check, _scenario, _whole
+from cdc_assets_tests.bench.stores import Asked, away
+from cdc_assets_tests.bench.topic_scenarios import SCENARIOS
+from cdc_assets_tests.kills import named
+from cdc_assets_tests.servers.spark_cluster import spark_cluster
+
+__all__ = ["ON_SERVERS", "SCENARIOS"]
+
+ON_SERVERS = ("requests", "far", "workers")
+"""Scenarios that start an object store, a catalog or a cluster."""
+
+
+@_scenario
+def requests(place: Place) -> Iterator[Figure]:
+    """What a feed and a lake in an object store with a REST catalog are asked, for few tables and for many."""
+    for tables in (place.of(20, 2), place.of(2_000, 3)):
+        feed = place.feed(f"requests-{tables}", tables=tables)
+        feed.append(2, 100)
+        with away(place.at(f"servers-{tables}")) as there:
+            settings = there.feed(feed, "feed")
+            command = [*PYTHON, "apply", "--settings", str(settings), "--json"]
+            asked = dict[str, Asked]()
+            for what in ("all of them new", "nothing new", "one window in each of 2"):
+                if what.startswith("one"):
+                    feed.append(2, 100, tables=range(2))
+                    there.upload(feed.bucket, "feed")
+                there.asked()
+                run(command)
+                asked[what] = there.asked()
+            there.asked()
+            run([*PYTHON, "status", "--settings", str(settings)])
+            asked["status"] = there.asked()
+        for what, one in asked.items():
+            yield Figure("requests", f"{tables:,} tables, {what}: catalog", one.catalog, "", notes=one.notes())
+            yield Figure("requests", f"{tables:,} tables, {what}: store", one.stored, "", notes=one.notes())
+        more = asked["one window in each of 2"].catalog - asked["nothing new"].catalog
+        yield Figure("requests", f"{tables:,} tables, a window: catalog", more / 2, "", 10)
+
+
+@_scenario
+def far(place: Place) -> Iterator[Figure]:
+    """A recorded feed of five checkpoints into an object store over a REST catalog, beside a local lake."""
+    config, took = named("H_bank/csv-ts"), dict[str, float]()
+    toml, query = config.path / "changefeed.toml", str(config.recorded_options["sink_uri_params"])
+    with away(place.at("servers")) as there:
+        remote = there.settings("bank", query, toml)
+        local, lake = place.at("bucket"), place.at("lake")
+        for checkpoint in config.replayable:
+            there.upload(checkpoint.bucket, "bank")
+            shutil.copytree(checkpoint.bucket, local, dirs_exist_ok=True)
+            near = ["--sink-uri", f"file://{local}?{query}", "--config", str(toml), "--warehouse", str(lake)]
+            for who, given in (("there", ["--settings", str(remote)]), ("here", near)):
+                took[who] = took.get(who, 0) + run([*PYTHON, "apply", *given, "--json"]).wall_seconds
+    yield Figure("far", "a recorded feed, 5 checkpoints, into a local lake", took["here"])
+    yield Figure("far", "the same into an object store over REST", took["there"])
+    yield Figure("far", "there to here", took["there"] / took["here"], "x", 2.5)
+
+
+@_scenario
+def workers(place: Place) -> Iterator[Figure]:
+    """A large window into an empty table, read by two workers of one core, beside two threads of the driver."""
+    feed, root, count = place.feed("workers"), place.at("lakes"), place.of(3_000_000, 200)
+    feed.append(count, count, fill=count, files=16)
+    size = sum(path.stat().st_size for path in feed.files())
+    here = run([*PYTHON, "apply", *feed.flags, "--warehouse", str(root / "here"), "--decode", "driver"])
+    with spark_cluster(place.at("cluster")) as cluster:
+        flags = ["--warehouse", str(root / "there"), "--decode", "executors"]
+        there = run([*PYTHON, "apply", *feed.flags, *flags], **cluster.environment)
+    for lake in ("here", "there"):
+        _check(feed, root / lake)
+    yield Figure("workers", "by the driver", here.wall_seconds, notes={"bytes": size, **_whole(here)})
+    yield Figure("workers", "by two workers of one core", there.wall_seconds, notes=_whole(there))
+    yield Figure("workers", "workers to driver", there.wall_seconds / here.wall_seconds, "x", 1.3)
