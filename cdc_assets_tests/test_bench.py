@@ -7,7 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +31,7 @@ from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_row
 from cdc_assets_tests.bench.store_scenarios import ON_SERVERS
 from cdc_assets_tests.bench.topic_scenarios import ON_A_BROKER
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.servers.counted import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -199,6 +203,44 @@ def test_wrong_rows_give_no_figure(tmp_path: Path, without_spark: dict[str, Memo
     table.rows = table.rows.slice(1)
     with pytest.raises(AssertionError, match="expected"):
         scenarios._check(feed, lake)
+
+
+# --- counting ---------------------------------------------------------------------------------------------------------
+
+
+class Echo(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def test_requests_are_counted_by_kind_and_bytes_pass_as_they_are() -> None:
+    body = b"GET /no?list-type=2 HTTP/1.1\r\n\r\n" * 9_000
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with counted(f"http://127.0.0.1:{server.server_port}") as way:
+            client = HTTPConnection(way.endpoint.removeprefix("http://"))
+            for method, path, sent in (("PUT", "/b/feed/x", body), ("GET", "/b?list-type=2&prefix=lake", None)):
+                client.request(method, path, sent)
+                assert client.getresponse().read() == (sent or b"")
+            client.request("GET", "/b/lake/y")
+            client.getresponse().read()
+            client.close()
+            assert way.kinds() == {"PUT": 1, "LIST": 1, "GET": 1}
+            assert way.kinds(1, "lake") == {"LIST": 1, "GET": 1}
+        server.shutdown()
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Asked:
         """How many requests the store got."""
         return sum(self.feed.values()) + sum(self.lake.values())
 
-    def told(self) -> dict[str, Any]:
+    def notes(self) -> dict[str, Any]:
         """Return the counts, for a figure's notes."""
         return {"feed": dict(self.feed), "lake": dict(self.lake), "catalog": self.catalog}
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.fs as pafs
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableHeld
-from cdc_assets.lake import failures
+from cdc_assets.lake import failures, warehouse
+from cdc_assets.lake.catalogs.catalog import open_catalog
 from cdc_assets.lake.failures import CAUSES, answering, explained, hide, redacted
+from cdc_assets.settings.config import LakeSettings
 
 SAID: list[tuple[str, type[CdcError], str]] = [
     ("java.lang.NoClassDefFoundError: software/amazon/awssdk/services/s3/model/S3Exception", SetupError, "jars aws"),
@@ -82,3 +89,66 @@ def test_what_a_client_raises_is_what_it_means_and_what_is_meant_for_callers_pas
         raise FileNotFoundError("gone")
     with pytest.raises(ZeroDivisionError), answering():
         _ = 1 / 0
+
+
+@pytest.mark.parametrize(
+    ("catalog", "named"),
+    [
+        ({"type": "rest", "uri": "http://127.0.0.1:9/catalog"}, "uri"),
+        ({"type": "glue", "glue.endpoint": "http://127.0.0.1:9", "client.region": "us-east-1"}, "glue.endpoint"),
+        ({"type": "jdbc", "uri": "jdbc:sqlite:/nowhere", "s3.endpoint": "http://127.0.0.1:9"}, "s3.endpoint"),
+    ],
+)
+def test_a_server_that_nobody_answers_at_is_told_before_any_client_tries(catalog: dict[str, str], named: str) -> None:
+    with pytest.raises(LakeUnavailable, match=rf"no server answers at http://127\.0\.0\.1:9 .*Check {named} of"):
+        open_catalog(LakeSettings(catalog=catalog, warehouse="s3://lake/tables"))
+
+
+def test_an_impossible_port_is_a_setting_to_correct() -> None:
+    lake = LakeSettings(catalog={"type": "rest", "uri": "http://127.0.0.1:99999"}, warehouse="s3://lake/tables")
+    with pytest.raises(BadSettings, match=r"uri is .*Correct the port"):
+        open_catalog(lake)
+
+
+def test_only_a_store_with_keys_of_its_own_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(warehouse, "storage", lambda io, place: tried.append(place))
+    for catalog, place in (
+        ({"type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/c.db"}, str(tmp_path)),
+        ({"type": "rest", "uri": "http://127.0.0.1:9"}, "s3://lake/tables"),
+    ):
+        warehouse.refuse_unusable(LakeSettings(catalog=catalog, warehouse=place))
+    assert tried == []
+
+
+FOUND, MISSING = pafs.FileType.Directory, pafs.FileType.NotFound
+
+
+@pytest.mark.parametrize(
+    ("there", "refused"), [([FOUND], False), ([MISSING, FOUND], False), ([MISSING, MISSING], True)]
+)
+def test_a_missing_bucket_is_told_and_a_new_warehouse_is_not(
+    there: list[Any], refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = iter(there)
+    system = SimpleNamespace(get_file_info=lambda place: SimpleNamespace(type=next(kinds)))
+    monkeypatch.setattr(warehouse, "storage", lambda io, place: (system, "lake/tables/_cdc_stage"))
+    keys = {"s3.access-key-id": "AK", "s3.secret-access-key": "sesame", "s3.endpoint": "http://127.0.0.1:9"}
+    lake = LakeSettings(catalog={"type": "jdbc", "uri": "jdbc:sqlite:/c.db", **keys}, warehouse="s3://lake/tables")
+    if refused:
+        with pytest.raises(BadSettings, match=r"'lake', which is not there.*lake\.warehouse"):
+            warehouse.refuse_unusable(lake)
+    else:
+        warehouse.refuse_unusable(lake)
+
+
+def test_what_a_store_says_to_wrong_keys_is_the_sentence_about_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(place: str) -> Any:
+        raise OSError("AWS Error ACCESS_DENIED during HeadObject operation: No response body. Key sesame")
+
+    system = SimpleNamespace(get_file_info=refused)
+    monkeypatch.setattr(warehouse, "storage", lambda io, place: (system, place))
+    keys = {"s3.access-key-id": "AK", "s3.secret-access-key": "wrong"}
+    lake = LakeSettings(catalog={"type": "rest", "uri": "http://127.0.0.1:9", **keys}, warehouse="s3://lake/tables")
+    with pytest.raises(SetupError, match=r"refuses access .*s3\.secret-access-key"):
+        warehouse.refuse_unusable(lake)
