@@ -25,7 +25,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import COMMIT_TS, LINE, MESSAGE_FORMATS, Decoded, UniformReader, Wire
+from cdc_assets.formats import COMMIT_TS, LINE, Decoded, UniformReader, Wire
 from cdc_assets.formats.avro.wire import sanitized
 from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.message_options import MessageOptions
@@ -125,7 +125,7 @@ class Topic:
     @property
     def format(self) -> Any:
         """The module of the protocol."""
-        return import_module(MESSAGE_FORMATS[self.options.protocol])
+        return import_module(self.options.kind.module)
 
     @functools.cached_property
     def lines(self) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ Every decoder returns the same shape, so that nothing after it knows the format.
     _cdc_unchanged   list    names of the columns that an image leaves as they were, null for one that has all;
                              only there where a message brings some columns only
 
-Plugs stand in the tables below. What several of them have in common:
+Plugs stand in the tables below, those of messages in `message_options`. What several of them have in common:
 
     delimited         delimited text: where its records end, and pyarrow's CSV reader with their numbers
     json_lines        files of JSON objects -> records, and records -> Arrow
@@ -18,7 +18,7 @@ Plugs stand in the tables below. What several of them have in common:
     members           members of ENUM and SET by their numbers
     images            row images, column by column -> changes
     messages          change messages of a topic: what each speaks of
-    message_options   how the messages of a topic were written
+    message_options   how the messages of a topic were written, and the table of their protocols
     described         tables as a file describes them, whose messages have names without types
     column_codes      MySQL's numbers for column types, and TiCDC's flags
     compression       values that TiCDC compresses
@@ -49,7 +49,6 @@ __all__ = [
     "FORMATS",
     "INNER_FORMATS",
     "LINE",
-    "MESSAGE_FORMATS",
     "NOT_WRITTEN",
     "OP",
     "UNCHANGED",
@@ -260,18 +259,6 @@ DUMP_FORMATS: Mapping[str, str] = {
     "parquet": "cdc_assets.formats.dump.parquet",
 }
 """Kind of a dump's data file -> module that is a DumpFormat."""
-
-MESSAGE_FORMATS: Mapping[str, str] = {
-    "avro": "cdc_assets.formats.avro.messages",
-    "canal-json": "cdc_assets.formats.canal_json.messages",
-    "craft": "cdc_assets.formats.craft.messages",
-    "debezium": "cdc_assets.formats.debezium_json.messages",
-    "debezium-json": "cdc_assets.formats.debezium_json.connectors",
-    "open-protocol": "cdc_assets.formats.open_protocol.messages",
-    "simple": "cdc_assets.formats.simple.messages",
-    "ydb-json": "cdc_assets.formats.ydb_json",
-}
-"""Protocol of messages -> module with `classify`, `decode` and `schemas`, see `cdc_assets.formats.messages`."""
 
 
 def dump_format(kind: str) -> DumpFormat:

@@ -1,22 +1,71 @@
-"""How the messages of a topic were written."""
+"""How the messages of a topic were written, and the table of their protocols."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["CONNECTOR_PROTOCOLS", "MessageOptions"]
+__all__ = ["PROTOCOLS", "MessageOptions", "MessageProtocol", "Order"]
 
-_BY_OFFSET = frozenset({"avro", "debezium-json", "ydb-json"})
-_BY_EXTENSION = frozenset({"canal-json", "debezium"})
-"""Protocols by offset always, and those of TiCDC that send marks with `enable-tidb-extension` only."""
-_IN_SOURCE_ORDER = frozenset({"debezium-json"})
-"""Protocols by offset of which one writer sends all tables in the order of its log."""
-_ONCE = frozenset({"ydb-json"})
-CONNECTOR_PROTOCOLS = frozenset({"debezium-json"})
-"""Protocols of connectors of Kafka Connect, which have no changefeed TOML but a configuration of their own."""
-_CLOCKED = frozenset({"canal-json"})
-_BARE_DELETES = frozenset({"avro"})
+
+class Order(enum.Enum):
+    """What orders the messages of a protocol."""
+
+    COMMIT_TS = "commit-ts"
+    EXTENSION = "commit-ts with enable-tidb-extension, else offset"
+    OFFSET = "offset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageProtocol:
+    """A protocol of messages: the module that reads it (see `messages`), and what is known of it without reading one.
+
+    `by_connector` protocols have no changefeed TOML but a connector's configuration. Of protocols by offset
+    `in_source_order` says that one writer sends all tables in the order of its log, `clocked` that positions are
+    milliseconds, `bare_deletes` that a delete has no time. `text_encodings` are those of `encoding-format` in which a
+    value is JSON on one line. Members of ENUM and SET are numbers where `numbered_members`, with `named_by_compatible`
+    unless `content-compatible` is set.
+    """
+
+    module: str
+    order: Order = Order.COMMIT_TS
+    by_connector: bool = False
+    in_source_order: bool = False
+    sends_again: bool = True
+    clocked: bool = False
+    bare_deletes: bool = False
+    needs_keys: bool = False
+    text_encodings: frozenset[str] = frozenset()
+    numbered_members: bool = False
+    named_by_compatible: bool = False
+
+
+PROTOCOLS: Mapping[str, MessageProtocol] = {
+    "avro": MessageProtocol(module="cdc_assets.formats.avro.messages", order=Order.OFFSET, bare_deletes=True),
+    "canal-json": MessageProtocol(
+        module="cdc_assets.formats.canal_json.messages",
+        order=Order.EXTENSION,
+        clocked=True,
+        text_encodings=frozenset({"json", "avro"}),
+        numbered_members=True,
+        named_by_compatible=True,
+    ),
+    "craft": MessageProtocol(module="cdc_assets.formats.craft.messages", numbered_members=True),
+    "debezium": MessageProtocol(module="cdc_assets.formats.debezium_json.messages", order=Order.EXTENSION),
+    "debezium-json": MessageProtocol(
+        module="cdc_assets.formats.debezium_json.connectors",
+        order=Order.OFFSET,
+        by_connector=True,
+        in_source_order=True,
+    ),
+    "open-protocol": MessageProtocol(
+        module="cdc_assets.formats.open_protocol.messages", needs_keys=True, numbered_members=True
+    ),
+    "simple": MessageProtocol(module="cdc_assets.formats.simple.messages", text_encodings=frozenset({"json"})),
+    "ydb-json": MessageProtocol(module="cdc_assets.formats.ydb_json", order=Order.OFFSET, sends_again=False),
+}
+"""Protocol of messages, as in a sink URI -> what is known of it: the table of plugs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +90,18 @@ class MessageOptions:
     connector: tuple[tuple[str, str], ...] = ()
 
     @property
+    def kind(self) -> MessageProtocol:
+        """What is known of the protocol."""
+        return PROTOCOLS[self.protocol]
+
+    @property
     def by_offset(self) -> bool:
         """Return whether the order of messages is that of their offsets, so that landing gives rows their positions.
 
         Else it is that of the commit-ts, which all of them have, and marks say through which one all are there.
         """
-        return self.protocol in _BY_OFFSET or (self.protocol in _BY_EXTENSION and not self.enable_tidb_extension)
+        order = self.kind.order
+        return order is Order.OFFSET or (order is Order.EXTENSION and not self.enable_tidb_extension)
 
     @property
     def in_source_order(self) -> bool:
@@ -54,7 +109,7 @@ class MessageOptions:
 
         TiCDC sends each table by itself.
         """
-        return self.protocol in _IN_SOURCE_ORDER
+        return self.kind.in_source_order
 
     @property
     def sends_by_table(self) -> bool:
@@ -67,32 +122,34 @@ class MessageOptions:
     @property
     def sends_again(self) -> bool:
         """Return whether a writer may send messages again after a restart. YDB writes each change once."""
-        return self.protocol not in _ONCE
+        return self.kind.sends_again
 
     @property
     def has_bare_deletes(self) -> bool:
-        """Return whether a delete tells no time, so that its offset alone says what came before it."""
-        return self.protocol in _BARE_DELETES
+        """Return whether a delete has no time, so that its offset alone says what came before it."""
+        return self.kind.bare_deletes
 
     @property
     def of_connector(self) -> bool:
         """Return whether a connector of Kafka Connect writes the messages."""
-        return self.protocol in CONNECTOR_PROTOCOLS
+        return self.kind.by_connector
 
     @property
     def is_unordered(self) -> bool:
         """Return whether what comes twice can be taken for something new: positions are milliseconds."""
-        return self.by_offset and self.protocol in _CLOCKED
+        return self.by_offset and self.kind.clocked
 
     @property
     def needs_keys(self) -> bool:
         """Return whether keys say what a message is about; others have none that matters."""
-        return self.protocol == "open-protocol"
+        return self.kind.needs_keys
 
     @property
     def is_text(self) -> bool:
         """Return whether a value is JSON on one line, and nothing before or after it."""
-        plain = self.large_message_handle_compression == "none"
-        return plain and (
-            self.protocol == "canal-json" or (self.protocol == "simple" and self.encoding_format == "json")
-        )
+        return self.large_message_handle_compression == "none" and self.encoding_format in self.kind.text_encodings
+
+    @property
+    def members_are_numbers(self) -> bool:
+        """Return whether ENUM and SET are written as numbers, whose names must come from the schema."""
+        return self.kind.numbered_members and not (self.kind.named_by_compatible and self.content_compatible)

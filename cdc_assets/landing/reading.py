@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 
 from cdc_assets.ddl import Unreadable, database_of, first_words
 from cdc_assets.errors import BadSettings, InputError, SetupError
-from cdc_assets.formats import MESSAGE_FORMATS
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent, read_claim
 from cdc_assets.landing.rows import LANDED, PART, ROW, codes_of
@@ -100,7 +99,7 @@ class Reading:
         self.barriers = dict(self.before.barriers)
         self.options = replace(self.options, registry={**self.options.registry, **self.before.registered})
         self._unknown = set[str]()
-        self._protocol: Any = import_module(MESSAGE_FORMATS[self.options.protocol])
+        self._protocol: Any = import_module(self.options.kind.module)
 
     @property
     def speaks(self) -> bool:

@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import MESSAGE_FORMATS
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.message_options import PROTOCOLS, MessageOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.sources.topics import BATCH_BYTES
 from cdc_assets_tests.bench import streams
@@ -202,7 +201,7 @@ def _batch(messages: list[Message]) -> pa.RecordBatch:
 
 
 def _lap(name: str, sample: Sample, batches: list[pa.RecordBatch]) -> Rate:
-    plug: Any = import_module(MESSAGE_FORMATS[name])
+    plug: Any = import_module(PROTOCOLS[name].module)
     spent, events, size, beside = [0.0, 0.0], 0, 0, 0.0
     for batch in batches:
         begun = time.process_time()

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cdc_assets.formats import MESSAGE_FORMATS
+from cdc_assets.formats.message_options import PROTOCOLS
 from cdc_assets.formats.messages import Kind
 from cdc_assets_tests.cases import differences
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -83,4 +83,4 @@ def test_a_topic_with_a_registry_ends_equal_to_the_source(topic: Topic) -> None:
 
 def test_every_protocol_of_messages_has_recorded_topics() -> None:
     others = {"debezium-json", "ydb-json"}  # see landing/test_connectors and test_ydb_json
-    assert {topic.options.protocol for topic in (*TOPICS, *BY_OFFSET)} == set(MESSAGE_FORMATS) - others
+    assert {topic.options.protocol for topic in (*TOPICS, *BY_OFFSET)} == set(PROTOCOLS) - others

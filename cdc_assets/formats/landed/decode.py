@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import COMMIT_TS, LINE, MESSAGE_FORMATS, Decoded
+from cdc_assets.formats import COMMIT_TS, LINE, Decoded
 from cdc_assets.formats.landed.frame import Frame, parse_frame
 from cdc_assets.formats.landed.options import LandedOptions
 from cdc_assets.model.reports import Reject
@@ -63,7 +63,7 @@ def _batches(frame: Frame) -> list[Lines]:
 def _part(
     frame: Frame, chosen: Lines, path: str, table: TableId, schema: TableSchema, options: LandedOptions
 ) -> Decoded:
-    protocol: Any = import_module(MESSAGE_FORMATS[options.messages.protocol])
+    protocol: Any = import_module(options.messages.kind.module)
     rows = frame.messages.select(["key", "value", "ordinals"]).take(pa.array(chosen))
     found: Decoded = protocol.decode(rows, path, table, schema, options.messages)
     lines = frame.lines(chosen)

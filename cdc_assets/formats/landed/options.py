@@ -9,8 +9,6 @@ from cdc_assets.formats.message_options import MessageOptions
 
 __all__ = ["OPTIONS", "LandedOptions"]
 
-_NUMBERED_MEMBERS = ("craft", "open-protocol")
-
 
 @dataclass(frozen=True, slots=True)
 class LandedOptions:
@@ -49,8 +47,7 @@ class LandedOptions:
     @property
     def members_are_numbers(self) -> bool:
         """Return whether ENUM and SET are written as numbers, whose names must come from the schema."""
-        numbered_by_canal = self.messages.protocol == "canal-json" and not self.messages.content_compatible
-        return numbered_by_canal or self.messages.protocol in _NUMBERED_MEMBERS
+        return self.messages.members_are_numbers
 
 
 OPTIONS = LandedOptions

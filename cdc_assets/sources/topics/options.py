@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import MESSAGE_FORMATS
-from cdc_assets.formats.message_options import CONNECTOR_PROTOCOLS, MessageOptions
+from cdc_assets.formats.message_options import PROTOCOLS, MessageOptions
 from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.changefeed_toml import document, known_protocol, member, table
 from cdc_assets.sources.given import Given
@@ -47,11 +46,12 @@ _FLAGS = (
 
 def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> TopicOptions:
     """Return how TiCDC writes its topics; raises BadSettings for what it refuses and for what is not known."""
-    of_connector = parameters(sink_uri).get("protocol") in CONNECTOR_PROTOCOLS
+    named = PROTOCOLS.get(parameters(sink_uri).get("protocol", ""))
+    of_connector = named is not None and named.by_connector
     config = {} if of_connector else document(changefeed_config)
     sink = table(config, "sink")
     found = _found(sink, sink_uri)
-    protocol = known_protocol(found.get("protocol"), MESSAGE_FORMATS, "topics", "kafka://…/topic?protocol=canal-json")
+    protocol = known_protocol(found.get("protocol"), PROTOCOLS, "topics", "kafka://…/topic?protocol=canal-json")
     brokers, topic = _address(sink_uri)
     compatible = found.get("content-compatible", False)
     messages = MessageOptions(

@@ -15,7 +15,6 @@ from typing import Any
 
 from cdc_assets.ddl import DropTable, statement
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import MESSAGE_FORMATS
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import SchemaEvent
 from cdc_assets.model.by_name import ByName
@@ -97,7 +96,7 @@ def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> Sche
 
 def _known(shown: SchemaEvent, older: OlderTables, options: MessageOptions) -> SchemaEvent:
     """Give columns in messages that write names and types otherwise those of the setting `schemas`."""
-    protocol: Any = import_module(MESSAGE_FORMATS[options.protocol])
+    protocol: Any = import_module(options.kind.module)
     described = ByName(older.tables).get(shown.table) if hasattr(protocol, "as_described") else None
     if described is None:
         return shown
@@ -110,7 +109,7 @@ def _carried(events: Sequence[LandedEvent], options: MessageOptions) -> tuple[Sc
 
     columns = [pa.array([getattr(event, name) for event in events], pa.binary()) for name in ("key", "value")]
     columns.append(pa.array([event.partition.topic for event in events], pa.string()))
-    protocol: Any = import_module(MESSAGE_FORMATS[options.protocol])
+    protocol: Any = import_module(options.kind.module)
     found: tuple[SchemaEvent, ...] = protocol.schemas(
         pa.RecordBatch.from_arrays(columns, ["key", "value", "topic"]), options
     )
@@ -130,7 +129,7 @@ def older_tables(path: str, options: MessageOptions) -> OlderTables:
         raise BadSettings(
             f"schemas: {path} cannot be read ({error}). Give a file of CREATE TABLE statements."
         ) from None
-    protocol: Any = import_module(MESSAGE_FORMATS[options.protocol])
+    protocol: Any = import_module(options.kind.module)
     if not hasattr(protocol, "described"):
         return read_older_tables(text, path, options.timezone)
     described = protocol.described(text, path, options)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing
-from cdc_assets.formats import MESSAGE_FORMATS, Wire
+from cdc_assets.formats import Wire
 from cdc_assets.formats.landed.options import LandedOptions
 from cdc_assets.io.storage_uri import parameters, storage
 from cdc_assets.model.by_name import ByName
@@ -183,7 +183,7 @@ class TopicsSource:
 
     def _names(self, landed: Landed) -> OwnNames:
         """Return the tables' own names, where messages write others."""
-        protocol: Any = import_module(MESSAGE_FORMATS[self.options.protocol])
+        protocol: Any = import_module(self.options.messages.kind.module)
         if not hasattr(protocol, "written"):
             return OwnNames()
         by_ddl = [one.table for one in landed.events if one.kind is EventKind.DDL and one.table and one.table.table]
