@@ -49,13 +49,15 @@ def routed(topic: Topic, directory: Path) -> tuple[list[dict[str, Any]], Changef
 def _sent(topic: Topic, routing: Routing) -> Iterator[tuple[str, int, dict[str, Any]]]:
     files: list[SchemaFile] = []
     marks: dict[Tso, int] = {}
+    older = _older(topic)
     for said in topic.spoken.to_pylist():
         line = topic.lines[said["message"]]
         table = TableId(said["schema"], said["table"] or "") if said["schema"] else None
         kind = said["kind"]
         if kind == Kind.RESOLVED.value:
             if marks.setdefault(said["commit_ts"], line["partition"]) == line["partition"]:
-                living = {routing.options.topic, *map(routing.topic_of, names_at(files, END).living)}
+                names = names_at(files, END)
+                living = {routing.options.topic, *map(routing.topic_of, {*names.living, *older} - {*names.ended})}
                 for name in sorted(living):
                     yield from ((name, partition, line) for partition in range(topic.recorded["partitions"]))
         elif kind == Kind.DDL.value:
@@ -65,6 +67,18 @@ def _sent(topic: Topic, routing: Routing) -> Iterator[tuple[str, int, dict[str, 
             yield routing.topic_of(_before(file)), line["partition"], line
         else:
             yield routing.options.topic if table is None else routing.topic_of(table), line["partition"], line
+
+
+def _older(topic: Topic) -> set[TableId]:
+    """Return the tables that have rows before any DDL speaks of them."""
+    older, spoken = set[TableId](), set[TableId]()
+    for said in topic.spoken.to_pylist():
+        table = TableId(said["schema"], said["table"] or "") if said["schema"] else None
+        if said["kind"] == Kind.DDL.value and table is not None:
+            spoken.add(table)
+        elif said["kind"] == Kind.ROW.value and table is not None and table not in spoken:
+            older.add(table)
+    return older
 
 
 def _before(file: SchemaFile) -> TableId:

@@ -124,6 +124,7 @@ def _format_state(state: Landed, before: Landed) -> str:
             "topic_ids": dict(state.topic_ids),
             "expired": [[one.schema, one.table, at] for one, at in sorted(state.expired.items())],
             "barriers": [[*partition, at] for partition, at in sorted(state.barriers.items())],
+            "restarts": _by_topic(state.restarts),
         }
     )
 
@@ -145,6 +146,7 @@ def _parse_state(text: str, landed: Landed) -> Landed:
         topic_ids=state["topic_ids"],
         expired={TableId(schema, table): at for schema, table, at in state["expired"]},
         barriers={Partition(topic, number): at for topic, number, at in state["barriers"]},
+        restarts=_partitions(state.get("restarts", {})),
     )
 
 
@@ -165,7 +167,7 @@ def _partitions(by_topic: ByTopic) -> dict[Partition, int]:
 def _split(split: LandedSplit) -> list[Any]:
     table, partition = split.table, split.partition
     return [table.schema, table.table, partition.topic, partition.number, split.first, split.last, split.low,
-            split.high, split.rows, split.size, split.file, split.group, split.written_ms]  # fmt: skip
+            split.high, split.rows, split.size, split.file, split.group, split.written_ms, split.delivery]  # fmt: skip
 
 
 def _parse_split(fields: list[Any]) -> LandedSplit:

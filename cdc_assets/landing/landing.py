@@ -329,6 +329,7 @@ class Landing:
             dict(reading.barriers),
             reading.before.topic_ids,
             reading.before.expired,
+            dict(reading.restarts),
         )
 
     def _commit(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:

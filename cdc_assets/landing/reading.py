@@ -82,6 +82,8 @@ class Reading:
     def __post_init__(self) -> None:
         self.next: dict[Partition, int] = dict(self.before.next)
         self.marks: dict[Partition, Tso] = dict(self.before.marks)
+        self.restarts: dict[Partition, int] = dict(self.before.restarts)
+        self._mark_at: dict[Partition, int] = {}
         self.began: dict[TableId, Tso] = dict(self.before.began)
         self._ddl = {self._identity(event) for event in self.before.events if event.kind is EventKind.DDL}
         self._schemas = {event.table for event in self.before.events if event.kind is EventKind.SCHEMA}
@@ -118,13 +120,40 @@ class Reading:
         """Take some messages of a range, in the order of their offsets."""
         spoken = self._spoken(batch)
         kinds = spoken.column("kind")
-        self._take_rows(batch, spoken.filter(pc.equal(kinds, Kind.ROW.value)))
+        rows = spoken.filter(pc.equal(kinds, Kind.ROW.value))
+        self._take_rows(batch, rows, {"reason": self._deliveries(batch, spoken, rows, wanted)})
         others = spoken.filter(pc.not_equal(kinds, Kind.ROW.value))
         offsets = batch.column("offset")
         for one in others.to_pylist():
             self._take_other(one, batch, wanted.partition, offsets[one["message"]].as_py())
         if batch.num_rows:
             self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), offsets[-1].as_py() + 1)
+
+    def _deliveries(
+        self, batch: pa.RecordBatch, spoken: pa.RecordBatch, rows: pa.RecordBatch, wanted: OffsetRange
+    ) -> pa.Array:
+        """Return for each line of rows the offset of the mark that begins its delivery, as text; null where none does.
+
+        What stands at or below a mark before it comes again, and between two marks only once. Behind a mark that is
+        not greater than all before it a sender has begun anew.
+        """
+        if not batch.num_rows:
+            return pa.nulls(0, pa.string())
+        partition = wanted.partition
+        offsets = batch.column("offset").to_numpy()
+        marks = np.full(batch.num_rows, -1, np.int64)
+        resolved = spoken.filter(pc.equal(spoken.column("kind"), Kind.RESOLVED.value))
+        marks[resolved.column("message").to_numpy()] = resolved.column("commit_ts").to_numpy()
+        through = np.maximum.accumulate([self.marks.get(partition, 0), *marks])[:-1]
+        last = self._mark_at.get(partition, offsets[0] - 1)
+        mark_at = np.maximum.accumulate([last, *np.where(marks >= 0, offsets, -1)])
+        restarted = np.where((marks >= 0) & (marks <= through), offsets, -1)
+        begun = np.maximum.accumulate([self.restarts.get(partition, -1), *restarted])
+        self._mark_at[partition], self.restarts[partition] = int(mark_at[-1]), int(begun[-1])
+        mine = rows.column("message").to_numpy()
+        again = rows.column("last_commit_ts").to_numpy() <= through[mine]
+        found = np.where(again, mark_at[mine], begun[mine])
+        return pc.if_else(pa.array(found >= 0), pa.array(found).cast(pa.string()), pa.scalar(None, pa.string()))
 
     def _spoken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Classify messages; schemas that they name and nobody has asked for yet are asked for, and kept."""

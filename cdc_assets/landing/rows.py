@@ -57,13 +57,14 @@ LANDED = pa.schema(
 `position` and `last_position` bound those of the row events. `claim` is where a large message lay whose key and value
 stand here. `query` is a DDL's text, or the JSON of an event that landing makes itself. Of protocols by offset landing
 gives the position; what messages have of it is in `commit_ts`, `source`, `source_position` and `shape`. The kind of a
-row is `row`, or `repeat` where it had come before and is not applied again.
+row is `row`, or `repeat` where it had come before and is not applied again. The `reason` of a row is the offset of the
+mark that shows its delivery to be another than that before it, null where none does.
 """
 
 _GROUP_BYTES = 24 << 20
 _LEAST_RUN = 64
 """Rows are copied where fewer than this, on average, follow each other as they should."""
-_GROUPED_BY = ("schema", "table", "topic", "partition", "kind")
+_GROUPED_BY = ("schema", "table", "topic", "partition", "kind", "reason")
 ROW, REPEAT = "row", "repeat"
 
 
@@ -97,7 +98,7 @@ def grouped(rows: pa.Table) -> Iterator[Group]:
 
 
 def _in_order(rows: pa.Table) -> tuple[pa.Table, Numbers]:
-    """Return rows in order, and for each a number that is that of its table, topic, partition and kind.
+    """Return rows in order, and for each a number that is that of its table, topic, partition, kind and delivery.
 
     Rows mostly come so, or in long runs that do: nothing is copied then.
     """
@@ -115,10 +116,11 @@ def _in_order(rows: pa.Table) -> tuple[pa.Table, Numbers]:
 
 
 def codes_of(rows: pa.Table, names: Sequence[str]) -> Numbers:
-    """Return a number for each row that is the same where columns are, and grows as they do; there are no nulls."""
+    """Return a number for each row that is the same where columns are, and grows as they do; no text is like a null."""
     codes: Numbers = np.zeros(rows.num_rows, np.int64)
     for name in names:
-        coded = rows.column(name).combine_chunks().dictionary_encode()
+        column = rows.column(name).combine_chunks()
+        coded = (column.fill_null("") if column.null_count else column).dictionary_encode()
         values = coded.dictionary.to_pylist()
         ranks = np.empty(len(values), np.int64)
         ranks[sorted(range(len(values)), key=values.__getitem__)] = np.arange(len(values))
@@ -148,6 +150,7 @@ def splits_of(groups: Iterable[Group], file: str) -> list[LandedSplit]:
                 file,
                 number,
                 pc.max(rows.column("timestamp")).as_py() or 0,
+                int(ends[0]["reason"] or -1),
             )
         )
     return found

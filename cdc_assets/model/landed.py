@@ -35,7 +35,8 @@ class LandedSplit:
 
     `low` and `high` bound the positions of the rows, `rows` counts them, `size` is the bytes of their messages. `file`
     and `group` say where they lie now; the identity is the table with the offsets. `written_ms` is the greatest time of
-    its messages by the log, 0 if that has none.
+    its messages by the log, 0 if that has none. `delivery` is the offset of a mark that shows that the rows behind it
+    are not of the delivery before it, -1 where no mark does.
     """
 
     table: TableId
@@ -49,6 +50,7 @@ class LandedSplit:
     file: str = field(compare=False)
     group: int = field(compare=False)
     written_ms: int = field(default=0, compare=False)
+    delivery: int = field(default=-1, compare=False)
 
     @property
     def name(self) -> str:
@@ -164,6 +166,8 @@ class Landed:
     has in each partition, `sources` the source's logs in the order in which they were met, and `barriers` the newest
     source position through which each partition says that it is complete. `topic_ids` are the broker's own
     ids of topics, which a topic that is created anew has not. Rows of a table through `expired` are not there any more.
+    `restarts` are the offsets of the newest marks that were not greater than those before them: there a sender had
+    begun anew.
     """
 
     identity: str = ""
@@ -179,6 +183,7 @@ class Landed:
     barriers: Mapping[Partition, str] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     expired: Mapping[TableId, Tso] = field(default_factory=dict)
+    restarts: Mapping[Partition, int] = field(default_factory=dict)
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
 

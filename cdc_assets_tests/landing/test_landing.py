@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,36 @@ def test_an_archived_topic_that_its_table_left_is_complete_by_the_mark_or_the_dd
     log.send(1, row(140, 1, 7), drop, topic="shop_t")
     archived.apply()
     assert archived.fence == 190
+
+
+# --- rows that come again ---------------------------------------------------------------------------------------------
+
+
+TWO = (row(120, 1, 7), row(120, 1, 7))
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        (mark(110), *TWO, mark(130), *TWO, mark(115), *TWO, mark(130), *TWO, mark(150)),
+        (mark(110), *TWO, mark(110), *TWO, mark(110), *TWO, mark(150)),
+        (mark(110), TWO[0], mark(115), TWO[1], mark(150)),
+        (mark(110), TWO[0], mark(115), TWO[1], mark(130), *TWO, mark(130), TWO[0], mark(150)),
+    ],
+    ids=["behind a mark above them", "before any mark is above them", "in two pieces once", "in two pieces, and again"],
+)
+def test_rows_that_come_again_and_again_count_once_in_a_table_without_a_key(
+    feed: TopicFeed, sent: tuple[bytes, ...], pieces: int
+) -> None:
+    """Neither a step back of the commit-ts tells the deliveries apart, nor a row of another transaction between."""
+    keyless = [value.replace(b'"pkNames":["id"]', b'"pkNames":[]') for value in sent]
+    broker(feed).send(0, ddl(100, CREATE.replace(" PRIMARY KEY", "")))
+    for at in range(0, len(keyless), pieces):
+        broker(feed).send(0, *keyless[at : at + pieces])
+        with suppress(MetadataMissing):
+            feed.apply()
+    assert rows_of(feed) == [(1, 7), (1, 7)]
 
 
 # --- messages that cannot be read -------------------------------------------------------------------------------------
