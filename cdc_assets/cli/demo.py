@@ -86,7 +86,7 @@ class Demo:
         return plays
 
     def is_played(self) -> bool:
-        """Tell whether a checkpoint is there."""
+        """Return whether a checkpoint is there."""
         return (self.bucket / "metadata").exists()
 
     def play(self, play: dict[str, Any]) -> int:
@@ -122,7 +122,7 @@ class TopicDemo(Demo):
         self.bucket = self.directory / "archive"
 
     def is_played(self) -> bool:
-        """Tell whether messages are there."""
+        """Return whether messages are there."""
         return any(self.bucket.glob("*.jsonl"))
 
     def play(self, play: dict[str, Any]) -> int:

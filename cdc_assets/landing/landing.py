@@ -72,7 +72,7 @@ class News:
 
 class Landing:
     """The landing of one feed. `concerns` says which topics are the feed's, `claims` reads claim-check files, and
-    `registry` gives the schemas that messages name. `names_behind` gives what tells the tables of a written name.
+    `registry` gives the schemas that messages name. `names_behind` gives what finds the tables of a written name.
 
     A range of marks alone is landed once the newest landing is `mark_interval_seconds` old.
     """

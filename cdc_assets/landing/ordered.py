@@ -396,7 +396,7 @@ class OrderedReading(Reading):
                 continue
             batch = pieces[line.piece].batch.slice(message, 1)
             for shown in self._protocol.schemas(batch, self.options):
-                # deletes that tell no columns may come before the first row that does
+                # deletes without columns may come before the first row that does
                 at = position if shown.table in self._schemas else since
                 self._schemas.add(shown.table)
                 self.events.append(schema_event(batch, shown, at, shape))

@@ -392,7 +392,7 @@ class Reading:
     def _identity(self, event: LandedEvent) -> tuple[Any, ...]:
         """Return what is equal for a DDL that comes again, in another partition or after a restart.
 
-        One that takes a table out of its topic tells in each partition of an archive that the table is complete there.
+        One that takes a table out of its topic says in each partition of an archive that the table is complete there.
         """
         place = event.partition if not self.proves_ends and _TAKES_A_NAME.search(event.query) else None
         return event.position, event.table, event.query, place

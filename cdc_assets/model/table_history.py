@@ -67,7 +67,7 @@ class _FromFile:
 
     @property
     def neutral(self) -> bool:
-        """Tell whether rows before and after it can be applied together."""
+        """Return whether rows before and after it can be applied together."""
         return False
 
 

@@ -58,7 +58,7 @@ def waiting(
 
 
 def made_otherwise(table: TableHistory, state: Applied | None) -> bool:
-    """Tell whether a table was made as another dump has it and never filled: it is to be made anew."""
+    """Return whether a table was made as another dump has it and never filled: it is to be made anew."""
     if state is None or not state.unfilled or table.base is None or state.base is None:
         return False
     return (table.base.at, table.base.query) != (state.base.at, state.base.query)

@@ -45,7 +45,7 @@ def _without_ddl(listing: Listing, history: History, messages: MessageOptions) -
         return
     yield warning(
         "no-ddl",
-        f"no message tells the DDL of {_some(silent)}, whose columns are as rows show them: a new column is added and "
+        f"no message has the DDL of {_some(silent)}, whose columns are as rows show them: a new column is added and "
         "NULL in old rows, one that is gone stays and reads NULL, one that is renamed is both. TRUNCATE, DROP TABLE, "
         "RENAME TABLE, dropped partitions and values that an ALTER changed never arrive, so such a table stays as it "
         f"was: rebuild it from a new snapshot then. {_way(messages)}",
@@ -61,10 +61,10 @@ def _way(messages: MessageOptions) -> str:
     if messages.of_connector:
         return "MySQL's and MariaDB's connectors send DDL with include.schema.changes = true, PostgreSQL's none."
     if not messages.sends_again:
-        return "A changefeed with SCHEMA_CHANGES tells new columns before their first row."
+        return "A changefeed with SCHEMA_CHANGES states new columns before their first row."
     return (
         "TiCDC sends DDL as simple, and with enable-tidb-extension = true as canal-json; names, lengths and types that "
-        "rows do not tell come from the setting schemas (--schemas)."
+        "rows do not have come from the setting schemas (--schemas)."
     )
 
 

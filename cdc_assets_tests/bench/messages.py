@@ -159,7 +159,7 @@ SAMPLES: dict[str, Sample] = {
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """CPU seconds that some messages cost: to tell what they speak of, to become Arrow. `beside` are those of
+    """CPU seconds that some messages cost: to classify them, to become Arrow. `beside` are those of
     another reader of the same messages, 0 where there is none."""
 
     protocol: str

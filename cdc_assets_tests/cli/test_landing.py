@@ -127,7 +127,7 @@ def test_a_wrong_decision_is_refused_and_decides_nothing(case: str, feed: Feed) 
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["release", "cdc", "0", "1"]])
-def test_a_lake_that_is_not_there_is_told_and_not_made(arguments: list[str], feed: Feed) -> None:
+def test_a_missing_lake_is_reported_and_not_made(arguments: list[str], feed: Feed) -> None:
     code, said = feed.run("landing", *arguments)
     assert code == 2
     assert not Path(feed.lake).exists(), said

@@ -139,7 +139,7 @@ def test_a_delete_before_the_first_row_of_its_partition_comes_after_the_rename_b
 def test_a_dispatcher_that_spreads_the_changes_of_a_row_is_refused(rule: str, tmp_path: Path) -> None:
     toml = tmp_path / "feed.toml"
     toml.write_text(f'[sink]\ndispatchers = [{{matcher = ["shop.*"], partition = "{rule}"}}]\n')
-    with pytest.raises(BadSettings, match="does not tell when it was made"):
+    with pytest.raises(BadSettings, match="does not say when it was made"):
         ChangefeedSettings(sink_uri=SecretStr(URI), changefeed_config=toml).source_options  # noqa: B018
     ChangefeedSettings(sink_uri=SecretStr(URI.replace("avro", "simple")), changefeed_config=toml).source_options  # noqa: B018
 

@@ -158,7 +158,7 @@ def _settle_alike(
 
 
 def _other_spellings(frame: pl.DataFrame, key: Sequence[str], by: Sequence[str]) -> pl.DataFrame:
-    """Tell by the last row of a key in several spellings whether another one left, and whether another one lives.
+    """Return, by the last row of a key in several spellings, whether another one left and whether another one lives.
 
     An UPDATE without the row before it may have replaced the other spelling, which no longer exists then.
     """

@@ -184,7 +184,7 @@ def _lines(data: bytes, how: Dialect) -> tuple[Offsets, Offsets]:
 
 
 def _found_lines(block: Block, line: int, open_statement: bool | None, file: _File) -> _Lines:
-    """Tell rows from the beginnings of statements. Raises MalformedData for anything else, and for a row too many.
+    """Separate rows from the beginnings of statements. Raises MalformedData for anything else, and for a row too many.
 
     `open_statement` says whether the lines before end in one, None where they were not seen.
     """

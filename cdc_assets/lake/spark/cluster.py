@@ -39,7 +39,7 @@ def spark_master() -> str:
 
 
 def is_local(master: str) -> bool:
-    """Tell whether executors are threads of the driver."""
+    """Return whether executors are threads of the driver."""
     return master == "local" or master.startswith("local[")
 
 

@@ -143,7 +143,7 @@ def _refuse_spread_rows(rules: Iterable[TopicRule], messages: MessageOptions) ->
             by = f"{rule.partition} of the index {rule.index}" if rule.index else rule.partition
             raise BadSettings(
                 f'the dispatcher of {", ".join(rule.matcher)} spreads rows over partitions by "{by}". A delete of the '
-                f"protocol {messages.protocol} does not tell when it was made, so all changes of a row have to be in "
+                f"protocol {messages.protocol} does not say when it was made, so all changes of a row have to be in "
                 "one partition; expected the partition rule table, default, or index-value without an index (by the "
                 "handle key). Change the dispatcher, or choose another protocol."
             )

@@ -1,6 +1,6 @@
 """The names that tables have, where messages write them otherwise: Avro knows letters, digits and underscores only.
 
-The setting `schemas` and DDL texts tell the names. Of several that are written alike the topic decides, if it can; what
+The setting `schemas` and DDL texts state the names. Of several that are written alike the topic decides, if it can; what
 stays open is applied to none of them.
 """
 
@@ -74,7 +74,7 @@ class OwnNames:
                 yield (
                     str(path),
                     f"{split.partition} has rows from offset {split.first} on of a table whose name is written "
-                    f"{split.table}, which {names} both are: messages do not tell them apart. Give each of them a "
+                    f"{split.table}, which {names} both are: messages do not distinguish them. Give each of them a "
                     "topic of its own in the changefeed's dispatchers, and import the tables anew.",
                 )
 

@@ -190,7 +190,7 @@ class TopicsSource:
         return own_names([*self.older.tables, *by_ddl], protocol.written, self.routing.topic_of)
 
     def names_behind(self) -> Callable[[TableId], Collection[TableId]]:
-        """Return what tells which tables a name in messages may mean."""
+        """Return what finds the tables that a name in messages may mean."""
         return self._names(self._known()).behind
 
     def named(self, landed: Landed) -> Landed:
