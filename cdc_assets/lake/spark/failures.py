@@ -65,43 +65,50 @@ def races(table: str) -> Iterator[None]:
     except OSError as error:
         raise explained(table, f"{type(error).__name__}: {error}", table=table) or _failed(table, str(error)) from error
     except (Py4JError, PySparkException) as error:
-        classes = list(_java_causes(error))
-        known = [name for name, _ in classes]
-        message = first_line(redacted(classes[-1][1] if classes else str(error)))
-        if _UNKNOWN in known:
-            raise TableMoved(
-                f"{table}: whether the commit was made is not known ({message}). Read the progress again and plan "
-                "again.",
-                table=table,
-                unsettled=True,
-            ) from error
-        if any(name in _LOST or (name == _VALIDATION and _CONFLICT.search(text)) for name, text in classes):
-            raise TableMoved(
-                f"{table}: another writer committed first ({message}). Read the progress again and plan again.",
-                table=table,
-            ) from error
-        if any(name in _AWAY for name in known) or _OTHER_TABLE in message:
-            raise TableMoved(
-                f"{table} no longer has its name in the catalog ({message}): it was renamed, dropped or created "
-                "again. Read the progress again and plan again.",
-                table=table,
-            ) from error
-        other = _other_executor("\n".join([str(error), *(text for _, text in classes)]))
-        if other is not None:
-            raise other from error
-        ours = _from_executor(table, error)
-        if ours is not None:
-            raise ours from error
-        in_text = _IN_TEXT.search(str(error))
-        said = "\n".join(
-            [*(f"{name}: {text}" for name, text in classes), *([in_text[0]] if in_text is not None else [])]
+        raise _translated(table, error) from error
+
+
+def _translated(table: str, error: BaseException) -> CdcError:
+    """Return the error of this project that an exception of Spark, Iceberg or Java means."""
+    classes = list(_java_causes(error))
+    message = first_line(redacted(classes[-1][1] if classes else str(error)))
+    lost = _lost_race(table, message, classes)
+    if lost is not None:
+        return lost
+    raised = _other_executor("\n".join([str(error), *(text for _, text in classes)])) or _from_executor(table, error)
+    if raised is not None:
+        return raised
+    in_text = _IN_TEXT.search(str(error))
+    said = [*(f"{name}: {text}" for name, text in classes), *([in_text[0]] if in_text is not None else [])]
+    meant = explained(table, "\n".join(said), table=table)
+    if meant is not None:
+        return meant
+    if in_text is not None or any(name.startswith(_UNANSWERED) for name, _ in classes):
+        return _failed(table, in_text[0] if in_text is not None else message)
+    return _step_failed(table, error, classes)
+
+
+def _lost_race(table: str, message: str, classes: Sequence[tuple[str, str]]) -> TableMoved | None:
+    """Return the error for a commit that another writer made impossible, or whose end is not known."""
+    known = {name for name, _ in classes}
+    if _UNKNOWN in known:
+        return TableMoved(
+            f"{table}: whether the commit was made is not known ({message}). Read the progress again and plan again.",
+            table=table,
+            unsettled=True,
         )
-        meant = explained(table, said, table=table)
-        if meant is not None:
-            raise meant from error
-        if in_text is not None or any(name.startswith(_UNANSWERED) for name in known):
-            raise _failed(table, in_text[0] if in_text is not None else message) from error
-        raise _step_failed(table, error, classes) from error
+    if any(name in _LOST or (name == _VALIDATION and _CONFLICT.search(text)) for name, text in classes):
+        return TableMoved(
+            f"{table}: another writer committed first ({message}). Read the progress again and plan again.",
+            table=table,
+        )
+    if any(name in _AWAY for name in known) or _OTHER_TABLE in message:
+        return TableMoved(
+            f"{table} no longer has its name in the catalog ({message}): it was renamed, dropped or created again. "
+            "Read the progress again and plan again.",
+            table=table,
+        )
+    return None
 
 
 def _from_executor(table: str, error: BaseException) -> CdcError | None:
