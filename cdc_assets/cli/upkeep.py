@@ -163,6 +163,7 @@ def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
         "idle": upkept.idle,
         "stages_removed": upkept.stages,
         "rebuild_tables_removed": upkept.aside,
+        **(upkept.landing.figures() if upkept.landing is not None else {}),
     }
 
 
@@ -176,6 +177,8 @@ def _show(upkept: MaintenanceResult, dry_run: bool) -> None:
     click.echo(
         f"Nothing is due for {counted(upkept.idle, 'table')}." if upkept.idle or not rows else "Everything was due."
     )
+    if upkept.landing is not None:
+        click.echo(f"{upkept.landing}.")
     for one in upkept.tables:
         if one.problem:
             click.echo(f"{one.before.table}: {one.problem}", err=True)

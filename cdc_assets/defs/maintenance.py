@@ -113,6 +113,7 @@ def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
         "stages_removed": upkept.stages,
         "rebuild_tables_removed": upkept.aside,
         "orphan_files_removed": sum(one.orphans for one in upkept.tables),
+        **(upkept.landing.figures() if upkept.landing is not None else {}),
     }
     for name in ("data_files", "data_bytes", "delete_files", "snapshots"):
         figures[f"{name}_before"] = sum(getattr(one.before, name) for one in upkept.tables)

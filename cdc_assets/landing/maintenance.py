@@ -8,6 +8,7 @@ through all of this: what was written down about it stays true, only the file it
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ from cdc_assets.landing.store import Added
 from cdc_assets.model.landed import Landed, LandedSplit
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
 
 __all__ = ["LANDING_DAYS", "LandingUpkeep", "maintain_landing"]
 
@@ -44,6 +46,22 @@ class LandingUpkeep:
     rows_expired: int = 0
     bytes_expired: int = 0
     files_removed: int = 0
+
+    def figures(self) -> dict[str, int]:
+        """Return the figures by name, for plots and programs."""
+        return {f"landing_{name}": value for name, value in dataclasses.asdict(self).items()}
+
+    def __str__(self) -> str:
+        rows, events = (
+            f"{before:,} → {after:,}"
+            for before, after in (
+                (self.row_files_before, self.row_files),
+                (self.event_files_before, self.event_files),
+            )
+        )
+        expired = f"{counted(self.rows_expired, 'row')} expired ({self.bytes_expired:,} bytes)"
+        removed = counted(self.files_removed, "orphan file")
+        return f"landing: files of rows {rows}, of events {events}; {expired}; {removed} removed"
 
 
 def maintain_landing(

@@ -59,7 +59,8 @@ def test_small_files_are_put_together_and_every_split_stays_what_it_was(feed: To
 def test_rows_expire_once_they_are_old_and_taken(feed: TopicFeed) -> None:
     landed_in_turns(feed, range(60, 66))
     done = maintain_landing(feed.landing, lambda _: at(63), NOW, landing_days=36.5)
-    assert done.rows_expired == 4
+    assert (done.rows_expired, done.figures()["landing_rows_expired"]) == (4, 4)
+    assert "; 4 rows expired (" in str(done)
     left = feed.landing.landed()
     assert [split.low for split in left.splits] == [at(64), at(65)]
     assert left.expired == {TableId("shop", "t"): at(63)}

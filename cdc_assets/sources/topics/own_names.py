@@ -1,7 +1,7 @@
 """The names that tables have, where messages write them otherwise: Avro knows letters, digits and underscores only.
 
-The setting `schemas` and DDL texts state the names. Of several that are written alike the topic decides, if it can; what
-stays open is applied to none of them.
+The setting `schemas` and DDL texts state the names. Of several that are written alike the topic decides, if it can;
+what stays open is applied to none of them.
 """
 
 from __future__ import annotations
