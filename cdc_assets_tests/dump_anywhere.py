@@ -18,7 +18,7 @@ import numpy as np
 
 from cdc_assets.ddl import created
 from cdc_assets.model.dumps import DumpOptions
-from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.schema import Column, Partition, Partitioning, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import type_text
 from cdc_assets_tests.cases import Checkpoint, Config
@@ -127,7 +127,24 @@ def _text(schema: TableSchema, name: TableId) -> str:
         text = text[:at] + full + text[at + len(kind) :]
     if not all(schema.column(key).is_pk for key in schema.key):
         text = text.replace("  PRIMARY KEY (", "  UNIQUE KEY `u` (").replace(" /*T![clustered_index] CLUSTERED */", "")
-    return text
+    return text + _partitions(schema.partitioning)
+
+
+def _partitions(parted: Partitioning | None) -> str:
+    """Return the clause PARTITION BY of SHOW CREATE TABLE."""
+    if parted is None:
+        return ""
+    clause = f"\nPARTITION BY {parted.kind} ({','.join(parted.expressions)})"
+    if not parted.kind.startswith(("RANGE", "LIST")):
+        return f"{clause} PARTITIONS {parted.count}"
+    return f"{clause}\n(" + ",\n ".join(map(_partition, parted.partitions)) + ")"
+
+
+def _partition(one: Partition) -> str:
+    if one.less_than:
+        return f"PARTITION `{one.name}` VALUES LESS THAN ({','.join(text or 'MAXVALUE' for text in one.less_than)})"
+    rows = [f"({','.join(row)})" if len(row) > 1 else row[0] for row in one.values]
+    return f"PARTITION `{one.name}` VALUES IN ({','.join(rows)})"
 
 
 def _cell(value: Any, column: Column, zone: ZoneInfo) -> Cell:

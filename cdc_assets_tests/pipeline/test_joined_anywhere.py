@@ -34,8 +34,8 @@ CHOSEN = {
     ("F_names/csv-ts", 2),
 }
 """(configuration, number of the moment) in every run."""
-LEFT_OUT = ("E_partitions", "Q_clock_back", "L_crash")
-"""What the feed alone holds has no text of its partitions, and files of the others were overwritten later."""
+LEFT_OUT = ("Q_clock_back", "L_crash")
+"""Files of these were overwritten later."""
 
 
 def joins() -> Iterator[object]:
