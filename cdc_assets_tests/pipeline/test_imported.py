@@ -143,6 +143,16 @@ def test_a_dump_without_any_rows_makes_tables_empty_unless_the_feed_or_a_person_
     assert values(lake, OLD) == []
 
 
+def test_a_table_of_a_dump_that_cannot_be_read_is_held_for_that_and_for_nothing_else(
+    feed: LittleFeed, tmp_path: Path
+) -> None:
+    initial = dump(tmp_path / "dump")
+    (tmp_path / "dump" / "s.old-schema.sql").unlink()
+    outcome = applied(feed, MemoryLake(), **initial)
+    assert "has no schema file" in held(outcome)[OLD]
+    assert not [warning for warning in outcome.warnings if "no key is known" in warning]
+
+
 # --- rows that do not fit ---------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from cdc_assets.model.splits import DataFile, Import, Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step
 from cdc_assets.model.table_history import Changed, Held
 from cdc_assets.planning.plan import Plan, plan
+from cdc_assets.planning.run_batches import batches, due
 from cdc_assets_tests.planning.test_plan import ID, A, B, C, V, W, create, data_file, schema_file
 
 S = 100
@@ -77,6 +78,13 @@ def test_a_table_is_made_at_the_dump_and_has_its_rows_before_those_of_the_feed()
 
 def test_a_table_that_the_feed_never_mentions_is_brought_all_the_same() -> None:
     assert windows(planned(200, brought(), create(B, 50)).steps) == [(99, 100, True)]
+
+
+def test_an_import_of_more_than_one_run_reads_has_a_run_of_its_own() -> None:
+    found = due(planned(200, brought(A, files=3), brought(B), brought(C)))
+    made = batches(found, lambda _: 1, tables=9, file_bytes=20, everything=True)
+    assert [sorted(str(life.born_as) for life in one.lives) for one in made] == [["s.a"], ["s.b", "s.c"]]
+    assert not any(one.everything for one in made if len(one.lives) == 1)
 
 
 def test_an_empty_table_is_past_the_rows_of_the_dump_at_once() -> None:
