@@ -359,15 +359,20 @@ class Writer:
 
 
 def publications(
-    source: Source, style: Style, picks: Picks, hidden: Collection[Tso] = (), lost: Collection[Tso] = ()
+    source: Source,
+    style: Style,
+    picks: Picks,
+    hidden: Collection[Tso] = (),
+    lost: Collection[Tso] = (),
+    start: Tso = 0,
 ) -> Iterator[Publication]:
-    """Play the whole log; yield the bucket at some checkpoints, and at the end.
+    """Play the log after `start`; yield the bucket at some checkpoints, and at the end.
 
     `hidden` DDL get no schema file, `lost` ones keep theirs for a while only.
     """
-    writer, published, restarts = Writer(style, picks, hidden=hidden), 0, 0
+    writer, published, restarts = Writer(style, picks, start=start, hidden=hidden), start, 0
     position = 0
-    log = source.log
+    log = [event for event in source.log if event.ts > start]
     while position < len(log):
         event = log[position]
         late = isinstance(event, Ddl) and not style.new and event.ts > published and not restarts

@@ -66,9 +66,9 @@ class Feed:
     `apply` brings the bucket to a publication and applies it.
     """
 
-    def __init__(self, style: Style, toml: Path, lake: Any = None) -> None:
+    def __init__(self, style: Style, toml: Path, lake: Any = None, **more: Any) -> None:
         self.root = f"histories{next(_NUMBERS)}"
-        given: dict[str, Any] = {"sink_uri": f"memory://{self.root}?{style.parameters}", "changefeed_config": toml}
+        given = {"sink_uri": f"memory://{self.root}?{style.parameters}", "changefeed_config": toml, **more}
         self.settings = ChangefeedSettings(**given)
         self.files: dict[str, bytes] = {}
         self.lake: Any = MemoryLake() if lake is None else lake
@@ -123,8 +123,8 @@ def _oracle_value(value: Any) -> Any:
 
 
 @contextmanager
-def feeds(style: Style, toml: Path) -> Iterator[tuple[Feed, Feed]]:
-    both = Feed(style, toml), Feed(style, toml)
+def feeds(style: Style, toml: Path, **more: Any) -> Iterator[tuple[Feed, Feed]]:
+    both = Feed(style, toml, **more), Feed(style, toml, **more)
     yield both
     for feed in both:
         feed.close()
