@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -63,14 +62,13 @@ def test_a_dump_and_its_changefeed_are_equal_to_the_source_at_every_checkpoint(
             *("--initial-option", f"start-ts={known[0].ts}"),
         ]
         planned = run("plan", *common)
-        assert (planned.returncode, planned.stderr) == (0, "")
+        assert planned.returncode == 0, planned.stdout + planned.stderr
         applied = run("apply", *common)
         assert applied.returncode == 0, applied.stdout + applied.stderr
         assert checkpoint.expected is not None
         assert wrong(config, checkpoint.expected, lake) == [], checkpoint.note
-    status = run("status", *common, "--json")
-    assert status.returncode == 0, status.stdout
-    assert "incomplete" not in json.dumps([t.get("state") for t in json.loads(status.stdout).get("tables", [])])
+    status = run("status", "--warehouse", str(lake))
+    assert (status.returncode, "incomplete" in status.stdout) == (0, False), status.stdout
     again = run("rebuild", "--all", *common)
     assert again.returncode == 0, again.stdout + again.stderr
     assert known[-1].expected is not None
