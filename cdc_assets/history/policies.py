@@ -19,7 +19,7 @@ from cdc_assets.history.releases import ways_out
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release, Releases
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import DeleteRows, SchemaChange
+from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, SchemaChange
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
@@ -132,7 +132,10 @@ def evolved(
             changes = tuple(_confirmed(change) for change in changes)
         keep = decision.keep or (file.grows and rules.policies.get(_DROP) != "apply")
         if error is None and (kept or keep):
-            after, changes = with_kept(before, after, changes, file, keep, key)
+            anew = _added_again(before, changes) if file.grows and not file.lags else ()
+            rest = tuple(column for column in before.columns if column.name not in anew)
+            after, changes = with_kept(replace(before, columns=rest), after, changes, file, keep, key)
+            changes = (*map(DropColumn, anew), *changes)
     except CdcError as problem:
         error = problem
     if error is None and decision.way != "hold":
@@ -141,6 +144,12 @@ def evolved(
     offered = ("apply" if error is not None else "as written", "skip", "rebuild")
     more = ways_of(error) if error is not None else ()
     return Evolved(after, (), reason, ways_out(table[1], file.version, offered, more), decision.release)
+
+
+def _added_again(before: TableSchema, changes: Sequence[SchemaChange]) -> tuple[str, ...]:
+    """Return the kept columns that the source has added anew: old rows do not get their values back."""
+    added = {change.column.name.lower() for change in changes if isinstance(change, AddColumn)}
+    return tuple(column.name for column in before.columns if column.kept and column.name.lower() in added)
 
 
 _DROP = "drop column"

@@ -17,6 +17,7 @@ Positions are the time of landing as a TSO, and grow: they are in what is landed
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,6 +40,7 @@ from cdc_assets.sources.topics.schema_events import format_schema, parse_schema
 __all__ = ["OrderedReading", "follow"]
 
 _AFTER_DDL = 2
+_LAGS = "its row is older than others that were landed before it"
 _PARTED = (
     "another part of the same statement was landed before it, so the two do not happen at once: rebuild the tables "
     "that it names"
@@ -316,6 +318,9 @@ class OrderedReading(Reading):
                 if self.options.sends_again:
                     end, repeated = follow(known, place, partial(_digest, piece.batch, message))
                     self.streams[stream] = end
+                if not repeated and place and self._is_first_again(known, place, piece.batch, message):
+                    end, repeated = replace(known, again_at=1, again_after=0), True
+                    self.streams[stream] = end
                 late = "" if repeated or not at else self._below(at, self._ddl_places.get(stream.table.folded, ""))
                 if end.newest:
                     at = f"{self.sources.index(stream.source):06d}/{end.newest}"
@@ -333,6 +338,11 @@ class OrderedReading(Reading):
             if kind == Kind.DDL.value and place:
                 floors[piece.partition, Kind.DDL] = at
             yield _Line(at, rank, number, line, repeated, late, bool(place))
+
+    def _is_first_again(self, known: StreamEnd, place: str, batch: pa.RecordBatch, message: int) -> bool:
+        """Return whether a row with a key is the one at the end of its stream, where a connector's replay may begin."""
+        ends = self.options.in_source_order and place == known.newest and known.again_at < 0
+        return ends and batch.column("key")[message].is_valid and _digest(batch, message) == known.first
 
     def _below(self, at: str, landed: str) -> str:
         return (
@@ -392,31 +402,48 @@ class OrderedReading(Reading):
             name, position = TableId(schema, table), given[line.piece][line.line].position
             since = position if name in self._ddl_tables else first.setdefault(name, position)
             if shape is None or (name, shape) in self._shapes:
-                self._come_back(name, shape, position)
+                self._come_back(name, shape, position, line.at)
                 continue
             batch = pieces[line.piece].batch.slice(message, 1)
             for shown in self._protocol.schemas(batch, self.options):
                 # deletes without columns may come before the first row that does
                 at = position if shown.table in self._schemas else since
                 self._schemas.add(shown.table)
-                self.events.append(schema_event(batch, shown, at, shape))
-                self._note_shape(self.events[-1])
+                event = schema_event(batch, shown, at, shape)
+                self._land_shape(replace(event, reason=self._lag(shown.table, line.at), source_position=line.at))
 
-    def _come_back(self, table: TableId, shape: str | None, position: Tso) -> None:
-        """Note columns that are gone and come again: of rows from before, in a partition that lags behind."""
+    def _land_shape(self, event: LandedEvent) -> None:
+        self.events.append(event)
+        self._note_shape(event)
+
+    def _lag(self, table: TableId, at: str) -> str:
+        """Return why columns that come again in a row were never gone, "" where the source has added them anew."""
         newest = self._current.get(table)
-        if shape is None or newest is None or shape == newest.shape or (table, shape, newest.shape) in self._alike:
+        return _LAGS if newest is not None and at < newest.source_position or not at else ""
+
+    def _come_back(self, table: TableId, shape: str | None, position: Tso, at: str) -> None:
+        """Note that rows have the columns of before again: they changed once more, or a partition lags behind.
+
+        Of one that lags behind only columns count that the newest rows have not.
+        """
+        newest = self._current.get(table)
+        if shape is None or newest is None or shape == newest.shape:
             return
-        known, older = parse_schema(newest.query), parse_schema(self._shapes[table, shape].query)
+        lag, before = self._lag(table, at), self._shapes[table, shape]
+        if not lag:
+            self._land_shape(replace(before, position=position, reason="", source_position=at))
+            return
+        if (table, shape, newest.shape) in self._alike:
+            return
+        known, older = parse_schema(newest.query), parse_schema(before.query)
         names = {column.name for column in known[0].columns}
         more = tuple(column for column in older[0].columns if column.name not in names)
         if not more:
             self._alike.add((table, shape, newest.shape))
             return
-        schema = replace(known[0], columns=(*known[0].columns, *more))
-        again = replace(self._shapes[table, shape], position=position, query=format_schema(schema, older[1]))
-        self.events.append(again)
-        self._note_shape(again)
+        query = format_schema(replace(known[0], columns=(*known[0].columns, *more)), older[1])
+        place = newest.source_position
+        self._land_shape(replace(before, position=position, query=query, reason=lag, source_position=place))
 
 
 _TOLD = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts")
@@ -434,7 +461,12 @@ def _shown(place: str) -> str:
 def _digest(batch: pa.RecordBatch, message: int) -> str:
     """Return what is equal for copies of a message."""
     key, value = (batch.column(name)[message].as_py() for name in ("key", "value"))
+    value = value and _SENT.sub(b"", value)
     return hashlib.blake2b(repr((key, value)).encode(), digest_size=8).hexdigest()
+
+
+_SENT = re.compile(rb',"ts_[mun]s":\d+')
+"""When a connector sent a message; copies differ in it. The time of the change is the same in all of them."""
 
 
 def follow(end: StreamEnd, at: str | None, digest: Callable[[], str]) -> tuple[StreamEnd, bool]:

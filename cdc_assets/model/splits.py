@@ -27,8 +27,9 @@ class SchemaFile:
     follow from its text and the table before it, and `columns` is what later rows show of them, if anything.
     `whole` is the schema, from no DDL, with which a table of unknown history begins; `approximate` are sentences on
     what of it may differ in the source. `grows` says that rows describe it from then on and that no DDL
-    will: an existing table gets what is new in it. `commit_ts` is when the source carried the DDL out, 0 where that is
-    the version.
+    will: an existing table gets what is new in it. `lags` says that those rows are older than others that were read
+    before, so that a column that comes again in them was never gone. `commit_ts` is when the source carried the DDL
+    out, 0 where that is the version.
     """
 
     path: str
@@ -43,6 +44,7 @@ class SchemaFile:
     whole: TableSchema | None = None
     approximate: tuple[str, ...] = ()
     grows: bool = False
+    lags: bool = False
     commit_ts: Tso = 0
 
 

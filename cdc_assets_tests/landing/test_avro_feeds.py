@@ -200,7 +200,7 @@ def test_with_marks_a_topic_that_comes_in_pieces_is_the_source_at_every_checkpoi
 def test_partitions_that_switch_to_a_new_schema_at_different_offsets_end_equal(broker: AvroBroker) -> None:
     old = broker.table("shop", "orders", {"id": INT, "note": TEXT}, ("id",))
     new = broker.table("shop", "orders", {"id": INT, "note": TEXT, "n": BIGINT}, ("id",))
-    broker.send(0, old.row(100, id=1, note="a"), old.row(120, id=2, note="b"), new.row(130, id=1, note="c", n=1))
+    broker.send(0, old.row(100, id=1, note="a"), old.row(108, id=2, note="b"), new.row(130, id=1, note="c", n=1))
     broker.send(1, new.row(110, id=3, note="d", n=2))
     broker.send(2, old.row(105, id=5, note="late"))
     feed = feed_of(broker)

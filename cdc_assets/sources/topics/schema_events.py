@@ -76,7 +76,8 @@ def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
     for event in events:
         if event.query and event.table is not None:
             schema, approximate = parse_schema(event.query)
-            yield SchemaEvent(0, event.table, event.position, schema, 0, approximate, grows=bool(event.shape))
+            grows, lags = bool(event.shape), bool(event.reason)
+            yield SchemaEvent(0, event.table, event.position, schema, 0, approximate, grows=grows, lags=lags)
 
 
 def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> SchemaEvent:

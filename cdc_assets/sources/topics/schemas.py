@@ -130,7 +130,8 @@ def schema_files(
     for one in shown:
         by = after.get((one.version, one.table.folded))
         if not isinstance(by, ddl.DropTable):
-            files.append(_whole(one.table, one.version - (by is None), one.schema, one.approximate, grows=one.grows))
+            whole = _whole(one.table, one.version - (by is None), one.schema, one.approximate)
+            files.append(replace(whole, grows=one.grows, lags=one.lags))
     return tuple(sorted([*files, *_with_shown(found.values(), shown)], key=lambda one: one.version))
 
 
@@ -185,9 +186,7 @@ def _by_text(event: DdlEvent) -> SchemaFile:
     )
 
 
-def _whole(
-    table: TableId, version: Tso, schema: TableSchema, approximate: tuple[str, ...] = (), *, grows: bool = False
-) -> SchemaFile:
+def _whole(table: TableId, version: Tso, schema: TableSchema, approximate: tuple[str, ...] = ()) -> SchemaFile:
     return SchemaFile(
         path=f"schema of {table} at {version}",
         root=str(table),
@@ -198,7 +197,6 @@ def _whole(
         columns=schema.columns,
         whole=schema,
         approximate=approximate,
-        grows=grows,
     )
 
 
