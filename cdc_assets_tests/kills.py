@@ -117,10 +117,10 @@ class Trap:
 
 
 @contextmanager
-def trapped(trap: Trap) -> Iterator[Trap]:
+def trapped(trap: Trap, seams: Sequence[str] = SEAMS) -> Iterator[Trap]:
     """Lay the trap at every seam."""
     undo: list[tuple[Any, str, Any]] = []
-    for seam in SEAMS:
+    for seam in seams:
         module, _, path = seam.partition(":")
         *owners, name = path.split(".")
         owner = functools.reduce(getattr, owners, importlib.import_module(module))

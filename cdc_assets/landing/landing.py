@@ -39,6 +39,8 @@ _COMMIT_BYTES = 256 << 20
 """About how much is landed in one commit, and held in memory."""
 _MOST_COMMITS = 4
 _ATTEMPTS = 5
+_LOOKS = 2
+"""How often the ends are asked again while nothing is proven yet: the first mark may come with the second answer."""
 _PEEKED = 20_000
 """The number of messages that are read to separate marks from news."""
 
@@ -186,12 +188,14 @@ class Landing:
         for wanted in _ranges(begun, ends):
             done, reading = self._take(log, wanted, done, reading, ends)
         proven = begun.proven
-        if log.proves_ends:
+        for _ in range(_LOOKS if log.proves_ends else 0):
             seen = max(reading.marks.values(), default=0)
             ends = self.ends()
             for wanted in _ranges(replace(begun, next=reading.next), ends):
                 done, reading = self._take(log, wanted, done, reading, ends)
             proven = max(proven, seen)
+            if proven:
+                break
         state = replace(self._state(reading, ends, proven), topic_ids=ids)
         news = (state.next, state.marks, state.proven) != (begun.next, begun.marks, begun.proven)
         if reading.speaks or (news and self._due(begun)):

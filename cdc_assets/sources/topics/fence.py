@@ -1,10 +1,10 @@
 """Through which TSO is everything landed? Pure.
 
 On a broker: the greatest mark whose log ends, asked after it was seen, are landed. In an archive nothing proves that a
-partition is complete but its own mark, so it is the least over the partitions of topics that tables live in. A topic
-that all tables have left, dropped or renamed, gets no more marks: a partition of it is complete when the mark before
-that, or the DDL itself, is landed. Neither passes a message that cannot be read and names no table, nor a table that
-was given a name whose topic is not there.
+partition is complete but its own mark, so it is the least over the partitions of topics that tables live in, and of
+those of which nothing tells what is in them. A topic that all tables have left, dropped or renamed, gets no more
+marks: a partition of it is complete when the mark before that, or the DDL itself, is landed. Neither passes a message
+that cannot be read and names no table, nor a table that was given a name whose topic is not there.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def find_fence(
         least = _absent(fence, names.living.items(), topic_of, there)
         if not proves_ends:
             untitled = (name for name in landed.began if name not in names.living and name not in names.ended)
-            topics = {default, *map(topic_of, (*names.living, *untitled))}
-            least = _least_mark(least, landed, dict.fromkeys(topics & there, 0))
+            topics = {default, *map(topic_of, (*names.living, *untitled)), *(there - _spoken_of(landed, topic_of))}
+            least = _least_mark(least, landed, dict.fromkeys(topics, 0))
             least = _least_mark(least, landed, _left(names, topic_of, topics), _ended_in(landed))
         if least.tso >= fence.tso:
             return fence
@@ -87,6 +87,12 @@ def _left(names: Names, topic_of: Callable[[TableId], str], living: Collection[s
         if topic not in living:
             found[topic] = max(version, found.get(topic, 0))
     return found
+
+
+def _spoken_of(landed: Landed, topic_of: Callable[[TableId], str]) -> set[str]:
+    """Return the topics of all that was ever spoken of: a view's has its DDL and no marks."""
+    tables = {event.table for event in landed.events if event.kind is EventKind.DDL and event.table is not None}
+    return {topic_of(table) for table in (*tables, *landed.began)}
 
 
 def _ended_in(landed: Landed) -> set[tuple[Partition, Tso]]:
