@@ -15,9 +15,10 @@ from confluent_kafka import Consumer, TopicPartition
 from cdc_assets_tests.bench.feeds import VERSION, Feed
 from cdc_assets_tests.kafka_broker import Broker, write
 
-__all__ = ["archive_changes", "broker_cpu_seconds", "consume_all", "play", "sink_uri"]
+__all__ = ["PARTITIONS", "archive_changes", "broker_cpu_seconds", "consume_all", "play", "sink_uri"]
 
 PARTITIONS = 3
+_BEGIN_MS = 1_795_216_000_000
 
 
 def sink_uri(address: str, topic: str, extension: bool = True) -> str:
@@ -26,17 +27,20 @@ def sink_uri(address: str, topic: str, extension: bool = True) -> str:
     return f"kafka://{address}/{topic}?protocol=canal-json{more}&partition-num={PARTITIONS}"
 
 
-def play(feed: Feed, broker: Broker, topic: str, mixed: bool = False, extension: bool = True) -> int:
+def play(
+    feed: Feed, broker: Broker, topic: str, mixed: bool = False, extension: bool = True, pace_ms: float = 0
+) -> int:
     """Produce a feed of Canal-JSON files into a new topic of 3 partitions, by key; return how many messages it holds.
 
     First the DDL of each table, to partition 0; last a mark in every partition. Rows come a table at a time, or
-    `mixed`. Without the extension there are no marks.
+    `mixed`. Without the extension there are no marks. With `pace_ms` messages are sent so far apart, by their times.
     """
     broker.create(topic, PARTITIONS)
     producer = broker.producer(linger_ms=50, compression_type="lz4")
     count = 0
     for partition, value in _messages(feed, mixed, extension):
-        write(producer, topic, partition, None, value)
+        sent_ms = _BEGIN_MS + round(count * pace_ms) if pace_ms else 0
+        write(producer, topic, partition, None, value, sent_ms)
         count += 1
     assert producer.flush(120) == 0
     return count
