@@ -8,4 +8,5 @@ azure          Azure Blob Storage: Azurite
 glue           AWS Glue's API: moto
 lakes          lakes in those stores, by each type of catalog
 spark_cluster  a standalone Spark cluster: master and workers
+schema_registry  a schema registry with Confluent's API behind TLS: franz-go's, built by a Go toolchain
 """
