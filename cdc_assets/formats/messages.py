@@ -150,18 +150,16 @@ class Said:
 class SchemaEvent:
     """The columns of a table, as in message number `message`.
 
-    `version` is the commit-ts from which they hold at the latest, 0 where the message says only that they do. `binding`
-    is the version by which rows name this schema (Simple's `schemaVersion`), 0 where there is none. `approximate` are
-    sentences on what was taken from the rows and may be otherwise in the source; () for a schema that is exact. `grows`
-    says that a table that is there gets what is new in it: no DDL says what changed. `lags` says that the message is
-    older than others of its table that came before it.
+    `version` is the commit-ts from which they hold at the latest, 0 where the message says only that they do.
+    `approximate` are sentences on what was taken from the rows and may be otherwise in the source; () for a schema that
+    is exact. `grows` says that a table that is there gets what is new in it: no DDL says what changed. `lags` says that
+    the message is older than others of its table that came before it.
     """
 
     message: int
     table: TableId
     version: Tso
     schema: TableSchema
-    binding: int = 0
     approximate: tuple[str, ...] = ()
     grows: bool = False
     lags: bool = False

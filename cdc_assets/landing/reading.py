@@ -77,7 +77,6 @@ class Reading:
     events: list[LandedEvent] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     stored_bytes: int = 0
-    stored_twice: int = 0
 
     def __post_init__(self) -> None:
         self.next: dict[Partition, int] = dict(self.before.next)
@@ -213,7 +212,6 @@ class Reading:
             return
         self._hold_late(rows)
         self.stored_bytes += rows.nbytes
-        self.stored_twice += int((np.diff(messages) == 0).sum())
         self.rows.append(rows)
         self._note_tables(rows.filter(pc.equal(rows.column("kind"), ROW)) if "kind" in given else rows)
 

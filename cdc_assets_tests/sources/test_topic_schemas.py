@@ -92,7 +92,7 @@ def test_a_ddl_of_a_database_may_name_it_in_its_text_only() -> None:
 
 def test_rows_are_read_by_what_they_show_and_a_schema_in_a_ddl_counts_after_it() -> None:
     schema = TableSchema((Column("a", "INT"),))
-    row = SchemaEvent(0, T, 10, schema, 0, ("approximate",))
+    row = SchemaEvent(0, T, 10, schema, ("approximate",))
     (file,) = schema_files([], [row], OlderTables(), 5)
     assert (file.version, file.whole, file.approximate) == (9, schema, ("approximate",))
     alter, drop = DdlEvent(10, T, "ALTER TABLE t ADD COLUMN a INT"), DdlEvent(20, T, "DROP TABLE t")

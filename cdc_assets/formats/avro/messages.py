@@ -397,7 +397,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             if shape in found and found[shape].version <= version:
                 continue
             schema, doubts = table_schema(record, registered(shape[0], options))
-            found[shape] = SchemaEvent(message, TableId(*record.schema_and_table), version, schema, 0, doubts)
+            found[shape] = SchemaEvent(message, TableId(*record.schema_and_table), version, schema, doubts)
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # classify calls it bad, or decode rejects it
     return tuple(found.values())

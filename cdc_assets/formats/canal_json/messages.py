@@ -241,7 +241,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             shape = (line.table, tuple((name, str(types[name])) for name in data))
             if shape not in found or (line.commit_ts or 0) < found[shape].version:
                 schema, doubts = _inferred(data, types, held.get("pkNames") or ())
-                found[shape] = SchemaEvent(message, line.table, line.commit_ts or 0, schema, 0, doubts)
+                found[shape] = SchemaEvent(message, line.table, line.commit_ts or 0, schema, doubts)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             continue  # decode rejects it
     return tuple(found.values())

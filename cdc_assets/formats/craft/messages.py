@@ -191,7 +191,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             inferred = infer(columns, in_table_order=True)
             if inferred is None or (shape in found and found[shape].version <= version):
                 continue
-            found[shape] = SchemaEvent(start + int(frames.message[event]), table, version, inferred[0], 0, inferred[1])
+            found[shape] = SchemaEvent(start + int(frames.message[event]), table, version, inferred[0], inferred[1])
     return tuple(found.values())
 
 

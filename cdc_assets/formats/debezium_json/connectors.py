@@ -318,7 +318,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             if shape is None or (table, shape) in found:
                 continue
             columns = columns_of(message.block or dict.fromkeys(_row(message), None), connector_settings(options))
-            event = SchemaEvent(number, table, 0, _schema(columns, _key_names(key)), 0, _doubts(source["connector"]))
+            event = SchemaEvent(number, table, 0, _schema(columns, _key_names(key)), _doubts(source["connector"]))
             found[table, shape] = event
         except _TROUBLE:
             continue  # classify calls it bad, or decode rejects it

@@ -53,7 +53,6 @@ class Message(NamedTuple):
 
     payload: Any
     block: Block
-    has_schema: bool
 
 
 def opened(data: bytes) -> Message:
@@ -84,14 +83,14 @@ def _behind(text: str, prefix: str) -> Message:
     payload, stop = _DECODER.raw_decode(text, len(prefix))
     if text[stop:].strip() != "}":
         return _whole(json.loads(text))
-    return Message(payload, _block(prefix), True)
+    return Message(payload, _block(prefix))
 
 
 def _whole(held: Any) -> Message:
     if isinstance(held, dict) and held.keys() <= {"schema", "payload"} and "payload" in held:
         block = held.get("schema")
-        return Message(held["payload"], _columns(block) if isinstance(block, dict) else {}, block is not None)
-    return Message(held, {}, False)
+        return Message(held["payload"], _columns(block) if isinstance(block, dict) else {})
+    return Message(held, {})
 
 
 # --- schema blocks ----------------------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
                 continue
             known = found.get(shape)
             schema, doubts = (known.schema, known.approximate) if known else _described_by(value, keys[message])
-            found[shape] = SchemaEvent(message, line.table, line.commit_ts, schema, 0, doubts)
+            found[shape] = SchemaEvent(message, line.table, line.commit_ts, schema, doubts)
         except _TROUBLE:
             continue  # decode rejects it
     return tuple(found.values())

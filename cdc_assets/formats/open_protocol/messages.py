@@ -428,7 +428,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
                 shape = (table, tuple((one.name, one.code, one.flags) for one in columns))
                 inferred = infer(columns, in_table_order=False)
                 if inferred is not None and (shape not in found or commit_ts < found[shape].version):
-                    found[shape] = SchemaEvent(message, table, commit_ts, inferred[0], 0, inferred[1])
+                    found[shape] = SchemaEvent(message, table, commit_ts, inferred[0], inferred[1])
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             continue  # classify calls it bad, or decode rejects it
     return tuple(found.values())

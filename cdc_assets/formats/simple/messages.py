@@ -149,10 +149,8 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             held = read_head(value) if _is_avro(options) else _with_schema(value)
             schema = held.get("tableSchema")
             if schema:
-                version, binding = int(held["commitTs"]), int(schema.get("version") or 0)
-                found.append(
-                    SchemaEvent(message, table_of(schema), version, table_schema(schema), binding, _APPROXIMATE)
-                )
+                version = int(held["commitTs"])
+                found.append(SchemaEvent(message, table_of(schema), version, table_schema(schema), _APPROXIMATE))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             continue  # classify calls it bad
     return tuple(found)

@@ -77,7 +77,7 @@ def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
         if event.query and event.table is not None:
             schema, approximate = parse_schema(event.query)
             grows, lags = bool(event.shape), bool(event.reason)
-            yield SchemaEvent(0, event.table, event.position, schema, 0, approximate, grows=grows, lags=lags)
+            yield SchemaEvent(0, event.table, event.position, schema, approximate, grows=grows, lags=lags)
 
 
 def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> SchemaEvent:
