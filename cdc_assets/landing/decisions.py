@@ -104,7 +104,7 @@ def _read_again(reading: Reading, held: LandedEvent, applied: Callable[[TableId]
             table = TableId(one["schema"], one["table"])
             if one["position"] <= applied(table) and table not in late:
                 late.append(table)
-                reading.hold_late(held, table, one["position"])
+                reading.events.extend(reading.late.hold(held, table, one["position"]))
     return late
 
 

@@ -155,7 +155,7 @@ class Landing:
             return
 
     def _of_tables(self, reading: Reading) -> dict[str, Any]:
-        return {"began": dict(reading.began), "streams": dict(reading.streams)}
+        return {"began": dict(reading.tables.began), "streams": dict(reading.streams)}
 
     def _begun(self, begun: Landed) -> Reading:
         if self.options.by_offset:
@@ -326,7 +326,7 @@ class Landing:
             {partition: one.high for partition, one in ends.items()},
             proven,
             int(time.time() * 1000),
-            dict(reading.began),
+            dict(reading.tables.began),
             ignored,
             dict(reading.streams),
             tuple(reading.sources),

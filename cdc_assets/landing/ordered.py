@@ -29,8 +29,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.messages import Kind
-from cdc_assets.landing.reading import Reading, schema_event
+from cdc_assets.landing.reading import Reading
 from cdc_assets.landing.rows import REPEAT, ROW
+from cdc_assets.landing.tables import schema_event
 from cdc_assets.model.landed import EventKind, LandedEvent, Stream, StreamEnd
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
@@ -394,21 +395,21 @@ class OrderedReading(Reading):
             [piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "shape", "message")]
             for piece in pieces
         ]
-        first = {table: at for table, at in self.before.began.items() if table not in self._ddl_tables}
+        first = {table: at for table, at in self.before.began.items() if table not in self.tables.with_ddl}
         for line in lines:
             kind, schema, table, shape, message = (column[line.line] for column in columns[line.piece])
             if kind != Kind.ROW.value or line.repeated or line.late:
                 continue
             name, position = TableId(schema, table), given[line.piece][line.line].position
-            since = position if name in self._ddl_tables else first.setdefault(name, position)
+            since = position if name in self.tables.with_ddl else first.setdefault(name, position)
             if shape is None or (name, shape) in self._shapes:
                 self._come_back(name, shape, position, line.at)
                 continue
             batch = pieces[line.piece].batch.slice(message, 1)
-            for shown in self._protocol.schemas(batch, self.options):
+            for shown in self._schemas(batch):
                 # deletes without columns may come before the first row that does
-                at = position if shown.table in self._schemas else since
-                self._schemas.add(shown.table)
+                at = position if shown.table in self.tables.with_schema else since
+                self.tables.with_schema.add(shown.table)
                 event = schema_event(batch, shown, at, shape)
                 self._land_shape(replace(event, reason=self._lag(shown.table, line.at), source_position=line.at))
 

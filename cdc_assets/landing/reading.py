@@ -9,10 +9,8 @@ A message that cannot be read is an event with the mark before it: nothing behin
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import MappingProxyType
@@ -23,32 +21,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.ddl import Unreadable, database_of, first_words
+from cdc_assets.ddl import Unreadable, database_of
 from cdc_assets.errors import BadSettings, InputError, SetupError
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent, read_claim
-from cdc_assets.landing.rows import LANDED, PART, ROW, codes_of
+from cdc_assets.landing.late import LateRows
+from cdc_assets.landing.rows import LANDED, PART, ROW
+from cdc_assets.landing.tables import Tables
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.topics.schema_events import format_schema
 
-__all__ = ["Reading", "Registered", "schema_event"]
+__all__ = ["Reading", "Registered"]
 
 _AS_SPOKEN = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
 
 Places = npt.NDArray[np.int64]
 
 _LEAST_RUN = 64
-_SHOWN_ROWS = 100
-"""So many rows of a table are looked at for its columns."""
-
-_TOO_LATE = (
-    "its rows at {} came when {} may have been applied beyond them, so they are not in it. `cdc-assets rebuild {}` "
-    "builds it with them"
-)
-
 _TAKES_A_NAME = re.compile(r"\b(?:DROP|RENAME)\b", re.IGNORECASE)
 
 Claims = Callable[[str], bytes]
@@ -83,22 +74,15 @@ class Reading:
         self.marks: dict[Partition, Tso] = dict(self.before.marks)
         self.restarts: dict[Partition, int] = dict(self.before.restarts)
         self._mark_at: dict[Partition, int] = {}
-        self.began: dict[TableId, Tso] = dict(self.before.began)
         self._ddl = {self._identity(event) for event in self.before.events if event.kind is EventKind.DDL}
-        self._schemas = {event.table for event in self.before.events if event.kind is EventKind.SCHEMA}
-        self._ddl_tables = {event.table for event in self.before.events if event.kind is EventKind.DDL}
-        self._ddl_tables_before = frozenset(self._ddl_tables)
-        self._topics = {partition.topic for partition in self.before.next}
-        self._late = {(event.table, event.partition) for event in self.before.open_late}
-        self._newest: dict[TableId, LandedEvent] = {}
-        for event in self.before.events:
-            self._note_newest(event)
         self._statements = {event.value for event in self.before.events if event.kind is EventKind.SCHEMA}
         self.last = self.before.proven
         self.streams = dict(self.before.streams)
         self.sources = list(self.before.sources)
         self.barriers = dict(self.before.barriers)
         self.options = replace(self.options, registry={**self.options.registry, **self.before.registered})
+        self.tables = Tables(self.before, self._schemas, by_offset=self.options.by_offset)
+        self.late = LateRows(self.before, proves_ends=self.proves_ends)
         self._unknown = set[str]()
         self._protocol: Any = import_module(self.options.kind.module)
 
@@ -172,6 +156,10 @@ class Reading:
         place = Partition(first["topic"], first["partition"])
         self.events.append(LandedEvent(EventKind.REGISTERED, place, first["offset"], 0, query=text, shape=name))
 
+    def _schemas(self, batch: pa.RecordBatch) -> Iterable[SchemaEvent]:
+        found: Iterable[SchemaEvent] = self._protocol.schemas(batch, self.options)
+        return found
+
     def finish(self, wanted: OffsetRange) -> None:
         """Note that a range was read to its end."""
         self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), wanted.stop)
@@ -210,10 +198,12 @@ class Reading:
         rows = self._with_claims(pa.Table.from_arrays(arrays, schema=LANDED))
         if not rows.num_rows:
             return
-        self._hold_late(rows)
+        if not self.options.by_offset:
+            self.events.extend(self.late.among(rows))
         self.stored_bytes += rows.nbytes
         self.rows.append(rows)
-        self._note_tables(rows.filter(pc.equal(rows.column("kind"), ROW)) if "kind" in given else rows)
+        new = rows.filter(pc.equal(rows.column("kind"), ROW)) if "kind" in given else rows
+        self.events.extend(self.tables.seen(new))
 
     def _with_claims(self, rows: pa.Table) -> pa.Table:
         """Put the message itself in place of one that only says where it lies."""
@@ -245,91 +235,6 @@ class Reading:
                 reason, row["source"] or "", row["source_position"] or "",
             )
         )  # fmt: skip
-
-    def _hold_late(self, rows: pa.Table) -> None:
-        """Hold tables that may be applied through where rows of a place that nothing waited for are: they are lost."""
-        if self.options.by_offset:
-            return
-        since, until = self._unawaited(Partition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py()))
-        positions = rows.column("position")
-        below = pc.and_(pc.greater(positions, pa.scalar(since)), pc.less_equal(positions, pa.scalar(until)))
-        for row in rows.filter(below).to_pylist():
-            place = Partition(row["topic"], row["partition"])
-            table = TableId(row["schema"], row["table"])
-            if self.proves_ends or table in self.before.began or table in self._ddl_tables_before:
-                self.hold_late(LandedEvent(EventKind.LATE, place, row["offset"], 0), table, row["position"])
-
-    def _unawaited(self, partition: Partition) -> tuple[Tso, Tso]:
-        """Return between which positions rows of a partition may be missing in tables, though these are beyond them.
-
-        On a broker those of a topic that was not seen before, for a rule or a right hid it. In an archive those of a
-        partition whose first file is there only now, and of one that was declared dead; a table that nothing was known
-        of is not applied yet there.
-        """
-        if self.proves_ends:
-            return 0, 0 if partition.topic in self._topics else self.before.proven
-        newest = max(self.before.marks.values(), default=0)
-        if partition in self.before.dead:
-            return self.before.marks.get(partition, 0), newest
-        return 0, 0 if partition in self.before.next else newest
-
-    def hold_late(self, at: LandedEvent, table: TableId, position: Tso) -> None:
-        """Hold a table whose row at a position came when it may have been applied beyond that, until it is rebuilt."""
-        place = (table, at.partition)
-        if place in self._late:
-            return
-        self._late.add(place)
-        name = shlex.quote(str(table))
-        reason = _TOO_LATE.format(position, table, name)
-        self.events.append(LandedEvent(EventKind.LATE, at.partition, at.offset, position - 1, table, reason=reason))
-
-    def _note_tables(self, rows: pa.Table) -> None:
-        """Keep where the rows of each table begin, and the columns of its first ones."""
-        bounds = rows.group_by(["schema", "table"]).aggregate([("position", "min"), ("position", "max")]).to_pylist()
-        fresh = set()
-        for one in bounds:
-            table, at = TableId(one["schema"], one["table"]), one["position_min"]
-            self._note_return(rows, table, one["position_max"])
-            if table not in self.began or not (table in self._schemas or table in self._ddl_tables):
-                fresh.add(table)
-            if at is not None:
-                self.began[table] = min(at, self.began.get(table, at))
-        if fresh:
-            self._note_columns(rows, fresh)
-
-    def _note_columns(self, rows: pa.Table, fresh: set[TableId]) -> None:
-        """Keep the columns of tables as some of their rows show them: the first ones, and the one of least position."""
-        places = np.unique(np.concatenate([*_shown_rows(rows, fresh)]))
-        (batch,) = rows.take(pa.array(places)).combine_chunks().to_batches()
-        for shown in self._protocol.schemas(batch, self.options):
-            if shown.approximate and shown.table in fresh and shown.table not in self._schemas:
-                self._schemas.add(shown.table)
-                version = self.began[shown.table] if self.options.by_offset else shown.version
-                self.events.append(schema_event(batch, shown, version))
-
-    def _note_return(self, rows: pa.Table, table: TableId, last: Tso | None) -> None:
-        """Keep the columns of the first rows after a table's DROP: no DDL may say that it came back.
-
-        TiCDC sends none of RECOVER and FLASHBACK TABLE as Debezium, and an event filter may hide any.
-        """
-        newest = self._newest.get(table)
-        if newest is None or last is None or last <= newest.position or not _is_drop(newest):
-            return
-        own = pc.and_(pc.equal(rows.column("schema"), table.schema), pc.equal(rows.column("table"), table.table))
-        later = rows.filter(pc.and_(own, pc.greater(rows.column("position"), pa.scalar(newest.position))))
-        (batch,) = later.combine_chunks().to_batches()
-        for shown in self._protocol.schemas(batch, self.options):
-            if shown.approximate and shown.table == table:
-                position = newest.position + 1 if self.options.by_offset else shown.version
-                self.events.append(schema_event(batch, shown, position))
-                self._note_newest(self.events[-1])
-
-    def _note_newest(self, event: LandedEvent) -> None:
-        """Keep the newest event of each table that says what it is, or that it is gone."""
-        if event.kind in (EventKind.DDL, EventKind.SCHEMA) and event.table is not None:
-            known = self._newest.get(event.table)
-            if known is None or event.position > known.position:
-                self._newest[event.table] = event
 
     # --- everything else ---
 
@@ -371,8 +276,7 @@ class Reading:
         identity = self._identity(event)
         if identity not in self._ddl:
             self._ddl.add(identity)
-            self._ddl_tables.add(event.table)
-            self._note_newest(event)
+            self.tables.note_ddl(event)
             self.events.append(event)
 
     def _take_bad(self, event: LandedEvent) -> None:
@@ -405,34 +309,3 @@ def _chosen(batch: pa.RecordBatch, messages: Places) -> pa.RecordBatch | pa.Tabl
     sizes = np.diff([*starts, len(messages)]).tolist()
     runs = [batch.slice(int(messages[start]), size) for start, size in zip(starts, sizes, strict=True)]
     return runs[0] if len(runs) == 1 else pa.Table.from_batches(runs)
-
-
-def _shown_rows(rows: pa.Table, tables: set[TableId]) -> Iterator[Places]:
-    codes, schemas, names = codes_of(rows, ("schema", "table")), rows.column("schema"), rows.column("table")
-    positions = rows.column("position").to_numpy()
-    for first in np.unique(codes, return_index=True)[1].tolist():
-        if TableId(schemas[first].as_py(), names[first].as_py()) in tables:
-            mine = np.flatnonzero(codes == codes[first])
-            yield mine[:_SHOWN_ROWS]
-            yield mine[[np.argmin(positions[mine])]]
-
-
-def _is_drop(event: LandedEvent) -> bool:
-    """Return whether an event is the DROP of its table."""
-    with suppress(Unreadable):
-        return event.kind is EventKind.DDL and first_words(event.query)[:2] == ("DROP", "TABLE")
-    return False
-
-
-def schema_event(batch: pa.RecordBatch, shown: SchemaEvent, position: Tso, shape: str = "") -> LandedEvent:
-    """Return the event of a table's columns in a message of a batch."""
-    row = {name: batch.column(name)[shown.message].as_py() for name in ("topic", "partition", "offset")}
-    return LandedEvent(
-        EventKind.SCHEMA,
-        Partition(row["topic"], row["partition"]),
-        row["offset"],
-        position,
-        shown.table,
-        format_schema(shown.schema, shown.approximate),
-        shape=shape,
-    )
