@@ -13,8 +13,8 @@ from pathlib import Path
 from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 from cdc_assets_tests.cases import Config
+from cdc_assets_tests.schema_documents import write_schema
 
 __all__ = ["cut"]
 
@@ -33,9 +33,7 @@ def cut(config: Config, start: Tso, bucket: Path) -> set[TableId]:
     for name, schema_path in named.items():
         document = json.loads((source / schema_path).read_text())
         document |= {"Schema": name.schema, "Table": name.table, "TableVersion": start, "Query": "", "Type": 0}
-        meta = bucket / name.schema / name.table / "meta"
-        meta.mkdir(parents=True, exist_ok=True)
-        (meta / f"schema_{start}_{schema_checksum(document):010d}.json").write_text(json.dumps(document))
+        write_schema(bucket, document)
     fence(bucket, start)
     return set(named)
 

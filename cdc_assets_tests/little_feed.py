@@ -13,7 +13,7 @@ from typing import Any
 
 from cdc_assets.model.tso import Tso
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.schema_file import schema_checksum
+from cdc_assets_tests.schema_documents import document, write_schema
 
 __all__ = ["FIRST", "LittleFeed"]
 
@@ -55,11 +55,7 @@ class LittleFeed:
         """Write the schema file of a DDL; `wide` tables have a third column `w INT`."""
         schema, _, table = name.partition(".")
         columns_ = ([_ID, _V, _W] if wide else [_ID, _V]) if columns else []
-        document = {"Table": table, "Schema": schema, "Version": 1, "TableVersion": at, "Query": query, "Type": kind}
-        document |= {"TableColumns": columns_ or None, "TableColumnsTotal": len(columns_)}
-        meta = self.bucket / schema / table / "meta"
-        meta.mkdir(parents=True, exist_ok=True)
-        (meta / f"schema_{at}_{schema_checksum(document):010d}.json").write_text(json.dumps(document))
+        write_schema(self.bucket, document(schema, table, at, Query=query, Type=kind, TableColumns=columns_))
 
     def rows(self, name: str, version: Tso, rows: Iterable[tuple[str, Tso, int | str, str]]) -> Path:
         """Write a file of rows (I, U or D; commit-ts; id; v) into the directory of a version; return it."""

@@ -26,7 +26,7 @@ import polars as pl
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.settings.config import ChangefeedSettings, from_flags
-from cdc_assets.sources.storage_sink.schema_file import schema_checksum
+from cdc_assets_tests.schema_documents import document, write_schema
 
 __all__ = ["VERSION", "Feed", "columns_of", "create_table"]
 
@@ -259,11 +259,7 @@ class Feed:
         (self.directory / "changefeed.toml").write_text(toml)
         for table in range(self.tables):
             name = self.name(table)
-            document = _schema_document(name, columns_of(self.columns))
-            meta = self.bucket / name.schema / name.table / "meta"
-            meta.mkdir(parents=True)
-            path = meta / f"schema_{VERSION}_{schema_checksum(document):010d}.json"
-            path.write_text(json.dumps(document))
+            write_schema(self.bucket, _schema_document(name, columns_of(self.columns)))
         self._publish()
         return self
 
@@ -389,16 +385,9 @@ def _member(name: str, nullable: bool) -> pl.Expr:
 
 
 def _schema_document(name: TableId, columns: tuple[Column, ...]) -> dict[str, Any]:
-    return {
-        "Table": name.table,
-        "Schema": name.schema,
-        "Version": 1,
-        "TableVersion": VERSION,
-        "Query": create_table(name, columns),
-        "Type": 3,
-        "TableColumns": [_column_document(column) for column in columns],
-        "TableColumnsTotal": len(columns),
-    }
+    listed = [_column_document(column) for column in columns]
+    query = create_table(name, columns)
+    return document(name.schema, name.table, VERSION, Query=query, Type=3, TableColumns=listed)
 
 
 def create_table(name: TableId, columns: tuple[Column, ...]) -> str:

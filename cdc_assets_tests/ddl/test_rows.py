@@ -16,8 +16,8 @@ from cdc_assets.operations.release import release
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.schema_documents import document, write_schema
 
 ID = {"ColumnName": "id", "ColumnType": "INT", "ColumnPrecision": "11", "ColumnNullable": "false", "ColumnIsPk": "true"}
 V = {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "40"}
@@ -42,11 +42,7 @@ class Feed:
     def ddl(
         self, at: Tso, query: str, kind: int, columns: Sequence[dict[str, str]] = (ID, V), table: str = "t"
     ) -> None:
-        document = {"Table": table, "Schema": "s", "Version": 1, "TableVersion": at, "Query": query, "Type": kind}
-        document |= {"TableColumns": list(columns) or None, "TableColumnsTotal": len(columns)}
-        meta = self.bucket / "s" / table / "meta"
-        meta.mkdir(parents=True, exist_ok=True)
-        (meta / f"schema_{at}_{schema_checksum(document):010d}.json").write_text(json.dumps(document))
+        write_schema(self.bucket, document("s", table, at, Query=query, Type=kind, TableColumns=list(columns)))
 
     def rows(self, version: Tso, *rows: tuple[str, Tso, dict[str, object]], table: str = "t", said: str = "") -> None:
         """Write a file of rows (I, U or D; commit-ts; values by column); `said` is the name that they carry."""

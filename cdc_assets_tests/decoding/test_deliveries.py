@@ -17,6 +17,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, from_flags
 from cdc_assets.sources import KnownFiles
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.schema_documents import document
 
 T = TableId("db", "t")
 
@@ -34,16 +35,9 @@ class Feed:
         self.schema("CREATE TABLE `t` (`v` INT)")
 
     def schema(self, query: str, checksum: int = 1, version: int = 1) -> None:
-        document: dict[str, object] = {
-            "Table": "t",
-            "Schema": "db",
-            "Version": 1,
-            "TableVersion": version,
-            "Query": query,
-        }
-        document["Type"] = {"CREATE": 3, "TRUNCATE": 11}.get(query.partition(" ")[0], 0)
-        document |= {"TableColumns": [self.column], "TableColumnsTotal": 1}
-        self.put(f"db/t/meta/schema_{version}_{checksum:010d}.json", json.dumps(document).encode())
+        kind = {"CREATE": 3, "TRUNCATE": 11}.get(query.partition(" ")[0], 0)
+        content = document("db", "t", version, Query=query, Type=kind, TableColumns=[self.column])
+        self.put(f"db/t/meta/schema_{version}_{checksum:010d}.json", json.dumps(content).encode())
 
     def file(self, number: int, *commits: int, size: int | None = None) -> None:
         """Write a file with one row for each commit-ts."""

@@ -23,8 +23,8 @@ from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.status import kept_releases, lake_status, quarantined_records, row_counts
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, from_flags
-from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.schema_documents import document, write_schema
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 
@@ -43,21 +43,11 @@ class Feed:
             {"ColumnName": "id", "ColumnType": "BIGINT", "ColumnNullable": "false", "ColumnIsPk": "true"},
             {"ColumnName": "note", "ColumnType": "VARCHAR", "ColumnPrecision": "20"},
         ]
-        schema = {
-            "Table": NAME.table,
-            "Schema": NAME.schema,
-            "Version": 1,
-            "TableVersion": VERSION,
-            "Query": "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY, `note` VARCHAR(20))",
-            "Type": 3,
-            "TableColumns": columns,
-            "TableColumnsTotal": len(columns),
-        }
+        query = "CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY, `note` VARCHAR(20))"
+        schema = document(NAME.schema, NAME.table, VERSION, Query=query, Type=3, TableColumns=columns)
+        write_schema(directory / "feed", schema)
         self.table = directory / "feed" / NAME.schema / NAME.table
-        (self.table / "meta").mkdir(parents=True)
         (self.table / str(VERSION)).mkdir()
-        name = f"schema_{VERSION}_{schema_checksum(schema):010d}.json"
-        (self.table / "meta" / name).write_text(json.dumps(schema))
         (directory / "changefeed.toml").write_text(TOML)
 
     @property

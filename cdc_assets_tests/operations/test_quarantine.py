@@ -23,8 +23,8 @@ from cdc_assets.operations.replay import Replayed, replay
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.schema_documents import document, write_schema
 
 ORDERS = TableId("shop", "orders")
 COLUMNS = [
@@ -53,10 +53,7 @@ class Bucket:
     extra: str = ""
 
     def schema(self, version: int, query: str, kind: int, columns: list[dict[str, str]], table: str = "orders") -> None:
-        document: dict[str, Any] = {"Table": table, "Schema": "shop", "Version": 1, "TableVersion": version}
-        document |= {"Query": query, "Type": kind, "TableColumns": columns, "TableColumnsTotal": len(columns)}
-        name = f"schema_{version}_{schema_checksum(document):010d}.json"
-        self._write(f"shop/{table}/meta/{name}", json.dumps(document))
+        write_schema(self.path, document("shop", table, version, Query=query, Type=kind, TableColumns=columns))
 
     def data(self, version: int, number: int, *lines: str, table: str = "orders") -> str:
         path = f"shop/{table}/{version}/CDC{number:020d}.csv"

@@ -27,8 +27,8 @@ from cdc_assets.operations.release import release, undo
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
-from cdc_assets.sources.storage_sink.schema_file import schema_checksum
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.schema_documents import document, write_schema
 
 ORDERS = TableId("shop", "orders")
 LIFE = Life(ORDERS, 100)
@@ -58,9 +58,7 @@ class Feed:
     policies: dict[str, str] = field(default_factory=dict)
 
     def schema(self, version: Tso, query: str, kind: int, listed: Columns, table: str = "orders") -> None:
-        document: dict[str, Any] = {"Table": table, "Schema": "shop", "Version": 1, "TableVersion": version}
-        document |= {"Query": query, "Type": kind, "TableColumns": listed, "TableColumnsTotal": len(listed)}
-        self._write(f"shop/{table}/meta/schema_{version}_{schema_checksum(document):010d}.json", json.dumps(document))
+        write_schema(self.path, document("shop", table, version, Query=query, Type=kind, TableColumns=listed))
 
     def data(self, version: Tso, number: int, *lines: str, table: str = "orders") -> None:
         self._write(f"shop/{table}/{version}/CDC{number:020d}.csv", "".join(f"{line}\n" for line in lines))

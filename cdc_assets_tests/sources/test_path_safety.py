@@ -32,6 +32,7 @@ from cdc_assets.sources.storage_sink.paths import (
 )
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.schema_documents import document
 
 if TYPE_CHECKING:
     from cdc_assets.lake import Lake
@@ -84,17 +85,8 @@ def schema_file(table: TableId, version: int, query: str) -> tuple[str, bytes]:
         },
         {"ColumnName": table.table or "v", "ColumnType": "VARCHAR", "ColumnPrecision": "64"},
     ]
-    document = {
-        "Table": table.table,
-        "Schema": table.schema,
-        "Version": 1,
-        "TableVersion": version,
-        "Query": query,
-        "Type": 3,
-        "TableColumns": columns,
-        "TableColumnsTotal": len(columns),
-    }
-    data = json.dumps(document, ensure_ascii=False).encode()
+    content = document(table.schema, table.table, version, Query=query, Type=3, TableColumns=columns)
+    data = json.dumps(content, ensure_ascii=False).encode()
     root = below(f"{table.schema}/{table.table}")
     return format_schema_path(SchemaPath(root, version, zlib.crc32(data))), data
 

@@ -13,7 +13,7 @@ from cdc_assets.errors import (
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.sources.storage_sink.schema_file import parse_schema_file, schema_checksum
-from cdc_assets_tests.sources.schema_documents import V, document
+from cdc_assets_tests.schema_documents import V, document
 
 
 def parsed(content: Any, path: str = f"db/t/meta/schema_{V}_0000000001.json") -> SchemaFile:

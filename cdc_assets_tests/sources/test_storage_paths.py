@@ -19,7 +19,7 @@ from cdc_assets.sources.storage_sink.paths import (
 )
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 from cdc_assets.sources.storage_sink.source import Changefeed
-from cdc_assets_tests.sources.schema_documents import V
+from cdc_assets_tests.schema_documents import V
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1).filter(
     lambda name: name not in (".", "..")

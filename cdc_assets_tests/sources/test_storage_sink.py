@@ -35,7 +35,7 @@ from cdc_assets.sources.storage_sink.paths import (
 from cdc_assets.sources.storage_sink.schema_file import parse_schema_file, schema_checksum
 from cdc_assets.sources.storage_sink.source import Changefeed
 from cdc_assets_tests.changefeed import open_changefeed
-from cdc_assets_tests.sources.schema_documents import V, document
+from cdc_assets_tests.schema_documents import V, document, write_schema
 from cdc_assets_tests.sources.test_storage_paths import NAMES
 
 
@@ -58,20 +58,13 @@ def put(place: Path, path: str, content: str | dict[str, Any] = "x") -> None:
     file.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
 
 
-def put_schema(place: Path, content: dict[str, Any], root: str | None = None) -> str:
-    own = "/".join(name for name in (content["Schema"], content["Table"]) if name)
-    path = format_schema_path(SchemaPath(root or own, content["TableVersion"], schema_checksum(content)))
-    put(place, path, content)
-    return path
-
-
 def open_feed(place: Path | str, parameters: str = "protocol=csv", **given: Any) -> Changefeed:
     return open_changefeed(ChangefeedSettings(**{"sink_uri": f"{place}?{parameters}", **given}))
 
 
 def test_a_listing_holds_what_ticdc_wrote_and_counts_the_rest(bucket: Path) -> None:
-    schema_path = put_schema(bucket, document())
-    put_schema(bucket, document("db", "", TableColumns=None))
+    schema_path = write_schema(bucket, document())
+    write_schema(bucket, document("db", "", TableColumns=None))
     put(bucket, f"db/t/{V}/2026-03-30/CDC000001.csv", "12345")
     put(bucket, f"db/t/{V}/2026-03-30/meta/CDC.index", "CDC000001.csv\n")
     put(bucket, f"db/t/{V}/2026-03-30/CDC000002.csv.tmp.d2be1b54")
@@ -101,7 +94,7 @@ def test_a_listing_holds_what_ticdc_wrote_and_counts_the_rest(bucket: Path) -> N
 
 def test_several_generations_live_in_one_bucket(bucket: Path) -> None:
     put(bucket, f"db/t/{V}/schema.json", document())
-    put_schema(bucket, document(version=V + 5))
+    write_schema(bucket, document(version=V + 5))
     for path in (
         f"db/t/{V}/CDC000001.csv",
         f"db/t/{V + 5}/2026-03-30/CDC{1:020d}.csv",
@@ -117,7 +110,7 @@ def test_several_generations_live_in_one_bucket(bucket: Path) -> None:
 
 
 def test_rows_without_a_schema_file_are_a_problem_of_theirs_alone(bucket: Path) -> None:
-    put_schema(bucket, document())
+    write_schema(bucket, document())
     put(bucket, f"db/t/{V}/CDC000001.csv")
     put(bucket, f"db/u/{V}/CDC000001.csv")
     listing = open_feed(bucket).listing()
@@ -127,7 +120,7 @@ def test_rows_without_a_schema_file_are_a_problem_of_theirs_alone(bucket: Path) 
 
 
 def test_a_malformed_schema_file_takes_its_rows_with_it_and_no_others(bucket: Path) -> None:
-    put_schema(bucket, document())
+    write_schema(bucket, document())
     put(bucket, f"db/t/{V}/CDC000001.csv")
     broken = f"db/u/meta/schema_{V}_0000000001.json"
     put(bucket, broken, "{")
@@ -147,8 +140,8 @@ def test_a_wrong_checksum_is_a_warning_only(bucket: Path) -> None:
 
 def test_two_descriptions_of_one_version_are_named(bucket: Path) -> None:
     paths = [
-        put_schema(bucket, document()),
-        put_schema(bucket, document(TableColumns=[{"ColumnName": "other", "ColumnType": "INT"}])),
+        write_schema(bucket, document()),
+        write_schema(bucket, document(TableColumns=[{"ColumnName": "other", "ColumnType": "INT"}])),
     ]
     (warning,) = open_feed(bucket).listing().warnings
     assert all(path in warning for path in paths)
@@ -156,20 +149,20 @@ def test_two_descriptions_of_one_version_are_named(bucket: Path) -> None:
 
 def test_names_that_a_rename_gives_one_table_id_in_one_version_are_no_conflict(bucket: Path) -> None:
     for table in ("tmp", "b"):
-        put_schema(bucket, document(table=table), root="112")
+        write_schema(bucket, document(table=table), root="112")
     listing = open_feed(bucket, "protocol=csv&use-table-id-as-path=true").listing()
     assert (len(listing.schema_files), listing.warnings) == (2, ())
 
 
 def test_data_files_of_another_protocol_alone_are_bad_settings(bucket: Path) -> None:
-    put_schema(bucket, document())
+    write_schema(bucket, document())
     put(bucket, f"db/t/{V}/CDC000001.json")
     with pytest.raises(BadSettings, match=r"1 \.json; expected \.csv"):
         open_feed(bucket).listing()
 
 
 def test_a_second_listing_opens_new_schema_files_only(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_schema(bucket, document())
+    write_schema(bucket, document())
     feed = open_feed(bucket)
     opened: list[str] = []
 
@@ -180,13 +173,13 @@ def test_a_second_listing_opens_new_schema_files_only(bucket: Path, monkeypatch:
     monkeypatch.setattr(changefeed_module, "parse_schema_file", spy)
     feed.listing()
     feed.listing()
-    new = put_schema(bucket, document(version=V + 1))
+    new = write_schema(bucket, document(version=V + 1))
     assert len(feed.listing().schema_files) == 2
     assert opened == [f"db/t/meta/{Path(opened[0]).name}", new]
 
 
 def test_a_schema_file_that_vanishes_is_a_problem_and_no_crash(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = put_schema(bucket, document())
+    path = write_schema(bucket, document())
     feed = open_feed(bucket)
     entries = list(feed.opener.entries())
     (bucket / path).unlink()
@@ -200,7 +193,7 @@ def test_metadata_is_read_before_listing(bucket: Path, monkeypatch: pytest.Monke
 
     def then_the_writer_goes_on() -> int:
         before = checkpoint()
-        put_schema(bucket, document())
+        write_schema(bucket, document())
         put(bucket, "metadata", f'{{"checkpoint-ts":{V + 99}}}')
         return before
 
@@ -226,7 +219,7 @@ def test_metadata_is_read_before_listing(bucket: Path, monkeypatch: pytest.Monke
     ],
 )
 def test_any_name_can_be_read_on_disk_and_in_memory(bucket: Path, name: str) -> None:
-    put_schema(bucket, document(table=name))
+    write_schema(bucket, document(table=name))
     put(bucket, f"db/{name}/{V}/CDC000001.csv", "data")
     feed = open_feed(bucket)
     (file,) = feed.listing().data_files
