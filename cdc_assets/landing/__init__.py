@@ -4,7 +4,9 @@ landing      look at the ends, read up to them, commit once
 ahead        batches of a log, read while those before them are landed
 reading      batches of messages -> rows, events, marks
 ordered      the same of protocols by offset: their order, their positions, what had come before
+kept         what of these is read and not landed: how far it goes, what can be landed
 tables       what rows show of tables: where they begin, their first columns, what came back after a DROP
+shapes       columns that rows had before, and those of the newest
 late         rows that came when their table may have been applied beyond them
 rows         the columns of the landing table, sorted and cut into row groups
 events       events and the state <-> rows of the landing table

@@ -213,18 +213,18 @@ class Landing:
             if not unread:
                 break
             partitions = [one.partition for one in unread]
-            greatest = None if until is not None else reading.greatest(partitions) or None
+            greatest = None if until is not None else reading.kept.greatest(partitions) or None
             through = [reading.common_barrier(list(ends)), greatest]
             reading.settle(min((one for one in through if one is not None), default=None), until)
             done = self._commit(reading, self._state(reading, ends, reading.last), done)
             begun = self.landed()
         through_all = reading.common_barrier(list(ends))
         if through_all is None and self.options.in_source_order:
-            through_all = reading.greatest() or None
+            through_all = reading.kept.greatest() or None
         elif log.proves_ends:
             through_all = through_all or reading.newest_mark()
         ends = self.ends()
-        more = _ranges(replace(begun, next={**begun.next, **reading.reached}), ends)
+        more = _ranges(replace(begun, next={**begun.next, **reading.kept.reached}), ends)
         done, _ = self._read_some(log, more, done, reading)
         reading.settle(through_all)
         state = replace(self._state(reading, ends, reading.last), topic_ids=ids)
@@ -246,8 +246,8 @@ class Landing:
         if not self.options.sends_by_table:
             return done, unread, None
         while unread:
-            until = reading.until([one.partition for one in unread])
-            enough = reading.held_bytes >= _MOST_COMMITS * self._commit_bytes and not reading.has_ddl
+            until = reading.kept.until([one.partition for one in unread])
+            enough = reading.kept.bytes >= _MOST_COMMITS * self._commit_bytes and not reading.kept.has_ddl
             if until is not None or enough:
                 return done, unread, until
             done, unread = self._read_some(log, unread, done, reading, share)

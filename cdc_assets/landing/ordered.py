@@ -21,33 +21,27 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_assets.formats.messages import Kind
+from cdc_assets.landing.kept import Kept, Piece
 from cdc_assets.landing.reading import Reading
 from cdc_assets.landing.rows import REPEAT, ROW
-from cdc_assets.landing.tables import schema_event
+from cdc_assets.landing.shapes import Shapes
 from cdc_assets.model.landed import EventKind, LandedEvent, Stream, StreamEnd
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.topics.schema_events import format_schema, parse_schema
 
 __all__ = ["OrderedReading", "follow"]
 
 _AFTER_DDL = 2
-_LAGS = "its row is older than others that were landed before it"
 _PARTED = (
     "another part of the same statement was landed before it, so the two do not happen at once: rebuild the tables "
     "that it names"
 )
-_CLOCKS_DIFFER_MS = 10_000
-"""By how much the clocks of those who send messages may differ, and how long a message may be on its way."""
 _STEP = 2
 """Between two positions there is one at which the columns of the later row can begin."""
 
@@ -77,36 +71,23 @@ class _Given(NamedTuple):
 
 
 @dataclass
-class _Piece:
-    partition: Partition
-    batch: pa.RecordBatch
-    spoken: pa.RecordBatch
-
-
-@dataclass
 class OrderedReading(Reading):
     """What was read since the newest landing of a protocol by offset."""
 
-    held_bytes: int = 0
     clock_ms: int = 0
-    _held: dict[Partition, list[_Piece]] = field(default_factory=dict)
-    _reached: dict[Partition, int] = field(default_factory=dict)
     _floors: dict[object, str] = field(default_factory=dict)
     _first_places: dict[Partition, str] = field(default_factory=dict)
-    _alike: set[tuple[TableId, str, str]] = field(default_factory=set)
     _ddl_times: dict[TableId, list[tuple[Tso, str]]] = field(default_factory=dict)
 
     @property
     def speaks(self) -> bool:
         """Return whether there is more to land than marks."""
-        return super().speaks or bool(self._held)
+        return super().speaks or bool(self.kept)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shaped = (event for event in self.before.events if event.kind is EventKind.SCHEMA)
-        self._shapes, self._current = dict[tuple[TableId, str], LandedEvent](), dict[TableId, LandedEvent]()
-        for event in shaped:
-            self._note_shape(event)
+        self.kept = Kept(self.sources)
+        self._shapes = Shapes(self.before)
         self._ddl_places, self._row_places = dict[TableId, str](), dict[TableId, str]()
         for event in self.before.events:
             if event.kind is EventKind.DDL and event.table is not None and event.source_position:
@@ -114,13 +95,6 @@ class OrderedReading(Reading):
         for stream, end in self.before.streams.items():
             if end.newest:
                 self._raise(self._row_places, stream.table, stream.source, end.newest)
-
-    def _note_shape(self, event: LandedEvent) -> None:
-        if event.shape and event.table is not None:
-            self._shapes[event.table, event.shape] = event
-            newest = self._current.get(event.table)
-            if newest is None or newest.position <= event.position:
-                self._current[event.table] = event
 
     def _raise(self, places: dict[TableId, str], table: TableId, source: str, at: str) -> None:
         place = f"{self.sources.index(source):06d}/{at}"
@@ -130,35 +104,19 @@ class OrderedReading(Reading):
         """Keep some messages of a range, in the order of their offsets."""
         if not batch.num_rows:
             return
-        spoken = self._spoken(batch)
-        self._held.setdefault(wanted.partition, []).append(_Piece(wanted.partition, batch, spoken))
-        self.held_bytes += batch.nbytes
-        self._reached[wanted.partition] = batch.column("offset")[-1].as_py() + 1
+        self.kept.add(Piece(wanted.partition, batch, self._spoken(batch)))
 
     def finish(self, wanted: OffsetRange) -> None:
         """Note that a range was read to its end."""
-        self._reached[wanted.partition] = max(self._reached.get(wanted.partition, 0), wanted.stop)
-
-    @property
-    def reached(self) -> Mapping[Partition, int]:
-        """The offset from which each partition is to be read on, whether it is landed or only kept."""
-        return self._reached
+        self.kept.finish(wanted)
 
     # --- how far ---
-
-    def greatest(self, partitions: Sequence[Partition] | None = None) -> str:
-        """Return the greatest place in the source's log that was read, "" if there was none; of some, the least."""
-        found = []
-        for partition in self._held if partitions is None else partitions:
-            places = [at for piece in self._held.get(partition, ()) for at in self._places(piece) if at]
-            found.append(max(places, default=""))
-        return (max if partitions is None else min)(found, default="")
 
     def common_barrier(self, partitions: Sequence[Partition]) -> str | None:
         """Return the place through which every partition says that it is complete, None where one never does."""
         if self.options.sends_again:  # TiCDC's marks come to the topics of living tables only
             return None
-        newest = {**self.before.barriers, **self._marks_read()}
+        newest = {**self.before.barriers, **self.kept.marks(self.before.barriers)}
         barriers = [newest.get(partition) for partition in partitions]
         return None if not barriers or None in barriers else min(at for at in barriers if at is not None)
 
@@ -168,63 +126,10 @@ class OrderedReading(Reading):
         It was sent after all rows at or below it were acknowledged. What stands above it waits for the next landing,
         and no longer: marks may have been switched off.
         """
-        read = self._marks_read() if self.options.sends_again else {}
+        read = self.kept.marks(self.before.barriers) if self.options.sends_again else {}
         self.barriers.update(read)
         mark = max(read.values(), default="")
         return mark if mark > max(self.before.barriers.values(), default="") else None
-
-    def _marks_read(self) -> dict[Partition, str]:
-        newest = dict[Partition, str]()
-        for partition, held in self._held.items():
-            for piece in held:
-                kinds = piece.spoken.column("kind").to_pylist()
-                for kind, at in zip(kinds, self._places(piece), strict=True):
-                    if kind == Kind.RESOLVED.value and at:
-                        newest[partition] = max(at, newest.get(partition, self.before.barriers.get(partition, "")))
-        return newest
-
-    def until(self, unread: Sequence[Partition]) -> int | None:
-        """Return the broker time through which messages can be landed, in milliseconds; None where it is not known.
-
-        TiCDC sends a DDL once all rows before it are in their partitions, and the rows after it later, at any offset.
-        So a time parts no DDL from its rows: all that was sent through it is read, and no DDL was sent close to it.
-        """
-        held = [self._held.get(one) for one in unread]
-        ends = [None if pieces is None else pieces[-1].batch.column("timestamp")[-1].as_py() for pieces in held]
-        sent = self._ddl_sent()
-        if None in (*ends, *sent):
-            return None
-        found: int = min(one for one in ends if one is not None) - _CLOCKS_DIFFER_MS
-        for moment in sorted((one for one in sent if one is not None), reverse=True):
-            if abs(moment - found) < _CLOCKS_DIFFER_MS:
-                found = moment - _CLOCKS_DIFFER_MS
-        begins = (pieces[0].batch.column("timestamp")[0].as_py() for pieces in self._held.values())
-        return found if any(one is not None and one <= found for one in begins) else None
-
-    @property
-    def has_ddl(self) -> bool:
-        """Return whether a DDL is among what is kept."""
-        return bool(self._ddl_sent())
-
-    def _ddl_sent(self) -> list[int | None]:
-        found = list[int | None]()
-        for held in self._held.values():
-            for piece in held:
-                lines = pc.equal(piece.spoken.column("kind"), Kind.DDL.value)
-                sent = piece.batch.column("timestamp").take(piece.spoken.column("message").filter(lines))
-                found += sent.to_pylist()
-        return found
-
-    def _places(self, piece: _Piece) -> list[str]:
-        """The place of each line in the source's log, "" for none; logs follow each other as they were first met."""
-        sources = piece.spoken.column("source").to_pylist()
-        found = []
-        for source, at in zip(sources, piece.spoken.column("source_position").to_pylist(), strict=True):
-            name = source or ""
-            if at and name not in self.sources:
-                self.sources.append(name)
-            found.append(f"{self.sources.index(name):06d}/{at}" if at else "")
-        return found
 
     # --- in order ---
 
@@ -233,13 +138,15 @@ class OrderedReading(Reading):
 
         With `until` also before the first that was sent after that time.
         """
-        pieces, lines = list[_Piece](), list[_Line]()
+        pieces, lines = list[Piece](), list[_Line]()
         self._look_ahead()
-        for partition in sorted(self._reached):
-            for piece in self._before(partition, through, until):
+        for partition, reached in sorted(self.kept.reached.items()):
+            landed, beyond = self.kept.part(partition, through, until)
+            self.next[partition] = max(self.next.get(partition, 0), reached) if beyond is None else beyond
+            for piece in landed:
                 lines += self._followed(piece, len(pieces))
                 pieces.append(piece)
-        self._held, self._reached, self.held_bytes = {}, {}, 0
+        self.kept.clear()
         lines.sort(key=lambda line: (line.at, line.rank))  # stable: offsets stay in order
         first = max(self.clock_ms << 18, self.last + _STEP)
         first += first % _STEP
@@ -258,52 +165,26 @@ class OrderedReading(Reading):
 
     def _look_ahead(self) -> None:
         """Note what rows without a place are put by: the first place of their partition, and the DDL of their table."""
-        for partition, held in self._held.items():
-            for piece in held:
-                columns = (piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "commit_ts"))
-                for at, kind, schema, table, ts in zip(self._places(piece), *columns, strict=True):
-                    if at:
-                        self._first_places.setdefault(partition, at)
-                    if at and kind == Kind.DDL.value and table:
-                        self._ddl_times.setdefault(TableId(schema, table).folded, []).append((ts, at))
+        for piece in self.kept:
+            columns = (piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "commit_ts"))
+            for at, kind, schema, table, ts in zip(self.kept.places(piece), *columns, strict=True):
+                if at:
+                    self._first_places.setdefault(piece.partition, at)
+                if at and kind == Kind.DDL.value and table:
+                    self._ddl_times.setdefault(TableId(schema, table).folded, []).append((ts, at))
 
     def _ddl_before(self, table: TableId, ts: Tso | None) -> str:
         """Return the place of the newest DDL of a table that was made when a row was read, or before."""
         times = self._ddl_times.get(table.folded, ()) if ts is not None else ()
         return max((at for made, at in times if ts is not None and made <= ts), default="")
 
-    def _before(self, partition: Partition, through: str | None, until: int | None) -> Iterator[_Piece]:
-        """Yield what is landed of a partition, and note how far that is."""
-        for piece in self._held.get(partition, ()):
-            message = self._first_beyond(piece, through, until)
-            if message is None:
-                yield piece
-                continue
-            self.next[partition] = piece.batch.column("offset")[message].as_py()
-            kept = int(np.searchsorted(piece.spoken.column("message").to_numpy(), message))
-            if kept:
-                yield replace(piece, spoken=piece.spoken.slice(0, kept))
-            return
-        self.next[partition] = max(self.next.get(partition, 0), self._reached[partition])
-
-    def _first_beyond(self, piece: _Piece, through: str | None, until: int | None) -> int | None:
-        """Return the first message of a piece that is not landed yet."""
-        found = list[int]()
-        if through is not None:
-            lines = (line for line, at in enumerate(self._places(piece)) if at and at > through)
-            found += [piece.spoken.column("message")[line].as_py() for line in islice(lines, 1)]
-        if until is not None:
-            late = pc.greater(piece.batch.column("timestamp"), pa.scalar(until, pa.int64()))
-            found += np.flatnonzero(late.fill_null(True).to_numpy(zero_copy_only=False))[:1].tolist()
-        return min(found, default=None)
-
-    def _followed(self, piece: _Piece, number: int) -> Iterator[_Line]:
+    def _followed(self, piece: Piece, number: int) -> Iterator[_Line]:
         """Yield the lines of a piece in their order, and which of the rows had come before.
 
         A message without a place follows the one before it: of its table, else of its partition.
         """
         columns = (piece.spoken.column(name).to_pylist() for name in _TOLD)
-        places, floors = self._places(piece), self._floors
+        places, floors = self.kept.places(piece), self._floors
         for line, (message, kind, schema, table, source, place, ts) in enumerate(zip(*columns, strict=True)):
             at, rank, repeated, late = places[line], int(kind == Kind.DDL.value), False, ""
             if kind == Kind.RESOLVED.value:
@@ -363,12 +244,12 @@ class OrderedReading(Reading):
     def _position_of_bad(self, event: LandedEvent) -> Tso:
         return event.position - 1
 
-    def _was_landed(self, piece: _Piece, line: int) -> bool:
+    def _was_landed(self, piece: Piece, line: int) -> bool:
         one = piece.spoken.slice(line, 1).to_pylist()[0]
         table = TableId(one["schema"], one["table"])
         return (one["source_position"], one["source"] or "", table, one["query"] or "") in self._ddl
 
-    def _land_others(self, piece: _Piece, given: Mapping[int, _Given]) -> None:
+    def _land_others(self, piece: Piece, given: Mapping[int, _Given]) -> None:
         """Land what is not a row, and rows that came too late, with the positions of their lines."""
         offsets = piece.batch.column("offset")
         for line, one in enumerate(piece.spoken.to_pylist()):
@@ -379,7 +260,7 @@ class OrderedReading(Reading):
                 offset, at = offsets[one["message"]].as_py(), None if mine is None else mine.position
                 self._take_other(one, piece.batch, piece.partition, offset, at)
 
-    def _land_rows(self, piece: _Piece, given: Mapping[int, _Given]) -> None:
+    def _land_rows(self, piece: Piece, given: Mapping[int, _Given]) -> None:
         kinds = piece.spoken.column("kind").to_pylist()
         lines = [line for line, kind in enumerate(kinds) if kind == Kind.ROW.value and not given[line].late]
         at = pa.array([given[line].position for line in lines], pa.int64())
@@ -387,9 +268,7 @@ class OrderedReading(Reading):
         spoken = piece.spoken.take(pa.array(lines, pa.int64()))
         self._take_rows(piece.batch, spoken, {"position": at, "last_position": at, "kind": found})
 
-    def _note_shapes(
-        self, pieces: Sequence[_Piece], lines: Sequence[_Line], given: Sequence[dict[int, _Given]]
-    ) -> None:
+    def _note_shapes(self, pieces: Sequence[Piece], lines: Sequence[_Line], given: Sequence[dict[int, _Given]]) -> None:
         """Write down the columns of rows of a shape that was not there before, from the first such row on."""
         columns = [
             [piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "shape", "message")]
@@ -402,49 +281,17 @@ class OrderedReading(Reading):
                 continue
             name, position = TableId(schema, table), given[line.piece][line.line].position
             since = position if name in self.tables.with_ddl else first.setdefault(name, position)
-            if shape is None or (name, shape) in self._shapes:
-                self._come_back(name, shape, position, line.at)
+            if shape is None:
+                continue
+            if self._shapes.knows(name, shape):
+                self.events.extend(self._shapes.again(name, shape, position, line.at))
                 continue
             batch = pieces[line.piece].batch.slice(message, 1)
             for shown in self._schemas(batch):
                 # deletes without columns may come before the first row that does
                 at = position if shown.table in self.tables.with_schema else since
                 self.tables.with_schema.add(shown.table)
-                event = schema_event(batch, shown, at, shape)
-                self._land_shape(replace(event, reason=self._lag(shown.table, line.at), source_position=line.at))
-
-    def _land_shape(self, event: LandedEvent) -> None:
-        self.events.append(event)
-        self._note_shape(event)
-
-    def _lag(self, table: TableId, at: str) -> str:
-        """Return why columns that come again in a row were never gone, "" where the source has added them anew."""
-        newest = self._current.get(table)
-        return _LAGS if newest is not None and at < newest.source_position or not at else ""
-
-    def _come_back(self, table: TableId, shape: str | None, position: Tso, at: str) -> None:
-        """Note that rows have the columns of before again: they changed once more, or a partition lags behind.
-
-        Of one that lags behind only columns count that the newest rows have not.
-        """
-        newest = self._current.get(table)
-        if shape is None or newest is None or shape == newest.shape:
-            return
-        lag, before = self._lag(table, at), self._shapes[table, shape]
-        if not lag:
-            self._land_shape(replace(before, position=position, reason="", source_position=at))
-            return
-        if (table, shape, newest.shape) in self._alike:
-            return
-        known, older = parse_schema(newest.query), parse_schema(before.query)
-        names = {column.name for column in known[0].columns}
-        more = tuple(column for column in older[0].columns if column.name not in names)
-        if not more:
-            self._alike.add((table, shape, newest.shape))
-            return
-        query = format_schema(replace(known[0], columns=(*known[0].columns, *more)), older[1])
-        place = newest.source_position
-        self._land_shape(replace(before, position=position, query=query, reason=lag, source_position=place))
+                self.events.append(self._shapes.first(batch, shown, at, shape, line.at))
 
 
 _TOLD = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts")
