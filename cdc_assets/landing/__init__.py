@@ -1,6 +1,7 @@
 """Topics on their way: ranges of offsets in, rows and events of the landing table out.
 
 landing      look at the ends, read up to them, commit once
+losses       what is to be read of each partition, and what of it is gone
 ahead        batches of a log, read while those before them are landed
 reading      batches of messages -> rows, events, marks
 ordered      the same of protocols by offset: their order, their positions, what had come before
@@ -8,6 +9,7 @@ kept         what of these is read and not landed: how far it goes, what can be 
 tables       what rows show of tables: where they begin, their first columns, what came back after a DROP
 shapes       columns that rows had before, and those of the newest
 late         rows that came when their table may have been applied beyond them
+commits      what was read -> one commit, guarded by offsets
 rows         the columns of the landing table, sorted and cut into row groups
 events       events and the state <-> rows of the landing table
 decisions    what people decide about messages that are bad, lost, or to come

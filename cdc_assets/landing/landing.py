@@ -16,20 +16,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
-from cdc_assets.errors import BadSettings, InputError, TableMoved
+from cdc_assets.errors import TableMoved
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.landing.ahead import read_ahead
-from cdc_assets.landing.events import digest_of, event_rows, read_event_rows
+from cdc_assets.landing.commits import commit, state_after
+from cdc_assets.landing.events import digest_of, read_event_rows
+from cdc_assets.landing.losses import created_anew, ranges_to_read, refuse_missing
 from cdc_assets.landing.ordered import OrderedReading
 from cdc_assets.landing.reading import Reading, Registered
-from cdc_assets.landing.rows import grouped, splits_of
-from cdc_assets.landing.store import Added, Store
-from cdc_assets.model.landed import EventKind, Landed
-from cdc_assets.model.landing_commands import accept_loss_command
-from cdc_assets.model.offsets import Ends, OffsetRange, Partition
+from cdc_assets.landing.store import Store
+from cdc_assets.model.landed import Landed
+from cdc_assets.model.offsets import Ends, OffsetRange
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.topics import LogReader
 
@@ -122,7 +121,7 @@ class Landing:
 
     def behind(self) -> int:
         """Return how many offsets are not landed. Raises InputError for a log that lost some of them."""
-        return sum(len(one) for one in _ranges(self.landed(), self.ends()))
+        return sum(len(one) for one in ranges_to_read(self.landed(), self.ends()))
 
     def news(self) -> News:
         """Return what is there and not landed. Nothing is written. Raises InputError for a log that lost messages.
@@ -130,7 +129,7 @@ class Landing:
         A few messages are read to separate marks from news; many are news.
         """
         landed = self.landed()
-        wanted = _ranges(landed, self.ends())
+        wanted = ranges_to_read(landed, self.ends())
         behind = sum(map(len, wanted))
         speaks = behind > _PEEKED or (behind > 0 and self._speak(landed, wanted))
         return News(behind, speaks, behind > 0 and self._due(landed), digest_of(landed.next))
@@ -185,18 +184,18 @@ class Landing:
         log = self.log()
         ends = self.ends()
         ids = self._topic_ids(log, begun, ends)
-        for wanted in _ranges(begun, ends):
+        for wanted in ranges_to_read(begun, ends):
             done, reading = self._take(log, wanted, done, reading, ends)
         proven = begun.proven
         for _ in range(_LOOKS if log.proves_ends else 0):
             seen = max(reading.marks.values(), default=0)
             ends = self.ends()
-            for wanted in _ranges(replace(begun, next=reading.next), ends):
+            for wanted in ranges_to_read(replace(begun, next=reading.next), ends):
                 done, reading = self._take(log, wanted, done, reading, ends)
             proven = max(proven, seen)
             if proven:
                 break
-        state = replace(self._state(reading, ends, proven), topic_ids=ids)
+        state = replace(state_after(reading, ends, proven), topic_ids=ids)
         news = (state.next, state.marks, state.proven) != (begun.next, begun.marks, begun.proven)
         if reading.speaks or (news and self._due(begun)):
             done = self._commit(reading, state, done)
@@ -209,14 +208,14 @@ class Landing:
         ids = self._topic_ids(log, begun, ends)
         while True:
             reading = OrderedReading(begun, self.options, clock_ms=self.clock_ms(), **self._more)
-            done, unread, until = self._read_turn(log, _ranges(begun, ends), done, reading)
+            done, unread, until = self._read_turn(log, ranges_to_read(begun, ends), done, reading)
             if not unread:
                 break
             partitions = [one.partition for one in unread]
             greatest = None if until is not None else reading.kept.greatest(partitions) or None
             through = [reading.common_barrier(list(ends)), greatest]
             reading.settle(min((one for one in through if one is not None), default=None), until)
-            done = self._commit(reading, self._state(reading, ends, reading.last), done)
+            done = self._commit(reading, state_after(reading, ends, reading.last), done)
             begun = self.landed()
         through_all = reading.common_barrier(list(ends))
         if through_all is None and self.options.in_source_order:
@@ -224,10 +223,10 @@ class Landing:
         elif log.proves_ends:
             through_all = through_all or reading.newest_mark()
         ends = self.ends()
-        more = _ranges(replace(begun, next={**begun.next, **reading.kept.reached}), ends)
+        more = ranges_to_read(replace(begun, next={**begun.next, **reading.kept.reached}), ends)
         done, _ = self._read_some(log, more, done, reading)
         reading.settle(through_all)
-        state = replace(self._state(reading, ends, reading.last), topic_ids=ids)
+        state = replace(state_after(reading, ends, reading.last), topic_ids=ids)
         news = (state.next, state.barriers) != (begun.next, begun.barriers)
         if reading.speaks or (news and self._due(begun)):
             done = self._commit(reading, state, done)
@@ -267,7 +266,7 @@ class Landing:
             at, size = wanted.start, 0
             for batch in log.read(wanted):
                 if batch.num_rows:
-                    at = _refuse_missing(log, reading.before, wanted, at, batch.column("offset").to_pylist())
+                    at = refuse_missing(log, reading.before, wanted, at, batch.column("offset").to_pylist())
                     reading.take(batch, wanted)
                     size += batch.nbytes
                     done = replace(done, messages=done.messages + batch.num_rows)
@@ -276,7 +275,7 @@ class Landing:
                     break
             else:
                 if at < wanted.stop:
-                    _refuse_missing(log, reading.before, wanted, at, ())
+                    refuse_missing(log, reading.before, wanted, at, ())
                 reading.finish(wanted)
         return done, unread
 
@@ -286,7 +285,7 @@ class Landing:
         for topic, known in begun.topic_ids.items():
             if ids.get(topic, known) != known:
                 partition, start = min(one for one in begun.next.items() if one[0].topic == topic)
-                raise _anew(partition, f"is of the topic {ids[topic]} by now, and was landed of {known}", start)
+                raise created_anew(partition, f"is of the topic {ids[topic]} by now, and was landed of {known}", start)
         return {**begun.topic_ids, **ids}
 
     def _due(self, begun: Landed) -> bool:
@@ -304,165 +303,23 @@ class Landing:
         at = wanted.start
         for batch in read_ahead(log.read(wanted)):
             if batch.num_rows:
-                at = _refuse_missing(log, reading.before, wanted, at, batch.column("offset").to_pylist())
+                at = refuse_missing(log, reading.before, wanted, at, batch.column("offset").to_pylist())
                 reading.take(batch, wanted)
                 done = replace(done, messages=done.messages + batch.num_rows)
             if reading.stored_bytes >= self._commit_bytes:
-                done = self._commit(reading, self._state(reading, ends, reading.before.proven), done)
+                done = self._commit(reading, state_after(reading, ends, reading.before.proven), done)
                 reading = self._reading(self.landed())
         if at < wanted.stop:
-            _refuse_missing(log, reading.before, wanted, at, ())
+            refuse_missing(log, reading.before, wanted, at, ())
         reading.finish(wanted)
         return done, reading
 
-    def _state(self, reading: Reading, ends: Ends, proven: int) -> Landed:
-        ignored = {**reading.before.ignored}
-        for reason, count in reading.ignored.items():
-            ignored[reason] = ignored.get(reason, 0) + count
-        return Landed(
-            reading.before.identity,
-            {**{partition: one.low for partition, one in ends.items()}, **reading.next},
-            dict(reading.marks),
-            {partition: one.high for partition, one in ends.items()},
-            proven,
-            int(time.time() * 1000),
-            dict(reading.tables.began),
-            ignored,
-            dict(reading.streams),
-            tuple(reading.sources),
-            dict(reading.barriers),
-            reading.before.topic_ids,
-            reading.before.expired,
-            dict(reading.restarts),
-        )
-
     def _commit(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:
-        import pyarrow as pa
-
-        _refuse_foreign(reading)
-        groups = list(grouped(pa.concat_tables(reading.rows))) if reading.rows else []
-        before = digest_of(reading.before.next) if reading.before.next else ""
-        written: tuple[tuple[str, int], ...] = (self.store.write_rows(groups),) if groups else ()
-        splits = splits_of(groups, written[0][0]) if written else []
-        events = event_rows(reading.events, state, splits, reading.before)
-        added = Added(written, (self.store.write_events(events),))
-        try:
-            after = digest_of(state.next) if state.next else ""
-            self.store.commit(added, before, after, _changed(reading.before, state))
-        except TableMoved:
-            self.store.discard(added)
-            raise
-        rows = sum(split.rows for split in splits)
+        rows = commit(self.store, reading, state)
         return replace(done, rows=done.rows + rows, commits=done.commits + 1)
-
-
-def _refuse_foreign(reading: Reading) -> None:
-    """Raise BadSettings where of all that a feed begins with no message can be read: they are of another protocol."""
-    begins = not (reading.before.next or reading.rows or reading.marks or reading.ignored)
-    if begins and reading.events and all(event.kind is EventKind.BAD for event in reading.events):
-        first = reading.events[0]
-        raise BadSettings(
-            f"no message can be read by the protocol {reading.options.protocol}, of {len(reading.events):,} with which "
-            f"the topics begin; the first is {first.place}: {first.reason}. Nothing was landed. Give the sink URI and "
-            "the changefeed TOML exactly as TiCDC has them."
-        )
 
 
 def landed_in(store: Store) -> Landed:
     """Return what is landed in a place, read at once."""
     kept = store.kept()
     return read_event_rows(Landed(kept.identity), store.read_events(kept.events), kept.rows)
-
-
-def _changed(before: Landed, after: Landed) -> str:
-    """Say which offsets a landing brings, as far as that is short."""
-    moved = [
-        f"{partition} {before.next.get(partition, 0)}..{until}"
-        for partition, until in sorted(after.next.items())
-        if until != before.next.get(partition)
-    ]
-    more = f" and {len(moved) - 20} more" if len(moved) > 20 else ""
-    return ", ".join(moved[:20]) + more
-
-
-def _ranges(landed: Landed, ends: Ends) -> list[OffsetRange]:
-    """Return what is to be read. Raises InputError for a log that lost messages or began anew."""
-    found = []
-    for partition, end in sorted(ends.items()):
-        start = landed.next.get(partition)
-        if start is None:
-            start = end.low  # new partitions are read from their beginning
-        elif end.low > start:
-            lost = OffsetRange(partition, start, end.low)
-            if _unaccepted(landed, lost) is not None:
-                raise _lost(lost)
-            start = end.low
-        elif end.high < start:
-            raise _anew(partition, f"ends at offset {end.high}, and was landed to {start}", start)
-        if end.high > start:
-            found.append(OffsetRange(partition, start, end.high))
-    return found
-
-
-def _anew(partition: Partition, said: str, start: int) -> InputError:
-    return InputError(
-        f"{partition} {said}: the topic was created anew, or cut. Its messages cannot be separated from those that are "
-        "landed. Rebuild this changefeed's tables from a dump or from the changefeed's start, in a landing of its own "
-        "(another name).",
-        topic=partition.topic,
-        partition=partition.number,
-        offset=start,
-    )
-
-
-def _lost(lost: OffsetRange) -> InputError:
-    return InputError(
-        f"{lost.partition} begins at offset {lost.stop}, and was landed to {lost.start}: the {len(lost):,} messages "
-        f"{lost.start}..{lost.stop - 1} expired before they were read. Nothing was landed. Bring the messages back; or "
-        f"accept the loss, which is written down (`{accept_loss_command(lost)}`), and import the tables anew from a "
-        "dump.",
-        topic=lost.partition.topic,
-        partition=lost.partition.number,
-        offset=lost.start,
-        until=lost.stop,
-        gone=True,
-    )
-
-
-def _unaccepted(landed: Landed, lost: OffsetRange) -> OffsetRange | None:
-    """Return what of a loss nobody has accepted, None where all is."""
-    at = lost.start
-    for one in sorted(landed.accepted_losses):
-        if one.partition == lost.partition and one.start <= at < one.stop:
-            at = one.stop
-    return None if at >= lost.stop else OffsetRange(lost.partition, at, lost.stop)
-
-
-def _refuse_missing(log: LogReader, landed: Landed, wanted: OffsetRange, at: int, offsets: Sequence[int]) -> int:
-    """Return the offset behind some messages, the next ones from `at` on, or the range's end where there are none.
-
-    Raises InputError where messages are missing between them.
-    """
-    behind = offsets[-1] + 1 if offsets else wanted.stop
-    if behind - at != len(offsets):
-        for before, offset in pairwise([at - 1, *offsets, *([] if offsets else [wanted.stop])]):
-            lost = OffsetRange(wanted.partition, before + 1, offset)
-            left = _unaccepted(landed, lost) if len(lost) else None
-            if left is not None:
-                if log.missing_because(wanted.partition.topic):
-                    break
-                raise _vanished(left)
-    return behind
-
-
-def _vanished(lost: OffsetRange) -> InputError:
-    return InputError(
-        f"{lost.partition}: the {len(lost):,} messages {lost.start}..{lost.stop - 1} are missing, and the topic is "
-        "neither compacted nor transactional: they are lost. They were not landed, and nothing behind them. Bring them "
-        f"back; or accept the loss, which is written down (`{accept_loss_command(lost)}`), and import the tables anew "
-        "from a dump.",
-        topic=lost.partition.topic,
-        partition=lost.partition.number,
-        offset=lost.start,
-        until=lost.stop,
-    )

@@ -1,0 +1,101 @@
+"""What is to be read of each partition, and what of it is gone: messages that expired, or vanished; topics anew.
+
+A loss stops the landing until a person brings the messages back, or accepts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from cdc_assets.errors import InputError
+from cdc_assets.model.landed import Landed
+from cdc_assets.model.landing_commands import accept_loss_command
+from cdc_assets.model.offsets import Ends, OffsetRange, Partition
+from cdc_assets.sources.topics import LogReader
+
+__all__ = ["created_anew", "ranges_to_read", "refuse_missing"]
+
+
+def ranges_to_read(landed: Landed, ends: Ends) -> list[OffsetRange]:
+    """Return what is to be read. Raises InputError for a log that lost messages or began anew."""
+    found = []
+    for partition, end in sorted(ends.items()):
+        start = landed.next.get(partition)
+        if start is None:
+            start = end.low  # new partitions are read from their beginning
+        elif end.low > start:
+            lost = OffsetRange(partition, start, end.low)
+            if _unaccepted(landed, lost) is not None:
+                raise _lost(lost)
+            start = end.low
+        elif end.high < start:
+            raise created_anew(partition, f"ends at offset {end.high}, and was landed to {start}", start)
+        if end.high > start:
+            found.append(OffsetRange(partition, start, end.high))
+    return found
+
+
+def created_anew(partition: Partition, said: str, start: int) -> InputError:
+    """Return the error of a topic that is not the one that was landed."""
+    return InputError(
+        f"{partition} {said}: the topic was created anew, or cut. Its messages cannot be separated from those that are "
+        "landed. Rebuild this changefeed's tables from a dump or from the changefeed's start, in a landing of its own "
+        "(another name).",
+        topic=partition.topic,
+        partition=partition.number,
+        offset=start,
+    )
+
+
+def _lost(lost: OffsetRange) -> InputError:
+    return InputError(
+        f"{lost.partition} begins at offset {lost.stop}, and was landed to {lost.start}: the {len(lost):,} messages "
+        f"{lost.start}..{lost.stop - 1} expired before they were read. Nothing was landed. Bring the messages back; or "
+        f"accept the loss, which is written down (`{accept_loss_command(lost)}`), and import the tables anew from a "
+        "dump.",
+        topic=lost.partition.topic,
+        partition=lost.partition.number,
+        offset=lost.start,
+        until=lost.stop,
+        gone=True,
+    )
+
+
+def _unaccepted(landed: Landed, lost: OffsetRange) -> OffsetRange | None:
+    """Return what of a loss nobody has accepted, None where all is."""
+    at = lost.start
+    for one in sorted(landed.accepted_losses):
+        if one.partition == lost.partition and one.start <= at < one.stop:
+            at = one.stop
+    return None if at >= lost.stop else OffsetRange(lost.partition, at, lost.stop)
+
+
+def refuse_missing(log: LogReader, landed: Landed, wanted: OffsetRange, at: int, offsets: Sequence[int]) -> int:
+    """Return the offset behind some messages, the next ones from `at` on, or the range's end where there are none.
+
+    Raises InputError where messages are missing between them.
+    """
+    behind = offsets[-1] + 1 if offsets else wanted.stop
+    if behind - at != len(offsets):
+        for before, offset in pairwise([at - 1, *offsets, *([] if offsets else [wanted.stop])]):
+            lost = OffsetRange(wanted.partition, before + 1, offset)
+            left = _unaccepted(landed, lost) if len(lost) else None
+            if left is not None:
+                if log.missing_because(wanted.partition.topic):
+                    break
+                raise _vanished(left)
+    return behind
+
+
+def _vanished(lost: OffsetRange) -> InputError:
+    return InputError(
+        f"{lost.partition}: the {len(lost):,} messages {lost.start}..{lost.stop - 1} are missing, and the topic is "
+        "neither compacted nor transactional: they are lost. They were not landed, and nothing behind them. Bring them "
+        f"back; or accept the loss, which is written down (`{accept_loss_command(lost)}`), and import the tables anew "
+        "from a dump.",
+        topic=lost.partition.topic,
+        partition=lost.partition.number,
+        offset=lost.start,
+        until=lost.stop,
+    )
