@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -164,6 +165,7 @@ def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
         "stages_removed": upkept.stages,
         "rebuild_tables_removed": upkept.aside,
         **(upkept.landing.figures() if upkept.landing is not None else {}),
+        **({"landing_due": asdict(upkept.landing_due)} if upkept.landing_due else {}),
     }
 
 
@@ -177,8 +179,8 @@ def _show(upkept: MaintenanceResult, dry_run: bool) -> None:
     click.echo(
         f"Nothing is due for {counted(upkept.idle, 'table')}." if upkept.idle or not rows else "Everything was due."
     )
-    if upkept.landing is not None:
-        click.echo(f"{upkept.landing}.")
+    if landing := upkept.landing or upkept.landing_due:
+        click.echo(f"{landing}.")
     for one in upkept.tables:
         if one.problem:
             click.echo(f"{one.before.table}: {one.problem}", err=True)

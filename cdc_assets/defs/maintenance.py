@@ -88,7 +88,7 @@ def maintenance_schedule(source: Source, job: dg.JobDefinition, name: str) -> dg
                 due = _maintained(pipeline, (), dry=True)
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
-        if not due.tables:
+        if due.is_idle:
             return dg.SkipReason(f"nothing is due for {counted(due.idle, 'table')}")
         tags = {TABLES_TAG: str(len(due.tables))}
         names = [one.name for one in due.tables if one.name is not None]
@@ -114,6 +114,7 @@ def _figures(upkept: MaintenanceResult) -> dict[str, Any]:
         "rebuild_tables_removed": upkept.aside,
         "orphan_files_removed": sum(one.orphans for one in upkept.tables),
         **(upkept.landing.figures() if upkept.landing is not None else {}),
+        **({"landing_due": str(upkept.landing_due)} if upkept.landing_due else {}),
     }
     for name in ("data_files", "data_bytes", "delete_files", "snapshots"):
         figures[f"{name}_before"] = sum(getattr(one.before, name) for one in upkept.tables)

@@ -1,5 +1,6 @@
 """The files of a landing: rows expire, small files are put together, what nothing refers to is removed.
 
+    landing_due        what is due, without doing it
     maintain_landing   do what is due, and return what that was
 
 Rows are kept for some days and until their table has taken them. Events are kept for ever. A split keeps its offsets
@@ -22,7 +23,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 
-__all__ = ["LANDING_DAYS", "LandingUpkeep", "maintain_landing"]
+__all__ = ["LANDING_DAYS", "LandingDue", "LandingUpkeep", "landing_due", "maintain_landing"]
 
 LANDING_DAYS = 30.0
 _DAY_MS = 86_400_000
@@ -64,6 +65,42 @@ class LandingUpkeep:
         return f"landing: files of rows {rows}, of events {events}; {expired}; {removed} removed"
 
 
+@dataclass(frozen=True, slots=True)
+class LandingDue:
+    """What is due: rows that expire, and how many files of rows and of events are written anew."""
+
+    rows_expire: int = 0
+    row_files: int = 0
+    event_files: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.row_files or self.event_files)
+
+    def __str__(self) -> str:
+        expire = f"; {counted(self.rows_expire, 'row')} to expire" if self.rows_expire else ""
+        return f"landing: files to write anew: {self.row_files:,} of rows, {self.event_files:,} of events{expire}"
+
+
+def landing_due(
+    landing: Landing,
+    needed: Needed,
+    now_ms: int,
+    *,
+    landing_days: float = LANDING_DAYS,
+    small_files: int = _SMALL_FILES,
+    file_bytes: int = _FILE_BYTES,
+) -> LandingDue:
+    """Return what `maintain_landing` would write anew. What nothing refers to is removed at its occasion only."""
+    kept = landing.store.kept()
+    if not kept.identity:
+        return LandingDue()
+    landed = landing.landed()
+    expired = _expired(landed, needed, now_ms, landing_days)
+    files = sum(len(batch) for batch in _batches(landed, expired, small_files, file_bytes))
+    events = len(kept.events) if len(kept.events) >= small_files else 0
+    return LandingDue(sum(split.rows for split in expired), files, events)
+
+
 def maintain_landing(
     landing: Landing,
     needed: Needed,
@@ -82,8 +119,7 @@ def maintain_landing(
     if not before.identity:
         return LandingUpkeep()
     landed = landing.landed()
-    oldest = int(now_ms - landing_days * _DAY_MS) << 18
-    expired = frozenset(split for split in landed.splits if split.high < oldest and _is_taken(split, needed))
+    expired = _expired(landed, needed, now_ms, landing_days)
     for files in _batches(landed, expired, small_files, file_bytes):
         landed = _rewritten(landing, landed, files, expired)
     if len(landing.store.kept().events) >= small_files:
@@ -99,6 +135,11 @@ def maintain_landing(
         sum(split.size for split in expired),
         removed,
     )
+
+
+def _expired(landed: Landed, needed: Needed, now_ms: int, landing_days: float) -> frozenset[LandedSplit]:
+    oldest = int(now_ms - landing_days * _DAY_MS) << 18
+    return frozenset(split for split in landed.splits if split.high < oldest and _is_taken(split, needed))
 
 
 def _is_taken(split: LandedSplit, needed: Needed) -> bool:

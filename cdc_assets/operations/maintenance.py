@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings, Retryable
-from cdc_assets.landing.maintenance import LandingUpkeep, maintain_landing
+from cdc_assets.landing.maintenance import LandingDue, LandingUpkeep, landing_due, maintain_landing
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -69,18 +69,27 @@ class TableMaintenance:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """A run of maintenance: tables for which something was due, how many others, and the leftovers of dead runs."""
+    """A run of maintenance: tables for which something was due, how many others, and the leftovers of dead runs.
+
+    `landing` is what was done for the landing of a feed of topics, `landing_due` what a dry run found due for it.
+    """
 
     tables: tuple[TableMaintenance, ...]
     idle: int
     stages: int = 0
     aside: int = 0
     landing: LandingUpkeep | None = None
+    landing_due: LandingDue | None = None
 
     @property
     def complete(self) -> bool:
         """Return whether all that was due was done."""
         return not any(table.problem for table in self.tables)
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether nothing was due, neither for a table nor for a landing, in a dry run."""
+        return not self.tables and not self.landing_due
 
 
 def maintain(
@@ -117,33 +126,38 @@ def maintain(
         done = [_maintained(one, keeper, now_ms) for one in done]
     after = {one.table: one for one in keeper.facts(exchanges)} if done and not dry else {}
     done_tables = tuple(replace(one, after=after.get(one.before.table, one.before)) for one in done)
-    landing = None if dry or tables else _maintained_landing(pipeline, planned, applied, now_ms)
-    return MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept, landing)
+    found = MaintenanceResult(done_tables, len(chosen) - len(done_tables), *swept)
+    return found if tables else _with_landing(found, pipeline, planned, applied, now_ms, dry)
 
 
-def _maintained_landing(
-    pipeline: Pipeline, planned: Plan, applied: Mapping[Life, Applied], now_ms: int
-) -> LandingUpkeep | None:
+def _with_landing(
+    found: MaintenanceResult,
+    pipeline: Pipeline,
+    planned: Plan,
+    applied: Mapping[Life, Applied],
+    now_ms: int,
+    dry: bool,
+) -> MaintenanceResult:
     """Maintain the landing of a feed of topics; what is landed meanwhile leaves the rest to the next run."""
-    if pipeline.landing is None:
-        return None
-    settings, behind = pipeline.settings.maintenance, pipeline.landing.names_behind()
+    landing, settings = pipeline.landing, pipeline.settings.maintenance
+    if landing is None:
+        return found
+    behind = landing.names_behind()
 
     def needed(written: TableId) -> Tso | None:
-        found = [taken_through(table, planned.history, applied) for table in behind(written)]
-        return min((through for through in found if through is not None), default=None)
+        taken = [taken_through(table, planned.history, applied) for table in behind(written)]
+        return min((through for through in taken if through is not None), default=None)
 
+    days, small = settings.landing_days, settings.small_files
+    if dry:
+        return replace(found, landing_due=landing_due(landing, needed, now_ms, landing_days=days, small_files=small))
     try:
-        return maintain_landing(
-            pipeline.landing,
-            needed,
-            now_ms,
-            landing_days=settings.landing_days,
-            small_files=settings.small_files,
-            removed_days=settings.orphan_days,
+        done = maintain_landing(
+            landing, needed, now_ms, landing_days=days, small_files=small, removed_days=settings.orphan_days
         )
     except Retryable:
-        return None
+        return found
+    return replace(found, landing=done)
 
 
 def taken_through(table: TableId, history: History, applied: Mapping[Life, Applied]) -> Tso | None:

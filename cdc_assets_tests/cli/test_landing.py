@@ -157,3 +157,26 @@ def test_bytes_are_shown_as_they_are(feed: Feed) -> None:
     unread = json.loads(feed.run("landing", "list", "--json")[1])["unread"]
     assert unread[0]["value"] == repr(b"\xff" * 400) + "… (1,000 bytes)"
     assert unread[1]["value"] == "None"
+
+
+def test_a_dry_run_of_maintenance_says_what_is_due_for_the_landing(feed: Feed, tmp_path: Path) -> None:
+    feed.log.send(0, ddl(100))
+    for at in (110, 111):
+        feed.log.send(0, row(at, 1, at), mark(at))
+        feed.write()
+        feed.land()
+    archive = {"uri": str(feed.archive), "layout": "records"}
+    changefeed = {"sink_uri": ARCHIVE, "archive": archive, "maintenance": {"small_files": 2}}
+    file = tmp_path / "changefeeds.yaml"
+    file.write_text(json.dumps({"lake": {"warehouse": feed.lake}, "changefeeds": [changefeed]}))
+
+    def maintain(*options: str) -> str:
+        return (
+            CliRunner().invoke(commands, ["maintain", *options, "--settings", str(file)], standalone_mode=False).output
+        )
+
+    assert "landing: files to write anew: 2 of rows, 2 of events." in maintain("--dry-run")
+    (report,) = json.loads(maintain("--dry-run", "--json"))
+    assert report["landing_due"] == {"rows_expire": 0, "row_files": 2, "event_files": 2}
+    assert "landing: files of rows 2 → 1, of events 2 → 1" in maintain()
+    assert "landing" not in maintain("--dry-run")

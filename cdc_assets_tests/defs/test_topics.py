@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -14,6 +15,7 @@ from cdc_assets.formats.messages import Kind
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.operations.status import lake_status
 from cdc_assets.planning.partitions import format_partition_key, partition_keys
+from cdc_assets.settings.config import MaintenanceSettings
 from cdc_assets_tests.archived_topic import ArchivedTopic
 from cdc_assets_tests.topic_feed import archive_of
 from cdc_assets_tests.topics import topics
@@ -90,3 +92,26 @@ def test_a_partition_is_applied_out_of_the_landing(location: Location) -> None:
     result = job.execute_in_process(partition_key=keys[-1], asset_selection=chosen, instance=location.instance)
     assert result.success
     assert keys[-1] in location.instance.get_materialized_partitions(dg.AssetKey([NAME, "dml"]))
+
+
+def test_the_schedule_asks_for_a_run_while_only_the_landing_is_due(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    eager = MaintenanceSettings(small_files=2)
+    feed = ArchivedTopic(TOPIC, tmp_path, name=NAME, maintenance=eager)
+    defs = build_changefeed_defs(feed.settings, feed.lake)
+    schedule, resources = defs.resolve_schedule_def(f"{NAME}_maintenance"), {"s3": (defs.resources or {})["s3"]}
+
+    def tick() -> Any:
+        return schedule.evaluate_tick(dg.build_schedule_context(instance=instance, resources=resources))
+
+    feed.write(len(TOPIC.lines) // 2)
+    feed.land()
+    assert tick().skip_message == "nothing is due for 0 tables"
+    feed.write()
+    feed.land()
+    (request,) = tick().run_requests
+    assert request.tags["cdc/tables"] == "0"
+    job = defs.resolve_job_def(f"{NAME}_maintain")
+    assert job.execute_in_process(instance=instance).success
+    assert tick().skip_message == "nothing is due for 0 tables"

@@ -10,7 +10,7 @@ import pytest
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.landing.iceberg import LandingTable
-from cdc_assets.landing.maintenance import maintain_landing
+from cdc_assets.landing.maintenance import LandingDue, landing_due, maintain_landing
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.maintenance import taken_through
@@ -65,6 +65,18 @@ def test_rows_expire_once_they_are_old_and_taken(feed: TopicFeed) -> None:
     assert [split.low for split in left.splits] == [at(64), at(65)]
     assert left.expired == {TableId("shop", "t"): at(63)}
     assert maintain_landing(feed.landing, lambda _: at(63), NOW, landing_days=36.5).rows_expired == 0
+
+
+def test_what_is_due_is_what_is_done_and_nothing_is_due_afterwards(feed: TopicFeed) -> None:
+    assert not landing_due(feed.landing, lambda _: None, NOW)
+    landed_in_turns(feed, range(90, 94))
+    assert not landing_due(feed.landing, lambda _: None, NOW, small_files=5)
+    due = landing_due(feed.landing, lambda _: at(91), NOW, landing_days=8.5, small_files=4)
+    assert due == LandingDue(rows_expire=2, row_files=4, event_files=4)
+    assert str(due) == "landing: files to write anew: 4 of rows, 4 of events; 2 rows to expire"
+    done = maintain_landing(feed.landing, lambda _: at(91), NOW, landing_days=8.5, small_files=4)
+    assert (done.rows_expired, done.row_files_before, done.event_files_before) == (2, 4, 4)
+    assert not landing_due(feed.landing, lambda _: at(91), NOW, landing_days=8.5, small_files=4)
 
 
 def test_rows_of_a_held_table_stay(feed: TopicFeed) -> None:
