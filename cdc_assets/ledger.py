@@ -313,32 +313,13 @@ class Ledger:
 
     def fidelity(self, changefeed: str, life: Life | str) -> tuple[ColumnFidelity, ...]:
         """Return the fidelity report of a table: what the lake keeps of each column, with the counts so far."""
-        return self._fidelity(changefeed, str(life)).get(str(life), ())
+        with self._database.read() as connection:
+            return _reports(connection, changefeed, str(life)).get(str(life), ())
 
     def fidelities(self, changefeed: str) -> dict[str, tuple[ColumnFidelity, ...]]:
         """Return the fidelity reports of all tables of a changefeed, by the text of their lives."""
-        return self._fidelity(changefeed, None)
-
-    def _fidelity(self, changefeed: str, life: str | None) -> dict[str, tuple[ColumnFidelity, ...]]:
-        """Two queries, however many tables there are."""
-        from cdc_assets.types.fidelity import ColumnFidelity
-        from cdc_assets.types.mysql_types import Grade
-
-        one = _COLUMNS.c
-        columns = sa.select(one.life, one.column, one.source, one.lake, one.grade, one.rule)
-        columns = columns.where(one.changefeed == changefeed).order_by(one.life, one.position)
-        columns = columns if life is None else columns.where(one.life == life)
         with self._database.read() as connection:
-            rows = connection.execute(columns).all()
-            notes = _notes(connection, changefeed, life)
-        by_column: dict[tuple[str, str], dict[str, int]] = {}
-        for of, column, rule, count in notes:
-            by_column.setdefault((of, column), {})[rule] = int(count)
-        found: dict[str, list[ColumnFidelity]] = {}
-        for of, column, source, lake, grade, rule in rows:
-            kept = ColumnFidelity(column, source, lake, Grade(grade), rule, by_column.get((of, column), {}))
-            found.setdefault(of, []).append(kept)
-        return {of: tuple(columns) for of, columns in found.items()}
+            return _reports(connection, changefeed, None)
 
     # --- DDL ---
 
@@ -457,6 +438,26 @@ def _insert_account(connection: sa.Connection, changefeed: str, account: WindowM
     connection.execute(sa.delete(_WINDOWS).where(same, sa.or_(one.adds_up, one.hi == account.hi)))
     key = {"changefeed": changefeed, "life": account.life, "hi": account.hi, "account": format_metrics(account)}
     connection.execute(sa.insert(_WINDOWS).values(**key, adds_up=not account.mismatch))
+
+
+def _reports(connection: sa.Connection, changefeed: str, life: str | None) -> dict[str, tuple[ColumnFidelity, ...]]:
+    """Return the fidelity reports of one table or of all: two queries, however many tables there are."""
+    from cdc_assets.types.fidelity import ColumnFidelity
+    from cdc_assets.types.mysql_types import Grade
+
+    one = _COLUMNS.c
+    columns = sa.select(one.life, one.column, one.source, one.lake, one.grade, one.rule)
+    columns = columns.where(one.changefeed == changefeed).order_by(one.life, one.position)
+    columns = columns if life is None else columns.where(one.life == life)
+    rows = connection.execute(columns).all()
+    by_column: dict[tuple[str, str], dict[str, int]] = {}
+    for of, column, rule, count in _notes(connection, changefeed, life):
+        by_column.setdefault((of, column), {})[rule] = int(count)
+    found: dict[str, list[ColumnFidelity]] = {}
+    for of, column, source, lake, grade, rule in rows:
+        kept = ColumnFidelity(column, source, lake, Grade(grade), rule, by_column.get((of, column), {}))
+        found.setdefault(of, []).append(kept)
+    return {of: tuple(columns) for of, columns in found.items()}
 
 
 def _notes(connection: sa.Connection, changefeed: str, life: str | None) -> Sequence[Any]:
