@@ -123,7 +123,7 @@ def test_a_worker_that_dies_in_mid_window_changes_nothing(tmp_path: Path) -> Non
         applying(running, *flags(feed, tmp_path / "lake")) as process,
     ):
         end = time.monotonic() + 120
-        while not any("Running task" in (place / "stderr").read_text() for place in running.executors(0)):
+        while not any("Running task" in log.read_text() for log in running.home.glob("worker-0/app-*/*/stderr")):
             assert process.poll() is None
             assert time.monotonic() < end
             time.sleep(0.05)
@@ -146,7 +146,7 @@ def test_executors_without_the_package_are_named_and_have_it_by_the_archive_of_t
     with spark_cluster(tmp_path / "cluster", environment={"PYTHONPATH": ""}) as running:
         with applying(running, *flags(feed, tmp_path / "without"), environ=bare) as process:
             said = ended(process)
-            assert process.returncode == 2
+            assert process.returncode == 2, said
             assert "the executor on 127.0.0.1 has no Python package" in said
             assert "Traceback" not in said
         with applying(
