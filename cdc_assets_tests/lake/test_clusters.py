@@ -139,7 +139,7 @@ def test_executors_without_the_package_are_named_and_have_it_by_the_archive_of_t
     (settings,) = re.findall(r"^```\n(spark\.archives.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     conf = tmp_path / "conf"
     conf.mkdir()
-    archive = packed(tmp_path / "packages.tar")
+    archive = packed(tmp_path / "packages.tar.gz")
     (conf / "spark-defaults.conf").write_text(
         settings.replace("s3a://company-lake/packages.tar.gz", f"file://{archive}")
     )
@@ -147,7 +147,7 @@ def test_executors_without_the_package_are_named_and_have_it_by_the_archive_of_t
         with applying(running, *flags(feed, tmp_path / "without"), environ=bare) as process:
             said = ended(process)
             assert process.returncode == 2, said
-            assert "the executor on 127.0.0.1 has no Python package" in said
+            assert re.search("executor (on 127.0.0.1 )?has no Python package cdc_assets", said), said
             assert "Traceback" not in said
         with applying(
             running, *flags(feed, tmp_path / "with"), environ={**bare, "SPARK_CONF_DIR": str(conf)}
@@ -165,7 +165,7 @@ def packed(archive: Path) -> Path:
         top = member.name.removeprefix("./").split("/")[0]
         return None if top in left_out or top.endswith(".pth") else member
 
-    with tarfile.open(archive, "w") as tar:
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         for name in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
             tar.add(name, ".", filter=wanted)
         tar.add(Path(cdc_assets.__file__).parent, "cdc_assets")
@@ -335,6 +335,15 @@ def test_an_executor_that_lacks_something_is_named_with_what_it_lacks(said: str,
     assert f"the executor on 10.0.0.7 {'has ' if named.startswith('no') else ''}{named}" in raised.value.message
     assert "docs/clusters.md" in raised.value.message
     assert "\n" not in raised.value.message
+
+
+def test_an_executor_is_meant_where_spark_names_the_worker_alone() -> None:
+    said = (
+        "\n  An exception was thrown from the Python worker. Please see the stack trace below.\nTraceback (most recent "
+        "call last):\nModuleNotFoundError: No module named 'cdc_assets'\n"
+    )
+    with pytest.raises(SetupError, match="an executor has no Python package cdc_assets"), races("shop.a"):
+        raise PySparkException(said)
 
 
 def test_a_package_that_is_missing_in_the_driver_itself_is_no_executors() -> None:

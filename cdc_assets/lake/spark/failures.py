@@ -121,6 +121,9 @@ def _from_executor(table: str, error: BaseException) -> CdcError | None:
 _ON_EXECUTOR = re.compile(r"\((?P<host>[^\s()]+) executor (?P<number>\w+)\)")
 """Where Spark says that a task was lost."""
 
+_IN_WORKER = "thrown from the Python worker"
+"""What Spark says in place of that where a task's Python raised something."""
+
 _LACKING = (
     (re.compile(r"ModuleNotFoundError: No module named '(?P<what>[^']+)'"), "has no Python package {what}"),
     (re.compile(r"Cannot run program \"(?P<what>[^\"]+)\""), "has no Python at {what}"),
@@ -133,12 +136,13 @@ _LACKING = (
 def _other_executor(said: str) -> SetupError | None:
     """Return what an executor on another machine lacks that the driver has, None where it is something else."""
     place = _ON_EXECUTOR.search(said)
-    if place is None or place["number"] == "driver":
+    if place is None and _IN_WORKER not in said or place is not None and place["number"] == "driver":
         return None
+    which = "an executor" if place is None else f"the executor on {place['host']}"
     for pattern, lacks in _LACKING:
         if (found := pattern.search(said)) is not None:
             return SetupError(
-                f"the executor on {place['host']} {lacks.format(**found.groupdict())}. Give executors the very "
+                f"{which} {lacks.format(**found.groupdict())}. Give executors the very "
                 "installation of the driver: spark.archives or an image, and CDC_ASSETS_EXECUTOR_PYTHON for the Python "
                 "in it (docs/clusters.md)."
             )
