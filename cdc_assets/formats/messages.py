@@ -69,6 +69,7 @@ __all__ = [
     "said",
     "said_of_lone_rows",
     "said_of_rows",
+    "sentence_of",
 ]
 
 Rows = npt.NDArray[np.int64]
@@ -264,6 +265,11 @@ def position_text(*parts: int) -> str:
     return ".".join(f"{part:020d}" for part in parts)
 
 
+def sentence_of(error: Exception) -> str:
+    """Return the sentence with which a decoder refused something, or what Python raised by its name."""
+    return str(error) if type(error) is ValueError else repr(error)
+
+
 def explained(error: Exception) -> str:
     """Return the sentence for an error that a message's bytes raised, at most 300 characters."""
     if isinstance(error, UnicodeDecodeError):
@@ -272,7 +278,7 @@ def explained(error: Exception) -> str:
         return f"it is not JSON: {error}"
     if isinstance(error, KeyError):
         return f"it lacks {error.args[0]!r}"
-    return (str(error) if type(error) is ValueError else repr(error))[:300]
+    return sentence_of(error)[:300]
 
 
 def refuse_half_pairs(text: bytes, found: object) -> None:

@@ -43,6 +43,7 @@ from cdc_assets.formats.messages import (
     position_texts,
     said,
     said_of_lone_rows,
+    sentence_of,
 )
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import INTEGER
@@ -104,7 +105,7 @@ def _one(message: int, key: bytes | None, value: bytes | None, null: bool, optio
         table = TableId(*schema.schema_and_table)
         return Said(message, Kind.ROW, table, (0,), ts, source_position=_place(ts), shape=f"{framed(key).id}/{row.id}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = str(error) if type(error) is ValueError else repr(error)
+        reason = sentence_of(error)
         return Said(message, Kind.BAD, _table_of_key(key, options), reason=f"it is not an Avro message: {reason[:300]}")
 
 
@@ -193,7 +194,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         try:
             events += _images(line, keys[owner].as_py(), values[owner].as_py(), len(events), table, fields, options)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = str(error) if type(error) is ValueError else repr(error)
+            reason = sentence_of(error)
             faults.add(line, f"it is not a row of Avro: {reason[:300]}")
     numbers = [
         [np.array([event.line for event in events], np.int64)],

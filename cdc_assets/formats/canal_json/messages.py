@@ -37,6 +37,7 @@ from cdc_assets.formats.messages import (
     position_texts,
     said,
     said_of_lone_rows,
+    sentence_of,
 )
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 
@@ -139,7 +140,7 @@ def _one(message: int, value: bytes | None, options: MessageOptions) -> Said:
             raise ValueError("it has no value, or one not compressed as large-message-handle-compression says")
         return _said(message, json_lines.loads(value), options)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = str(error) if type(error) is ValueError else repr(error)
+        reason = sentence_of(error)
         return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Canal-JSON: {reason[:200]}")
 
 

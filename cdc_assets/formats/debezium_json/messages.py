@@ -26,7 +26,7 @@ from cdc_assets.formats.debezium_json.values import cells_of
 from cdc_assets.formats.images import Faults, Images, changes_of
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, position_text, said
+from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, position_text, said, sentence_of
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
@@ -46,11 +46,7 @@ def _one(message: int, value: bytes | None) -> Said:
     try:
         return _said(message, _payload(value))
     except _TROUBLE as error:
-        return Said(message, Kind.BAD, reason=f"it is no Debezium message of TiCDC: {_explained(error)}")
-
-
-def _explained(error: Exception) -> str:
-    return (str(error) if type(error) is ValueError else repr(error))[:300]
+        return Said(message, Kind.BAD, reason=f"it is no Debezium message of TiCDC: {sentence_of(error)[:300]}")
 
 
 def _payload(value: bytes | None) -> Mapping[str, Any]:
@@ -115,7 +111,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         try:
             before, after, ts = _row(_payload(texts[owner]), table, names)
         except _TROUBLE as error:
-            faults.add(line, f"it is not a row of Debezium: {_explained(error)}")
+            faults.add(line, f"it is not a row of Debezium: {sentence_of(error)[:300]}")
             continue
         place = -1
         if after is not None:

@@ -22,7 +22,17 @@ from cdc_assets.formats import Decoded, json_lines
 from cdc_assets.formats.compression import unpacked
 from cdc_assets.formats.images import Faults, changes_of
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import HANDLE_KEY_ONLY, Kind, Said, SchemaEvent, in_order, lines_of, said, said_of_rows
+from cdc_assets.formats.messages import (
+    HANDLE_KEY_ONLY,
+    Kind,
+    Said,
+    SchemaEvent,
+    in_order,
+    lines_of,
+    said,
+    said_of_rows,
+    sentence_of,
+)
 from cdc_assets.formats.simple.avro import read_head, read_message
 from cdc_assets.formats.simple.rows import KINDS, read_rows
 from cdc_assets.formats.simple.schema import table_of, table_schema
@@ -88,7 +98,7 @@ def _one(message: int, value: bytes | None, options: MessageOptions) -> Said:
             raise ValueError("it has no value, or one not compressed as large-message-handle-compression says")
         return _said(message, read_head(value) if _is_avro(options) else json_lines.loads(value))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        reason = str(error) if type(error) is ValueError else repr(error)
+        reason = sentence_of(error)
         return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Simple: {reason[:200]}")
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import Op, json_lines
 from cdc_assets.formats.images import Cells, Faults, Images
+from cdc_assets.formats.messages import sentence_of
 from cdc_assets.model.schema import Column, TableId, TableSchema
 
 __all__ = ["KINDS", "read_rows"]
@@ -50,7 +51,7 @@ def read_rows(
         except _Strange as error:
             faults.add(line, str(error), error.column)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            reason = str(error) if type(error) is ValueError else repr(error)
+            reason = sentence_of(error)
             faults.add(line, f"it is not a row of the protocol Simple: {reason[:200]}")
     return _one_by_one(rows, in_base64=read is None)
 
