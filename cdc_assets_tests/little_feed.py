@@ -83,4 +83,4 @@ def _canal_json(schema: str, table: str, op: str, ts: Tso, key: int | str, text:
     record = {"id": 0, "database": schema, "table": table, "pkNames": ["id"], "isDdl": False, "type": kind}
     record |= {"es": ts >> 18, "ts": ts >> 18, "sql": "", "sqlType": {"id": 4, "v": 12}}
     record |= {"mysqlType": {"id": "int", "v": "varchar"}, "old": [row] if op == "U" else None, "data": [row]}
-    return json.dumps(record | {"_tidb": {"commitTs": ts}}) + "\r\n"
+    return json.dumps(record | {"_tidb": {"commitTs": ts}}, separators=(",", ":")) + "\r\n"

@@ -14,7 +14,6 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
     delimited         delimited text: where its records end, and pyarrow's CSV reader with their numbers
     json_lines        files of JSON objects -> records, and records -> Arrow
     sifting           rows that do not fit are left out with their reason
-    pieces            pieces of one buffer as arrays
     members           members of ENUM and SET by their numbers
     images            row images, column by column -> changes
     messages          change messages of a topic: what each speaks of

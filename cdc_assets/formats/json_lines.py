@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
 __all__ = [
@@ -32,8 +33,12 @@ __all__ = [
     "mark_nulls",
     "parse",
     "parse_each",
+    "pieces",
     "unmark_null",
 ]
+
+Places = npt.NDArray[np.int64]
+"""Positions of bytes."""
 
 _MARK = (
     b"\xff\xff"  # in no text, because it is not UTF-8; with its quotes as long as `null`, so that bytes stay in place
@@ -61,7 +66,7 @@ class Frame:
     tail: bytes
 
     @cached_property
-    def _line_feeds(self) -> npt.NDArray[np.int64]:
+    def _line_feeds(self) -> Places:
         parts = (range(0, len(self.body), _CACHED_BYTES)) if self.body else ()
         found = [np.flatnonzero(self._bytes[at : at + _CACHED_BYTES] == _LF) + at for at in parts]
         return np.concatenate(found) if found else np.zeros(0, np.int64)
@@ -71,7 +76,7 @@ class Frame:
         return np.frombuffer(self.body, np.uint8)
 
     @cached_property
-    def starts(self) -> npt.NDArray[np.int64]:
+    def starts(self) -> Places:
         """Where records start, and where the last one's terminator ends."""
         feeds = self._line_feeds
         if len(self.end) > 1:
@@ -146,6 +151,14 @@ def _next_object(text: str, terminator: str, position: int) -> int:
     if found < 0 and text.endswith(terminator) and position <= len(text) - len(terminator):
         return len(text) - len(terminator)
     return found
+
+
+def pieces(data: pa.Buffer, starts: Places, ends: Places, kind: pa.DataType | None = None) -> pa.Array:
+    """Return pieces of a buffer that follow each other, as an array of their own (default: binary)."""
+    offsets = np.empty(2 * len(starts), np.int32)
+    offsets[0::2], offsets[1::2] = starts, ends
+    held = pa.Array.from_buffers(kind or pa.binary(), max(0, len(offsets) - 1), [None, pa.py_buffer(offsets), data])
+    return pc.take(held, pa.array(np.arange(0, len(offsets) - 1, 2, dtype=np.int32)), boundscheck=False)
 
 
 def is_utf8(body: bytes | npt.NDArray[np.uint8]) -> bool:

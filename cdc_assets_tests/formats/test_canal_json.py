@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, NOT_WRITTEN, OP, Decoded, Op, extension
-from cdc_assets.formats.canal_json import records
+from cdc_assets.formats.canal_json import parsed
 from cdc_assets.formats.canal_json.decode import EXTENSION, REPLACED, commit_stamps, decode, raw_records
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.members import members
@@ -202,7 +202,7 @@ def test_member_names_of_a_compatible_type_are_read_or_refused_but_never_wrong(e
 
 
 def test_files_of_ticdc_never_take_the_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_sift", None)
+    monkeypatch.setattr(parsed, "_one_by_one", None)
     nulls = encode("UPDATE", {"id": "1", "name": '{"a":null}'}, {"id": "1", "name": None})
     extra = encode(
         data={"id": "2", "name": "x"}, _tidb={"commitTs": TSO, "rowkey": "dA==", "later": 1}, later={"a": [1]}
@@ -413,6 +413,15 @@ def test_a_record_without_terminator_is_the_tail() -> None:
     assert half is not None
     assert half.commit_ts == TSO >> 18 << 18  # the millisecond of `es`
     assert decoded.changes.num_rows == 1
+
+
+def test_half_a_record_is_as_old_as_its_millisecond() -> None:
+    whole = (
+        b'{"id":0,"database":"shop","table":"orders","pkNames":["id"],"isDdl":false,"type":"INSERT","es":1774915083040,'
+    )
+    tail = read(whole + b'"ts":17').tail
+    assert tail is not None
+    assert tail.commit_ts == 1774915083040 << 18
 
 
 def test_a_row_longer_than_any_block_is_read() -> None:

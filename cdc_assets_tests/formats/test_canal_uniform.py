@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from cdc_assets.decoding.window import decode_window
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import LINE, Decoded, Op
-from cdc_assets.formats.canal_json import records, uniform
+from cdc_assets.formats.canal_json import decode as files
+from cdc_assets.formats.canal_json import uniform
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
+from cdc_assets.formats.canal_json.parsed import parse_records
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.planning.plan import plan
 from cdc_assets_tests.cases import Config, cases
@@ -47,7 +49,7 @@ def outcome(data: bytes, schema: Any, options: CanalJsonOptions) -> Any:
 
 def parsed(data: bytes, schema: Any, options: CanalJsonOptions) -> Any:
     """The same where every record goes through a parser."""
-    with patch.object(records, "find_shape", lambda frame, schema: None):
+    with patch.object(files, "find_shape", lambda frame, schema: None):
         return outcome(data, schema, options)
 
 
@@ -134,7 +136,7 @@ def recorded() -> list[Any]:
 def test_recorded_files_say_the_same_by_shape_and_need_a_parser_for_escapes_and_partial_images_only(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings, parse = config.settings(), records._parsed
+    settings, parse = config.settings(), parse_records
     feed, left = settings.open_source(), list[bytes]()
 
     def watched(frame: Any, lines: Any, *more: Any) -> Any:
@@ -143,9 +145,9 @@ def test_recorded_files_say_the_same_by_shape_and_need_a_parser_for_escapes_and_
 
     steps = [step for step in plan(feed.listing(), {}, fuse=False).steps if isinstance(step, ApplyRows)]
     with monkeypatch.context() as patched:
-        patched.setattr(records, "_parsed", watched)
+        patched.setattr(files, "parse_records", watched)
         by_shape = [decode_window(step, feed.reader) for step in steps]
-    monkeypatch.setattr(records, "find_shape", lambda frame, schema: None)
+    monkeypatch.setattr(files, "find_shape", lambda frame, schema: None)
     for step, window in zip(steps, by_shape, strict=True):
         other = decode_window(step, feed.reader)
         assert window.changes.equals(other.changes)

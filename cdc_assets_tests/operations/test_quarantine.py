@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from cdc_assets.errors import InputError
-from cdc_assets.formats import json_lines
-from cdc_assets.formats.canal_json.records import find_tail
 from cdc_assets.lake import Lake
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
@@ -157,15 +155,6 @@ def test_a_record_that_was_cut_off_anywhere_still_stops_its_table(tmp_path: Path
     bucket.data(TSO, 2, WHOLE, LAST)
     assert [table.state for table in bucket.apply(TSO + 200).tables] == ["applied"]
     assert bucket.rows() == [(1, 5), (2, 6)]
-
-
-def test_half_a_json_object_is_as_old_as_its_millisecond() -> None:
-    whole = (
-        b'{"id":0,"database":"shop","table":"orders","pkNames":["id"],"isDdl":false,"type":"INSERT","es":1774915083040,'
-    )
-    tail = find_tail(json_lines.frame(whole + b'"ts":17', "\r\n"), "f.json", "\r\n")
-    assert tail is not None
-    assert tail.commit_ts == 1774915083040 << 18
 
 
 def test_the_same_records_are_kept_once_however_often_they_are_read(bucket: Bucket) -> None:

@@ -17,7 +17,6 @@ from cdc_assets.formats.avro.columns import BEYOND, Records, read_records
 from cdc_assets.formats.avro.record import COMMIT_TS_FIELD
 from cdc_assets.formats.avro.wire import Registered, registered
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.pieces import body_of
 
 __all__ = ["Alike", "ids_of", "read_alike"]
 
@@ -66,14 +65,31 @@ def _ids(data: npt.NDArray[np.uint8], starts: Places, stops: Places) -> Places:
     return np.where(framed, found, -1)
 
 
+def _body_of(values: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Places, Places]:
+    """Return the bytes of values one after the other, and where each begins and ends; a null is empty.
+
+    BEYOND zeros follow, which may be looked at.
+    """
+    count = len(values)
+    if not count:
+        return np.zeros(BEYOND, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    _, offsets_of, bytes_of = values.buffers()
+    offsets = np.frombuffer(offsets_of, np.int32)[values.offset : values.offset + count + 1].astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = np.zeros(last - first + BEYOND, np.uint8)
+    if last > first:
+        data[: last - first] = np.frombuffer(bytes_of, np.uint8)[first:last]
+    return data, offsets[:-1] - first, offsets[1:] - first
+
+
 def ids_of(values: pa.Array) -> Places:
     """Return the number of the schema of each value in Confluent's framing, -1 for any other value."""
-    return _ids(*body_of(values, BEYOND))
+    return _ids(*_body_of(values))
 
 
 def read_alike(values: pa.Array, options: MessageOptions) -> Iterator[Alike]:
     """Yield what can be read side by side; the messages that are in none of it are to be read one by one."""
-    data, starts, stops = body_of(values, BEYOND)
+    data, starts, stops = _body_of(values)
     ids = _ids(data, starts, stops)
     numbers, counts = np.unique(ids, return_counts=True)
     for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):

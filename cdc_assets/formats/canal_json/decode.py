@@ -12,7 +12,9 @@ the TiDB extension.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +25,10 @@ import pyarrow.compute as pc
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import LINE, NOT_WRITTEN, Decoded, Op, json_lines, shape_of
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
-from cdc_assets.formats.canal_json.records import Rejects, Rows, find_tail, read_records
-from cdc_assets.formats.canal_json.uniform import KINDS, MEMBERS
+from cdc_assets.formats.canal_json.parsed import parse_records
+from cdc_assets.formats.canal_json.uniform import KINDS, MEMBERS, find_shape, read_alike
 from cdc_assets.formats.members import members, named
+from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import CHARACTER
 from cdc_assets.types.mysql_types import LOSSY, misfit, values
@@ -40,6 +43,9 @@ __all__ = [
     "record_beginning",
     "record_identity",
 ]
+
+Rows = npt.NDArray[np.int64]
+"""Positions of rows."""
 
 EXTENSION = ".json"
 
@@ -56,9 +62,9 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     where the records contradict the terminator, the extension, or what `old` and DELETE should hold.
     """
     frame = json_lines.frame(data, options.terminator)
-    rejects = Rejects(path, frame)
-    tail = find_tail(frame, path, options.terminator)
-    records = read_records(frame, schema, rejects)
+    rejects = _Rejects(path, frame)
+    tail = _find_tail(frame, path, options.terminator)
+    records = _read_records(frame, schema, rejects)
     batches = [_images(batch, rows, table, schema, rejects) for batch, rows in records]
     _check_extension(batches, options, rejects)
     hidden = _hidden(batches, schema, options)
@@ -91,7 +97,7 @@ def commit_stamps(data: bytes, options: CanalJsonOptions) -> list[int | None]:
     """Return the commit-ts of each record, whatever its columns are; None where it cannot be read, or the end is."""
     frame = json_lines.frame(data, options.terminator)
     found = [_stamp(raw) for raw in raw_records(data, None, options).values()]
-    return [*found, *([None] if find_tail(frame, "", options.terminator) is not None else [])]
+    return [*found, *([None] if _find_tail(frame, "", options.terminator) is not None else [])]
 
 
 def _stamp(raw: bytes) -> int | None:
@@ -115,6 +121,80 @@ def record_identity(raw: bytes) -> object:
         return raw
 
 
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Rejects:
+    """The records that do not fit, by line; the first reason counts."""
+
+    path: str
+    frame: json_lines.Frame
+    found: dict[int, Reject] = field(default_factory=dict)
+
+    def add(self, line: int, reason: str, column: str = "", commit_ts: int | None = None) -> None:
+        """Note why the record of that line is not applied, unless a reason is known already."""
+        if line not in self.found:
+            raw = self.frame[line - 1]
+            self.found[line] = Reject(self.path, line, reason, raw, column, commit_ts or _commit_ts(raw))
+
+    def in_order(self) -> tuple[Reject, ...]:
+        """Return them by line."""
+        return tuple(self.found[line] for line in sorted(self.found))
+
+
+def _commit_ts(raw: bytes) -> int | None:
+    """Read the commit-ts of a record that need not be whole: an unescaped quote stands in no text."""
+    found = re.search(rb'"_tidb":\{"commitTs":(\d{1,19})[,}]', raw)
+    return int(found[1]) if found and int(found[1]) < 1 << 63 else None
+
+
+def _find_tail(frame: json_lines.Frame, path: str, terminator: str) -> Reject | None:
+    """Return what follows the last terminator; raises MalformedData where records end with another one."""
+    if not frame.tail.strip():
+        return None
+    line = len(frame) + 1
+    fed = b"\n" in frame.tail and "\n" not in terminator[:-1]
+    if fed or re.search(rb'\}[^\w\s":,{}\[\]]{0,9}\s*\{"id":', frame.tail):
+        raise MalformedData(
+            f"{path} record {line}: records should end with {terminator!r}, but another one follows without it. "
+            "Give the terminator ([sink] terminator) as the changefeed has it.",
+            path=path,
+            line=line,
+        )
+    reason = "the last record has no terminator after it: the file was cut off, or is still being written"
+    return Reject(path, line, reason, frame.tail, commit_ts=_commit_ts(frame.tail) or _least_commit_ts(frame.tail))
+
+
+def _least_commit_ts(raw: bytes) -> int | None:
+    """Return the least commit-ts of the record's millisecond: `es` is written before what is cut off as a rule."""
+    found = re.search(rb'"es":(\d{1,14}),', raw)
+    return int(found[1]) << 18 if found else None
+
+
+def _read_records(frame: json_lines.Frame, schema: TableSchema, rejects: _Rejects) -> list[tuple[pa.RecordBatch, Rows]]:
+    """Return all records that have the right shape, with their lines, which ascend within a batch.
+
+    A file of records that are all alike, as TiCDC writes them, never meets a parser.
+    """
+    shape = find_shape(frame, schema)
+    alike = read_alike(frame, shape, schema) if shape is not None else ()
+    found = [(batch, positions + 1) for batch, positions in alike]
+    known = np.zeros(len(frame), dtype=bool)
+    for _, lines in found:
+        known[lines - 1] = True
+    if known.all():
+        return found
+    parsed = parse_records(frame, np.flatnonzero(~known) + 1, schema, rejects.path)
+    for line, reason, column in parsed.refused:
+        rejects.add(line, reason, column)
+    start = 0
+    for batch in parsed.records.to_batches():
+        found.append((batch, parsed.lines[start : start + batch.num_rows]))
+        start += batch.num_rows
+    return found
+
+
 # --- images -----------------------------------------------------------------------------------------------------------
 
 
@@ -130,7 +210,7 @@ class _Batch(NamedTuple):
     types: Mapping[str, pa.Array]
 
 
-def _images(batch: pa.RecordBatch, lines: Rows, table: TableId, schema: TableSchema, rejects: Rejects) -> _Batch:
+def _images(batch: pa.RecordBatch, lines: Rows, table: TableId, schema: TableSchema, rejects: _Rejects) -> _Batch:
     _check_table(batch, lines, table, rejects.path)
     fit = np.ones(len(lines), dtype=bool)
 
@@ -210,7 +290,7 @@ def _check_table(batch: pa.RecordBatch, lines: Rows, table: TableId, path: str) 
         )
 
 
-def _check_extension(batches: list[_Batch], options: CanalJsonOptions, rejects: Rejects) -> None:
+def _check_extension(batches: list[_Batch], options: CanalJsonOptions, rejects: _Rejects) -> None:
     records = sum(len(batch.lines) for batch in batches)
     without = sum(batch.commit_ts.null_count for batch in batches)
     if not records or without == (0 if options.enable_tidb_extension else records):
@@ -250,7 +330,7 @@ def _changes(
     visible: list[Column],
     schema: TableSchema,
     options: CanalJsonOptions,
-    rejects: Rejects,
+    rejects: _Rejects,
     notes: dict[tuple[str, str], int],
 ) -> pa.Table:
     """Convert the images of a batch and put them in order: by record, the image before an update first."""
@@ -283,7 +363,7 @@ def _changes(
     return _in_order(changes, batch, record_of, rejects)
 
 
-def _in_order(changes: pa.Table, batch: _Batch, record_of: Rows, rejects: Rejects) -> pa.Table:
+def _in_order(changes: pa.Table, batch: _Batch, record_of: Rows, rejects: _Rejects) -> pa.Table:
     if not len(batch.updates) and not rejects.found:
         return changes
     order = np.argsort(2 * record_of + (np.arange(len(record_of)) < len(batch.lines)), kind="stable")
@@ -304,7 +384,7 @@ def _whole(
     column: Column,
     schema: TableSchema,
     options: CanalJsonOptions,
-    rejects: Rejects,
+    rejects: _Rejects,
     ops: npt.NDArray[np.int8],
 ) -> pa.Array:
     """Return the column's texts; records that lack it are deletes of which only the key is known, or rejected."""

@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import json_lines
-from cdc_assets.formats.json_lines import Frame
-from cdc_assets.formats.pieces import pieces
+from cdc_assets.formats.json_lines import Frame, pieces
 from cdc_assets.model.schema import TableSchema
 
 __all__ = ["KINDS", "MEMBERS", "Shape", "find_shape", "read_alike"]

@@ -1,16 +1,13 @@
-"""Canal-JSON records of a data file -> an Arrow table with their members as they are; what is not a record is rejected.
+"""Canal-JSON records that a parser has to read: those of another shape than the first one, or all where it has none.
 
-Records that are all alike are read by their shape, others by pyarrow's parser. A file of records that it takes, as all
-that TiCDC writes, never meets a Python loop over rows. Any other is gone through record by record, and what is sound in
-it goes the same way as the rest.
+pyarrow's parser takes them all at once, where each is sound and written as TiCDC writes. Else they are gone through
+record by record, and what is sound in them goes the same way as the rest.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,102 +15,46 @@ import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import json_lines
-from cdc_assets.formats.canal_json.uniform import find_shape, read_alike
-from cdc_assets.model.reports import Reject
+from cdc_assets.formats.json_lines import Frame
 from cdc_assets.model.schema import Column, TableSchema
 
-__all__ = ["Rejects", "Rows", "find_tail", "read_records"]
+__all__ = ["Parsed", "parse_records"]
 
-Rows = npt.NDArray[np.int64]
-"""Positions of rows."""
-
-
-@dataclass
-class Rejects:
-    """The records that do not fit, by line; the first reason counts."""
-
-    path: str
-    frame: json_lines.Frame
-    found: dict[int, Reject] = field(default_factory=dict)
-
-    def add(self, line: int, reason: str, column: str = "", commit_ts: int | None = None) -> None:
-        """Note why the record of that line is not applied, unless a reason is known already."""
-        if line not in self.found:
-            raw = self.frame[line - 1]
-            self.found[line] = Reject(self.path, line, reason, raw, column, commit_ts or _commit_ts(raw))
-
-    def in_order(self) -> tuple[Reject, ...]:
-        """Return them by line."""
-        return tuple(self.found[line] for line in sorted(self.found))
+Lines = npt.NDArray[np.int64]
+"""Numbers of records in their file, from 1."""
 
 
-def _commit_ts(raw: bytes) -> int | None:
-    """Read the commit-ts of a record that need not be whole: an unescaped quote stands in no text."""
-    found = re.search(rb'"_tidb":\{"commitTs":(\d{1,19})[,}]', raw)
-    return int(found[1]) if found and int(found[1]) < 1 << 63 else None
+class Parsed(NamedTuple):
+    """Members of records as they are, with the line of each; `refused` are (line, reason, column) of the others."""
+
+    records: pa.Table
+    lines: Lines
+    refused: list[tuple[int, str, str]]
 
 
-def find_tail(frame: json_lines.Frame, path: str, terminator: str) -> Reject | None:
-    """Return what follows the last terminator; raises MalformedData where records end with another one."""
-    if not frame.tail.strip():
-        return None
-    line = len(frame) + 1
-    fed = b"\n" in frame.tail and "\n" not in terminator[:-1]
-    if fed or re.search(rb'\}[^\w\s":,{}\[\]]{0,9}\s*\{"id":', frame.tail):
-        raise MalformedData(
-            f"{path} record {line}: records should end with {terminator!r}, but another one follows without it. "
-            "Give the terminator ([sink] terminator) as the changefeed has it.",
-            path=path,
-            line=line,
-        )
-    reason = "the last record has no terminator after it: the file was cut off, or is still being written"
-    return Reject(path, line, reason, frame.tail, commit_ts=_commit_ts(frame.tail) or _least_commit_ts(frame.tail))
+def parse_records(frame: Frame, lines: Lines, schema: TableSchema, path: str) -> Parsed:
+    """Read the records of these lines: all at once where that is possible, else one by one.
 
-
-def _least_commit_ts(raw: bytes) -> int | None:
-    """Return the least commit-ts of the record's millisecond: `es` is written before what is cut off as a rule."""
-    found = re.search(rb'"es":(\d{1,14}),', raw)
-    return int(found[1]) << 18 if found else None
-
-
-def read_records(frame: json_lines.Frame, schema: TableSchema, rejects: Rejects) -> list[tuple[pa.RecordBatch, Rows]]:
-    """Return all records that have the right shape, with their lines, which ascend within a batch."""
-    shape = find_shape(frame, schema)
-    alike = list(read_alike(frame, shape, schema)) if shape is not None else []
-    found = [(batch, positions + 1) for batch, positions in alike]
-    known = np.zeros(len(frame), dtype=bool)
-    for _, lines in found:
-        known[lines - 1] = True
-    if known.all():
-        return found
-    others = np.flatnonzero(~known) + 1
-    start = 0
-    table, lines = _parsed(frame, others, schema, rejects)
-    for batch in table.to_batches():
-        found.append((batch, lines[start : start + batch.num_rows]))
-        start += batch.num_rows
-    return found
-
-
-def _parsed(frame: json_lines.Frame, lines: Rows, schema: TableSchema, rejects: Rejects) -> tuple[pa.Table, Rows]:
-    """Let a parser read some of the records: all at once where that is possible, else one by one."""
+    Raises MalformedData where no record of the file has the columns of the schema.
+    """
+    alone = frame
     if len(lines) < len(frame):
-        frame = json_lines.Frame(b"".join(frame[line - 1] + b"\n" for line in lines.tolist()), b"\n", b"")
+        alone = Frame(b"".join(frame[line - 1] + b"\n" for line in lines.tolist()), b"\n", b"")
     if (
-        len(frame) == len(lines)
-        and frame.in_lines
-        and json_lines.is_compact(frame[0])
-        and json_lines.is_utf8(frame.body)
+        len(alone) == len(lines)
+        and alone.in_lines
+        and json_lines.is_compact(alone[0])
+        and json_lines.is_utf8(alone.body)
     ):
-        members = _record_schema(schema, rejects.frame[0])
-        for marked in json_lines.mark_nulls(frame.body):
+        members = _record_schema(schema, frame[0])
+        for marked in json_lines.mark_nulls(alone.body):
             try:
                 parsed = json_lines.parse(json_lines.unmark_null(marked, b'"old":', b',"data":['), members)
             except pa.ArrowInvalid:
                 continue
-            if parsed.num_rows == len(frame):
-                return parsed, lines
-    return _sift(schema, rejects, lines)
+            if parsed.num_rows == len(alone):
+                return Parsed(parsed, lines, [])
+    return _one_by_one(frame, lines, schema, path)
 
 
 def _record_schema(schema: TableSchema, first: bytes = b"") -> pa.Schema:
@@ -151,30 +92,29 @@ def _record_schema(schema: TableSchema, first: bytes = b"") -> pa.Schema:
     return pa.schema([*members.items(), ("_tidb", pa.struct(extension.items()))])
 
 
-def _sift(schema: TableSchema, rejects: Rejects, among: Rows) -> tuple[pa.Table, Rows]:
-    """Read record by record: reject those that are no row change of this schema, parse the others."""
+def _one_by_one(frame: Frame, among: Lines, schema: TableSchema, path: str) -> Parsed:
+    """Read record by record: refuse those that are no row change of this schema, parse the others."""
     columns = {column.name: column for column in schema.stored}
-    sound, lines, strange = [], [], set()
+    sound, lines, refused = [], [], []
     for line in among.tolist():
-        raw = rejects.frame[line - 1]
         try:
-            sound.append(json_lines.dumps(_sound(json_lines.loads(raw), columns)))
+            sound.append(json_lines.dumps(_sound(json_lines.loads(frame[line - 1]), columns)))
             lines.append(line)
         except _UnknownColumn as error:
-            strange.add(error.column)
-            rejects.add(line, str(error), error.column)
+            refused.append((line, str(error), error.column))
         except ValueError as error:
-            rejects.add(line, f"the record is not a row change: {error}")
-    if strange and not sound and len(among) == len(rejects.frame):
+            refused.append((line, f"the record is not a row change: {error}", ""))
+    strange = {column for _, _, column in refused if column}
+    if strange and not sound and len(among) == len(frame):
         raise MalformedData(
-            f"{rejects.path}: the records have the columns {_listed(strange)}, which are not among those of the schema "
+            f"{path}: the records have the columns {_listed(strange)}, which are not among those of the schema "
             f"file: {_listed(columns)}. The file lies in another version's directory, or its schema file was replaced.",
-            path=rejects.path,
+            path=path,
             column=min(strange),
         )
     members = _record_schema(schema)
     parsed = json_lines.parse(b"\n".join([*sound, b""]), members) if sound else members.empty_table()
-    return parsed, np.array(lines, dtype=np.int64)
+    return Parsed(parsed, np.array(lines, dtype=np.int64), refused)
 
 
 def _listed(names: Iterable[str]) -> str:
