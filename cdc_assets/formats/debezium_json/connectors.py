@@ -260,7 +260,7 @@ def _cells(sides: Sequence[_Side], column: Column, settings: ConnectorSettings) 
         if read is None or side.block is not known:
             field = settled_field(side.block.get(name) or field_of(column, settings), column, settings)
             known, read = side.block, reader_of(field, column, settings)
-        if side.patch and _is_unchanged(value, field, settings):
+        if side.patch and settings.is_unchanged(value, field.type):
             unchanged[place] = True
             texts.append(None)
             continue
@@ -286,15 +286,6 @@ def _read(read: Read, value: Any, place: int, wrong: list[bool], ranged: list[bo
     except _TROUBLE:
         wrong[place] = True
     return None
-
-
-def _is_unchanged(value: Any, field: Field, settings: ConnectorSettings) -> bool:
-    """Return whether a value stands for one that the source did not read again."""
-    if value == settings.unavailable:
-        return True
-    if field.type == "array":
-        return bool(value == [settings.unavailable])
-    return field.type == "bytes" and bool(value == settings.unavailable_base64)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
