@@ -59,6 +59,7 @@ __all__ = [
     "SchemaEvent",
     "explained",
     "in_order",
+    "is_of_snapshot",
     "lines_of",
     "parts",
     "place",
@@ -268,6 +269,16 @@ def position_text(*parts: int) -> str:
 def sentence_of(error: Exception) -> str:
     """Return the sentence with which a decoder refused something, or what Python raised by its name."""
     return str(error) if type(error) is ValueError else repr(error)
+
+
+def is_of_snapshot(position: str) -> bool:
+    """Return whether a position in the source's log is that of a connector's snapshot, which stands before the log."""
+    return position.startswith(f"{1:020d}.")
+
+
+def truncating(table: TableId) -> str:
+    """Return the DDL for a message that says without words that a table was emptied."""
+    return f"TRUNCATE TABLE `{table.table.replace('`', '``')}`"
 
 
 def explained(error: Exception) -> str:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from cdc_assets.formats.messages import Kind
+from cdc_assets.formats.messages import Kind, is_of_snapshot, truncating
 from cdc_assets.landing.kept import Kept, Piece
 from cdc_assets.landing.reading import Reading
 from cdc_assets.landing.rows import REPEAT, ROW
@@ -42,6 +42,12 @@ _PARTED = (
     "another part of the same statement was landed before it, so the two do not happen at once: rebuild the tables "
     "that it names"
 )
+_ANEW = (
+    "it was made after all that was landed of its table, and yet stands at {} of the source's log, below {}: the "
+    "connector has taken another snapshot, or reads another log, as after a failover. What happened in between, "
+    "deletes above all, may be missing. Let a connector with a new topic.prefix bring the tables as a feed of its own; "
+    "or go on with what comes from here"
+)
 _STEP = 2
 """Between two positions there is one at which the columns of the later row can begin."""
 
@@ -50,7 +56,8 @@ class _Line(NamedTuple):
     """A line of SPOKEN in the order of landing: its place in the source's log, rows before DDL, and where it is.
 
     A row without a place comes after the DDL before it in its partition. `late` says why a line cannot be put in its
-    place, "" where it can. `placed` is set where the line itself states `at`.
+    place, "" where it can. `placed` is set where the line itself states `at`. `empties` is the table of a row with
+    which its snapshot begins anew: what was there before it is gone.
     """
 
     at: str
@@ -60,6 +67,7 @@ class _Line(NamedTuple):
     repeated: bool
     late: str
     placed: bool = False
+    empties: Stream | None = None
 
 
 class _Given(NamedTuple):
@@ -154,6 +162,7 @@ class OrderedReading(Reading):
         position, before = first - _STEP, None
         for line in lines:
             position += 0 if _is_together(before, line) else _STEP
+            position += _STEP if line.empties and self._empty(line.empties, pieces[line.piece], line, position) else 0
             given[line.piece][line.line] = _Given(position, line.repeated, line.late)
             before = line
         self._note_shapes(pieces, lines, given)
@@ -193,17 +202,14 @@ class OrderedReading(Reading):
                     floors[piece.partition] = max(at, floors.get(piece.partition, ""))
                 continue
             mine: object = piece.partition
+            empties = None
             if kind == Kind.ROW.value:
                 mine = stream = Stream(piece.partition, TableId(schema, table), source or "")
                 known = self.streams.get(stream, StreamEnd())
-                end = known
-                if self.options.sends_again:
-                    end, repeated = follow(known, place, partial(_digest, piece.batch, message))
-                    self.streams[stream] = end
-                if not repeated and place and self._is_first_again(known, place, piece.batch, message):
-                    end, repeated = replace(known, again_at=1, again_after=0), True
-                    self.streams[stream] = end
-                late = "" if repeated or not at else self._below(at, self._ddl_places.get(stream.table.folded, ""))
+                end, repeated, late = self._follow(stream, place, ts, piece.batch, message)
+                empties = stream if self._begins_again(known, place) else None
+                if at and not (repeated or end.anew):
+                    late = self._below(at, self._ddl_places.get(stream.table.folded, ""))
                 if end.newest:
                     at = f"{self.sources.index(stream.source):06d}/{end.newest}"
                 ddl = floors.get((piece.partition, Kind.DDL), "") if place == "" else ""
@@ -219,7 +225,46 @@ class OrderedReading(Reading):
             floors[mine] = floors[piece.partition] = at
             if kind == Kind.DDL.value and place:
                 floors[piece.partition, Kind.DDL] = at
-            yield _Line(at, rank, number, line, repeated, late, bool(place))
+            yield _Line(at, rank, number, line, repeated, late, bool(place), empties)
+
+    def _follow(
+        self, stream: Stream, place: str | None, ts: Tso | None, batch: pa.RecordBatch, message: int
+    ) -> tuple[StreamEnd, bool, str]:
+        """Return how a stream ends with a row, whether that had come before, and why it has no place in the log."""
+        known, late = self.streams.get(stream, StreamEnd()), ""
+        if not self.options.sends_again:
+            return known, False, late
+        end, repeated = follow(known, place, partial(_digest, batch, message))
+        if not repeated and place and self._is_first_again(known, place, batch, message):
+            end, repeated = replace(known, again_at=1, again_after=0), True
+        if self.options.in_source_order and place and ts:
+            if repeated and 0 < known.made < ts:  # no copy is newer than what it is a copy of
+                late = _ANEW.format(_shown(f"000000/{place}"), _shown(f"000000/{known.newest}"))
+                end, repeated = StreamEnd(place, 1, 0, _digest(batch, message), anew=True), False
+            end = replace(end, made=max(ts, known.made))
+        self.streams[stream] = end
+        return end, repeated, late
+
+    def _begins_again(self, known: StreamEnd, place: str | None) -> bool:
+        """Return whether a snapshot that was broken off begins anew: all of one stands at one place."""
+        ends = self.options.in_source_order and is_of_snapshot(known.newest) and not known.anew
+        return ends and bool(place) and is_of_snapshot(place or "") and (place or "") > known.newest
+
+    def _empty(self, stream: Stream, piece: Piece, line: _Line, position: Tso) -> bool:
+        """Take what a broken snapshot brought out of its table again, once; return whether that was still to be done.
+
+        Rows that were deleted before the next snapshot are not in it, and no message says so.
+        """
+        spoken = piece.spoken.slice(line.line, 1).to_pylist()[0]
+        event = LandedEvent(
+            EventKind.DDL, piece.partition, piece.batch.column("offset")[spoken["message"]].as_py(), position,
+            stream.table, truncating(stream.table), 11, source=stream.source,
+            source_position=spoken["source_position"], commit_ts=spoken["commit_ts"] or 0,
+        )  # fmt: skip
+        if self._identity(event) in self._ddl:
+            return False
+        self._take_ddl(event)
+        return True
 
     def _is_first_again(self, known: StreamEnd, place: str, batch: pa.RecordBatch, message: int) -> bool:
         """Return whether a row with a key is the one at the end of its stream, where a connector's replay may begin."""

@@ -142,7 +142,8 @@ class StreamEnd:
 
     `newest` is the greatest source position, `at` how many rows stand there, of which `first` is a digest of the first
     one, and `after` how many followed that have no position. While a replay goes on, `again_at` and `again_after` count
-    how many of these have come again; both are -1 else.
+    how many of these have come again; both are -1 else. `made` is the newest time of a change in it, 0 where that is
+    not known. `anew` says that its log has begun anew, so that places do not compare with those of before.
     """
 
     newest: str = ""
@@ -151,6 +152,8 @@ class StreamEnd:
     first: str = ""
     again_at: int = -1
     again_after: int = -1
+    made: Tso = 0
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
@@ -94,3 +95,65 @@ def test_a_long_value_that_did_not_change_is_kept_in_columns_of_every_type(
     stream.send("u", 2, id=1, v=unchanged, n=2)
     assert stream.applied() == []
     assert stream.rows == {1: {"v": before, "n": 2}}
+
+
+# --- logs that begin anew ---------------------------------------------------------------------------------------------
+
+
+def test_a_row_that_is_newer_than_all_but_stands_below_holds_its_table() -> None:
+    stream = Stream()
+    stream.send("c", 5000, made=1000, id=1, v=1)
+    assert stream.applied() == []
+    stream.send("u", 40, made=2000, id=1, v=2)  # another server, whose log is younger
+    stream.send("u", 50, made=2001, id=1, v=3)
+    (reason,) = stream.applied()
+    assert "or reads another log, as after a failover" in reason
+    assert "px.public.t[0] offset 1" in reason
+    assert stream.rows == {1: {"v": 1}}
+
+
+def test_a_row_that_comes_again_is_as_old_as_it_was() -> None:
+    stream = Stream()
+    for lsn in (10, 20, 30):
+        stream.send("c", lsn, id=lsn, v=1)
+    for lsn in (20, 30, 40):
+        stream.send("c", lsn, id=lsn, v=1)
+    assert stream.applied() == []
+    assert sorted(stream.rows) == [10, 20, 30, 40]
+
+
+def test_another_snapshot_behind_streamed_rows_holds_its_table_once() -> None:
+    stream = Stream()
+    stream.send("r", 100, snapshot="first", id=1, v=1)
+    stream.send("r", 100, snapshot="last", id=2, v=1)
+    stream.send("d", 110, id=2)
+    assert stream.applied() == []
+    for number in (1, 3, 4):
+        stream.send("r", 500, snapshot="true", made=9000, id=number, v=7)
+    (reason,) = stream.applied()
+    assert "the connector has taken another snapshot" in reason
+    assert [one.offset for one in stream.feed.landing.landed().open_bad] == [3]
+
+
+@pytest.mark.parametrize("in_one_go", [True, False])
+def test_a_snapshot_that_begins_anew_begins_with_an_empty_table(in_one_go: bool) -> None:
+    stream = Stream()
+    stream.send("r", 100, snapshot="first", id=1, v=1)
+    stream.send("r", 100, snapshot="true", id=2, v=1)
+    if not in_one_go:
+        assert stream.applied() == []
+        assert stream.rows == {1: {"v": 1}, 2: {"v": 1}}
+    stream.send("r", 200, snapshot="first", id=1, v=5)  # row 2 was deleted before
+    if not in_one_go:
+        assert stream.applied() == []
+    stream.send("r", 200, snapshot="last", id=3, v=5)
+    stream.send("c", 210, id=4, v=6)
+    assert stream.applied() == []
+    assert stream.rows == {1: {"v": 5}, 3: {"v": 5}, 4: {"v": 6}}
+
+
+def test_rows_without_envelope_are_refused_by_the_transformation_s_name() -> None:
+    stream = Stream()
+    stream.put({"id": 1}, {"id": 1, "v": 2})
+    with pytest.raises(BadSettings, match="ExtractNewRecordState"):
+        stream.applied()

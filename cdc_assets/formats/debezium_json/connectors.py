@@ -27,7 +27,7 @@ from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connect
 from cdc_assets.formats.described import described_tables
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, explained, lines_of, said
+from cdc_assets.formats.messages import Kind, Said, SchemaEvent, explained, lines_of, said, truncating
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.postgres_types import postgres_column
 
@@ -42,6 +42,11 @@ _PASSED_OVER: Mapping[frozenset[str], str] = {
     frozenset(("status", "id", "event_count", "data_collections", "ts_ms")): "a transaction's beginning or end",
 }
 _MYSQL = ("mysql", "mariadb")
+_BARE = (
+    "it is a row alone, as the transformation ExtractNewRecordState leaves it: which table it is of, which change it "
+    "is and where it stands in the source's log is not in it. Take that transformation out of the connector's "
+    "configuration"
+)
 
 
 def described(text: str, where: str, options: MessageOptions) -> Mapping[TableId, TableSchema]:
@@ -79,7 +84,11 @@ def _said(number: int, key: bytes | None, message: Message) -> Said:
     passed = _PASSED_OVER.get(frozenset(held))
     if passed is not None:
         return Said(number, Kind.IGNORED, reason=passed)
-    source = held["source"]
+    source = held.get("source")
+    if not isinstance(source, dict):
+        raise ValueError(
+            _BARE if source is None and "op" not in held else "it has no source that says where it is from"
+        )
     connector = source["connector"]
     if connector in ("TiCDC", "ydb"):
         raise ValueError(f'its connector is "{connector}"; give the protocol of that writer')
@@ -92,8 +101,7 @@ def _said(number: int, key: bytes | None, message: Message) -> Said:
         return Said(number, Kind.IGNORED, reason="a logical message")
     table = _table(source)
     if op == "t":
-        name = table.table.replace("`", "``")
-        return Said(number, Kind.DDL, table, commit_ts=ts, query=f"TRUNCATE TABLE `{name}`", type=11, **where)
+        return Said(number, Kind.DDL, table, commit_ts=ts, query=truncating(table), type=11, **where)
     if op not in ("c", "u", "d", "r"):
         raise ValueError(f'its op is "{op}"')
     return Said(number, Kind.ROW, table, (0,), ts, shape=_shape(key, message, connector), **where)
