@@ -1,6 +1,7 @@
 """The command line. Nothing heavy is imported before a command needs it, so that `--help` is instant.
 
-Exit codes: 0 everything is applied, 1 something is held, quarantined or incomplete, 2 wrong usage or setup.
+Exit codes: 0 everything is applied; 1 something is held, quarantined, incomplete or cannot be reached; 2 wrong usage
+or setup.
 
     demo       a recorded changefeed, played in three checkpoints and loaded by Dagster, as a first example
     landing    commands about messages of topics that wait for a decision
@@ -75,7 +76,7 @@ def main() -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cdc-assets")
 def commands() -> None:
-    """From a TiDB changefeed in object storage to Iceberg tables.
+    """From a database's change feed to Iceberg tables.
 
     Give the sink URI and the changefeed TOML exactly as TiCDC has them, or a settings file (CDC_ASSETS_CONFIG).
     """

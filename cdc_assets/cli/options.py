@@ -37,7 +37,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 DONE, HELD, WRONG = 0, 1, 2
-"""Exit codes: everything is applied, something is held, quarantined or incomplete, wrong usage or setup."""
+"""Exit codes: everything is applied; something is held, quarantined, incomplete or out of reach; wrong usage."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -311,7 +311,8 @@ def load(path: str | os.PathLike[str] | None = None) -> Settings:
     except OSError as error:
         raise BadSettings(
             f"{file} cannot be read ({error.strerror}). "
-            f"Write your settings there, or name another file in the environment variable {CONFIG_VARIABLE}."
+            f"Write your settings there, name another file in the environment variable {CONFIG_VARIABLE}, "
+            "or on the command line give --sink-uri and --warehouse instead."
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadSettings(f"{file} is not YAML: {_yaml_place(error)}. Correct that place.", file=str(file)) from None
