@@ -1,4 +1,4 @@
-"""What the ledger is for: an idle tick costs one read, an advance reads what is new, and lost files are reported."""
+"""What the ledger is for: an advance reads what is new, states are kept, and lost files are reported."""
 
 from __future__ import annotations
 
@@ -53,41 +53,18 @@ def ledger() -> Ledger:
     return Ledger("sqlite://")
 
 
-# --- what a tick costs ------------------------------------------------------------------------------------------------
-
-
-def test_an_idle_tick_costs_one_read(ledger: Ledger) -> None:
-    lake = MemoryLake()
-    assert pipeline(SMALL, SMALL.bucket(), lake, ledger).apply().complete
-    TrialStorage.begin()
-    assert pipeline(SMALL, SMALL.bucket(), lake, ledger).idle()
-    assert TrialStorage.calls == [("read", "metadata")]
-
-
-def test_a_ledger_without_memory_is_not_idle() -> None:
-    assert not pipeline(SMALL, SMALL.bucket(), MemoryLake(), Ledger("sqlite://")).idle()
-
-
-def test_a_new_checkpoint_and_a_held_table_are_not_idle(ledger: Ledger) -> None:
-    one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
-    outcome = one.apply()
-    one.journal.states(replace(outcome, plan=replace(outcome.plan, checkpoint=outcome.checkpoint - 1)), "")
-    assert not one.idle()
-    held = tuple(replace(table, state=State.HELD) for table in outcome.tables)
-    one.journal.states(replace(outcome, tables=held), "")
-    assert not one.idle()
+# --- what an advance costs --------------------------------------------------------------------------------------------
 
 
 def test_a_run_of_some_steps_reports_what_is_left(ledger: Ledger) -> None:
     one = pipeline(SMALL, SMALL.bucket(), MemoryLake(), ledger)
     outcome = one.apply("ddl", lambda plan: [step for step in plan.steps if not isinstance(step, ApplyRows)])
-    assert not one.idle()
     left = {table.life for table in outcome.tables if table.through < outcome.checkpoint}
     assert left == {step.life for step in outcome.plan.steps if isinstance(step, ApplyRows)}
     states = {state.life: state for state in ledger.states()["default"]}
     assert all(states[str(life)].through < outcome.checkpoint for life in left)
     assert one.apply("rest").complete
-    assert one.idle()
+    assert all(state.through == outcome.checkpoint for state in ledger.states()["default"])
 
 
 def test_what_stopped_a_table_is_shown_until_the_table_moves(ledger: Ledger) -> None:

@@ -27,12 +27,12 @@ from cdc_assets.defs.resources import Source
 from cdc_assets.ledger import TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.model.tso import Tso, seconds_behind, tso_time
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.operations.inspect import conformance_report
 from cdc_assets.operations.status import lake_status
-from cdc_assets.pipeline.outcome import Outcome, TableOutcome, seconds_behind
+from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.preflight.conformance import Finding, Severity
 from cdc_assets.preflight.files import FILE_RULES

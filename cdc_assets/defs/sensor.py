@@ -32,9 +32,8 @@ from cdc_assets.defs.watching import Seen, Watch
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.steps import HoldTable
-from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.model.tso import Tso, seconds_behind, tso_time
 from cdc_assets.model.wording import counted, seconds_text
-from cdc_assets.pipeline.outcome import seconds_behind
 from cdc_assets.planning.partitions import PartitionKey, format_table, life_of, parse_partition_key
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import (

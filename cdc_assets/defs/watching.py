@@ -3,7 +3,7 @@
     files    one small read
     topics   one round to the log, compared with what is landed; marks alone are landed here, now and then
 
-What was learned of a landing and of an archive's files is kept between looks, so that each costs only what is new.
+A feed stays open between looks, with what was learned of it, so that each costs only what is new.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cdc_assets.landing.landing import Landing, News
 from cdc_assets.landing.opening import Feed, open_feed
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
+from cdc_assets.sources import Source as FeedSource
 
 __all__ = ["Seen", "Watch", "has_more"]
 
@@ -56,16 +57,16 @@ class Watch:
         self._source = source
         self._lock = Lock()
         self._open = ExitStack()
+        self._is_landed = source.changefeed.source_options.is_landed
+        self._files: FeedSource | None = None
         self._feed: Feed | None = None
         self._fence: tuple[object, Tso, str] | None = None
 
     def look(self, s3: S3Resource) -> Seen:
         """Return the feed as it is now. Raises MetadataMissing for files without a checkpoint, and Retryable."""
-        if not self._source.changefeed.source_options.is_landed:
-            return Seen(self._source.with_credentials(s3).open_source().fence())
         with self._lock:
             try:
-                return self._look(s3)
+                return self._look_at_topics(s3) if self._is_landed else self._look_at_files(s3)
             except BaseException:
                 self.close()
                 raise
@@ -73,9 +74,14 @@ class Watch:
     def close(self) -> None:
         """Give back what was opened; the next look opens it again."""
         self._open.close()
-        self._feed = self._fence = None
+        self._files = self._feed = self._fence = None
 
-    def _look(self, s3: S3Resource) -> Seen:
+    def _look_at_files(self, s3: S3Resource) -> Seen:
+        if self._files is None:
+            self._files = self._source.with_credentials(s3).open_source()
+        return Seen(self._files.fence())
+
+    def _look_at_topics(self, s3: S3Resource) -> Seen:
         if self._feed is None:
             feed = open_feed(self._source.with_credentials(s3), self._source.lake)
             self._feed = self._open.enter_context(feed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-__all__ = ["Tso", "seconds_between", "tso_time", "wall_clock_ms"]
+__all__ = ["Tso", "seconds_behind", "seconds_between", "tso_time", "wall_clock_ms"]
 
 Tso = int
 """A TiDB timestamp: milliseconds since 1970 in the upper 46 bits, a logical counter in the lower 18."""
@@ -21,6 +21,14 @@ def seconds_between(since: Tso, until: Tso) -> float:
     0 is the progress of a table to which nothing is applied yet.
     """
     return max(0, wall_clock_ms(until) - wall_clock_ms(since)) / 1000 if since else 0.0
+
+
+def seconds_behind(tso: Tso, now: float) -> float:
+    """Return how far a TSO is behind the wall clock (`now`: seconds since 1970).
+
+    For a checkpoint this is TiCDC's part of the lag, which grows without end when the changefeed stalls.
+    """
+    return max(0.0, now - wall_clock_ms(tso) / 1000)
 
 
 def tso_time(tso: Tso) -> str:

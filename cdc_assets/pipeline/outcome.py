@@ -11,22 +11,14 @@ from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, State
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows, CreateTable, HoldTable, Step
-from cdc_assets.model.tso import Tso, wall_clock_ms
+from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.conformance import Finding, Severity
 
-__all__ = ["Outcome", "TableOutcome", "TableRun", "begun", "seconds_behind", "standing"]
-
-
-def seconds_behind(ts: Tso, now: float) -> float:
-    """Return how far a TSO is behind the wall clock (`now`: seconds since 1970).
-
-    For a checkpoint this is TiCDC's part of the lag, which grows without end when the changefeed stalls.
-    """
-    return max(0.0, now - wall_clock_ms(ts) / 1000)
+__all__ = ["Outcome", "TableOutcome", "TableRun", "begun", "standing"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,15 +176,6 @@ class Planner:
         """Return how many messages of topics are not landed, so that a plan knows nothing of them; 0 for files."""
         return 0
 
-    def idle(self) -> bool:
-        """Return, by one small read, whether the last run left every table at the present checkpoint.
-
-        A table that is held or failed keeps this False, and so does a ledger without memory. Raises MetadataMissing.
-        """
-        checkpoint = self.source.fence()
-        states = self.ledger.states().get(self.settings.name, ())
-        return bool(states) and all(s.checkpoint == checkpoint <= s.through and not s.state.stopped for s in states)
-
     def findings(self, listing: Listing, planned: Plan, sampled: bool = True) -> tuple[Finding, ...]:
         """Check the changefeed itself. Data is read only for tables whose first rows are to be applied."""
         begun = {life for life, state in planned.applied.items() if state.progress.phase is Phase.ROWS}

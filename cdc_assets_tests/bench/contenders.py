@@ -169,13 +169,18 @@ def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str
 
 @_contender
 def idle(feed: dict[str, Any], lake: str, times: int) -> dict[str, float]:
-    """The floor of an advance: is there anything new?"""
-    spent = []
-    with open_pipeline(_feed(feed).settings, LakeSettings.from_warehouse(lake)) as work:
-        for _ in range(times):
-            with lap() as one:
-                assert work.idle()
-            spent.append(one.measured)
+    """The floor of an advance: is there anything new? As the sensor asks."""
+    from cdc_assets.defs.resources import S3Credentials, Source
+    from cdc_assets.defs.watching import Watch
+
+    settings, spent = _feed(feed).settings, []
+    watch = Watch(Source(settings, LakeSettings.from_warehouse(lake)))
+    for _ in range(times):
+        with lap() as one:
+            seen = watch.look(S3Credentials())
+        assert seen.checkpoint
+        assert not seen.speaks
+        spent.append(one.measured)
     return {
         "wall_seconds": statistics.median(one.wall_seconds for one in spent),
         "cpu_seconds": sum(one.cpu_seconds for one in spent) / times,

@@ -25,6 +25,7 @@ from cdc_assets.run_coordinator import TABLE_TAG, table_of
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets.sources.storage_sink.source import Changefeed
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.trips import files_of
 
 JOB = "little_catch_up"
 SOON = wall_clock_ms(FIRST) // 1000 + 60
@@ -53,12 +54,24 @@ class Watched:
 
     def tick(self, seconds: int = 0) -> dg.SensorResult | dg.SkipReason:
         self.now += seconds
-        with dg.build_sensor_context(self.instance, cursor=self.cursor, resources={"s3": S3Credentials()}) as context:
+        with self._context() as context:
             result = self._sensor(context)
         assert isinstance(result, (dg.SensorResult, dg.SkipReason))
         if isinstance(result, dg.SensorResult):
             self.cursor = result.cursor
         return result
+
+    def passed(self, seconds: int) -> set[str]:
+        """Return the files that a tick without news passes once Dagster has made its resources."""
+        self.now += seconds
+        with self._context() as context:
+            assert context.resources.s3 is not None
+            files, result = files_of(lambda: self._sensor(context))
+        assert isinstance(result, dg.SkipReason)
+        return files
+
+    def _context(self) -> dg.SensorEvaluationContext:
+        return dg.build_sensor_context(self.instance, cursor=self.cursor, resources={"s3": S3Credentials()})
 
     def asked(self, seconds: int = 0) -> list[dict[str, Any]]:
         """Return the configurations of the runs that a tick asks for, with their attempts."""
@@ -366,6 +379,13 @@ def test_an_idle_tick_reads_the_checkpoint_and_nothing_else(watched: Watched, mo
     monkeypatch.setattr(Source, "pipeline", never)
     monkeypatch.setattr(sensor_module, "_Underway", never)
     assert "nothing is due" in why(watched.tick(10))
+
+
+def test_an_idle_tick_passes_few_files(watched: Watched) -> None:
+    watched.feed.publish(FIRST)
+    watched.tick()
+    files = watched.passed(10)
+    assert len(files) <= 4, sorted(files)
 
 
 def test_the_same_checkpoint_is_looked_at_again_in_the_end(watched: Watched) -> None:
