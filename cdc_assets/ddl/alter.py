@@ -229,6 +229,7 @@ def specs(sql: str) -> tuple[Spec, ...]:
 
 def _create_index(at: Cursor) -> Spec:
     at.expect("CREATE")
+    at.accept("OR", "REPLACE")
     unique = at.accept("UNIQUE")
     while not at.accept("INDEX"):
         at.word()

@@ -223,13 +223,21 @@ def _read(at: Cursor, file: SchemaFile) -> Statement | None:
         return _renamed(at, file)
     if at.accept("RECOVER|FLASHBACK", "TABLE"):
         return _recovered(at, file)
-    if at.sees("CREATE|DROP", "INDEX") or at.sees("CREATE", "UNIQUE|FULLTEXT|SPATIAL|VECTOR|COLUMNAR|HYBRID"):
+    if at.sees("DROP", "INDEX") or _is_index(at):
         return Alter()
     if at.sees("CREATE"):
         return _created(at, file)
     if at.sees("ALTER"):
         return _altered(at, file)
     return None
+
+
+def _is_index(at: Cursor) -> bool:
+    """Return whether an index is created."""
+    if not at.sees("CREATE"):
+        return False
+    place = 3 if at.sees("CREATE", "OR", "REPLACE") else 1
+    return Cursor(at.parts[place:]).sees("INDEX|UNIQUE|FULLTEXT|SPATIAL|VECTOR|COLUMNAR|HYBRID")
 
 
 def _is_view(at: Cursor) -> bool:
@@ -250,8 +258,9 @@ def _database(at: Cursor, file: SchemaFile) -> Statement:
 
 
 def create_head(at: Cursor) -> tuple[str, str]:
-    """Step over CREATE TABLE and return the table's name."""
+    """Step over CREATE TABLE, or MariaDB's CREATE OR REPLACE TABLE, and return the table's name."""
     at.expect("CREATE")
+    at.accept("OR", "REPLACE")
     if at.accept("GLOBAL|LOCAL"):
         pass
     at.accept("TEMPORARY")
@@ -314,8 +323,10 @@ def rename_pairs(sql: str, schema: str) -> tuple[tuple[TableId, TableId], ...]:
 
 def _pairs(at: Cursor) -> list[tuple[tuple[str, str], tuple[str, str]]]:
     pairs = []
+    at.accept("IF", "EXISTS")
     while True:
         old = at.qualified()
+        _step_over_wait(at)
         at.expect("TO")
         pairs.append((old, at.qualified()))
         if not at.accept(","):
@@ -343,15 +354,26 @@ def _recovered(at: Cursor, file: SchemaFile) -> Statement:
 
 
 def alter_head(at: Cursor) -> tuple[str, str]:
-    """Step over ALTER TABLE and return the table's name."""
+    """Step over ALTER TABLE, with what MariaDB allows around it, and return the table's name."""
     at.expect("ALTER")
+    at.accept("ONLINE")
     at.accept("IGNORE")
     at.expect("TABLE")
-    return at.qualified()
+    at.accept("IF", "EXISTS")
+    name = at.qualified()
+    _step_over_wait(at)
+    return name
+
+
+def _step_over_wait(at: Cursor) -> None:
+    """Step over how long MariaDB waits for a lock: WAIT and a number of seconds, or NOWAIT."""
+    if at.accept("WAIT"):
+        at.take()
+    at.accept("NOWAIT")
 
 
 def _altered(at: Cursor, file: SchemaFile) -> Statement:
-    if not at.sees("ALTER", "TABLE") and not at.sees("ALTER", "IGNORE"):
+    if not at.sees("ALTER", "TABLE|IGNORE|ONLINE"):
         return (
             Alter()
             if isinstance(_BY_TYPE.get(file.type), type) and _BY_TYPE[file.type] is Alter

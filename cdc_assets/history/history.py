@@ -217,7 +217,9 @@ class _Player:
 
     def _alter(self, file: SchemaFile, statement: ddl.Statement) -> None:
         table = self.lives.holder(file.table)
-        if table is None and file.by_text or table is not None and file.whole is not None and not file.grows:
+        if table is None and file.by_text and isinstance(statement, ddl.Unknown) and file.columns:
+            self.lives.begin(file, ("unknown",), reason=statement.reason)  # it has rows, whose columns it was given
+        elif table is None and file.by_text or table is not None and file.whole is not None and not file.grows:
             self.other_files.append(file)  # of a table that begins with the file that has its columns
         elif table is not None:
             found = self.lives.evolved(table, file)

@@ -157,3 +157,87 @@ def test_rows_without_envelope_are_refused_by_the_transformation_s_name() -> Non
     stream.put({"id": 1}, {"id": 1, "v": 2})
     with pytest.raises(BadSettings, match="ExtractNewRecordState"):
         stream.applied()
+
+
+# --- DDL as a person wrote it -----------------------------------------------------------------------------------------
+
+
+class MariaDb(Stream):
+    """What MariaDB's connector sends of one table and, without schema blocks, of its DDL."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog([])
+        self.feed = TopicFeed.of(self.log, sink_uri="kafka://127.0.0.1:9092/mx?protocol=debezium-json", name="c")
+        self.place = 100
+
+    def source(self) -> dict[str, Any]:
+        self.place += 10
+        place = {"file": "bin.000001", "pos": self.place, "row": 0, "snapshot": "false", "ts_ms": 1000 + self.place}
+        return {"connector": "mariadb", "name": "mx", "db": "public", "table": "t", **place}
+
+    def ddl(self, text: str) -> None:
+        changes = [{"type": "ALTER", "id": '"public"."t"', "table": {"columns": []}}]
+        held = {"ts_ms": 1, "databaseName": "public", "schemaName": None, "ddl": text, "tableChanges": changes}
+        self.line("mx", {"databaseName": "public"}, {"source": self.source(), **held})
+
+    def row(self, **after: Any) -> None:
+        payload = {"before": None, "after": after, "source": self.source(), "op": "c", "ts_ms": 1}
+        self.line("mx.public.t", {"id": after["id"]}, payload)
+
+    def line(self, topic: str, key: Any, value: Any) -> None:
+        coded = [base64.b64encode(json.dumps(one).encode()).decode() for one in (key, value)]
+        offset = sum(one["topic"] == topic for one in self.log.lines)
+        line = {"topic": topic, "partition": 0, "offset": offset, "timestamp_ms": 0}
+        self.log.lines.append({**line, "key_b64": coded[0], "value_b64": coded[1]})
+
+    @property
+    def rows(self) -> dict[int, dict[str, Any]]:
+        held = self.feed.lake.read(TABLE).to_pylist()
+        return {row["id"]: {n: v for n, v in row.items() if n not in ("id", "_cdc_commit_ts")} for row in held}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER ONLINE TABLE t ADD b INT",
+        "ALTER ONLINE IGNORE TABLE t ADD b INT",
+        "ALTER TABLE IF EXISTS t WAIT 5 ADD COLUMN IF NOT EXISTS b INT, DROP COLUMN IF EXISTS nothing",
+        "ALTER TABLE public.t NOWAIT ADD (b INT), ALGORITHM=INSTANT, LOCK=NONE",
+        "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, b INT)",
+    ],
+)
+def test_ddl_has_the_effect_that_it_has_in_mariadb(statement: str) -> None:
+    source = MariaDb()
+    source.ddl("CREATE OR REPLACE TABLE t (id INT PRIMARY KEY)")
+    source.row(id=1)
+    source.ddl(statement)
+    source.row(id=2, b=5)
+    assert source.applied() == []
+    assert source.rows[2] == {"b": 5}
+    assert (1 in source.rows) == (not statement.startswith("CREATE"))
+
+
+def test_an_index_that_is_replaced_changes_no_column() -> None:
+    source = MariaDb()
+    source.ddl("CREATE TABLE t (id INT PRIMARY KEY, b INT)")
+    source.ddl("CREATE OR REPLACE UNIQUE INDEX i ON t (b)")
+    source.row(id=1, b=1)
+    assert source.applied() == []
+    assert source.rows == {1: {"b": 1}}
+
+
+def test_a_boolean_of_a_ddl_is_a_small_number() -> None:
+    source = MariaDb()
+    source.ddl("CREATE TABLE t (id INT PRIMARY KEY, b BOOLEAN, c TINYINT(1))")
+    source.row(id=1, b=True, c=1)
+    source.row(id=2, b=False, c=None)
+    assert source.applied() == []
+    assert source.rows == {1: {"b": 1, "c": 1}, 2: {"b": 0, "c": None}}
+
+
+def test_rows_of_a_table_whose_first_ddl_cannot_be_read_are_not_forgotten() -> None:
+    source = MariaDb()
+    source.ddl("CREATE STRANGE TABLE t (id INT PRIMARY KEY)")
+    source.row(id=1)
+    problems = source.feed.apply().problems
+    assert any("public.t has rows in mx.public.t[0]" in one for one in problems.values())

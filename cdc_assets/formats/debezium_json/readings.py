@@ -60,6 +60,9 @@ def reader_of(field: Field, column: Column, settings: ConnectorSettings) -> Read
     if meaning in _CLOCKS:
         read = _CLOCKS[meaning]
         return lambda value: _clock(read(value), column)
+    if column.type == "TINYINT":  # BOOLEAN is another name of it, and its values come as true and false
+        plain = _plain(field, column)
+        return lambda value: str(int(value)) if isinstance(value, bool) else plain(value)
     if column.type in ("ENUM", "SET") and column.elems:
         members = frozenset(column.elems)
         return lambda value: _member(_text(value), members)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdc_assets.ddl import Unknown, statement
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing
 from cdc_assets.formats import Wire
 from cdc_assets.formats.landed.options import LandedOptions
@@ -250,7 +251,7 @@ def _cut(
     """
     versions: ByName[list[SchemaFile]] = ByName()
     for file in files:
-        if file.table.table:
+        if file.table.table and (file.table in versions or not _says_nothing(file)):
             versions.setdefault(file.table, []).append(file)
     found, unknown = [], dict[str, str]()
     for split in splits:
@@ -263,6 +264,11 @@ def _cut(
             if split.high > since and split.low <= min(until, fence):
                 found.append(_part(split, root, since, until))
     return found, unknown
+
+
+def _says_nothing(file: SchemaFile) -> bool:
+    """Return whether a file has neither columns nor a text that can be read: no table begins with it."""
+    return file.by_text and not file.columns and isinstance(statement(file), Unknown)
 
 
 def _of_no_columns(split: LandedSplit, first: Tso) -> tuple[str, str]:
