@@ -88,7 +88,7 @@ def messages_of_lines(lines: Sequence[Line]) -> pa.RecordBatch:
                 name: None if line[f"{name}_b64"] is None else base64.b64decode(line[f"{name}_b64"])
                 for name in ("key", "value")
             },
-            "headers": [],
+            "headers": line.get("headers", []),
         }
         for line in lines
     ]

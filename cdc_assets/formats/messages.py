@@ -24,6 +24,12 @@ A protocol that writes names otherwise than the source, and types less exactly, 
     as_described(shown, doubts, known) -> (TableSchema, doubts)
         The columns that rows show, by the names and types that the setting `schemas` has, and what stays doubtful.
 
+A protocol of which headers say something has one more.
+
+    whole(messages) -> messages
+        The messages, here with the column `headers`, that say in keys and values what their headers say. They are
+        landed so: what is landed is read by keys and values alone.
+
 `messages` is a batch with the columns `key` and `value` (binary, null for none); others are passed over. `rows` has the
 column `ordinals` (list<int32>) too: the row events of the message that belong to the table, as `classify` numbered them
 from 0. Reading takes up to some twenty times the bytes of a batch in memory: give a few megabytes to a few dozen at a

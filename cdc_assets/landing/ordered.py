@@ -112,6 +112,7 @@ class OrderedReading(Reading):
         """Keep some messages of a range, in the order of their offsets."""
         if not batch.num_rows:
             return
+        batch = self.whole(batch)
         self.kept.add(Piece(wanted.partition, batch, self._spoken(batch)))
 
     def finish(self, wanted: OffsetRange) -> None:

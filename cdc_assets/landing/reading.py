@@ -93,7 +93,7 @@ class Reading:
 
     def heard(self, batch: pa.RecordBatch, wanted: OffsetRange) -> bool:
         """Return whether messages are more than marks; what they claim to lie elsewhere is not fetched."""
-        spoken = self._protocol.classify(batch, self.options)
+        spoken = self._protocol.classify(self.whole(batch), self.options)
         if pc.any(pc.equal(spoken.column("kind"), Kind.ROW.value)).as_py():
             return True
         self.take(batch, wanted)
@@ -101,6 +101,7 @@ class Reading:
 
     def take(self, batch: pa.RecordBatch, wanted: OffsetRange) -> None:
         """Take some messages of a range, in the order of their offsets."""
+        batch = self.whole(batch)
         spoken = self._spoken(batch)
         kinds = spoken.column("kind")
         rows = spoken.filter(pc.equal(kinds, Kind.ROW.value))
@@ -111,6 +112,11 @@ class Reading:
             self._take_other(one, batch, wanted.partition, offsets[one["message"]].as_py())
         if batch.num_rows:
             self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), offsets[-1].as_py() + 1)
+
+    def whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return messages that say by themselves what their headers say."""
+        found: pa.RecordBatch = self._protocol.whole(batch) if hasattr(self._protocol, "whole") else batch
+        return found
 
     def _deliveries(
         self, batch: pa.RecordBatch, spoken: pa.RecordBatch, rows: pa.RecordBatch, wanted: OffsetRange

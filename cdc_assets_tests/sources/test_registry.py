@@ -37,7 +37,7 @@ class Answers:
             return self.instead
         if self.login and login != "Basic " + base64.b64encode(self.login.encode()).decode():
             return 401, b'{"error_code":401,"message":"Unauthorized"}'
-        if path.endswith("/schemas/ids/7"):
+        if path.endswith(("/schemas/ids/7", f"/schemas/guids/{GUID}")):
             return 200, json.dumps({"schema": SCHEMA}).encode()
         return 404, b'{"error_code":40403,"message":"Schema not found"}'
 
@@ -68,6 +68,19 @@ def answers() -> Iterator[Answers]:
 def test_a_schema_is_asked_for_by_its_id(answers: Answers) -> None:
     assert connect({"url": f"{answers.url}/registry/"}).schema("7") == SCHEMA
     assert answers.asked == ["/registry/schemas/ids/7"]
+
+
+GUID = "89791762-2336-4186-9674-299b90a802e2"
+
+
+def test_a_schema_is_asked_for_by_its_guid(answers: Answers) -> None:
+    assert connect({"url": answers.url}).schema(GUID) == SCHEMA
+    assert answers.asked == [f"/schemas/guids/{GUID}"]
+
+
+def test_a_registry_that_has_no_guids_has_no_schema_of_one(answers: Answers) -> None:
+    answers.instead = 404, b'{"error_code":404,"message":"HTTP 404 Not Found"}'
+    assert connect({"url": answers.url}).schema(GUID) is None
 
 
 def test_a_schema_that_is_not_there_is_none(answers: Answers) -> None:

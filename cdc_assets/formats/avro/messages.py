@@ -29,7 +29,7 @@ from cdc_assets.formats.avro.record import (
     columns_of,
     table_schema,
 )
-from cdc_assets.formats.avro.wire import DELETE_MARK, framed, read_record, registered, sanitized
+from cdc_assets.formats.avro.wire import DELETE_MARK, framed, read_record, registered, sanitized, whole
 from cdc_assets.formats.compression import unpacked, unpacked_array
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
 from cdc_assets.formats.message_options import MessageOptions
@@ -48,7 +48,7 @@ from cdc_assets.formats.messages import (
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import INTEGER
 
-__all__ = ["as_described", "classify", "decode", "schema_ids", "schemas", "written"]
+__all__ = ["as_described", "classify", "decode", "schema_ids", "schemas", "whole", "written"]
 
 written = sanitized
 

@@ -1,8 +1,12 @@
 """Bytes of a key or value -> what they are: a record with its registered schema, or a marker of TiCDC's.
 
     00 id(4, big-endian) record            Confluent's framing; the id is a number
+    01 uuid(16) record                     Confluent's too; the id is the schema's GUID
     03 00 uuid(16) record                  AWS Glue's; the id is a UUID
     01 JSON, 02 ts(8), 03 ts(8)            markers: a DDL, a watermark, a delete with its commit-ts (new architecture)
+
+Where Confluent's serializers put the id into a header, the record stands bare: `whole` puts it in front again. Only a
+message without key is a marker of the first two kinds.
 
 Names are sanitized: what is not a letter, digit or underscore is an underscore, and a leading digit gets one before it.
 """
@@ -19,15 +23,21 @@ from typing import Any
 from uuid import UUID
 
 import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
 from fastavro.schema import SchemaParseException
 
 from cdc_assets.formats.avro.columns import Field, plan_of
 from cdc_assets.formats.message_options import MessageOptions
 
-__all__ = ["DELETE_MARK", "Framed", "Registered", "framed", "read_record", "registered", "sanitized"]
+__all__ = ["DELETE_MARK", "Framed", "Registered", "framed", "read_record", "registered", "sanitized", "whole"]
 
 DELETE_MARK = 9
 """Bytes of a delete marker: 03 and a commit-ts."""
+
+_ID_HEAD, _GUID_HEAD = 5, 17
+_HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
+"""What an id stands for -> the header that has it (Confluent's `HeaderSchemaIdSerializer`)."""
 
 _TROUBLE = (ValueError, EOFError, IndexError, KeyError, TypeError, ArithmeticError, StopIteration, AttributeError)
 
@@ -64,11 +74,36 @@ class Framed:
 
 def framed(data: bytes) -> Framed:
     """Cut the framing off; raises ValueError for bytes without one."""
-    if data[:1] == b"\0" and len(data) >= 5:
-        return Framed(str(int.from_bytes(data[1:5], "big")), data[5:])
+    if data[:1] == b"\0" and len(data) >= _ID_HEAD:
+        return Framed(str(int.from_bytes(data[1:_ID_HEAD], "big")), data[_ID_HEAD:])
+    if data[:1] == b"\1" and len(data) >= _GUID_HEAD:
+        return Framed(str(UUID(bytes=data[1:_GUID_HEAD])), data[_GUID_HEAD:])
     if data[:2] == b"\3\0" and len(data) >= 18:
         return Framed(str(UUID(bytes=data[2:18])), data[18:])
     raise ValueError(f"it begins with {data[:5].hex(' ') or 'nothing'}, which is not the framing of a schema registry")
+
+
+def whole(messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Return messages with the ids of their schemas in front of keys and values, where headers have them."""
+    headers = messages.column("headers")
+    if headers.null_count == len(headers) or not len(pc.list_flatten(headers)):
+        return messages
+    held = headers.to_pylist()
+    for column, name in _HEADERS.items():
+        ids = [_id_in(one, name) for one in held]
+        if any(ids):
+            bare = messages.column(column).to_pylist()
+            framed_ = [one if one is None else head + one for head, one in zip(ids, bare, strict=True)]
+            place = messages.schema.get_field_index(column)
+            messages = messages.set_column(place, messages.schema.field(place), pa.array(framed_, pa.binary()))
+    return messages
+
+
+def _id_in(headers: list[dict[str, Any]] | None, name: str) -> bytes:
+    """Return the id that headers have, as it stands in front of a record; the first of that name counts."""
+    value = next((one["value"] for one in headers or () if one["name"] == name), None) or b""
+    fits = (value[:1], len(value)) in ((b"\0", _ID_HEAD), (b"\1", _GUID_HEAD))
+    return value if fits else b""
 
 
 def registered(schema_id: str, options: MessageOptions) -> Registered:

@@ -1,8 +1,8 @@
 """A registry with Confluent's API: Confluent's own, Karapace, Apicurio, Redpanda and others.
 
-One question is asked, `GET /schemas/ids/{id}`, so `requests` does: it is there for PyIceberg, and Confluent's client
-would bring an HTTP library and an OAuth one of its own. Options are by the names of that client; a login may stand in
-the URL, as TiCDC takes it.
+One question is asked, `GET /schemas/ids/{id}`, or `/schemas/guids/{guid}` where messages have a GUID, so `requests`
+does: it is there for PyIceberg, and Confluent's client would bring an HTTP library and an OAuth one of its own. Options
+are by the names of that client; a login may stand in the URL, as TiCDC takes it.
 
     url  basic.auth.user.info (user:password)  bearer.auth.token
     ssl.ca.location  ssl.certificate.location  ssl.key.location  (files)
@@ -46,12 +46,11 @@ class ConfluentRegistry:
 
     def schema(self, schema_id: str) -> str | None:
         """Return the text of a schema, None where the registry says that there is none of this id."""
-        if not schema_id.isdigit():
-            return None  # a UUID is Glue's
+        kind = "ids" if schema_id.isdigit() else "guids"
         problems = []
         for address in self.addresses:
             try:
-                answer = self._session.get(f"{address}/schemas/ids/{schema_id}", timeout=_SECONDS)
+                answer = self._session.get(f"{address}/schemas/{kind}/{schema_id}", timeout=_SECONDS)
             except requests.RequestException as error:
                 problems.append(f"{address} does not answer ({_reason(error)})")
                 continue
@@ -73,8 +72,9 @@ class ConfluentRegistry:
             body = answer.json()
         except ValueError:
             body = None
-        if answer.status_code == 404 and isinstance(body, dict) and body.get("error_code") in _NOT_FOUND:
-            return None
+        code = body.get("error_code") if isinstance(body, dict) else None
+        if answer.status_code == 404 and (code in _NOT_FOUND or not schema_id.isdigit()):
+            return None  # registries from before there were GUIDs do not know the question
         if not answer.ok or not isinstance(body, dict) or not isinstance(body.get("schema"), str):
             raise BucketMissing(
                 f"{address} answered {answer.status_code} {answer.reason} to the question for schema {schema_id}, and "
