@@ -14,7 +14,8 @@ import pyarrow as pa
 from cdc_assets.ddl import Predicate, polars_expr, undated, undated_rows
 from cdc_assets.decoding import COUNT
 from cdc_assets.decoding.kinds import kind_of
-from cdc_assets.decoding.patches import has_patches, lost_row, needing_rows
+from cdc_assets.decoding.moved import BASE, has_bases, without_base
+from cdc_assets.decoding.patches import has_patches, with_rows
 from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, replay_tasks
 from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, read_window, reduced, rejects_table
@@ -196,13 +197,16 @@ class MemoryLake:
         if step.positions is None and lo != step.lo:
             raise TableMoved(f"{step.life} stands at {table.progress}, not at {step.lo}")
         alike = AlikeKeys() if kind_of(step.schema).EQUAL_ROWS else _alike(table.rows, changes, step.schema)
+        passed = 0
+        if has_patches(changes):
+            changes, passed = _patched(table.rows, changes, step.schema, str(step.life))
         rows = _apply(table.rows, changes, step.schema, str(step.life))
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
         if step.positions is not None:
             table.positions = step.positions
         if step.is_import:
             table.gap = None
-        return StepResult(report=staged.report, alike=alike)
+        return StepResult(report=staged.report, alike=alike, passed_over=passed)
 
     def read(self, name: TableId) -> pa.Table:
         return next(table.rows for table in self.tables.values() if table.name == name)
@@ -286,8 +290,6 @@ def _alike(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> AlikeKeys:
 
 
 def _merge(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
-    if has_patches(changes):
-        changes = _patched(rows, changes, schema, table)
     touched = set(_keys(changes, schema))
     keep = pa.array([key not in touched for key in _keys(rows, schema)], pa.bool_())
     enters = changes.filter(pa.array([op > 0 for op in changes.column(OP).to_pylist()], pa.bool_()))
@@ -296,17 +298,25 @@ def _merge(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -
 
 def merged(rows: pa.Table, changes: pa.Table, schema: TableSchema) -> pa.Table:
     """Return the rows of a table with a key after reduced changes."""
+    if has_patches(changes):
+        changes, _ = _patched(rows, changes, schema, "table")
     return _merge(rows, changes, schema, "table")
 
 
-def _patched(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> pa.Table:
-    """Fill what changes leave out from the rows of their keys."""
+def _patched(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str) -> tuple[pa.Table, int]:
+    """Fill what changes leave out from the rows of their keys, or of those that they had; count what is passed over."""
     there = {key: place for place, key in enumerate(_keys(rows, schema))}
-    lost = [key for key in _keys(needing_rows(changes), schema) if key not in there]
-    if lost:
-        raise lost_row(table, len(lost), min(lost))
+    keys = _keys(changes, schema)
+    if has_bases(changes):
+        bases = changes.column(BASE).combine_chunks()
+        named = pa.table(dict(zip(schema.key, bases.flatten(), strict=True)))
+        pairs = zip(_keys(named, schema), bases.is_valid().to_pylist(), keys, strict=True)
+        keys = [base if valid else own for base, valid, own in pairs]
+    places = [there.get(key) for key in keys]
+    if BASE in changes.column_names:
+        baseless = without_base(changes).to_pylist()
+        places = [None if lost else place for lost, place in zip(baseless, places, strict=True)]
     unchanged = changes.column(UNCHANGED).to_pylist()
-    places = [there.get(key) for key in _keys(changes, schema)]
     for column in schema.stored:
         kept = [
             rows.column(column.name)[place].as_py() if column.name in (names or ()) and place is not None else value
@@ -314,7 +324,8 @@ def _patched(rows: pa.Table, changes: pa.Table, schema: TableSchema, table: str)
         ]
         at = changes.schema.get_field_index(column.name)
         changes = changes.set_column(at, changes.schema.field(at), pa.array(kept, changes.schema.field(at).type))
-    return changes
+    rowless = pa.array([bool(names) and place is None for names, place in zip(unchanged, places, strict=True)])
+    return with_rows(changes, pa.chunked_array([rowless]), schema, table)
 
 
 def _comparable(rows: pa.Table) -> list[dict[str, object]]:

@@ -88,7 +88,10 @@ def messages_of_lines(lines: Sequence[Line]) -> pa.RecordBatch:
                 name: None if line[f"{name}_b64"] is None else base64.b64decode(line[f"{name}_b64"])
                 for name in ("key", "value")
             },
-            "headers": line.get("headers", []),
+            "headers": [
+                {"name": name, "value": None if value is None else base64.b64decode(value)}
+                for name, value in line.get("headers", [])
+            ],
         }
         for line in lines
     ]

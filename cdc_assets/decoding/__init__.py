@@ -10,12 +10,14 @@ kinds/        kinds of tables: one change per key, or how many equal rows enter 
 Where there is something for them:
 
 patches       changes that have some columns only
+moved         such changes of rows under a new key
 upgrade       rows from before a DDL that the window's table took ahead
 cut_off       a last record without terminator: is anything lost with it?
 buckets       rows by a hash: several tasks share a window
 replay        quarantined records read again after a fix
 
-What flows is a table as `formats` describes it, and up to two columns more; after `reduce` some kinds have COUNT.
+What flows is a table as `formats` describes it, and up to two columns more; after `reduce` some kinds have COUNT, and
+changes under a new key BASE (`moved`).
 """
 
 __all__ = ["COUNT", "DELIVERY", "FILE"]

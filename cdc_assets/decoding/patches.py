@@ -6,8 +6,9 @@
 
 A patch upon an image is an image, a patch upon a patch is a patch with the columns of either, and a patch upon an
 erase is an image whose other columns are NULL, if it may make a row (Op.INSERT). One that says that its row is there
-(Op.UPDATE) has lost it then, and its table is held. What is folded can be folded again with what comes before or after
-it, so tasks that share a window fold what they read of it: all changes of a key are in one partition, in its order.
+(Op.UPDATE) has lost it then, and its table is held; Op.PATCH is passed over and counted. What is folded can be folded
+again with what comes before or after it, so tasks that share a window fold what they read of it: all changes of a key
+are in one partition, in its order. Only patches of rows under another key (`moved`) need the whole window.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_assets.decoding.moved import BASE, is_moved
 from cdc_assets.errors import TableHeld
-from cdc_assets.formats import OP, UNCHANGED, Op
+from cdc_assets.formats import MOVED, OP, UNCHANGED, Op
 from cdc_assets.model.schema import TableId, TableSchema
 
-__all__ = ["folded", "has_patches", "lost_row", "needing_rows"]
+__all__ = ["folded", "has_patches", "lost_row", "with_rows"]
 
 _ROW = "_cdc_row"
 _SEGMENT = "_cdc_segment"
@@ -33,12 +35,21 @@ def has_patches(changes: pa.Table) -> bool:
     return UNCHANGED in changes.column_names and changes.column(UNCHANGED).null_count < changes.num_rows
 
 
-def needing_rows(changes: pa.Table) -> pa.Table:
-    """Return the changes whose row has to be there: patches that cannot make one."""
-    if not has_patches(changes):
-        return changes.slice(0, 0)
-    patches = pc.and_(pc.is_valid(changes.column(UNCHANGED)), pc.equal(changes.column(OP), int(Op.UPDATE)))
-    return changes.filter(patches)
+def with_rows(changes: pa.Table, rowless: pa.ChunkedArray, schema: TableSchema, table: str) -> tuple[pa.Table, int]:
+    """Return changes of which some patches have no row: those that make one do, others are passed over and counted.
+
+    Raises TableHeld for one that says that its row is there.
+    """
+    ops = changes.column(OP)
+    lost = changes.filter(pc.and_(rowless, pc.equal(ops, int(Op.UPDATE))))
+    if lost.num_rows:
+        raise lost_row(table, lost.num_rows, tuple(lost.column(name)[0].as_py() for name in schema.key))
+    at = changes.schema.get_field_index(UNCHANGED)
+    left = pc.if_else(rowless, pa.scalar(None, changes.schema.field(at).type), changes.column(at))
+    passed = pc.and_(rowless, pc.equal(ops, int(Op.PATCH)))
+    count = pc.sum(passed).as_py() or 0
+    changes = changes.set_column(at, changes.schema.field(at), left)
+    return (changes.filter(pc.invert(passed)) if count else changes), count
 
 
 def lost_row(table: str, count: int, key: object) -> TableHeld:
@@ -46,23 +57,23 @@ def lost_row(table: str, count: int, key: object) -> TableHeld:
     return TableHeld(
         f"{table}: {count:,} of its changes leave out columns that did not change, and the lake does not have their "
         f"rows; the first has the key {key}. What the other columns hold is not known. Rebuild the table from a new "
-        "snapshot, or let the source write whole rows (PostgreSQL: REPLICA IDENTITY FULL).",
+        'snapshot, let the source write whole rows (PostgreSQL: REPLICA IDENTITY FULL), or give the policy "patch '
+        'without row": skip passes such changes over, apply makes the rows without these columns.',
         table=table,
     )
 
 
-def folded(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: TableSchema, table: TableId) -> pa.Table:
-    """Return what is left of the changes, one per key, in no particular order.
+def folded(
+    frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: TableSchema, table: TableId
+) -> tuple[pa.Table, int]:
+    """Return what is left of the changes, one per key, in no particular order, and how many were passed over.
 
     `frame` has a row for each change, in the order in which they count: `by` is the key, `_cdc_row` the place in
     `changes`. Raises TableHeld for a patch whose row was deleted before it.
     """
-    rows = frame.select([*by, _ROW]).with_columns(
-        pl.Series(OP, changes.column(OP).to_numpy()).gather(frame.get_column(_ROW)),
-        _patches(changes).gather(frame.get_column(_ROW)),
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("_cdc_order"),
-    )
-    starts = (pl.col(OP) < 0) | pl.col(UNCHANGED).is_null()
+    rows = _in_order(frame, by, changes)
+    starts = (pl.col(OP) < 0) | pl.col(UNCHANGED).is_null() | pl.col(MOVED)
+    rows, passed = _without_passed_over(rows, by, starts)
     rows = rows.with_columns(starts.cum_sum().over(by).alias(_SEGMENT))
     rows = rows.filter(pl.col(_SEGMENT) == pl.col(_SEGMENT).max().over(by))
     columns = [column.name for column in schema.stored]
@@ -75,12 +86,36 @@ def folded(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: Ta
         pl.col(_ROW).last(),
         pl.col(OP).last(),
         (pl.col(OP).first() < 0).alias("_cdc_erased"),
-        starts.first().alias("_cdc_whole"),
+        (starts & ~pl.col(MOVED)).first().alias("_cdc_whole"),
+        pl.col(_ROW).first().alias("_cdc_first"),
+        pl.col(MOVED).first(),
         (pl.col(OP) == int(Op.UPDATE)).any().alias("_cdc_there"),
+        (pl.col(OP) == int(Op.PATCH)).any().alias("_cdc_if_there"),
         *(values_of[name].drop_nulls().last().alias(f"_cdc_of_{place}") for place, name in enumerate(columns)),
     )
     _refuse_lost(last, changes, schema, table)
-    return _gathered(last, changes, columns)
+    return _gathered(last, changes, columns), passed
+
+
+def _in_order(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table) -> pl.DataFrame:
+    moved = pl.Series(MOVED, is_moved(changes).to_numpy()) if MOVED in changes.column_names else None
+    places = frame.get_column(_ROW)
+    return frame.select([*by, _ROW]).with_columns(
+        pl.Series(OP, changes.column(OP).to_numpy()).gather(places),
+        _patches(changes).gather(places),
+        pl.lit(False).alias(MOVED) if moved is None else moved.gather(places),
+    )
+
+
+def _without_passed_over(rows: pl.DataFrame, by: Sequence[str], starts: pl.Expr) -> tuple[pl.DataFrame, int]:
+    """Leave out patches behind an erase that are passed over where their row is not there; return how many."""
+    patch = (pl.col(OP) == int(Op.PATCH)) & ~starts
+    if not rows.select(patch.any()).item():
+        return rows, 0
+    makes = pl.when(starts).then(pl.col(OP) > 0).when(~patch).then(True)
+    gone = ~makes.forward_fill().over(by).fill_null(True)
+    kept = rows.filter(~(patch & gone))
+    return kept, len(rows) - len(kept)
 
 
 def _patches(changes: pa.Table) -> pl.Series:
@@ -106,11 +141,18 @@ def _gathered(last: pl.DataFrame, changes: pa.Table, columns: Sequence[str]) -> 
         found = found.set_column(at, found.schema.field(at), changes.column(name).take(rows))
     missing = [pl.when(pl.col(f"_cdc_of_{place}").is_null()).then(pl.lit(name)) for place, name in enumerate(columns)]
     open_ = ~pl.col("_cdc_whole") & pl.concat_list(missing).list.drop_nulls().list.len().gt(0)
+    whole = pl.when(pl.col(OP) == int(Op.PATCH)).then(int(Op.UPDATE)).otherwise(pl.col(OP))
+    needs = pl.when(pl.col("_cdc_there")).then(int(Op.UPDATE)).when(pl.col("_cdc_if_there")).then(int(Op.PATCH))
     left = last.select(
         pl.when(open_).then(pl.concat_list(missing).list.drop_nulls()).otherwise(None).alias(UNCHANGED),
-        pl.when(open_ & pl.col("_cdc_there")).then(int(Op.UPDATE)).otherwise(pl.col(OP)).cast(pl.Int8).alias(OP),
+        pl.when(open_).then(needs.otherwise(pl.col(OP))).otherwise(whole).cast(pl.Int8).alias(OP),
     )
     for name, kind in ((UNCHANGED, pa.list_(pa.string())), (OP, pa.int8())):
         at = found.schema.get_field_index(name)
         found = found.set_column(at, pa.field(name, kind), left.get_column(name).to_arrow().cast(kind))
+    begun = last.select(pl.when(open_ & pl.col(MOVED)).then("_cdc_first")).to_series().to_arrow()
+    for name in (MOVED, BASE):
+        if name in changes.column_names:
+            at = found.schema.get_field_index(name)
+            found = found.set_column(at, found.schema.field(at), changes.column(name).take(begun))
     return found

@@ -23,6 +23,7 @@ from cdc_assets.errors import CdcError, MalformedData
 from cdc_assets.formats import (
     COMMIT_TS,
     LINE,
+    MOVED,
     OP,
     UNCHANGED,
     Decoded,
@@ -266,7 +267,7 @@ def in_shape(changes: pa.Table, schema: TableSchema) -> pa.Table:
             arrays[column.name] = array if array.type == kind else array.cast(kind)
         else:
             arrays[column.name] = pa.chunked_array([pa.nulls(changes.num_rows, kind)])
-    own = (FILE, DELIVERY, UNCHANGED)
+    own = (FILE, DELIVERY, UNCHANGED, MOVED)
     return pa.table(arrays | {name: changes.column(name) for name in own if name in changes.column_names})
 
 

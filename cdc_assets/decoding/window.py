@@ -247,7 +247,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
     rejects: list[Reject] = []
     notes: dict[tuple[str, str], int] = {}
     files: list[FileStats] = []
-    rows = count = quarantined = undecided = doubled = 0
+    rows = count = quarantined = undecided = doubled = passed_over = 0
     joints: list[str] = []
     newest: tuple[Tso, str] | None = None
     alike = AlikeKeys()
@@ -260,6 +260,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
         undecided += report.undecided
         alike += report.alike
         doubled += report.doubled
+        passed_over += report.passed_over
         rejects.extend(report.rejects[: MAX_REJECTS - len(rejects)])
         _add_files(files, report.files)
         joints.extend(report.joints)
@@ -278,6 +279,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
         undecided,
         alike,
         doubled,
+        passed_over,
     )
 
 

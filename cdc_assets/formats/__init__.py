@@ -8,6 +8,8 @@ Every decoder returns the same shape, so that nothing after it knows the format.
     …                        the table's stored columns, in table order, in the Arrow types of `mysql_types`
     _cdc_unchanged   list    names of the columns that an image leaves as they were, null for one that has all;
                              only there where a message brings some columns only
+    _cdc_moved       text    equal for the delete of a row and the image of the same row under its new key, which may
+                             leave columns as they were under the old one; only there where a source sends both
 
 Plugs stand in the tables below, those of messages in `message_options`. What several of them have in common:
 
@@ -48,6 +50,7 @@ __all__ = [
     "FORMATS",
     "INNER_FORMATS",
     "LINE",
+    "MOVED",
     "NOT_WRITTEN",
     "OP",
     "UNCHANGED",
@@ -77,6 +80,7 @@ OP = "_cdc_op"
 COMMIT_TS = "_cdc_commit_ts"
 LINE = "_cdc_line"
 UNCHANGED = "_cdc_unchanged"
+MOVED = "_cdc_moved"
 NOT_WRITTEN = "in the schema but not in the rows: a virtual generated column, or one that a selector hides"
 
 
@@ -94,6 +98,8 @@ class Op(enum.IntEnum):
     """
     UPDATE = 2
     """The image after an update whose image before is not in the file. With UNCHANGED its row must exist."""
+    PATCH = 3
+    """The same with UNCHANGED, which is passed over where its row does not exist."""
 
 
 @dataclass(frozen=True, slots=True)

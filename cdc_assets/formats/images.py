@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import NOT_WRITTEN, UNCHANGED, Decoded, Op, shape_of
+from cdc_assets.formats import MOVED, NOT_WRITTEN, UNCHANGED, Decoded, Op, shape_of
 from cdc_assets.formats.members import named
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.reports import Reject
@@ -34,7 +34,7 @@ from cdc_assets.types.mysql_types import (
     wire_type,
 )
 
-__all__ = ["Cells", "Faults", "Images", "changes_of"]
+__all__ = ["Cells", "Faults", "Images", "changes_of", "patch_op"]
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -64,13 +64,15 @@ class Cells(NamedTuple):
 class Images:
     """Row images as columns. `after` is the position of the image after it for one before an update, else -1.
 
-    An insert and an image after an update are Op.INSERT, a delete and an image before an update Op.DELETE.
+    An insert and an image after an update are Op.INSERT, a delete and an image before an update Op.DELETE. `moved` is
+    the column MOVED, None where no image has it.
     """
 
     lines: Rows
     ops: npt.NDArray[np.int8]
     commit_ts: Rows
     after: Rows
+    moved: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -119,6 +121,8 @@ def changes_of(
     patches = _unchanged({column.name: held[column.name] for column in visible}, key, images, faults)
     if patches is not None:
         changes = changes.append_column(pa.field(UNCHANGED, patches.type), patches)
+    if images.moved is not None:
+        changes = changes.append_column(pa.field(MOVED, pa.string()), images.moved)
     order = np.lexsort((images.ops > 0, images.lines))
     if faults.found:
         order = order[~np.isin(images.lines[order], list(faults.found))]
@@ -128,6 +132,11 @@ def changes_of(
 
 
 # --- what did not change ---------------------------------------------------------------------------------------------
+
+
+def patch_op(options: MessageOptions, own: Op) -> Op:
+    """Return what becomes of a patch whose row is not there: what a policy says, else what the protocol does."""
+    return {"apply": Op.INSERT, "hold": Op.UPDATE, "skip": Op.PATCH}.get(options.patch_without_row, own)
 
 
 def _unchanged(held: Mapping[str, Cells], key: frozenset[str], images: Images, faults: Faults) -> pa.Array | None:

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.described import described_tables, table_of_path
-from cdc_assets.formats.images import Cells, Faults, Images, changes_of
+from cdc_assets.formats.images import Cells, Faults, Images, changes_of, patch_op
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Kind,
@@ -211,10 +211,11 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     found: list[_Change] = []
     names = {column.name for column in schema.columns}
     bare: list[int] = []
+    upsert = patch_op(options, Op.INSERT)
     for line, owner in enumerate(owners.tolist(), 1):
         try:
             held = _record(values[owner].as_py())
-            change = _change(held, keys[owner], schema)
+            change = _change(held, keys[owner], schema, upsert)
             _refuse_unknown(change, names)
             stamp = _stamp(held)
         except _TROUBLE as error:
@@ -233,7 +234,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     return changes_of(images, lambda column: _cells(found, column), schema, options, faults)
 
 
-def _change(held: Mapping[str, Any], key: bytes | None, schema: TableSchema) -> _Change:
+def _change(held: Mapping[str, Any], key: bytes | None, schema: TableSchema, upsert: Op) -> _Change:
     if "dynamodb" in held:
         return _document_change(held)
     if "payload" in held:
@@ -250,7 +251,7 @@ def _change(held: Mapping[str, Any], key: bytes | None, schema: TableSchema) -> 
         return _Change(Op.INSERT, {**image, **named}, False)
     if "oldImage" in held:
         raise ValueError(_NO_ROW)
-    return _Change(Op.INSERT, {**held[kind], **named}, kind == "update")
+    return _Change(Op.INSERT if kind == "reset" else upsert, {**held[kind], **named}, kind == "update")
 
 
 def _flavoured_change(payload: Mapping[str, Any], key: bytes | None, schema: TableSchema) -> _Change:

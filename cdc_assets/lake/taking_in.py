@@ -24,8 +24,10 @@ STAGED = "cdc.stage"
 
 def take_in(
     target: Target, label: Label, step: ApplyRows, staged: Staged, batch: Batch, io: Mapping[str, str]
-) -> AlikeKeys:
-    """Commit a staged window with its label, and return its keys that equal those of the table by collation only.
+) -> tuple[AlikeKeys, int]:
+    """Commit a staged window with its label.
+
+    Returns its keys that equal those of the table by collation only, and how many changes were passed over.
 
     Raises TableMoved if the table is not the one for which the window was staged.
     """
@@ -34,9 +36,10 @@ def take_in(
         if staged.rows:
             spark = target.session.spark
             alike = writer_of(step.schema).alike_keys(target, lambda: read_batch(spark, io, step, batch), step.schema)
-        rows = (lambda: _write(target, step, batch, io)) if staged.rows else None
+        passed: list[int] = []
+        rows = (lambda: passed.append(_write(target, step, batch, io))) if staged.rows else None
         publish(target, label, rows=rows, properties=_filled(step))
-        return alike
+        return alike, sum(passed)
     if not target.empty or target.schema_id != batch.schema_id:
         raise TableMoved(
             f"{step.life} was empty when its first rows were written, and has changed since: another writer "
@@ -45,7 +48,7 @@ def take_in(
         )
     files = dict(zip(batch.parts, batch.sizes, strict=True))
     publish(target, label, files=files, mark={STAGED: name_of(staged.path)}, properties=_filled(step))
-    return AlikeKeys()
+    return AlikeKeys(), 0
 
 
 def _filled(step: ApplyRows) -> Mapping[str, None]:
@@ -53,8 +56,8 @@ def _filled(step: ApplyRows) -> Mapping[str, None]:
     return dict.fromkeys(GAP) if step.is_import else {}
 
 
-def _write(target: Target, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> None:
+def _write(target: Target, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> int:
     changes = read_batch(target.session.spark, io, step, batch)
     if step.positions is not None:
         changes = changes.withColumn(COMMIT_TS, sql.lit(None).cast("bigint"))
-    writer_of(step.schema).write(target, changes, step, batch)
+    return writer_of(step.schema).write(target, changes, step, batch)

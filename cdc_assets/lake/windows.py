@@ -48,7 +48,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
 
     Raises TableMoved if the table's progress is no longer `step.lo`.
     """
-    started, batch, alike = time.monotonic(), Batch(), AlikeKeys()
+    started, batch, alike, passed = time.monotonic(), Batch(), AlikeKeys(), 0
     if staged.report.failed:
         raise ValueError("a window with records that do not fit is not committed")
     bench.clean_once()
@@ -67,7 +67,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
                 io = bench.storage(work.held)[1]
                 if staged.rows:
                     batch = stage.read_manifest(io, staged.path)
-                alike = take_in(work.target, label, step, staged, batch, io)
+                alike, passed = take_in(work.target, label, step, staged, batch, io)
                 if step.is_import:  # a crash in between leaves this to the next run
                     mark_incomplete(work.target, None)
             result = bench.result(work, started, staged.report, batch.leaving)
@@ -76,7 +76,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
             _forget(bench, step.life, staged)
         raise
     discard_window(bench, staged)
-    return dataclasses.replace(result, entering=batch.entering, alike=alike)
+    return dataclasses.replace(result, entering=batch.entering - passed, alike=alike, passed_over=passed)
 
 
 def _forget(bench: Workbench, life: Life, staged: Staged) -> None:

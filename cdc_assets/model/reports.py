@@ -67,7 +67,8 @@ class Report:
     very commit-ts, of this window, at which the file before them ended: a split transaction, or one delivered again.
     `undecided` counts rows of a table without key that two dispatchers both have, where it is unknown whether they are
     two rows or one that was delivered twice. `alike` are keys of this window that are equal by collation. `doubled`
-    counts rows of a dump that repeat another row's key.
+    counts rows of a dump that repeat another row's key. `passed_over` counts changes that leave columns out and whose
+    row is not there, where a policy skips them.
     """
 
     rows: int = 0
@@ -82,6 +83,7 @@ class Report:
     undecided: int = 0
     alike: AlikeKeys = AlikeKeys()
     doubled: int = 0
+    passed_over: int = 0
 
     @property
     def failed(self) -> bool:
@@ -104,7 +106,8 @@ class StepResult:
 
     `rows_before` and `rows_after` are the table's rows by the summaries of those snapshots; None where a summary lacks
     them, or another writer has committed since. `entering` are the rows that the window had to write, None where that
-    is unknown. `alike` are keys of the window that are equal to those of the table by collation only.
+    is unknown. `alike` are keys of the window that are equal to those of the table by collation only. `passed_over` is
+    as in a report: what the table's rows showed.
     """
 
     statements: tuple[str, ...] = ()
@@ -119,3 +122,4 @@ class StepResult:
     rows_after: int | None = None
     entering: int | None = None
     alike: AlikeKeys = AlikeKeys()
+    passed_over: int = 0

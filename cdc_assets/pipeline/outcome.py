@@ -110,6 +110,7 @@ class TableRun:
     joints: list[str] = field(default_factory=list)
     undecided: int = 0
     doubled: int = 0
+    passed_over: int = 0
     alike: AlikeKeys = field(default_factory=AlikeKeys)
 
     @property
@@ -137,6 +138,13 @@ class TableRun:
                 f"{counted(self.doubled, 'row')} of the dump had the key of another row, and one row a key is kept: "
                 "some versions of TiDB and Dumpling write a row twice. Compare the table with the source if such rows "
                 "may differ in their other columns.",
+            )
+        if self.passed_over:
+            yield self._finding(
+                "patches-passed-over",
+                f"{counted(self.passed_over, 'change')} left out columns of rows that the lake does not have, and the "
+                'policy "patch without row" skips them: the table lacks these rows. Rebuild it from a new snapshot, or '
+                "let the source write whole rows.",
             )
         if self.alike.count:
             keys = f"{counted(self.alike.count, 'key')} (such as {self.alike.example})"

@@ -301,6 +301,7 @@ class Pipeline(Planner):
             table.undecided += staged.report.undecided
             table.doubled += staged.report.doubled
             table.alike += staged.report.alike + result.alike
+            table.passed_over += staged.report.passed_over + result.passed_over
             table.accounts.append(self.accounts[step.life][-1])
             table.changes += staged.rows
         else:

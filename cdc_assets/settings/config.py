@@ -75,9 +75,14 @@ POLICY_KINDS = (
     "add column", "drop column", "modify column", "set default value", "add primary key", "drop primary key",
     "add partition", "drop partition", "truncate partition", "reorganize partition", "exchange partition",
     "alter table partition by", "remove partitioning", "multi-schema change", "columns changed without ddl", "unknown",
+    "patch without row",
 )  # fmt: skip
-"""Kinds of DDL that a policy can name: TiDB's names of its action types, and two for what has no known type."""
+"""Kinds of DDL that a policy can name: TiDB's names of its action types, and two for what has no known type.
 
+The last is no DDL: a change that leaves out columns that did not change, and whose row the lake does not have.
+"""
+
+_PATCH = POLICY_KINDS[-1]
 _KEEPABLE = ("drop table", "drop column")
 _SKIPPABLE = tuple(kind for kind in POLICY_KINDS if kind not in ("create schema", "create table", "rename table"))
 _HOLDABLE = tuple(kind for kind in POLICY_KINDS if kind != "create schema")
@@ -89,7 +94,8 @@ class ChangefeedSettings(Model):
     `sink_uri` is exactly TiCDC's; `changefeed_config` is the path of its TOML; `tz` the `--tz` of the TiCDC server, in
     whose zone TIMESTAMP values are written. `keys` names key columns of tables (`schema.table`) whose key the files do
     not have; `policies` says per kind of DDL: apply, hold (until a person releases it), skip (its effect on existing
-    rows is skipped), or keep (the lake keeps what the source drops). Of a DDL of several kinds the strictest counts.
+    rows is skipped), or keep (the lake keeps what the source drops). Of a DDL of several kinds the strictest counts. A
+    "patch without row" leaves out columns of a row that the lake lacks: apply makes the row, skip counts the patch.
     `owners` are shown with every asset. `lag_targets` says by pattern (`shop.*`, the first that matches) how many
     seconds a table may be behind the present, `lag_target_seconds` for the others; without one no table is called late.
     `new_collations` is the cluster's `new_collations_enabled_on_first_bootstrap`, which no file has: false means that
@@ -211,7 +217,8 @@ class ChangefeedSettings(Model):
     def given(self) -> Given:
         """The settings of topics beside the sink URI."""
         archive = (self.archive.uri.get_secret_value(), self.archive.layout) if self.archive is not None else None
-        return Given(archive, self.topics, self.schemas, self.kafka, self.schema_registry)
+        policy = self.policies.get(_PATCH, "")
+        return Given(archive, self.topics, self.schemas, self.kafka, self.schema_registry, policy)
 
     @property
     def source_options(self) -> SourceOptions:

@@ -16,6 +16,7 @@ class Given:
 
     `schemas` is a file of CREATE TABLE statements of tables that are older than the topics. `kafka` are options of the
     broker's client, `schema_registry` those of the registry whose schemas messages name, as they were given.
+    `patch_without_row` is the policy of that name, "" for none.
     """
 
     archive: tuple[str, str] | None = None
@@ -23,6 +24,7 @@ class Given:
     schemas: Path | None = None
     kafka: Mapping[str, Any] = field(default_factory=dict, repr=False)
     schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    patch_without_row: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:

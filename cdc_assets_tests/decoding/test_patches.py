@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.kinds import keyed
 from cdc_assets.errors import TableHeld
-from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
+from cdc_assets.formats import COMMIT_TS, LINE, MOVED, OP, UNCHANGED, Op
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets_tests.memory_lake import merged
 
@@ -91,6 +91,73 @@ def test_shares_that_follow_each_other_fold_to_the_same(rows: Rows, changes: lis
     whole = table_of(changes)
     shared = pa.concat_tables([reduced(whole.slice(0, cut)), reduced(whole.slice(cut))])
     assert rows_of(merged(lake_of(rows), reduced(shared), SCHEMA)) == one_by_one(rows, changes)
+
+
+Step = tuple[Literal["image", "patch", "erase", "move"], int, dict[str, int | None], int]
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["image", "patch", "erase", "move", "move"]), st.integers(1, 4), _VALUES, st.integers(1, 4)
+    ),
+    max_size=14,
+)
+
+
+def of_history(rows: Rows, steps: list[Step]) -> tuple[pa.Table, Rows]:
+    """Return the changes that a database sends for the steps that it can take, and its rows afterwards."""
+    found, changes, halves = {key: dict(row) for key, row in rows.items()}, list[Change](), list[str | None]()
+    for kind, key, values, other in steps:
+        if kind == "image":
+            found[key] = {**dict.fromkeys("ab"), **values}
+            changes.append((kind, key, values))
+        elif key in found and kind == "patch":
+            found[key] |= values
+            changes.append((kind, key, values))
+        elif key in found and kind == "erase":
+            del found[key]
+            changes.append((kind, key, {}))
+        elif key in found and kind == "move" and other not in found:
+            found[other] = found.pop(key) | values
+            changes += [("erase", key, {}), ("patch", other, values)]
+        while len(halves) < len(changes):
+            halves.append(str(len(steps)) + str(len(changes)) if kind == "move" else None)
+    table = table_of(changes)
+    return table.append_column(MOVED, pa.array(halves, pa.string())), found
+
+
+@given(rows=_ROWS, steps=_STEPS)
+def test_a_row_under_a_new_key_keeps_what_is_left_out(rows: Rows, steps: list[Step]) -> None:
+    changes, expected = of_history(rows, steps)
+    assert rows_of(merged(lake_of(rows), reduced(changes), SCHEMA)) == expected
+
+
+def test_a_row_under_a_new_key_whose_old_row_is_nowhere_holds_its_table() -> None:
+    changes, _ = of_history({1: {"a": 1, "b": 2}}, [("move", 1, {"a": 5}, 2)])
+    cases: list[tuple[Rows, pa.Table]] = [({}, changes), ({1: {"a": 1, "b": 2}}, changes.slice(1))]
+    for known, sent in cases:
+        with pytest.raises(TableHeld, match=r"the first has the key \(2,\)"):
+            merged(lake_of(known), reduced(sent), SCHEMA)
+
+
+def skipping(changes: pa.Table) -> pa.Table:
+    ops = [int(Op.PATCH) if op == int(Op.UPDATE) else op for op in changes.column(OP).to_pylist()]
+    return changes.set_column(0, OP, pa.array(ops, pa.int8()))
+
+
+_SKIPS = st.lists(st.tuples(st.sampled_from(["image", "patch", "erase"]), st.integers(1, 3), _VALUES), max_size=12)
+
+
+@given(rows=_ROWS, changes=_SKIPS)
+def test_patches_that_are_skipped_change_rows_that_are_there(rows: Rows, changes: list[Change]) -> None:
+    expected = rows
+    for change in changes:
+        if change[0] != "patch" or change[1] in expected or len(change[2]) == 2:
+            expected = one_by_one(expected, [change])
+    assert rows_of(merged(lake_of(rows), reduced(skipping(table_of(changes))), SCHEMA)) == expected
+
+
+def test_patches_that_are_skipped_behind_an_erase_are_counted() -> None:
+    changes: list[Change] = [("erase", 1, {}), ("patch", 1, {"a": 5}), ("patch", 2, {"a": 5}), ("patch", 1, {"b": 5})]
+    assert keyed.reduce(skipping(table_of(changes)), SCHEMA, TABLE)[1].passed_over == 2
 
 
 def test_null_is_a_value_and_what_is_left_out_is_none() -> None:

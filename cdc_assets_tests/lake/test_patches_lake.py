@@ -14,6 +14,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.preflight.conformance import Finding
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 from cdc_assets.sources import SCHEMES
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -39,6 +40,21 @@ THEN = [
     ["I", 206, 3, SAME, 33],
 ]
 WHOLE = [(1, "aa", 10), (2, "b", None), (3, None, 33), (4, "new", None)]
+MOVES = [
+    ["D", 301, 2, None, None, "of the lake"],
+    ["U", 301, 20, SAME, 99, "of the lake"],
+    ["U", 302, 1, "of the window", SAME],
+    ["D", 303, 1, None, None, "of both"],
+    ["U", 303, 10, SAME, SAME, "of both"],
+    ["D", 304, 10, None, None, "twice"],
+    ["U", 304, 11, SAME, SAME, "twice"],
+    ["P", 305, 77, "no row", SAME],
+    ["P", 306, 11, SAME, 6],
+    ["D", 307, 4, None, None, "onto a row"],
+    ["D", 307, 3, None, None],
+    ["P", 308, 3, SAME, 4, "onto a row"],
+]
+MOVED = [(3, "new", 4), (11, "of the window", 6), (20, "b", 99)]
 
 
 def settings_of_feed() -> ChangefeedSettings:
@@ -57,14 +73,35 @@ def records(monkeypatch: pytest.MonkeyPatch) -> Records:
     return feed
 
 
+@pytest.mark.soak
+@pytest.mark.usefixtures("several_tasks")
+def test_rows_under_new_keys_are_found_whoever_read_their_old_ones(
+    records: Records, spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = LakeSettings.from_warehouse(tmp_path / "lake")
+    records.rows("shop.orders", 100, *THEN)
+    for key in dict.fromkeys(record[2] for record in MOVES):
+        records.rows("shop.orders", 100, *(record for record in MOVES if record[2] == key))
+    for records.fence in (300, 400):
+        with open_pipeline(settings_of_feed(), settings, spark=lambda: spark) as pipeline:
+            assert pipeline.apply().complete
+    found = LakeState(settings, "shop").read(ORDERS).to_pylist()
+    assert sorted(tuple(row[name] for name in ("id", "it's", "b\\n")) for row in found) == MOVED
+
+
 def test_columns_that_are_left_out_keep_their_values(records: Records, spark: SparkSession, tmp_path: Path) -> None:
     feed = settings_of_feed()
     settings, memory = LakeSettings.from_warehouse(tmp_path / "lake"), MemoryLake()
 
+    findings: list[Finding] = []
+
     def apply() -> bool:
         with open_pipeline(feed, settings, spark=lambda: spark) as pipeline:
-            done = pipeline.apply().complete
-        return done and Pipeline(feed, feed.open_source(), memory, Ledger("sqlite://")).apply().complete
+            outcomes = [pipeline.apply()]
+        if outcomes[0].complete:
+            outcomes.append(Pipeline(feed, feed.open_source(), memory, Ledger("sqlite://")).apply())
+        findings.extend(finding for one in outcomes for finding in one.findings)
+        return all(one.complete for one in outcomes)
 
     def rows() -> list[list[tuple[Any, ...]]]:
         tables = LakeState(settings, "shop").read(ORDERS), memory.read(ORDERS)
@@ -77,7 +114,12 @@ def test_columns_that_are_left_out_keep_their_values(records: Records, spark: Sp
     records.fence = 300
     assert apply()
     assert rows() == [WHOLE, WHOLE]
-    records.rows("shop.orders", 100, ["U", 301, 9, "no row", SAME], ["U", 302, 1, "z", SAME])
+    records.rows("shop.orders", 100, *MOVES)
     records.fence = 400
+    assert apply()
+    assert rows() == [MOVED, MOVED]
+    assert [one.rule for one in findings].count("patches-passed-over") == 2
+    records.rows("shop.orders", 100, ["U", 401, 9, "no row", SAME], ["U", 402, 20, "z", SAME])
+    records.fence = 500
     assert not apply()
-    assert rows() == [WHOLE, WHOLE]
+    assert rows() == [MOVED, MOVED]

@@ -54,7 +54,7 @@ class Producer:
         ]
         line = {"topic": "cdc", "partition": 0, "offset": len(self.log.lines), "timestamp_ms": 1}
         named = [None if one is None else base64.b64encode(one).decode() for one in texts]
-        held = [{"name": name, "value": one} for name, one in headers]
+        held = [[name, base64.b64encode(one).decode()] for name, one in headers if isinstance(one, bytes)]
         self.log.lines.append({**line, "key_b64": named[0], "value_b64": named[1], "headers": held})
 
     def registered(self, schema_id: str) -> str | None:

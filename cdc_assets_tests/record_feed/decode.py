@@ -1,4 +1,4 @@
-"""Lines of JSON -> changes. An empty list stands for a value that did not change."""
+"""Lines of JSON -> changes. An empty list stands for a value that did not change; MOVED stands behind the columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Decoded, Op
+from cdc_assets.formats import COMMIT_TS, LINE, MOVED, OP, UNCHANGED, Decoded, Op
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.types.mysql_types import values
@@ -26,7 +26,7 @@ __all__ = [
 
 EXTENSION = ".records"
 FILE_EXPANSION = 1
-_OPS = {"I": Op.INSERT, "U": Op.UPDATE, "D": Op.DELETE}
+_OPS = {"I": Op.INSERT, "U": Op.UPDATE, "D": Op.DELETE, "P": Op.PATCH}
 
 
 def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options: RecordOptions) -> Decoded:
@@ -51,6 +51,9 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     kept = [[name for name, value in zip(columns, record[2:], strict=False) if value == []] for _, record in good]
     if any(kept):
         changes = changes.append_column(UNCHANGED, pa.array([one or None for one in kept], pa.list_(pa.string())))
+    halves = [record[len(columns) + 2] if len(record) > len(columns) + 2 else None for _, record in good]
+    if any(halves):
+        changes = changes.append_column(MOVED, pa.array(halves, pa.string()))
     return Decoded(changes, tuple(rejects))
 
 

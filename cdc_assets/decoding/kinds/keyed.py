@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.buckets import bucket_of
+from cdc_assets.decoding.moved import has_moves, settled
 from cdc_assets.decoding.patches import folded, has_patches
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
 from cdc_assets.model.reports import AlikeKeys, Report
@@ -60,7 +61,10 @@ def reduce(
     order = [pl.col(COMMIT_TS), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
     frame = frame.with_row_index("_cdc_row").sort(order)
     if has_patches(changes):
-        return folded(frame, by, changes, schema, table), Report()
+        if has_moves(changes):
+            changes = settled(frame, by, changes, schema)
+        kept, passed = folded(frame, by, changes, schema, table)
+        return kept, Report(passed_over=passed)
     last, alike = frame.unique(subset=by, keep="last", maintain_order=False), AlikeKeys()
     by_bytes = list(schema.key) == by
     if not by_bytes:

@@ -25,7 +25,7 @@ from cdc_assets.formats.debezium_json.positions import schema_position, source_p
 from cdc_assets.formats.debezium_json.readings import OutOfRange, Read, is_binary, reader_of
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
 from cdc_assets.formats.described import described_tables
-from cdc_assets.formats.images import Cells, Faults, Images, changes_of
+from cdc_assets.formats.images import Cells, Faults, Images, changes_of, patch_op
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, Said, SchemaEvent, explained, lines_of, said, truncating
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
@@ -190,20 +190,27 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     shape_of(schema.stored)  # an unknown type is an error before any row is
     events: list[tuple[int, int, int, int]] = []
     sides: list[_Side] = []
+    halves: list[str | None] = []
+    patch = patch_op(options, Op.UPDATE)
     names = {column.name for column in schema.columns}
     for line, owner in enumerate(owners.tolist(), 1):
         try:
-            found, ts = _images(opened(values[owner].as_py()), keys[owner], table, schema, settings)
+            message = opened(values[owner].as_py())
+            found, ts = _images(message, keys[owner], table, schema, settings)
             _refuse_unknown(found, names)
+            half = _half_of_key_change(message, found) if schema.key else None
         except _TROUBLE as error:
             faults.add(line, f"it is not a row of a Debezium connector: {explained(error)}")
             continue
         after = len(events) if len(found) > 1 else -1
         for op, side in found:
-            events.append((line, op, ts, after if op < 0 else -1))
+            own = patch if op == Op.UPDATE else op
+            events.append((line, own, ts, after if op < 0 else -1))
             sides.append(side)
+            halves.append(half)
     held = np.array(events, np.int64).reshape(-1, 4)
-    images = Images(held[:, 0], held[:, 1].astype(np.int8), held[:, 2], held[:, 3])
+    moved = pa.array(halves, pa.string()) if any(halves) else None
+    images = Images(held[:, 0], held[:, 1].astype(np.int8), held[:, 2], held[:, 3], moved)
     return changes_of(images, lambda column: _cells(sides, column, settings), schema, options, faults)
 
 
@@ -239,6 +246,17 @@ def _images(
     if op == "u":
         images.append((Op.DELETE, _Side(before, block, True, whole)))
     return images, ts
+
+
+def _half_of_key_change(message: Message, found: Sequence[tuple[Op, _Side]]) -> str | None:
+    """Return what the two messages of a changed key, a delete and an insert, have in common: the LSN of their record.
+
+    No other delete has the LSN of an insert. Other connectors leave nothing out, or have positions of transactions.
+    """
+    source, (op, _) = message.payload["source"], found[0]
+    if source["connector"] != "postgresql" or not (op < 0 or (op == Op.UPDATE and message.payload["op"] == "c")):
+        return None
+    return str(source["lsn"])
 
 
 def _refuse_unknown(found: Sequence[tuple[Op, _Side]], names: set[str]) -> None:

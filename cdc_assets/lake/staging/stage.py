@@ -32,6 +32,7 @@ import pyarrow.fs as pafs
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.buckets import hash_probe
 from cdc_assets.decoding.kinds import kind_of
+from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.window import Window, decode_window, merge_reports, read_window, reduced
 from cdc_assets.errors import BadSettings, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
@@ -130,7 +131,8 @@ class Batch:
     """A staged window: `entering` and `leaving` count reduced changes, `ranges` bounds integer key columns.
 
     `parts` are locations of Parquet files with `sizes` in bytes; with `schema_id` they are data files of the table,
-    written for that schema of it. `patches` says whether some changes leave columns as they were. `rejects` are the
+    written for that schema of it. `patches` says whether some changes leave columns as they were, `bases` whether they
+    do so under another key. `rejects` are the
     names in the stage of Parquet files of records for the quarantine.
     """
 
@@ -142,6 +144,7 @@ class Batch:
     rejects: tuple[str, ...] = ()
     schema_id: int | None = None
     patches: bool = False
+    bases: bool = False
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -163,16 +166,16 @@ def stage(
     window: TableHeld, InputError.
     """
     place = _place(warehouse, io, step, landing if kind_of(step.schema).LANDS else None)
-    task = partial(read_window, step, reader, quarantine=quarantine)
+    task, whole = partial(read_window, step, reader, quarantine=quarantine), range(len(step.files))
     if not engine.reads_here(step, reader):
         spark = engine.spark()
         tasks = shares(step, spark.sparkContext.defaultParallelism)
-        return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, task, tasks))
+        return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, task, tasks, whole))
     size = _loaded_bytes(step, reader)
     if size <= _ONCE_BYTES:
         return _staged(place, lambda: _read_here(place, reader, quarantine))
     tasks = shares(step, -(-size // _SHARE_BYTES))
-    return _staged(place, lambda: _run_tasks(_in_threads, place, task, tasks))
+    return _staged(place, lambda: _run_tasks(_in_threads, place, task, tasks, whole))
 
 
 def stage_tasks(
@@ -209,6 +212,7 @@ def _staged(place: Place, write: Callable[[], Sequence[Part]]) -> Staged:
             tuple(part.rejects for part in parts if part.rejects),
             place.landing.schema_id if place.landing is not None else None,
             any(part.patches for part in written),
+            any(part.bases for part in written),
         )
         rows = batch.entering + batch.leaving
         if report.failed or (not rows and not batch.rejects):
@@ -230,8 +234,13 @@ def _read_here(place: Place, reader: SplitReader, quarantine: bool) -> list[Part
     return [write_window(place, reduced(step, found), 0)]
 
 
-def _run_tasks(run: Run, place: Place, reader: Callable[[Any], Window], tasks: Sequence[Any]) -> Sequence[Part]:
-    """Read windows in tasks; what several tasks read is reduced once more if the kind allows it."""
+def _run_tasks(
+    run: Run, place: Place, reader: Callable[[Any], Window], tasks: Sequence[Any], whole: Any = None
+) -> Sequence[Part]:
+    """Read windows in tasks; what several tasks read is reduced once more if the kind allows it.
+
+    `whole` is the task that reads what all of them do, for changes that can be reduced together only.
+    """
     if len(tasks) == 1 or kind_of(place.step.schema).split is None:
         return run(place, len(tasks), lambda where, number: write_window(where, reader(tasks[number]), number))
     count, probe = len(tasks), hash_probe()
@@ -247,6 +256,8 @@ def _run_tasks(run: Run, place: Place, reader: Callable[[Any], Window], tasks: S
     first = run(place, count, read)
     if any(part.report.failed for part in first):
         return first
+    if whole is not None and any(part.moves for part in first):
+        return run(place, 1, lambda where, number: write_window(where, reader(whole), number))
     buckets = [[name for name in names if name] for names in zip(*(part.buckets for part in first), strict=True)]
     buckets = [names for names in buckets if names]
     return [*first, *run(place, len(buckets), lambda where, number: gather(where, buckets[number], number))]
@@ -308,6 +319,9 @@ def read_batch(spark: SparkSession, io: Mapping[str, str], step: ApplyRows, batc
     """Return the staged changes, one per key."""
     fields = [f"{OP} tinyint", f"{COMMIT_TS} bigint", f"{LINE} bigint", f"{FILE} int"]
     fields += [f"{name} {kind}" for name, kind in kind_of(step.schema).STAGED.items()]
+    if batch.bases:
+        key = (f"k{at}: {spark_type(step.schema.column(name))}" for at, name in enumerate(step.schema.key))
+        fields.append(f"{BASE} struct<{', '.join(key)}>")
     fields += [f"c{position} {spark_type(column)}" for position, column in enumerate(step.schema.stored)]
     return read_parts(spark, io, batch.parts, ", ".join(fields))
 

@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.kinds import kind_of
-from cdc_assets.decoding.patches import has_patches, lost_row, needing_rows
+from cdc_assets.decoding.moved import BASE, has_bases, has_moves, without_base
+from cdc_assets.decoding.patches import has_patches, with_rows
 from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import CdcError, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED
@@ -92,7 +93,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The result of one task. `name` is the location of its file, `buckets` those by the key's hash, "" for none."""
+    """The result of one task. `name` is the location of its file, `buckets` those by the key's hash, "" for none.
+
+    `moves` says that changes have to be reduced together with all others of the window.
+    """
 
     report: Report
     name: str = ""
@@ -104,6 +108,8 @@ class Part:
     rejects: str = ""
     buckets: tuple[str, ...] = ()
     patches: bool = False
+    bases: bool = False
+    moves: bool = False
 
 
 def on_executors(place: Place, work: Callable[[Place, int], Part]) -> Batches:
@@ -142,7 +148,7 @@ def scatter(place: Place, window: Window, number: int, buckets: int) -> Part:
             with _sink(place, name) as sink, pa.ipc.new_file(sink, changes.schema, options=_BRIEFLY) as writer:
                 writer.write_table(changes)
         names.append(name)
-    return Part(window.report, rejects=rejects, buckets=tuple(names))
+    return Part(window.report, rejects=rejects, buckets=tuple(names), moves=has_moves(window.changes))
 
 
 def gather(place: Place, files: Sequence[str], number: int) -> Part:
@@ -166,6 +172,9 @@ def _write_rejects(place: Place, window: Window, number: int) -> str:
 
 def _written(place: Place, changes: pa.Table, report: Report, number: int, rejects: str) -> Part:
     kind = kind_of(place.step.schema)
+    if has_patches(changes):
+        changes, passed = _with_rows(changes, place)
+        report = replace(report, passed_over=report.passed_over + passed)
     entering, leaving = kind.count_directions(changes) if changes.num_rows else (0, 0)
     if not (entering if place.landing is not None else changes.num_rows):
         return Part(report, rejects=rejects, leaving=leaving)
@@ -178,8 +187,19 @@ def _written(place: Place, changes: pa.Table, report: Report, number: int, rejec
         options = {"compression": "zstd", "row_group_size": max(1000, _GROUP_BYTES // each)}
         written = _write(place, name, rows, store_decimal_as_integer=True, **options)
     ranges = kind.bounds(changes, place.step.schema)
-    patches = has_patches(changes)
-    return Part(report, name, written, entering, leaving, ranges, rejects=rejects, patches=patches)
+    patches, bases = has_patches(changes), has_bases(changes)
+    return Part(report, name, written, entering, leaving, ranges, rejects=rejects, patches=patches, bases=bases)
+
+
+def _with_rows(changes: pa.Table, place: Place) -> tuple[pa.Table, int]:
+    """Settle patches of which is known by now that their row is not there; an empty table has none."""
+    if place.landing is not None:
+        rowless = pc.is_valid(changes.column(UNCHANGED))
+    elif BASE in changes.column_names:
+        rowless = without_base(changes)
+    else:
+        return changes, 0
+    return with_rows(changes, rowless, place.step.schema, str(place.step.life))
 
 
 def _write(place: Place, location: str, rows: pa.Table, **options: Any) -> int:
@@ -213,7 +233,7 @@ def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
     staged = kind_of(step.schema).STAGED
     if UNCHANGED in staged and UNCHANGED not in changes.column_names:
         changes = changes.append_column(UNCHANGED, pa.nulls(changes.num_rows, pa.list_(pa.string())))
-    names = [OP, COMMIT_TS, LINE, FILE, *staged]
+    names = [OP, COMMIT_TS, LINE, FILE, *staged, *((BASE,) if has_bases(changes) else ())]
     columns = [column.name for column in step.schema.stored]
     places = [f"c{position}" for position in range(len(columns))]
     return changes.select([*names, *columns]).rename_columns([*names, *places])
@@ -221,9 +241,6 @@ def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
 
 def _landed(changes: pa.Table, step: ApplyRows, landing: Landing) -> pa.Table:
     """The inserted rows in the table's own form: its columns by their field ids, then the commit-ts."""
-    lost = needing_rows(changes)
-    if lost.num_rows:
-        raise lost_row(str(step.life), lost.num_rows, tuple(lost.column(name)[0].as_py() for name in step.schema.key))
     if pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py():
         changes = changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8())))
     arrays, fields = [], []

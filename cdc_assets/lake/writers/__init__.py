@@ -28,10 +28,11 @@ __all__ = ["WRITERS", "Writer", "writer_of"]
 class Writer(Protocol):
     """The interface of this folder's modules."""
 
-    def write(self, target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> None:
+    def write(self, target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
         """Write staged changes in the step's session: columns `c0`, `c1`, … in table order, and those of the kind.
 
-        Raises TableHeld for changes that the table's rows contradict.
+        Returns how many were passed over because the row that they leave columns of is not there. Raises TableHeld for
+        changes that the table's rows contradict.
         """
 
     def alike_keys(self, target: Target, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:

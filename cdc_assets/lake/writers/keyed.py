@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as sql
 
+from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.patches import lost_row
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op
 from cdc_assets.lake.commit import Target, overwrite
@@ -24,18 +25,26 @@ if TYPE_CHECKING:
 
 __all__ = ["alike_keys", "write"]
 
+_FOUND = "_cdc_found"
+_MAKE_ROWS = f"({int(Op.INSERT)}, {int(Op.UPDATE)})"
+"""What makes a row where there is none; a patch that needs one was refused before."""
 
-def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> None:
-    """Insert, update or delete the row of each key of the changes."""
+
+def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
+    """Insert, update or delete the row of each key of the changes; return how many patches have no row."""
+    passed = 0
+    if batch.bases:
+        changes = _with_bases(target, changes, step.schema)
     if batch.patches:
-        _refuse_lost(target, changes, step)
+        passed = _without_row(target, changes, step, batch)
     if not target.empty:
         _merge(target, changes, step.schema, batch)
-        return
+        return passed
     names = [column.name for column in step.schema.stored]
     columns = [sql.col(f"c{position}").alias(name) for position, name in enumerate(names)]
-    entering = changes.where(f"{OP} > 0").select(*columns, COMMIT_TS)
+    entering = changes.where(f"{OP} IN {_MAKE_ROWS}").select(*columns, COMMIT_TS)
     overwrite(target, entering, f"INSERT OVERWRITE {target.name} SELECT … FROM changes")
+    return passed
 
 
 def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
@@ -60,16 +69,44 @@ def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSc
     return AlikeKeys.such_as(found[0], found[1]) if found is not None and found[0] else AlikeKeys()
 
 
-def _refuse_lost(target: Target, changes: DataFrame, step: ApplyRows) -> None:
-    """Refuse patches whose row is not there and that cannot make one; raises TableHeld."""
+def _with_bases(target: Target, changes: DataFrame, schema: TableSchema) -> DataFrame:
+    """Give images of rows that had another key the columns that they leave out.
+
+    One whose old row is not there makes a row of what it has if it may; else the old row of its own key, if there is
+    one, is not its: that had left before, and leaves where the change is passed over.
+    """
+    changes.createOrReplaceTempView("moved")
+    on = " AND ".join(_key_equality(schema.column(name), f"s.{BASE}.k{at}", "b") for at, name in enumerate(schema.key))
+    values = [
+        f"CASE WHEN b.{_FOUND} AND array_contains(s.{UNCHANGED}, {_text(column.name)}) THEN b.{quoted(column.name)} "
+        f"ELSE s.c{at} END AS c{at}"
+        for at, column in enumerate(schema.stored)
+    ]
+    made = f"(b.{_FOUND} OR s.{OP} = {int(Op.INSERT)})"
+    return target.session.spark.sql(
+        f"SELECT CAST(CASE WHEN b.{_FOUND} THEN {int(Op.UPDATE)} ELSE s.{OP} END AS tinyint) AS {OP}, s.{COMMIT_TS}, "
+        f"CASE WHEN s.{BASE} IS NULL OR NOT coalesce({made}, false) THEN s.{UNCHANGED} END AS {UNCHANGED}, s.{BASE}, "
+        f"{', '.join(values)} FROM moved s LEFT JOIN (SELECT *, true AS {_FOUND} FROM {target.name}) b ON {on}"
+    )
+
+
+def _without_row(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
+    """Count patches whose row is not there, and that are passed over then; raises TableHeld for those that are not."""
     schema = step.schema
-    changes.where(f"{UNCHANGED} IS NOT NULL AND {OP} = {int(Op.UPDATE)}").createOrReplaceTempView("patches")
+    changes.where(f"{UNCHANGED} IS NOT NULL AND {OP} <> {int(Op.INSERT)}").createOrReplaceTempView("patches")
     on = " AND ".join(_key_equality(schema.column(name), _place(schema, name)) for name in schema.key)
     key = ", ".join(_place(schema, name) for name in schema.key)
-    there = "" if target.empty else f"WHERE NOT EXISTS (SELECT 1 FROM {target.name} t WHERE {on})"
-    found = target.session.spark.sql(f"SELECT count(*), min(struct({key})) FROM patches s {there}").head()
-    if found is not None and found[0]:
-        raise lost_row(str(step.life), found[0], tuple(found[1]))
+    base = f"s.{BASE} IS NOT NULL OR " if batch.bases else ""
+    there = "" if target.empty else f"WHERE {base}NOT EXISTS (SELECT 1 FROM {target.name} t WHERE {on})"
+    found = target.session.spark.sql(
+        f"SELECT {OP}, count(*), min(struct({key})) FROM patches s {there} GROUP BY {OP}"
+    ).collect()
+    passed = 0
+    for op, count, first in found:
+        if op == int(Op.UPDATE):
+            raise lost_row(str(step.life), count, tuple(first))
+        passed += count
+    return passed
 
 
 def _merge(target: Target, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
@@ -88,12 +125,13 @@ def _merge(target: Target, changes: DataFrame, schema: TableSchema, batch: Batch
         for name in set(columns) - set(schema.key):
             same = f"coalesce(array_contains(s.{UNCHANGED}, {_text(name)}), false)"
             values[name] = f"CASE WHEN {same} THEN t.{quoted(name)} ELSE {places[name]} END"
+    left = f" OR (s.{OP} = {int(Op.PATCH)} AND s.{BASE} IS NOT NULL)" if batch.bases else ""
     sets = ", ".join(f"t.{quoted(name)} = {values[name]}" for name in columns)
     target.session.sql(
         f"MERGE INTO {target.name} t USING changes s ON {' AND '.join(on)} "
-        f"WHEN MATCHED AND s.{OP} < 0 THEN DELETE "
+        f"WHEN MATCHED AND (s.{OP} < 0{left}) THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {sets}, t.{COMMIT_TS} = s.{COMMIT_TS} "
-        f"WHEN NOT MATCHED AND s.{OP} > 0 THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) "
+        f"WHEN NOT MATCHED AND s.{OP} IN {_MAKE_ROWS} THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) "
         f"VALUES ({', '.join(places.values())}, s.{COMMIT_TS})"
     )
 
@@ -107,8 +145,8 @@ def _place(schema: TableSchema, name: str) -> str:
     return f"s.c{[column.name for column in schema.stored].index(name)}"
 
 
-def _key_equality(column: Column, place: str) -> str:
-    ours, theirs = _key_form(column, f"t.{quoted(column.name)}"), _key_form(column, place)
+def _key_equality(column: Column, place: str, table: str = "t") -> str:
+    ours, theirs = _key_form(column, f"{table}.{quoted(column.name)}"), _key_form(column, place)
     return f"{ours} {'<=>' if column.nullable else '='} {theirs}"
 
 

@@ -26,7 +26,7 @@ def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSc
     return AlikeKeys()
 
 
-def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> None:
+def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
     """Insert COUNT equal rows (> 0) or delete as many (< 0) for each row of `changes`, whichever of the equal ones.
 
     Raises TableHeld if there are fewer equal rows than are to be deleted.
@@ -52,6 +52,7 @@ def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> 
         "ON t._file = s.f AND t._pos = s.p WHEN MATCHED THEN DELETE "
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quoted, columns))}, {COMMIT_TS}) VALUES ({values}, s.ts)"
     )
+    return 0
 
 
 def _refuse_missing(session: StepSession, table: str) -> None:

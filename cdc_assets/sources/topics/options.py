@@ -65,6 +65,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         encoding_format=str(found.get("encoding-format") or "json").lower(),
         timezone=tz,
         connector=connector_settings(sink_uri, changefeed_config) if of_connector else (),
+        patch_without_row=given.patch_without_row,
     )
     rules = _rules(sink)
     _refuse_spread_rows(rules, messages)
