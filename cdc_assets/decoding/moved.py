@@ -28,7 +28,8 @@ BASE = "_cdc_base"
 
 def has_moves(changes: pa.Table) -> bool:
     """Return whether images may take columns from rows under other keys."""
-    return MOVED in changes.column_names and bool(pc.any(is_moved(changes), min_count=0).as_py())
+    has_both = MOVED in changes.column_names and UNCHANGED in changes.column_names
+    return has_both and bool(pc.any(is_moved(changes), min_count=0).as_py())
 
 
 def has_bases(changes: pa.Table) -> bool:

@@ -263,7 +263,11 @@ def test_a_document_table_s_record_says_the_kinds_of_its_values() -> None:
 
 
 class Producer:
-    """A table with a changefeed in mode UPDATES: a scan goes on beside changes, then barriers come."""
+    """A table with a changefeed in mode UPDATES: a scan goes on beside changes, then barriers come; rows expire.
+
+    A row that the scan has not reached is sent with its old values before its first change, or as it is erased not at
+    all. What expires is erased in batches of one transaction.
+    """
 
     def __init__(self, seed: int, partitions: int = 3) -> None:
         self.random, self.partitions = Random(seed), partitions
@@ -284,15 +288,16 @@ class Producer:
              "key_b64": None, "value_b64": value, "headers": []}
         )  # fmt: skip
 
-    def scan(self) -> None:
-        key = self.unscanned.pop(0)
+    def scan(self, key: int | None = None) -> None:
+        key = self.unscanned[0] if key is None else key
+        self.unscanned.remove(key)
         self.send(key % self.partitions, {"update": self.rows[key], "key": [key], "ts": [999, 1]})
 
     def change(self) -> None:
         self.step += self.random.randint(0, 2)
         key = self.random.randint(0, 14)
         if key in self.unscanned:
-            return
+            self.scan(key)
         kind, column = self.random.choice(["update", "update", "reset", "erase"]), self.random.choice("ab")
         value = self.random.choice([None, self.random.randint(0, 99)])
         image: dict[str, int | None] = {} if kind == "erase" else {column: value}
@@ -302,6 +307,18 @@ class Producer:
             return
         base = self.rows.get(key) if kind == "update" else None
         self.rows[key] = {**(base or {"a": None, "b": None}), **image}
+
+    def expire(self) -> None:
+        """Erase the rows whose `a` is old, as a table's TTL does."""
+        self.step += 1
+        age = self.random.randint(0, 99)
+        for key in [key for key, row in self.rows.items() if row["a"] is not None and row["a"] < age]:
+            if key in self.unscanned and self.random.random() < 0.5:
+                self.unscanned.remove(key)
+            elif key in self.unscanned:
+                self.scan(key)
+            self.send(key % self.partitions, {"erase": {}, "key": [key], "ts": [self.step, 1]})
+            del self.rows[key]
 
     def barrier(self) -> None:
         self.step += 1
@@ -316,10 +333,10 @@ class Producer:
 def test_a_generated_feed_equals_its_table_at_every_barrier(seed: int, tmp_path: Path) -> None:
     producer = Producer(seed)
     while producer.unscanned:
-        producer.random.choice([producer.scan, producer.change])()
+        producer.random.choice([producer.scan, producer.change, producer.scan, producer.change, producer.expire])()
     for _ in range(4):
         for _ in range(producer.random.randint(0, 12)):
-            producer.change()
+            producer.random.choice([producer.change] * 5 + [producer.expire])()
         producer.barrier()
     producer.change()
     path = tmp_path / "schemas.sql"

@@ -74,9 +74,9 @@ def records(monkeypatch: pytest.MonkeyPatch) -> Records:
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("several_tasks")
+@pytest.mark.parametrize("several_tasks", ["threads of the driver"], indirect=True)
 def test_rows_under_new_keys_are_found_whoever_read_their_old_ones(
-    records: Records, spark: SparkSession, tmp_path: Path
+    several_tasks: None, records: Records, spark: SparkSession, tmp_path: Path
 ) -> None:
     settings = LakeSettings.from_warehouse(tmp_path / "lake")
     records.rows("shop.orders", 100, *THEN)
@@ -84,7 +84,8 @@ def test_rows_under_new_keys_are_found_whoever_read_their_old_ones(
         records.rows("shop.orders", 100, *(record for record in MOVES if record[2] == key))
     for records.fence in (300, 400):
         with open_pipeline(settings_of_feed(), settings, spark=lambda: spark) as pipeline:
-            assert pipeline.apply().complete
+            outcome = pipeline.apply()
+            assert [one.reason for one in outcome.tables if one.reason] == []
     found = LakeState(settings, "shop").read(ORDERS).to_pylist()
     assert sorted(tuple(row[name] for name in ("id", "it's", "b\\n")) for row in found) == MOVED
 
