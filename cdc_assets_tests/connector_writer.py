@@ -1,4 +1,4 @@
-"""A table of PostgreSQL with a Debezium connector behind it, by the rules of both: rows, columns that change, restarts.
+"""A table with a Debezium connector behind it, by PostgreSQL's rules: rows, columns that change, restarts.
 
 source = Source(seed=1, partitions=3)
 for _ in range(20):
@@ -52,6 +52,7 @@ class Source:
     lsn: int = 100
     events: list[_Event] = field(default_factory=list)
     sent: int = 0
+    connector: str = "postgresql"
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -112,24 +113,27 @@ class Source:
             new = self.random.choice([one for one in range(20) if one not in self.rows])
             self.rows[new] = self.rows.pop(key)
             self._say("d", key, None)
-            self._say("c", new, self.rows[new])
+            self._say("c", new, self.rows[new], read_again=())
         else:
             changed = {name: self._value(kind) for name, kind in self.columns.items() if self.random.random() < 0.5}
             self.rows[key].update(changed)
-            self._say("u", key, self.rows[key])
+            self._say("u", key, self.rows[key], read_again=tuple(changed))
 
     def _value(self, kind: str) -> Any:
         return None if self.random.random() < 0.15 else _VALUES[kind](self.random)
 
     # --- what the connector says ---
 
-    def _say(self, op: str, key: int | None, after: Row | None, *, incremental: bool = False) -> None:
+    def _say(
+        self, op: str, key: int | None, after: Row | None, *, incremental: bool = False, read_again: Any = None
+    ) -> None:
+        """Send a message; of long values only those of `read_again` are in it, or all without."""
         lsn, phase = (None, "incremental") if incremental else (self.lsn, "false")
-        place = {"lsn": lsn, "sequence": lsn and json.dumps([str(lsn)] * 2), "snapshot": phase}
-        source = {"connector": "postgresql", "name": "px", "ts_ms": 1000 + self.lsn, "db": "d", **place}
+        place = {"snapshot": phase, **({} if lsn is None else _PLACES[self.connector](lsn))}
+        source = {"connector": self.connector, "name": "px", "ts_ms": 1000 + self.lsn, "db": "d", **place}
         payload = {
             "before": {"id": key, **dict.fromkeys(self.columns)} if op == "d" else None,
-            "after": None if after is None else {"id": key, **self._written(after)},
+            "after": None if after is None else {"id": key, **self._written(after, read_again)},
             "source": {**source, "schema": "public", "table": "t"},
             "op": op,
         }
@@ -146,8 +150,12 @@ class Source:
         fields = [_ID, *(_field(column, kind) for column, kind in self.columns.items())]
         return {"type": "struct", "fields": fields, "optional": True, "field": name}
 
-    def _written(self, row: Row) -> Row:
-        return {name: _encoded(kind, row[name]) for name, kind in self.columns.items()}
+    def _written(self, row: Row, read_again: Any) -> Row:
+        found = {name: _encoded(kind, row[name]) for name, kind in self.columns.items()}
+        if read_again is not None and self.connector == "postgresql":
+            left = {name for name, value in row.items() if value == _LONG and name not in read_again}
+            found |= dict.fromkeys(left, "__debezium_unavailable_value")
+        return found
 
     # --- where it goes ---
 
@@ -179,16 +187,26 @@ class Source:
         log.lines.append({**line, "key_b64": key, "value_b64": value_text})
 
 
+_LONG = "long" * 3
+"""A value that the source does not read again with each change of its row."""
 _ID = {"type": "int32", "optional": False, "field": "id"}
 _VALUES: Mapping[str, Callable[[Random], Any]] = {
     "int32": lambda random: random.randint(-5, 99),
     "int64": lambda random: random.randint(1 << 40, 1 << 41),
-    "string": lambda random: random.choice(["a", "ü", ""]),
+    "string": lambda random: random.choice(["a", "ü", "", _LONG, _LONG]),
     "dec2": lambda random: Decimal(random.randint(-999, 999)).scaleb(-2),
     "dec4": lambda random: Decimal(random.randint(-99999, 99999)).scaleb(-4),
     "float": lambda random: 1.5,
     "double": lambda random: random.random(),
 }
+
+
+_PLACES: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
+    "postgresql": lambda at: {"lsn": at, "sequence": json.dumps([str(at)] * 2)},
+    "oracle": lambda at: {"scn": str(at), "commit_scn": str(at), "txId": "0a", "rs_id": "0", "ssn": 0},
+    "sqlserver": lambda at: {"commit_lsn": f"27:{at:08x}:5", "change_lsn": f"27:{at:08x}:3", "event_serial_no": 1},
+}
+"""Where a change stands in the log of its source; documents of Debezium's connectors have these members."""
 
 
 def _field(name: str, kind: str) -> Mapping[str, Any]:

@@ -120,7 +120,7 @@ def upgraded(step: ApplyRows, split: Split) -> Split:
         before = evolution.after
     rest = between(changes, since, step.hi)
     parts.append(_carried(rest, step.schema, step, len(step.evolutions)))
-    return replace(split, changes=pa.concat_tables(parts))
+    return replace(split, changes=pa.concat_tables(parts, promote_options="default"))
 
 
 def _carried(rows: pa.Table, before: TableSchema, step: ApplyRows, number: int) -> pa.Table:

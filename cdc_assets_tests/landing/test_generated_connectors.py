@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.formats.landed import decode as landed
 from cdc_assets.model.schema import TableId
 from cdc_assets_tests.connector_writer import URI, Source
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
@@ -22,8 +23,24 @@ def held(feed: TopicFeed, source: Source) -> dict[int, dict[str, Any]]:
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=() if seed in (0, 10) else pytest.mark.soak) for seed in range(40)]
 )
-def test_a_generated_stream_equals_its_table_after_every_landing(seed: int, partitions: int) -> None:
-    source, log = Source(seed, partitions), MemoryLog([])
+def test_a_generated_stream_equals_its_table_after_every_landing(
+    seed: int, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if partitions == 1:  # each message is read by itself
+        monkeypatch.setattr(landed, "_BATCH_BYTES", 1)
+    follow(Source(seed, partitions))
+
+
+@pytest.mark.parametrize("connector", ["oracle", "sqlserver"])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=() if seed == 3 else pytest.mark.soak) for seed in range(10)]
+)
+def test_positions_of_other_connectors_show_what_is_sent_again(seed: int, connector: str) -> None:
+    follow(Source(seed, 3, connector=connector))
+
+
+def follow(source: Source) -> None:
+    log = MemoryLog([])
     feed = TopicFeed.of(log, sink_uri=URI, name="c")
     for turn in range(5):
         for _ in range(source.random.randint(5, 25)):

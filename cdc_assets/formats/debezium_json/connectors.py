@@ -95,6 +95,8 @@ def _said(number: int, key: bytes | None, message: Message) -> Said:
     ts = int(source["ts_ms"]) << 18
     where: dict[str, Any] = {"source": str(source["name"]), "source_position": source_position(source)}
     if "ddl" in held:
+        if connector not in _MYSQL:
+            return Said(number, Kind.IGNORED, reason=f"a schema change of {connector}, of which rows have the columns")
         return _schema_change(number, held, ts, {**where, "source_position": schema_position(source)})
     op = held["op"]
     if op == "m":

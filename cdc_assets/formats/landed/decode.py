@@ -47,7 +47,7 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
     for one in found:
         for rule, count in one.notes.items():
             notes[rule] = notes.get(rule, 0) + count
-    changes = pa.concat_tables([one.changes for one in found])
+    changes = pa.concat_tables([one.changes for one in found], promote_options="default")
     return Decoded(changes, tuple(reject for one in found for reject in one.rejects), None, notes)
 
 
