@@ -82,7 +82,7 @@ def test_a_schema_change_of_mariadb_is_its_text() -> None:
     [
         (row("x"), 'its op is "x"'),
         (row("c", source={**SOURCE, "connector": "TiCDC"}), "give the protocol of that writer"),
-        ({"op": "c"}, "it lacks 'source'"),
+        ({"op": "c"}, "it has no source that says where it is from"),
         ([1], ""),
         (row("c", source={**SOURCE, "sequence": "no list"}), "it is not JSON"),
     ],
