@@ -108,8 +108,18 @@ def mark_incomplete(target: Target, gap: Gap | None) -> None:
 
 
 def refuse_reserved(schema: TableSchema, step: CreateTable | ChangeTable) -> None:
-    """Refuse a source column that has the name of the lake's own."""
+    """Refuse a source column that has the name of the lake's own, or that of another one but for its case."""
+    names: dict[str, str] = {}
     for column in schema.stored:
+        other = names.setdefault(column.name.lower(), column.name)
+        if other != column.name:
+            raise TableHeld(
+                f'{step.life}: the columns "{other}" and "{column.name}" differ in nothing but the case of letters, '
+                "and the lake does not tell such names apart. Leave one of them out at the source "
+                "(column.exclude.list), or give it another name there.",
+                table=str(step.life),
+                column=column.name,
+            )
         if column.name.lower().startswith("_cdc_"):
             raise TableHeld(
                 f'{step.life}: the column name "{column.name}" is reserved for the lake\'s own columns. '

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -29,19 +30,22 @@ class Stream:
         self.log = MemoryLog([])
         self.feed = TopicFeed.of(self.log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
 
-    def send(self, op: str, lsn: int, *, made: int | None = None, snapshot: str = "false", **after: Any) -> None:
+    def send(
+        self, op: str, lsn: int, *, table: str = "t", made: int | None = None, snapshot: str = "false", **after: Any
+    ) -> None:
         """Send a row as it is after a change that was made at a time; of a delete its key."""
         place = {"lsn": lsn, "sequence": json.dumps([str(lsn)] * 2), "snapshot": snapshot}
-        source = {"connector": "postgresql", "name": "px", "db": "d", "schema": "public", "table": "t", **place}
+        source = {"connector": "postgresql", "name": "px", "db": "d", "schema": "public", "table": table, **place}
         images = {"before": after, "after": None} if op == "d" else {"before": None, "after": after}
         payload = {**images, "source": {**source, "ts_ms": 1000 + lsn if made is None else made}, "op": op}
         structs = [{"type": "struct", "fields": self.fields, "optional": True, "field": name} for name in images]
         key = {"schema": {"type": "struct", "fields": [ID]}, "payload": {"id": after["id"]}}
-        self.put(key, {"schema": {"type": "struct", "fields": structs}, "payload": payload})
+        self.put(key, {"schema": {"type": "struct", "fields": structs}, "payload": payload}, f"px.public.{table}")
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: Any, value: Any, topic: str = "px.public.t") -> None:
         coded = [base64.b64encode(json.dumps(one).encode()).decode() for one in (key, value)]
-        line = {"topic": "px.public.t", "partition": 0, "offset": len(self.log.lines), "timestamp_ms": 0}
+        offset = sum(one["topic"] == topic for one in self.log.lines)
+        line = {"topic": topic, "partition": 0, "offset": offset, "timestamp_ms": 0}
         self.log.lines.append({**line, "key_b64": coded[0], "value_b64": coded[1]})
 
     def applied(self) -> list[str]:
@@ -95,6 +99,49 @@ def test_a_long_value_that_did_not_change_is_kept_in_columns_of_every_type(
     stream.send("u", 2, id=1, v=unchanged, n=2)
     assert stream.applied() == []
     assert stream.rows == {1: {"v": before, "n": 2}}
+
+
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_NUMERIC = {f"__debezium.source.column.{name}": text for name, text in (("type", "NUMERIC"), ("length", "9"))}
+
+
+@pytest.mark.parametrize(
+    ("field", "sent", "kept"),
+    [
+        ({"type": "string", "parameters": _NUMERIC}, "NaN", None),
+        ({"type": "double", "parameters": _NUMERIC}, "Infinity", None),
+        (
+            {"type": "bytes", "name": _DECIMAL, "parameters": {"scale": "-2", "connect.decimal.precision": "5"}},
+            "Aw==",
+            Decimal(300),
+        ),
+        (
+            {"type": "bytes", "name": "io.debezium.data.Bits", "parameters": {"length": str((1 << 31) - 1)}},
+            "/wM=",
+            b"\x03\xff",
+        ),
+        ({"type": "bytes", "name": "io.debezium.data.Bits", "parameters": {"length": "65"}}, "BQ==", b"\0" * 8 + b"\5"),
+    ],
+    ids=["not a number", "infinity", "negative scale", "no width", "wide"],
+)
+def test_values_at_the_edge_of_their_type_are_kept_or_null(field: Row, sent: Any, kept: Any) -> None:
+    stream = Stream(ID, {**field, "optional": True, "field": "v"})
+    stream.send("c", 1, id=1, v=sent)
+    assert stream.applied() == []
+    assert stream.rows == {1: {"v": kept}}
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_tables_whose_names_differ_in_case_only_are_not_mixed() -> None:
+    stream = Stream()
+    stream.send("c", 1, id=1, v=1)
+    assert stream.applied() == []
+    stream.send("c", 2, table="T", id=1, v=2)
+    (reason,) = stream.applied()
+    assert "public.t and public.T are two tables" in reason
+    assert stream.rows == {1: {"v": 1}}
 
 
 # --- logs that begin anew ---------------------------------------------------------------------------------------------
@@ -178,17 +225,11 @@ class MariaDb(Stream):
     def ddl(self, text: str) -> None:
         changes = [{"type": "ALTER", "id": '"public"."t"', "table": {"columns": []}}]
         held = {"ts_ms": 1, "databaseName": "public", "schemaName": None, "ddl": text, "tableChanges": changes}
-        self.line("mx", {"databaseName": "public"}, {"source": self.source(), **held})
+        self.put({"databaseName": "public"}, {"source": self.source(), **held}, "mx")
 
     def row(self, **after: Any) -> None:
         payload = {"before": None, "after": after, "source": self.source(), "op": "c", "ts_ms": 1}
-        self.line("mx.public.t", {"id": after["id"]}, payload)
-
-    def line(self, topic: str, key: Any, value: Any) -> None:
-        coded = [base64.b64encode(json.dumps(one).encode()).decode() for one in (key, value)]
-        offset = sum(one["topic"] == topic for one in self.log.lines)
-        line = {"topic": topic, "partition": 0, "offset": offset, "timestamp_ms": 0}
-        self.log.lines.append({**line, "key_b64": coded[0], "value_b64": coded[1]})
+        self.put({"id": after["id"]}, payload, "mx.public.t")
 
     @property
     def rows(self) -> dict[int, dict[str, Any]]:

@@ -49,8 +49,10 @@ def _column(name: str, field: Field, settings: ConnectorSettings) -> Column:
         if length:
             return Column(name, DECIMAL, precision=length, scale=int(parameters.get(_SOURCE_SCALE) or 0))
     if meaning == DECIMAL:
-        digits = parameters.get("connect.decimal.precision")
-        return Column(name, DECIMAL, precision=int(digits) if digits else None, scale=int(parameters["scale"]))
+        digits, scale = parameters.get("connect.decimal.precision"), int(parameters["scale"])
+        zeros = max(0, -scale)  # in front of the point
+        precision = int(digits) + zeros if digits else None
+        return Column(name, DECIMAL, precision=precision, scale=max(0, scale))
     if meaning == BITS:
         return Column(name, BITS, precision=int(parameters.get("length") or 64))
     if meaning in (f"{_DATA}.Enum", f"{_DATA}.EnumSet"):

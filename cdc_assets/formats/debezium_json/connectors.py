@@ -33,7 +33,7 @@ from cdc_assets.types.postgres_types import postgres_column
 
 __all__ = ["DEFAULTED", "OUT_OF_RANGE", "classify", "decode", "described", "schemas"]
 
-OUT_OF_RANGE = "infinity, or a year outside 0000 to 9999: NULL"
+OUT_OF_RANGE = "infinity, a decimal that is not a number, or a year outside 0000 to 9999: NULL"
 DEFAULTED = "the default of its column, as which NULL is sent too"
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ArithmeticError)
 _TOMBSTONE = "a tombstone, which repeats a delete"

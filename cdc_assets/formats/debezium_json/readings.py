@@ -34,7 +34,7 @@ _GREATEST_FLOAT = 3.4028235677973366e38
 
 
 class OutOfRange(Exception):
-    """A moment that the lake does not keep: infinity, or a year outside 0000 to 9999."""
+    """A value that the lake does not keep: a moment at infinity or in a year outside 0000 to 9999, a decimal NaN."""
 
 
 def is_binary(column: Column) -> bool:
@@ -178,7 +178,14 @@ def _bits(value: Any, column: Column) -> str | bytes:
     width = column.precision or 64
     if number >> width:
         raise ValueError(value)
-    return number.to_bytes((width + 7) // 8, "big") if column.type == BITS and width > 64 else str(number)
+    if column.type != BITS or width <= 64:
+        return str(number)
+    size = (number.bit_length() + 7) // 8 if width >= _NO_WIDTH else (width + 7) // 8
+    return number.to_bytes(max(1, size), "big")
+
+
+_NO_WIDTH = (1 << 31) - 1
+"""The width of a BIT VARYING that has none."""
 
 
 # --- decimals ---------------------------------------------------------------------------------------------------------
@@ -206,7 +213,7 @@ def _decimal(value: Any) -> Decimal:
 def _number_text(number: Decimal, column: Column) -> str:
     """Print a number for its column: with the digits of its scale where the type has one."""
     if not number.is_finite():
-        raise ValueError(number)
+        raise OutOfRange
     if column.type in INTEGER:
         return str(int(number))
     if column.type not in ("DECIMAL", DECIMAL):

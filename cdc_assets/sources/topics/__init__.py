@@ -6,6 +6,7 @@
     schemas         DDL texts, older tables and columns in messages -> schema files
     schema_events   landed events -> the same
     own_names       names of tables that messages write otherwise
+    letter_case     tables whose names differ in the case of letters only
     paths           names of what was landed
     routing         which topic a table goes to
     options         sink URI and changefeed TOML -> how the messages were written, and which topics they are in

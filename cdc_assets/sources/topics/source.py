@@ -29,6 +29,7 @@ from cdc_assets.sources.changefeed_toml import document, member, table
 from cdc_assets.sources.topics import LogReader, connect_log
 from cdc_assets.sources.topics.fence import Fence, find_fence, unreadable
 from cdc_assets.sources.topics.kafka.connection import from_ticdc, with_ours
+from cdc_assets.sources.topics.letter_case import alike
 from cdc_assets.sources.topics.options import topic_options
 from cdc_assets.sources.topics.own_names import OwnNames, own_names
 from cdc_assets.sources.topics.paths import LandedPath, format_root, parse_path
@@ -149,12 +150,17 @@ class TopicsSource:
             schema_files=tuple(files),
             data_files=tuple(file for _, _, file in parts),
             ignored=landed.ignored,
-            problems={**dict(_problems(landed)), **dict(names.problems(written)), **unknown},
+            problems={**dict(_problems(landed)), **dict(names.problems(written)), **self._alike(landed), **unknown},
             late=dict(_late(landed)),
             warnings=(*kept, *_losses(landed)),
             published=landed.landed_ms / 1000,
             gone=landed.expired,
         )
+
+    def _alike(self, landed: Landed) -> dict[str, str]:
+        """Return what holds tables that share a name but for the case of letters; TiDB has none."""
+        messages = self.options.messages
+        return dict(alike(landed)) if messages.in_source_order or not messages.sends_again else {}
 
     def head(self, path: str, size: int) -> bytes:
         """Return a split: messages are small, and a part of one is of no use."""
