@@ -20,7 +20,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets_tests.source import Col, Ddl, Row, RowChange, SchemaNote, Source, Transaction, Value
 
-__all__ = ["TOMLS", "Publication", "Style", "Writer", "publications", "schema_checksum"]
+__all__ = ["TOMLS", "Publication", "Style", "Writer", "publications", "restart_point", "schema_checksum"]
 
 Picks = Callable[[int], int]
 """Choose a number below the given one; 0 is the plain way."""
@@ -394,7 +394,7 @@ def publications(
             published = ahead[-1 - picks(len(ahead))]
             yield Publication(published, published, dict(writer.files))
         if restarts < 2 and position > 1 and picks(6) == 5:
-            back = _point(log, position, published, picks)
+            back = restart_point(log, position, published, picks)
             if back is not None:
                 restarts += 1
                 writer.restart(log[back - 1].ts if back else published)
@@ -403,7 +403,7 @@ def publications(
     yield Publication(log[-1].ts, log[-1].ts, dict(writer.files))
 
 
-def _point(log: Sequence[Ddl | Transaction], position: int, published: Tso, picks: Picks) -> int | None:
+def restart_point(log: Sequence[Ddl | Transaction], position: int, published: Tso, picks: Picks) -> int | None:
     """Where a restart resumes: after the checkpoint."""
     first = next((n for n, event in enumerate(log) if event.ts > published), position)
     if first >= position:

@@ -27,13 +27,13 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets_tests.alterations import Picks
 from cdc_assets_tests.histories import KINDS, history
+from cdc_assets_tests.lake_contents import contents_of
 from cdc_assets_tests.pipeline.test_histories import (
     CHECKS,
     PICKS,
     RAW,
     STYLES,
     Feed,
-    _contents,
     faults,
     feeds,
     small,
@@ -133,7 +133,7 @@ def standing_faults(feed: Feed, held: Collection[Life], source: Source, untold: 
     for life in held:
         table = feed.lake.tables.get(life)
         if table is not None and table.name is not None:
-            at, actual = table.progress.tso, _contents(table.rows)
+            at, actual = table.progress.tso, contents_of(table.rows)
             expected = knowable(source, at, untold).get(table.name, [])
             if table.ddl > at and any(not rows for _, rows in expected):
                 later = knowable(source, table.ddl, untold).get(table.name, [])

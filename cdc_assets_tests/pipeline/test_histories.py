@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import fsspec
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from cdc_assets.formats import COMMIT_TS
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.pipeline.outcome import Outcome
@@ -25,6 +21,7 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets_tests.alterations import Picks, values
 from cdc_assets_tests.histories import KINDS, history
+from cdc_assets_tests.lake_contents import contents_of
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.source import Col, Contents, Source, Table
 from cdc_assets_tests.writer import TOMLS, Publication, Style, Writer, publications
@@ -97,29 +94,11 @@ class Feed:
 
     @property
     def contents(self) -> Contents:
-        return {name: _contents(self.lake.read(name)) for name in self.lake.names()}
+        return {name: contents_of(self.lake.read(name)) for name in self.lake.names()}
 
     @property
     def journal(self) -> set[tuple[Any, ...]]:
         return {(e.life, e.tso, e.name, e.action, e.query) for e in self.ledger.journal(self.settings.name)}
-
-
-def _contents(rows: pa.Table) -> tuple[tuple[str, ...], Counter[tuple[Any, ...]]]:
-    rows = rows.drop_columns([COMMIT_TS])
-    return tuple(rows.column_names), Counter(zip(*map(_plain, rows.columns), strict=True))
-
-
-def _plain(values: pa.ChunkedArray) -> list[Any]:
-    return [_oracle_value(value) for value in values.to_pylist()]
-
-
-def _oracle_value(value: Any) -> Any:
-    """A lake value as the oracle spells it."""
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    if isinstance(value, date):
-        return value.isoformat()
-    return value
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from cdc_assets import ddl
 from cdc_assets.model.by_name import ByName
@@ -37,22 +38,41 @@ class Names:
 def names_at(files: Iterable[SchemaFile], at: Tso) -> Names:
     """Return the names of tables at a TSO."""
     names = Names()
-    for file in sorted(files, key=lambda one: one.version):
-        if file.version > at:
-            break
-        match ddl.statement(file):
-            case ddl.DropDatabase():
-                for name in [one for one in names.living if one.folded.schema == file.table.folded.schema]:
-                    names.end(name, file.version)
-            case ddl.DropTable():
-                names.end(file.table, file.version)
-            case ddl.Rename(old=old):
-                names.end(old if old.schema else TableId(file.table.schema, old.table), file.version)
-                names.begin(file.table, file.version)
-            case ddl.CreateDatabase() | ddl.AlterDatabase() | ddl.View():
-                continue
-            case ddl.CreateTable() | ddl.Recover():
-                names.begin(file.table, file.version)
-            case _ if file.table not in names.living:
-                names.begin(file.table, file.version)
+    due = (file for file in sorted(files, key=lambda one: one.version) if file.version <= at)
+    for version, group in groupby(due, key=lambda one: one.version):
+        pairs: list[tuple[TableId, TableId]] = []
+        for file in group:
+            match ddl.statement(file):
+                case ddl.DropDatabase():
+                    for name in [one for one in names.living if one.folded.schema == file.table.folded.schema]:
+                        names.end(name, version)
+                case ddl.DropTable():
+                    names.end(file.table, version)
+                case ddl.Rename(old=old):
+                    pairs.append((old if old.schema else TableId(file.table.schema, old.table), file.table))
+                case ddl.CreateDatabase() | ddl.AlterDatabase() | ddl.View():
+                    continue
+                case ddl.CreateTable() | ddl.Recover():
+                    names.begin(file.table, version)
+                case _ if file.table not in names.living:
+                    names.begin(file.table, version)
+        _rename(names, pairs, version)
     return names
+
+
+def _rename(names: Names, pairs: Sequence[tuple[TableId, TableId]], version: Tso) -> None:
+    """Rename tables at once. A name that a table only passes through is not one of its: another pair has it from there,
+    or, as the old architecture writes it, from the name before the statement once more.
+    """
+    last = {old.folded: new for old, new in pairs}
+    olds = [old.folded for old, _ in pairs]
+    begun = [
+        new
+        for place, (old, new) in enumerate(pairs)
+        if last[old.folded] is new and (new in names.living or new.folded not in olds[place + 1 :])
+    ]
+    for old, new in pairs:
+        for name in (old, new):
+            names.end(name, version)
+    for name in begun:
+        names.begin(name, version)

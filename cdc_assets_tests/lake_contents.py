@@ -1,0 +1,32 @@
+"""What a table of the lake holds, in the oracle's words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_assets.formats import COMMIT_TS
+
+__all__ = ["contents_of"]
+
+
+def contents_of(rows: pa.Table) -> tuple[tuple[str, ...], Counter[tuple[Any, ...]]]:
+    """Return the columns of a lake's table, and its rows."""
+    rows = rows.drop_columns([COMMIT_TS])
+    return tuple(rows.column_names), Counter(zip(*map(_plain, rows.columns), strict=True))
+
+
+def _plain(values: pa.ChunkedArray) -> list[Any]:
+    return [_oracle_value(value) for value in values.to_pylist()]
+
+
+def _oracle_value(value: Any) -> Any:
+    """A lake value as the oracle spells it."""
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    if isinstance(value, date):
+        return value.isoformat()
+    return value
