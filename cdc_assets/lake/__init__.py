@@ -22,6 +22,7 @@ writers/             staged changes -> rows of a table, by its kind
 taking_in            a staged window -> one commit
 commit               guarded, labelled commits
 schema               tables created, changed, rewritten
+column_names         names of columns that no table can have
 quarantine           records that were set aside
 swap                 tables built aside and swapped in one commit
 maintenance          files and snapshots kept in shape

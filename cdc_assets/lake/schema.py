@@ -25,6 +25,7 @@ from pyspark.sql import functions as sql
 from cdc_assets.decoding.upgrade import default_array
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
+from cdc_assets.lake.column_names import refuse_names
 from cdc_assets.lake.commit import (
     Target,
     delete_where,
@@ -66,7 +67,7 @@ TABLE_PROPERTIES = {
 
 def create(session: StepSession, identifier: Identifier, step: CreateTable, changefeed: str, place: str) -> Any:
     """Create an empty table at `place`, with its identity and first label, in one commit; return its operations."""
-    refuse_reserved(step.schema, step)
+    refuse_names(step.schema, step)
     properties = {
         **TABLE_PROPERTIES,
         CHANGEFEED: changefeed,
@@ -105,28 +106,6 @@ def mark_incomplete(target: Target, gap: Gap | None) -> None:
         elif name in there:
             update.remove(name)
     update.commit()
-
-
-def refuse_reserved(schema: TableSchema, step: CreateTable | ChangeTable) -> None:
-    """Refuse a source column that has the name of the lake's own, or that of another one but for its case."""
-    names: dict[str, str] = {}
-    for column in schema.stored:
-        other = names.setdefault(column.name.lower(), column.name)
-        if other != column.name:
-            raise TableHeld(
-                f'{step.life}: the columns "{other}" and "{column.name}" differ in nothing but the case of letters, '
-                "and the lake does not tell such names apart. Leave one of them out at the source "
-                "(column.exclude.list), or give it another name there.",
-                table=str(step.life),
-                column=column.name,
-            )
-        if column.name.lower().startswith("_cdc_"):
-            raise TableHeld(
-                f'{step.life}: the column name "{column.name}" is reserved for the lake\'s own columns. '
-                "Exclude the column with the changefeed's column selectors.",
-                table=str(step.life),
-                column=column.name,
-            )
 
 
 def schema_json(schema: TableSchema) -> dict[str, object]:
@@ -182,7 +161,7 @@ def bury(session: StepSession, held: Held, changefeed: str, tombstones: Identifi
 
 def change(target: Target, step: ChangeTable, label: Label) -> None:
     """Carry out the changes of one DDL in one commit."""
-    refuse_reserved(step.schema, step)
+    refuse_names(step.schema, step)
     gone = [one.predicate for one in step.changes if isinstance(one, DeleteRows)]
     some = [predicate for predicate in gone if predicate is not None]
     all_rows = len(some) < len(gone)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_assets.errors import TableHeld
-from cdc_assets.lake.schema import refuse_reserved
+from cdc_assets.lake.column_names import refuse_names
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.steps import CreateTable
@@ -19,4 +19,4 @@ def test_a_name_that_the_lake_cannot_have_holds_its_table(names: tuple[str, ...]
     schema = TableSchema(tuple(Column(name, "INT") for name in names))
     step = CreateTable(Life(TableId("public", "t"), 1), 1, TableId("public", "t"), schema)
     with pytest.raises(TableHeld, match=why):
-        refuse_reserved(schema, step)
+        refuse_names(schema, step)

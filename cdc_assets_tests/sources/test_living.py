@@ -38,6 +38,13 @@ def test_parts_of_a_statement_may_come_in_another_order_from_several_topics(plac
     assert living(*pairs) == {"a", "b"}
 
 
+@pytest.mark.parametrize("pairs", [AS_WRITTEN, BY_NAMES_BEFORE])
+def test_a_name_that_tables_only_pass_through_is_not_left_then(pairs: list[tuple[str, str]]) -> None:
+    files = [file("a", CREATED, "CREATE TABLE `a` (`i` INT)", 3)]
+    files += [file(new, RENAMED, f"RENAME TABLE `db`.`{old}` TO `db`.`{new}`", 14) for old, new in pairs]
+    assert TableId("db", "t") not in names_at(files, RENAMED).ended
+
+
 def test_a_chain_ends_at_its_last_name() -> None:
     assert living(("a", "x"), ("x", "y"), ("y", "z")) == {"z", "b"}
 

@@ -71,8 +71,9 @@ def _rename(names: Names, pairs: Sequence[tuple[TableId, TableId]], version: Tso
         for place, (old, new) in enumerate(pairs)
         if last[old.folded] is new and (new in names.living or new.folded not in olds[place + 1 :])
     ]
-    for old, new in pairs:
-        for name in (old, new):
-            names.end(name, version)
+    passed = {new.folded for _, new in pairs if new not in names.living} - {new.folded for new in begun}
+    for old, _ in pairs:
+        if old.folded not in passed:
+            names.end(old, version)
     for name in begun:
         names.begin(name, version)

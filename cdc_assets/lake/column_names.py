@@ -1,0 +1,31 @@
+"""Names of columns that no lake table can have."""
+
+from __future__ import annotations
+
+from cdc_assets.errors import TableHeld
+from cdc_assets.model.schema import TableSchema
+from cdc_assets.model.steps import ChangeTable, CreateTable
+
+__all__ = ["refuse_names"]
+
+
+def refuse_names(schema: TableSchema, step: CreateTable | ChangeTable) -> None:
+    """Raise TableHeld for a column with a name of the lake's own, or with that of another one but for its case."""
+    names: dict[str, str] = {}
+    for column in schema.stored:
+        folded = column.name.lower()
+        other = names.setdefault(folded, column.name)
+        reason = ""
+        if other != column.name:
+            reason = (
+                f'the columns "{other}" and "{column.name}" differ in nothing but the case of letters, and the lake '
+                "does not tell such names apart. Leave one of them out at the source (column.exclude.list), or give it "
+                "another name there."
+            )
+        elif folded.startswith("_cdc_"):
+            reason = (
+                f'the column name "{column.name}" is reserved for the lake\'s own columns. '
+                "Exclude the column with the changefeed's column selectors."
+            )
+        if reason:
+            raise TableHeld(f"{step.life}: {reason}", table=str(step.life), column=column.name)
