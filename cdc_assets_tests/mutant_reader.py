@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.io.storage import Opener
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.splits import Listing
+from cdc_assets.model.splits import Listing, Settled
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
@@ -43,8 +44,8 @@ class _Reader(Changefeed):
             plain.protocol, plain.prefix, plain.uri, plain.options, pauses=(0.0, 0.0), torn=dict(state.torn)
         )
 
-    def listing(self, known: KnownFiles | None = None) -> Listing:
-        listing = super().listing(known)
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+        listing = super().listing(known, settled)
         for path in self.state.gone:
             (self.state.bucket / path).unlink(missing_ok=True)
         return listing

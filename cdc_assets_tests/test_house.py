@@ -33,7 +33,7 @@ ROOMS = {
     "pyspark": ("lake/", "defs/", "operations/opening.py"),
     "requests": ("sources/topics/registry/",),
     "rich": ("cli/",),
-    "sqlalchemy": ("ledger.py",),
+    "sqlalchemy": ("ledger/",),
     "sqlglot": ("ddl/",),
     "yaml": ("settings/",),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from cdc_assets.ledger import UNREAD, FileEntry, Ledger, TableState
 from cdc_assets.model.progress import Applied, Life, Phase, Progress, State
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import DataFile, Listing, SchemaFile
+from cdc_assets.model.splits import DataFile, Listing, SchemaFile, Settled
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.status import lake_status
@@ -220,8 +221,8 @@ def apply_losing(path: Path, config: Config, bucket: Path, lake: MemoryLake, led
     one = pipeline(config, bucket, lake, ledger)
     plain = one.source.listing
 
-    def listing(known: KnownFiles | None = None) -> Listing:
-        found = plain(known)
+    def listing(known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+        found = plain(known, settled)
         path.unlink(missing_ok=True)
         return found
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,9 +12,10 @@ import fsspec
 
 from cdc_assets.errors import BadSettings, BucketMissing, InputError, StorageUnavailable
 from cdc_assets.io.drivers import file_system
+from cdc_assets.io.names import Entry, directory_entries, etag_of, modified_of, objects
 from cdc_assets.model.wording import counted
 
-__all__ = ["PAUSES_SECONDS", "Opener", "etag_of", "local_entries", "modified_of"]
+__all__ = ["PAUSES_SECONDS", "Opener"]
 
 _T = TypeVar("_T")
 PAUSES_SECONDS = (0.2, 1.0, 4.0)
@@ -69,32 +68,23 @@ class Opener:
         except FileNotFoundError:
             raise self._gone(path) from None
 
-    def entries(self) -> Iterator[tuple[str, int, str, float]]:
-        """Return (path below the prefix, bytes, etag, seconds since 1970) of every file."""
+    def entries(self, below: str = "", without: Mapping[str, int] = {}) -> Iterator[Entry]:
+        """Yield every file of a directory below the prefix, the whole prefix by default.
+
+        The names in the directories of `without` may be left out; it says how many each had. Raises NotPassedOver
+        where the server cannot do that and has listed names twice.
+        """
         if self.protocol == "file":
-            return iter(self.attempt(lambda: list(local_entries(self.prefix))))
+            return iter(self.attempt(lambda: list(directory_entries(self.prefix, below, without))))
         file_system = self.file_system
         if self.protocol == "s3":
-            return self._objects(file_system)
+            return iter(objects(file_system, self.prefix, self.attempt, below, without))
         file_system.invalidate_cache()
-        found = self.attempt(lambda: file_system.find(self.prefix, detail=True))
+        found = self.attempt(lambda: file_system.find(f"{self.prefix}/{below}".rstrip("/"), detail=True))
         start = len(self.prefix) + 1
         return (
             (name[start:], int(info.get("size") or 0), etag_of(info), modified_of(info)) for name, info in found.items()
         )
-
-    def _objects(self, file_system: Any) -> Iterator[tuple[str, int, str, float]]:
-        """Yield the objects of a bucket in S3, page by page: all at once, a million of them take gigabytes."""
-        bucket, key, _ = file_system.split_path(self.prefix)
-        asked = {**file_system.req_kw, "Bucket": bucket, "Prefix": f"{key}/" if key else ""}
-        page: Mapping[str, Any] = {"IsTruncated": True}
-        while page.get("IsTruncated"):
-            page = self.attempt(lambda: file_system.call_s3("list_objects_v2", **asked))
-            for info in page.get("Contents", ()):
-                name = info["Key"][len(asked["Prefix"]) :]
-                if name and not name.endswith("/"):  # else what stands for a directory
-                    yield name, int(info["Size"]), etag_of(info), modified_of(info)
-            asked["ContinuationToken"] = page.get("NextContinuationToken")
 
     def _gone(self, path: str) -> InputError:
         return InputError(
@@ -141,55 +131,6 @@ class Opener:
         for secret in _secrets(self.options):
             text = text.replace(secret, "***")
         return text
-
-
-def local_entries(prefix: str) -> Iterator[tuple[str, int, str, float]]:
-    """Yield (path below the prefix, bytes, etag, seconds since 1970) of every file of a local directory."""
-    # fsspec's own walk asks for every file's status twice.
-    pending = [(prefix, "")]
-    while pending:
-        directory, below = pending.pop()
-        try:
-            children = list(os.scandir(directory))
-        except FileNotFoundError:
-            continue
-        for child in children:
-            if child.is_dir():
-                pending.append((child.path, f"{below}{child.name}/"))
-                continue
-            try:
-                status = child.stat()
-            except FileNotFoundError:
-                continue
-            etag = f"{status.st_mtime_ns}-{status.st_size}"
-            yield f"{below}{child.name}", status.st_size, etag, status.st_mtime
-
-
-def etag_of(info: Mapping[str, Any]) -> str:
-    """Return the version of an object's content: the tag in fsspec's `info`, or its time and size."""
-    tag = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("content_md5")
-    if tag:
-        return str(tag).strip('"')
-    return f"{_moment(info)}-{info.get('size')}"
-
-
-def modified_of(info: Mapping[str, Any]) -> float:
-    """Return when an object was written, in seconds since 1970, from fsspec's `info`; 0 if that does not say."""
-    moment = _moment(info)
-    if isinstance(moment, str):
-        try:
-            moment = dt.datetime.fromisoformat(moment.replace("Z", "+00:00"))
-        except ValueError:
-            return 0.0
-    if isinstance(moment, dt.datetime):
-        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).timestamp()
-    return float(moment)
-
-
-def _moment(info: Mapping[str, Any]) -> Any:
-    """The time of the last write in a driver's `info`: seconds, a datetime or a text, "" if there is none."""
-    names = ("mtime", "LastModified", "last_modified", "updated", "created")
-    return next((info[name] for name in names if name in info), "")
 
 
 def _secrets(options: Mapping[str, Any]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,7 +15,10 @@ from cdc_assets.model.tso import Tso
 if TYPE_CHECKING:
     from cdc_assets.model.reports import FileStats
 
-__all__ = ["DataFile", "Import", "IndexFile", "Listing", "Place", "SchemaFile"]
+__all__ = ["DIGEST_MASK", "DataFile", "Import", "IndexFile", "Listing", "Place", "SchemaFile", "Settled", "fingerprint"]
+
+DIGEST_MASK = (1 << 62) - 1
+"""The bits of a sum of fingerprints that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,45 @@ class IndexFile:
     dispatcher: str = ""
 
 
+def fingerprint(path: str, size: int, etag: str) -> int:
+    """Return 62 bits that stand for a file as it is; those of several add up, in any order."""
+    return int.from_bytes(hashlib.blake2b(f"{path}|{size}|{etag}".encode(), digest_size=8).digest(), "big") >> 2
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The data files of a directory that no window needs any more: their rows are applied to all tables of theirs.
+
+    They are those whose paths are at or before `last`, of number `number`; of a `closed` directory, whose `date` has
+    passed, they are all, and `last` is "". `files` counts them, `digest` adds up their fingerprints below 2^62, and
+    their commit-ts are in [`since`, `through`]. `checkpoint` and `seen_at` (seconds since 1970) are of the newest look
+    at the names themselves. One that is `passed_over` need not be looked at now.
+    """
+
+    directory: str
+    root: str
+    version: Tso
+    date: str
+    last: str
+    number: int
+    files: int
+    digest: int
+    since: Tso
+    through: Tso
+    checkpoint: Tso
+    seen_at: float
+    passed_over: bool = field(default=False, compare=False)
+
+    @property
+    def closed(self) -> bool:
+        """Return whether no more files are expected in the directory."""
+        return not self.last
+
+    def has(self, path: str) -> bool:
+        """Return whether a data file of the directory is one of them by its path."""
+        return not self.last or path <= self.last
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """What the name of a split or schema file says: its owner, and its number in its directory and dispatcher."""
@@ -142,6 +185,9 @@ class Listing:
     `late` are rows that were not there when their tables were applied beyond them, keyed by path with the sentence for
     the user: these tables stop, and a rebuild brings the rows. Of tables in `gone`, rows through that position are no
     longer kept by a source that keeps them for some time only.
+    `settled` stand for files that are not in `data_files`; `reopened` were settled and are not what they were, so that
+    their files are there again. The directories in `mixed` have names that are neither data nor index files; None is of
+    a source of which nothing is settled.
     """
 
     checkpoint: Tso
@@ -157,3 +203,11 @@ class Listing:
     lost_dumps: Mapping[str, Exception] = field(default_factory=dict, compare=False)
     gone: Mapping[TableId, Tso] = field(default_factory=dict)
     late: Mapping[str, str] = field(default_factory=dict)
+    settled: tuple[Settled, ...] = ()
+    reopened: tuple[Settled, ...] = ()
+    mixed: frozenset[str] | None = None
+
+    @property
+    def file_count(self) -> int:
+        """How many data files there are, settled ones included."""
+        return len(self.data_files) + sum(one.files for one in self.settled)

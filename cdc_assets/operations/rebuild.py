@@ -201,7 +201,7 @@ def _release_late(pipeline: Pipeline, planned: Plan, landed: Landed | None, targ
 
 def _begun(pipeline: Pipeline, rebuilder: Rebuilder, tables: Sequence[str], run: str) -> tuple[_Rebuild, Plan]:
     """Return the rebuild and its plan, unless there is a reason against it, and write its ticket."""
-    listing, present = pipeline.plan()
+    listing, present = pipeline.plan(whole=True)
     applied = pipeline.lake.applied()
     bases = _bases(present, applied, tables)
     planned = _from_nothing(pipeline, listing, bases)

@@ -7,4 +7,5 @@ outcome        how a run left each table, by its plan, its steps and the lake's 
 pipeline       the spine
 planner        the plan of what is to be done
 prefetch       windows that are staged before their turn
+settled        files that no window needs any more
 """

@@ -42,6 +42,7 @@ from cdc_assets.pipeline.journal import Journal
 from cdc_assets.pipeline.outcome import Outcome, TableRun, begun, standing
 from cdc_assets.pipeline.planner import KnownLake, Planner
 from cdc_assets.pipeline.prefetch import Prefetch
+from cdc_assets.pipeline.settled import settle
 from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.conformance import INCOMPLETE, Finding
 from cdc_assets.preflight.files import is_lost
@@ -151,8 +152,8 @@ class Pipeline(Planner):
             self.stage, lambda staged: self.lake.discard(staged), lambda step: self.lake.can_prefetch(step)
         )
 
-    def _listed(self) -> Listing:
-        listing = super()._listed()
+    def _listed(self, whole: bool = False) -> Listing:
+        listing = super()._listed(whole)
         self._reader = self.source.reader
         return listing
 
@@ -200,6 +201,7 @@ class Pipeline(Planner):
         asked = set(steps)
         left = [step for step in planned.steps if step not in asked]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started, applied)
+        self.ledger.settled.keep(self.settings.name, settle(listing, planned, self._stats, time.time()))
         self._stats = {}
         self.journal.columns(planned, worked)
         self.journal.states(outcome, run)

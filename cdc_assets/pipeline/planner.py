@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, silent_dumps
+from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.preflight.conformance import Finding, conformance, conformance_holds, expired_holds, take_sample
@@ -101,16 +103,29 @@ class Planner:
         listing: Listing | None = None,
         releases: Releases | None = None,
         on_news: Callable[[], object] = lambda: None,
+        whole: bool = False,
     ) -> tuple[Listing, Plan]:
         """Read the checkpoint, list, read progress, plan. Nothing is changed. `releases` stand in for the lake's.
 
-        `on_news` is called before planning if a file is new. Raises BadSettings for rows without commit-ts that are not
-        accepted, and MetadataMissing.
+        `on_news` is called before planning if a file is new; `whole` lists settled files, too. Raises BadSettings for
+        rows without commit-ts that are not accepted, and MetadataMissing.
         """
         refuse_unordered(self.settings.source_options.wire, accepted=self.settings.accept_unordered)
-        listing = self._listed() if listing is None else listing
+        listing = self._listed(whole) if listing is None else listing
+        planned = self._planned(listing, releases, on_news)
+        if is_outdated(listing, planned):
+            listing = self._listed(whole=True)
+            planned = self._planned(listing, releases, on_news)
+        wire = self.settings.source_options.wire
+        late = {} if self.from_nothing else dict(late_rows(self.source, wire, listing, planned, self._stats))
+        if late:
+            listing = replace(listing, late={**listing.late, **late})
+            planned = self._planned(listing, releases, on_news)
+        return listing, planned
+
+    def _planned(self, listing: Listing, releases: Releases | None, on_news: Callable[[], object]) -> Plan:
         listing = replace(listing, late={}) if self.from_nothing and listing.late else listing
-        self._stats = self.ledger.file_stats(self.settings.name)
+        self._stats = self.ledger.file_stats(self.settings.name, listing.settled)
         if any(file.path not in self._stats for file in listing.data_files):
             on_news()
         applied = self.lake.applied()
@@ -129,13 +144,16 @@ class Planner:
         if refused:
             refusing = [HoldTable(claim[0], claims[claim], reason) for claim, reason in refused.items()]
             planned = planned_with(holds=lambda history: (*holds(history), *refusing))
-        return listing, planned
+        return planned
 
-    def _listed(self) -> Listing:
-        """List the feed, and record schema files that were read for the first time."""
-        name = self.settings.name
+    def _listed(self, whole: bool = False) -> Listing:
+        """List the feed, without settled files unless it is to be whole; record schema files that are new."""
+        name, now = self.settings.name, time.time()
         self._known = self._known or self.ledger.schema_files(name)
-        listing = self.source.listing(self._known)
+        some = not whole and not self.from_nothing and self.settings.source_options.wire.has_positions
+        settled = recalled(self.ledger.settled.read(name), now) if some else ()
+        listing = self.source.listing(self._known, settled)
+        self.ledger.settled.keep(name, seen_again(settled, listing, now))
         self.published = listing.published
         self.ledger.record_schema_files(name, listing.fresh)
         self._known = {**self._known, **listing.fresh}
@@ -189,5 +207,7 @@ class Planner:
             sample,
             collations_known=self.settings.new_collations is not None,
         )
-        files = file_findings(self.source, listing, self.ledger.files(self.settings.name), planned.applied)
+        files = file_findings(
+            self.source, listing, self.ledger.files(self.settings.name, listing.settled), planned.applied
+        )
         return (*(finding for finding in found if finding.rule != "missing-files"), *files)  # these know more of them

@@ -29,7 +29,8 @@ def earliest(listing: Listing, stats: Mapping[str, FileStats], begun: Tso | None
     """Return the lowest TSO known of a feed, which began at or before it; `begun` is one known from elsewhere."""
     versions = [file.version for file in listing.schema_files]
     rows = [one.min_commit_ts for one in stats.values() if one.min_commit_ts is not None]
-    return min([listing.checkpoint, *versions, *rows, *([] if begun is None else [begun])])
+    settled = [one.since for one in listing.settled]
+    return min([listing.checkpoint, *versions, *rows, *settled, *([] if begun is None else [begun])])
 
 
 def waiting(

@@ -167,7 +167,7 @@ def _gaps(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
 
 
 def _heads(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
-    first: dict[tuple[str, str], int] = {}
+    first: dict[tuple[str, str], int] = {(one.directory, ""): 1 for one in listing.settled}
     for file in listing.data_files:
         place = (file.directory, file.dispatcher)
         first[place] = min(first.get(place, file.number), file.number)
@@ -200,11 +200,14 @@ def _dates(listing: Listing, _: History, options: SinkOptions) -> Iterator[Findi
     forms = {"none": "", "year": r"\d{4}", "month": r"\d{4}-\d{2}", "day": r"\d{4}-\d{2}-\d{2}"}
     form = re.compile(forms.get(options.date_separator, ""))
     other = [file for file in listing.data_files if not form.fullmatch(file.date)]
-    if other:
+    settled = [one for one in listing.settled if not form.fullmatch(one.date)]
+    if other or settled:
+        count = len(other) + sum(one.files for one in settled)
+        shown = other[0].path if other else settled[0].directory
         yield warning(
             "date-level",
-            f"{len(other):,} of {counted(len(listing.data_files), 'data file')}, such as {other[0].path}, "
-            f"{'does' if len(other) == 1 else 'do'} not have the date level of "
+            f"{count:,} of {counted(listing.file_count, 'data file')}, such as {shown}, "
+            f"{'does' if count == 1 else 'do'} not have the date level of "
             f"date-separator = {options.date_separator}. Paths decide how files are read; give the sink URI and "
             "changefeed TOML exactly as TiCDC has them, unless the setting was changed in between.",
         )

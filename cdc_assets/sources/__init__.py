@@ -28,7 +28,7 @@ from cdc_assets.formats import Decoded, SplitReader, Wire
 from cdc_assets.model.dumps import Dump, DumpFile, DumpOptions, DumpSplit, DumpTable, Glance
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.schema_changes import Predicate
-from cdc_assets.model.splits import Listing, Place
+from cdc_assets.model.splits import Listing, Place, Settled
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.given import Given
 
@@ -104,8 +104,11 @@ class Source(Protocol):
         Raises MetadataMissing for a feed that has not come so far yet.
         """
 
-    def listing(self, known: KnownFiles | None = None) -> Listing:
-        """Return all that is there as of the fence. `known` are contents of schema files that need no reading."""
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+        """Return all that is there as of the fence. `known` are contents of schema files that need no reading.
+
+        Files that are `settled` may be left out as long as they are what they were.
+        """
 
     def head(self, path: str, size: int) -> bytes:
         """Return the first bytes of a split; raises FileNotFoundError."""

@@ -16,7 +16,7 @@ from cdc_assets.formats import Decoded, SplitReader, Wire
 from cdc_assets.model.dumps import Dump, DumpTable
 from cdc_assets.model.progress import Base
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.splits import DataFile, Import, Listing, Place
+from cdc_assets.model.splits import DataFile, Import, Listing, Place, Settled
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.sources import DumpReader, Generators, InitialSource, KnownFiles, Source
@@ -92,12 +92,12 @@ class Joined:
         """Return the feed's fence."""
         return self.feed.fence()
 
-    def listing(self, known: KnownFiles | None = None) -> Listing:
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
         """Return the feed's listing with the tables of the dumps; one that cannot be read is in `lost_dumps`.
 
         Raises what the feed's listing raises.
         """
-        listing = self.feed.listing(known)
+        listing = self.feed.listing(known, settled)
         imports: list[Import] = []
         warnings: list[str] = []
         lost: dict[str, Exception] = {}

@@ -220,10 +220,10 @@ def duckdb_version() -> str:
 
 def main() -> None:
     """Run one contender."""
-    from cdc_assets_tests.bench import topic_contenders  # whose table is this module's, and has more
+    from cdc_assets_tests.bench import looks  # whose table is this module's, and has more
 
     name, arguments = sys.argv[1], json.loads(sys.argv[2])
-    print(json.dumps(topic_contenders.CONTENDERS[name](**arguments)), flush=True)
+    print(json.dumps(looks.CONTENDERS[name](**arguments)), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
-from cdc_assets_tests.bench.measuring import run
-from cdc_assets_tests.bench.scenarios import PYTHON, Figure, Place, _check, _scenario, _whole
+from cdc_assets_tests.bench.feeds import VERSION
+from cdc_assets_tests.bench.looks import DAY, files_of
+from cdc_assets_tests.bench.measuring import contend, run
+from cdc_assets_tests.bench.scenarios import PYTHON, Figure, Place, _check, _memory, _scenario, _whole
 from cdc_assets_tests.bench.stores import Asked, away
 from cdc_assets_tests.bench.topic_scenarios import SCENARIOS
 from cdc_assets_tests.kills import named
@@ -14,7 +17,7 @@ from cdc_assets_tests.servers.spark_cluster import spark_cluster
 
 __all__ = ["ON_SERVERS", "SCENARIOS"]
 
-ON_SERVERS = ("requests", "far", "workers")
+ON_SERVERS = ("requests", "far", "workers", "looks")
 """Scenarios that start an object store, a catalog or a cluster."""
 
 
@@ -43,6 +46,31 @@ def requests(place: Place) -> Iterator[Figure]:
             yield Figure("requests", f"{tables:,} tables, {what}: store", one.stored, "", notes=one.notes())
         more = asked["one window in each of 2"].catalog - asked["nothing new"].catalog
         yield Figure("requests", f"{tables:,} tables, a window: catalog", more / 2, "", 10)
+
+
+@_scenario
+def looks(place: Place) -> Iterator[Figure]:
+    """A feed of very many files in an object store: the first look, and one when little is new."""
+    days, count = place.of(100, 6), place.of(1_000, 100)
+    feed, ledger = place.feed("looks", tables=10), f"sqlite:///{place.at('ledger')}/ledger.db"
+    with away(place.at("servers")) as there:
+        there.upload(feed.bucket, "feed")
+        there.put("feed", files_of(feed, range(days), count))
+        uri = there.uri("feed", urlsplit(feed.uri).query)
+        through = VERSION + days * DAY
+        plain = {"uri": uri, "config": str(feed.directory / "changefeed.toml"), "ledger": ledger, "tables": 10}
+        for what, learn in (("first", True), ("next, with nothing new", False), ("next, with 50 new", False)):
+            if what.endswith("new") and "50" in what:
+                there.put("feed", {path: data for path, data in files_of(feed, [days], 5).items() if "CDC0" in path})
+            there.put("feed", {"metadata": b'{"checkpoint-ts":%d}' % through})
+            there.asked()
+            cost, found = contend("look", **plain, through=through, learn=learn)
+            asked = there.asked().feed
+            notes = {**found, **asked, **_memory(cost)}
+            of = f"{found['all']:,} files, {what}"
+            yield Figure("looks", f"{of}: CPU", found["cpu_seconds"], "s", notes=notes)
+            yield Figure("looks", f"{of}: memory", found["grown_mb"], "MB", notes=notes)
+            yield Figure("looks", f"{of}: LIST", asked["LIST"], "", notes=notes)
 
 
 @_scenario

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +57,18 @@ class Away:
         for path in sorted(found, key=lambda path: path.name == "metadata"):
             files.pipe_file(f"{BUCKET}/{FEED}/{name}/{path.relative_to(bucket)}", path.read_bytes())
 
+    def put(self, name: str, files: Mapping[str, bytes]) -> None:
+        """Write files of a feed, many at once."""
+        self._store.files.pipe({f"{BUCKET}/{FEED}/{name}/{path}": data for path, data in files.items()}, batch_size=32)
+
+    def uri(self, name: str, query: str) -> str:
+        """Return the sink URI of a feed."""
+        return f"s3://{BUCKET}/{FEED}/{name}?{query}&endpoint={self._way.endpoint}"
+
     def settings(self, name: str, query: str, config: Path, decode: str = "auto") -> Path:
         """Write the settings of that feed into a lake of its own; return their file."""
         lake = self._stores.settings("rest", **{"s3.endpoint": self._way.endpoint})
-        uri = f"s3://{BUCKET}/{FEED}/{name}?{query}&endpoint={self._way.endpoint}"
+        uri = self.uri(name, query)
         login = {"key": OWNER[0], "secret": OWNER[1], "client_kwargs": {"region_name": "us-east-1"}}
         feed = {"name": "away", "sink_uri": uri, "storage_options": login, "decode": decode}
         if config.exists():

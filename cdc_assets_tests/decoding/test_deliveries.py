@@ -11,7 +11,7 @@ import pytest
 from cdc_assets.decoding.split import MAX_REJECTS
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import Listing
+from cdc_assets.model.splits import Listing, Settled
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, from_flags
@@ -95,8 +95,8 @@ def test_a_known_file_that_is_read_for_that_may_be_gone(feed: Feed) -> None:
     feed.put("metadata", b'{"checkpoint-ts":30}')
     plain = changefeed.listing
 
-    def listing(known: KnownFiles | None = None) -> Listing:
-        found = plain(known)
+    def listing(known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+        found = plain(known, settled)
         (feed.place / f"db/t/1/CDC{2:020d}.csv").unlink(missing_ok=True)
         return found
 
@@ -138,7 +138,7 @@ def test_a_file_that_was_seen_half_is_read_again(feed: Feed) -> None:
     listing = whole.listing()
     feed.file(1, 10, 20, size=48)  # what a cache still shows of it
     pipeline = Pipeline(feed.settings, whole, feed.lake, feed.ledger)
-    whole.listing = lambda known=None: listing  # type: ignore[method-assign]
+    whole.listing = lambda known=None, settled=(): listing  # type: ignore[method-assign]
     assert pipeline.apply().complete
     feed.file(1, 10, 20)
     assert feed.apply(20) == [10, 20]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.formats import UniformReader, Wire
 from cdc_assets.model.schema import Column, TableId
-from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile
+from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, Settled
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Given, KnownFiles
 from cdc_assets_tests.record_feed.options import RecordOptions
@@ -75,7 +75,7 @@ class RecordFeed:
             raise MetadataMissing("nothing was published yet")
         return self._records.fence
 
-    def listing(self, known: KnownFiles | None = None) -> Listing:
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
         splits = tuple(
             DataFile(path, root, version, f"{root}/{version}", number, len(data))
             for number, (path, (root, version, data)) in enumerate(self._records.splits.items(), 1)

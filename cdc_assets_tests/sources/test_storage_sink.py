@@ -183,7 +183,7 @@ def test_a_schema_file_that_vanishes_is_a_problem_and_no_crash(bucket: Path, mon
     feed = open_feed(bucket)
     entries = list(feed.opener.entries())
     (bucket / path).unlink()
-    monkeypatch.setattr(Opener, "entries", lambda _: iter(entries))
+    monkeypatch.setattr(Opener, "entries", lambda *_: iter(entries))
     assert "is gone" in feed.listing().problems[path]
 
 

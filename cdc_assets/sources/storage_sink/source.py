@@ -18,9 +18,10 @@ from typing import Any
 
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedSchemaFile, MetadataMissing
 from cdc_assets.formats import UniformReader, extension
+from cdc_assets.io.names import Entry, NotPassedOver
 from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import storage
-from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaFile
+from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaFile, Settled
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Given, KnownFiles
 from cdc_assets.sources.storage_sink.options import sink_options
@@ -32,6 +33,7 @@ from cdc_assets.sources.storage_sink.paths import (
     split_directory,
 )
 from cdc_assets.sources.storage_sink.schema_file import checksum_matches, parse_schema_file
+from cdc_assets.sources.storage_sink.settled import Unchanged
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 
 __all__ = ["Changefeed", "connect", "parse", "storage_options"]
@@ -86,10 +88,11 @@ class Changefeed:
             file="metadata",
         )
 
-    def listing(self, known: KnownFiles | None = None) -> Listing:
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
         """Return all that lies below the prefix, as of the checkpoint that is read first.
 
-        `known` are contents of schema files that an earlier process has read.
+        `known` are contents of schema files that an earlier process has read. Files that are `settled`, and are what
+        they were, are left out; those to be passed over are not looked at.
 
         Costs one small read, one recursive listing, and one read for every schema file not seen before. Files that
         should be readable and are not are in `problems`; names that are no changefeed's are counted in `ignored`.
@@ -98,12 +101,12 @@ class Changefeed:
         checkpoint = self.fence()
         self._recalled = {**(known or {}), **self._recalled, **self._fresh}
         self._fresh = {}
-        sorted_out = _SortedOut(self.opener.entries(), self._extension)
+        sorted_out, unchanged, reopened = self._sorted_out(settled, checkpoint)
         problems: dict[str, str] = {}
         schema_files, warnings = self._schema_files(sorted_out.schema_entries, problems)
         schema_files = _once(schema_files)
         data_files = tuple(_data_files(sorted_out.data_entries, self.options, schema_files, problems))
-        warnings += sorted_out.warnings(self.options.protocol, self.opener.uri, bool(data_files))
+        warnings += sorted_out.warnings(self.options.protocol, self.opener.uri, bool(data_files or settled))
         return Listing(
             checkpoint=checkpoint,
             schema_files=tuple(schema_files),
@@ -114,7 +117,24 @@ class Changefeed:
             warnings=(*warnings, *_twins(schema_files)),
             published=sorted_out.published,
             fresh=self._fresh,
+            settled=tuple(unchanged),
+            reopened=tuple(reopened),
+            mixed=frozenset(sorted_out.mixed),
         )
+
+    def _sorted_out(
+        self, settled: Sequence[Settled], checkpoint: Tso
+    ) -> tuple[_SortedOut, Sequence[Settled], Sequence[Settled]]:
+        """List names; return them, and which settled files are what they were and which are not."""
+        passed_over = {one.directory: one.files for one in settled if one.passed_over}
+        try:
+            found = _SortedOut(self.opener.entries("", passed_over), self._extension, settled)
+        except NotPassedOver:
+            found = _SortedOut(self.opener.entries(), self._extension, settled)
+        unchanged, reopened = found.unchanged.verdict(checkpoint)
+        for one in reopened:
+            found.take_again(one, self.opener.entries(one.directory))
+        return found, unchanged, reopened
 
     def read(self, file: DataFile) -> bytes:
         """Return the bytes of a data file. Raises what Opener.read raises."""
@@ -231,7 +251,7 @@ def connect(options: SinkOptions, access: Mapping[str, Any]) -> Changefeed:
 class _SortedOut:
     """The names below a prefix by kind, before schema files say which directory belongs to which table."""
 
-    def __init__(self, entries: Iterable[tuple[str, int, str, float]], extension: str) -> None:
+    def __init__(self, entries: Iterable[Entry], extension: str, settled: Iterable[Settled] = ()) -> None:
         self.schema_entries: list[tuple[str, int, str]] = []
         self.data_entries: dict[str, list[tuple[str, int, str, str, int, float]]] = {}
         self.published = 0.0
@@ -239,10 +259,13 @@ class _SortedOut:
         self.ignored: Counter[str] = Counter()
         self.extension = extension
         self.others: Counter[str] = Counter()
+        self.mixed: set[str] = set()
+        self.unchanged = Unchanged(settled)
         for path, size, etag, modified in entries:
             reason = self._place(path, size, etag, modified)
             if reason:
                 self.ignored[reason] += 1
+                self.mixed.add(path.rpartition("/")[0].removesuffix("/meta"))
         self.schema_entries.sort()
         self.index_files.sort(key=lambda index: index.path)
 
@@ -251,7 +274,8 @@ class _SortedOut:
         directory, _, name = path.rpartition("/")
         file = parse_data_name(name) if directory else None
         if file is not None and file[2] == self.extension and size and ".tmp." not in name:  # nearly all of them
-            self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1], modified))
+            if not self.unchanged.takes(directory, path, size, etag):
+                self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1], modified))
             return ""
         if name.endswith(".tmp") or ".tmp." in name:
             return "unfinished upload (.tmp)"
@@ -270,6 +294,14 @@ class _SortedOut:
             return "foreign name"
         self.others[file[2]] += 1
         return f"data file of another protocol ({file[2]})"
+
+    def take_again(self, settled: Settled, entries: Iterable[Entry]) -> None:
+        """Keep the data files of a directory that are no longer what they were when they were settled."""
+        for path, size, etag, modified in entries:
+            directory, _, name = path.rpartition("/")
+            file = parse_data_name(name) if directory == settled.directory and settled.has(path) else None
+            if file is not None and file[2] == self.extension and size and ".tmp." not in name:
+                self.data_entries.setdefault(directory, []).append((path, size, etag, file[0], file[1], modified))
 
     def warnings(self, protocol: str, uri: str, any_data: bool) -> list[str]:
         """Return what to say about data files of other protocols. Raises BadSettings when there are no others."""

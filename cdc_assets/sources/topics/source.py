@@ -7,7 +7,7 @@ Nothing here reads a topic: landing does, and hands in what is landed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import pairwise
@@ -22,7 +22,7 @@ from cdc_assets.io.storage_uri import parameters, storage
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import EventKind, Landed, LandedSplit
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile
+from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, Settled
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Given, KnownFiles
 from cdc_assets.sources.changefeed_toml import document, member, table
@@ -135,8 +135,8 @@ class TopicsSource:
         landed = self.named(self._known())
         return self._of(landed, self._schema_files(landed)).tso
 
-    def listing(self, known: KnownFiles | None = None) -> Listing:
-        """Return all that is landed as of the fence. Raises what `fence` raises."""
+    def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
+        """Return all that is landed as of the fence; nothing of it is ever settled. Raises what `fence` raises."""
         written = self._known()
         names = self._names(written)
         landed = names.named(written)

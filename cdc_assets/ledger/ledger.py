@@ -14,9 +14,17 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from cdc_assets.errors import StorageUnavailable
+from cdc_assets.ledger.files import (
+    FILES,
+    METADATA,
+    SettledRecord,
+    forget,
+    replace_rows,
+    select_everywhere,
+    settled_rows,
+)
 from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import FileStats, StepResult
@@ -25,31 +33,14 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import WindowMetrics, format_metrics, parse_metrics
 
 if TYPE_CHECKING:
+    from cdc_assets.model.splits import Settled
     from cdc_assets.types.fidelity import ColumnFidelity
 
 __all__ = ["UNREAD", "FileEntry", "JournalEntry", "Ledger", "TableState"]
 
-_METADATA = sa.MetaData()
-
-_FILES = sa.Table(
-    "files",
-    _METADATA,
-    sa.Column("changefeed", sa.Text, primary_key=True),
-    sa.Column("path", sa.Text, primary_key=True),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("etag", sa.Text, nullable=False),
-    sa.Column("life", sa.Text, nullable=False),
-    sa.Column("rows", sa.BigInteger, nullable=False),
-    sa.Column("min_commit_ts", sa.BigInteger),
-    sa.Column("max_commit_ts", sa.BigInteger),
-    sa.Column("run", sa.Text, nullable=False),
-    sa.Column("snapshot", sa.BigInteger),
-    sa.Column("read_at", sa.Float, nullable=False),
-)
-
 _SCHEMA_FILES = sa.Table(
     "schema_files",
-    _METADATA,
+    METADATA,
     sa.Column("changefeed", sa.Text, primary_key=True),
     sa.Column("path", sa.Text, primary_key=True),
     sa.Column("size", sa.BigInteger, nullable=False),
@@ -59,7 +50,7 @@ _SCHEMA_FILES = sa.Table(
 
 _JOURNAL = sa.Table(
     "journal",
-    _METADATA,
+    METADATA,
     sa.Column("changefeed", sa.Text, primary_key=True),
     sa.Column("life", sa.Text, primary_key=True),
     sa.Column("tso", sa.BigInteger, primary_key=True),
@@ -76,7 +67,7 @@ _JOURNAL = sa.Table(
 
 _TABLES = sa.Table(
     "tables",
-    _METADATA,
+    METADATA,
     sa.Column("changefeed", sa.Text, primary_key=True),
     sa.Column("life", sa.Text, primary_key=True),
     sa.Column("schema", sa.Text, nullable=False),
@@ -94,7 +85,7 @@ _TABLES = sa.Table(
 
 _FIDELITY = sa.Table(
     "fidelity",
-    _METADATA,
+    METADATA,
     sa.Column("changefeed", sa.Text, primary_key=True),
     sa.Column("path", sa.Text, primary_key=True),
     sa.Column("column", sa.Text, primary_key=True),
@@ -105,7 +96,7 @@ _FIDELITY = sa.Table(
 
 _COLUMNS = sa.Table(
     "columns",
-    _METADATA,
+    METADATA,
     sa.Column("changefeed", sa.Text, primary_key=True),
     sa.Column("life", sa.Text, primary_key=True),
     sa.Column("position", sa.Integer, primary_key=True),
@@ -119,7 +110,7 @@ _COLUMNS = sa.Table(
 
 _WINDOWS = sa.Table(
     "windows",
-    _METADATA,
+    METADATA,
     sa.Column("changefeed", sa.Text, primary_key=True),
     sa.Column("life", sa.Text, primary_key=True),
     sa.Column("hi", sa.BigInteger, primary_key=True),
@@ -134,12 +125,12 @@ class _Database:
     def __init__(self, url: str, patience_seconds: float) -> None:
         waiting = {"timeout": patience_seconds} if sa.make_url(url).get_backend_name() == "sqlite" else {}
         self._engine = sa.create_engine(url, connect_args=waiting)
-        for _ in _METADATA.tables:  # another process may make each of them at the same moment
+        for _ in METADATA.tables:  # another process may make each of them at the same moment
             with suppress(sa.exc.DBAPIError):
-                _METADATA.create_all(self._engine, checkfirst=True)
+                METADATA.create_all(self._engine, checkfirst=True)
                 return
         with self._answering():
-            _METADATA.create_all(self._engine, checkfirst=True)
+            METADATA.create_all(self._engine, checkfirst=True)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -171,6 +162,7 @@ class Ledger:
     def __init__(self, url: str, patience_seconds: float = 30) -> None:
         """Open the database of a SQLAlchemy URL; waits while another process writes to a SQLite file."""
         self._database = _Database(url, patience_seconds)
+        self.settled = SettledRecord(self._database)
 
     def close(self) -> None:
         """Close the connections."""
@@ -206,11 +198,11 @@ class Ledger:
             for stats in known.values()
         ]
         paths = [{"of": changefeed, "at": path} for path in known]
+        mine = sa.and_(_FIDELITY.c.changefeed == sa.bindparam("of"), _FIDELITY.c.path == sa.bindparam("at"))
         with self._database.write() as connection:
-            for table in (_FILES, _FIDELITY):
-                mine = sa.and_(table.c.changefeed == sa.bindparam("of"), table.c.path == sa.bindparam("at"))
-                connection.execute(sa.delete(table).where(mine), paths)
-            connection.execute(sa.insert(_FILES), rows)
+            forget(connection, changefeed, list(known))
+            connection.execute(sa.delete(_FIDELITY).where(mine), paths)
+            connection.execute(sa.insert(FILES), rows)
             for stats in known.values():
                 _insert_notes(connection, changefeed, life, stats)
             if account is not None:
@@ -231,21 +223,23 @@ class Ledger:
         with self._database.write() as connection:
             connection.execute(sa.delete(_WINDOWS).where(one.changefeed == changefeed, one.life == str(life)))
 
-    def file_stats(self, changefeed: str) -> dict[str, FileStats]:
-        """Return the statistics of every file that was read, by path."""
-        query = _stats_of(changefeed).where(_FILES.c.rows != UNREAD)
+    def file_stats(self, changefeed: str, without: Sequence[Settled] = ()) -> dict[str, FileStats]:
+        """Return the statistics of every file that was read, by path; those settled in `without` are left out."""
+        query = _stats_of(changefeed).where(FILES.c.rows != UNREAD)
         with self._database.read() as connection:
-            return {row[0]: FileStats(*row) for row in connection.execute(query).all()}
+            rows = [*connection.execute(query).all(), *settled_rows(connection, changefeed, _OF_STATS, without)]
+            return {row[0]: FileStats(*row) for row in rows}
 
-    def files(self, changefeed: str) -> tuple[FileEntry, ...]:
-        """Return every file that was read, and those that vanished unread, by path."""
-        query = _entries_of(changefeed).order_by(_FILES.c.path)
+    def files(self, changefeed: str, without: Sequence[Settled] = ()) -> tuple[FileEntry, ...]:
+        """Return every file that was read, and those that vanished unread, by path; without some that are settled."""
         with self._database.read() as connection:
-            return tuple(FileEntry(*row) for row in connection.execute(query).all())
+            rows = connection.execute(_entries_of(changefeed)).all()
+            rows = [*rows, *settled_rows(connection, changefeed, _OF_ENTRY, without)]
+        return tuple(sorted((FileEntry(*row) for row in rows), key=lambda entry: entry.path))
 
     def unread(self, changefeed: str) -> tuple[FileEntry, ...]:
         """Return the files that vanished unread, by path."""
-        query = _entries_of(changefeed).where(_FILES.c.rows == UNREAD).order_by(_FILES.c.path)
+        query = _entries_of(changefeed).where(FILES.c.rows == UNREAD).order_by(FILES.c.path)
         with self._database.read() as connection:
             return tuple(FileEntry(*row) for row in connection.execute(query))
 
@@ -256,12 +250,7 @@ class Ledger:
     def forget_files(self, changefeed: str, paths: Iterable[str]) -> int:
         """Remove the entries of these files, also those of missing ones; return how many there were."""
         with self._database.write() as connection:
-            return sum(
-                connection.execute(
-                    sa.delete(_FILES).where(_FILES.c.changefeed == changefeed, _FILES.c.path == path)
-                ).rowcount
-                for path in paths
-            )
+            return forget(connection, changefeed, list(paths))
 
     def schema_files(self, changefeed: str) -> dict[tuple[str, int, str], bytes]:
         """Return the contents of schema files that were read before, by (path, size, etag)."""
@@ -276,11 +265,11 @@ class Ledger:
             for (path, size, etag), data in contents.items()
         ]
         with self._database.write() as connection:
-            _replace(connection, _SCHEMA_FILES, rows)
+            replace_rows(connection, _SCHEMA_FILES, rows)
 
     def files_of(self, changefeed: str, life: Life) -> tuple[FileStats, ...]:
         """Return the statistics of the files that were read for one table."""
-        query = _stats_of(changefeed).where(_FILES.c.life == str(life))
+        query = select_everywhere(_OF_STATS, changefeed, ("life", str(life)))
         with self._database.read() as connection:
             return tuple(FileStats(*row) for row in connection.execute(query))
 
@@ -350,7 +339,7 @@ class Ledger:
             "done_at": time.time(),
         }
         with self._database.write() as connection:
-            _replace(connection, _JOURNAL, [row])
+            replace_rows(connection, _JOURNAL, [row])
 
     def journaled(self, changefeed: str) -> set[tuple[str, Tso]]:
         """Return which DDL have a row in the journal: (life, TSO)."""
@@ -398,7 +387,7 @@ class Ledger:
             for state in states
         ]
         with self._database.write() as connection:
-            _replace(connection, _TABLES, rows)
+            replace_rows(connection, _TABLES, rows)
 
     def states(self) -> dict[str, tuple[TableState, ...]]:
         """Return the last known state of every table, by changefeed."""
@@ -419,17 +408,17 @@ def _fields(entry: type, row: sa.Row[Any]) -> dict[str, Any]:
 
 
 _OF_STATS = ("path", "size", "etag", "rows", "min_commit_ts", "max_commit_ts")
+_OF_ENTRY = tuple(field.name for field in fields(FileEntry))
 
 
 def _stats_of(changefeed: str) -> sa.Select[Any]:
     """Select the fields of FileStats in their order: there may be a hundred thousand rows."""
-    return sa.select(*(_FILES.c[name] for name in _OF_STATS)).where(_FILES.c.changefeed == changefeed)
+    return sa.select(*(FILES.c[name] for name in _OF_STATS)).where(FILES.c.changefeed == changefeed)
 
 
 def _entries_of(changefeed: str) -> sa.Select[Any]:
     """Select the fields of FileEntry in their order."""
-    names = (field.name for field in fields(FileEntry))
-    return sa.select(*(_FILES.c[name] for name in names)).where(_FILES.c.changefeed == changefeed)
+    return sa.select(*(FILES.c[name] for name in _OF_ENTRY)).where(FILES.c.changefeed == changefeed)
 
 
 def _insert_account(connection: sa.Connection, changefeed: str, account: WindowMetrics) -> None:
@@ -483,13 +472,3 @@ def _insert_notes(connection: sa.Connection, changefeed: str, life: Life, stats:
     ]
     if rows:
         connection.execute(sa.insert(_FIDELITY), rows)
-
-
-def _replace(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, object]]) -> None:
-    """Insert rows that have all columns, in place of those with the same primary key."""
-    if not rows:
-        return
-    insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
-    key = [column.name for column in table.primary_key]
-    values = {name: insert.excluded[name] for name in rows[0] if name not in key}
-    connection.execute(insert.on_conflict_do_update(index_elements=key, set_=values), [dict(row) for row in rows])

@@ -1,0 +1,245 @@
+"""Files that no window needs any more: later looks leave them out, so that a look costs what is new.
+
+    settle        after a run: directories, and beginnings of directories, whose rows are applied to all their tables
+    recalled      before a look: what is settled, and what of it need not be looked at
+    is_outdated   after planning: does a table need rows of them all the same? Then everything is listed
+    late_rows     rows that came into a directory after it was passed over
+
+A data directory of a date takes files for as long as that date lasts in the zone of the TiCDC server, by the clock of
+PD, which gives out the checkpoints too. It is closed when a checkpoint is two and a half days later: half a day for the
+zone, two days for uploads under way. Closed directories are passed over, and looked at once a day in spite of that:
+what came into one holds its table, if rows may have been missed. Any other directory is looked at every time. Its
+settled files are counted and their fingerprints added up, so that nothing is kept of them, and nothing is missed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.errors import CdcError
+from cdc_assets.formats import COMMIT_TS, Wire, decode_among
+from cdc_assets.model.progress import Applied, Phase
+from cdc_assets.model.reports import FileStats
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import DIGEST_MASK, DataFile, Listing, Settled, fingerprint
+from cdc_assets.model.table_history import History
+from cdc_assets.model.tso import Tso, wall_clock_ms
+from cdc_assets.planning.plan import Plan
+from cdc_assets.sources import Source
+
+__all__ = ["LEAST_FILES", "LOOK_AGAIN_SECONDS", "is_outdated", "late_rows", "recalled", "seen_again", "settle"]
+
+LEAST_FILES = 100
+"""Of fewer files a directory is not settled: it would take as much to remember it."""
+_OPEN_FILES = 10
+"""How many files at the end of a directory stay as they are: a writer may write the newest anew."""
+LOOK_AGAIN_SECONDS = 24 * 3600.0
+_CLOSED_AFTER = dt.timedelta(hours=60)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Rows that a table needs of those under its name: [since, until), and above what is applied."""
+
+    since: Tso
+    until: Tso
+    applied: Tso
+
+    def needs(self, low: Tso, high: Tso) -> bool:
+        """Return whether it may need one of the rows in [low, high]."""
+        return max(self.since, self.applied + 1, low) <= min(self.until - 1, high)
+
+
+def recalled(settled: Iterable[Settled], now: float) -> tuple[Settled, ...]:
+    """Return what is settled, with which of it need not be looked at."""
+    return tuple(replace(one, passed_over=one.closed and now < one.seen_at + LOOK_AGAIN_SECONDS) for one in settled)
+
+
+def seen_again(before: Iterable[Settled], listing: Listing, now: float) -> dict[Settled, tuple[str, ...]]:
+    """Return, to be kept, the closed directories that were looked at once more and hold what they held."""
+    due = {one.directory for one in before if one.closed and not one.passed_over}
+    return {replace(one, seen_at=now): () for one in listing.settled if one.directory in due}
+
+
+def is_outdated(listing: Listing, planned: Plan) -> bool:
+    """Return whether a table may need rows of files that are settled: it was made anew, say, or its name changed."""
+    claims = _claims(planned) if listing.settled else {}
+    return any(
+        mine is None or any(claim.needs(one.since, one.through) for claim in mine)
+        for one in listing.settled
+        for mine in [_of(claims, planned.history, one.root, one.version)]
+    )
+
+
+def settle(listing: Listing, planned: Plan, stats: Mapping[str, FileStats], now: float) -> dict[Settled, list[str]]:
+    """Return what is settled from now on, with the paths that were not before.
+
+    `planned` holds the lake's progress, `stats` what is known of files that were read. Nothing is settled of sources
+    that do not say which directories are mixed.
+    """
+    if listing.mixed is None:
+        return {}
+    claims, found = _claims(planned), dict[Settled, list[str]]()
+    known = {one.directory: one for one in listing.settled}
+    day = _day_before(listing.checkpoint)
+    for directory, files in _by_directory(listing.data_files).items():
+        mine = _of(claims, planned.history, files[0].root, files[0].version)
+        if not mine:
+            continue
+        files.sort(key=lambda file: file.path)
+        closed = _is_closed(files[0].date, day) and directory not in listing.mixed
+        done = _done(files, stats, mine)
+        if not closed or len(done) < len(files):
+            closed, done = False, done[: max(len(done) - _OPEN_FILES, 0)]
+        one = _settled(done, known.get(directory), stats, closed)
+        if one is not None:
+            found[replace(one, checkpoint=listing.checkpoint, seen_at=now)] = [file.path for file in done]
+    return found
+
+
+def late_rows(
+    source: Source, wire: Wire, listing: Listing, planned: Plan, stats: Mapping[str, FileStats]
+) -> Iterator[tuple[str, str]]:
+    """Yield (path, sentence) of files with rows that were not there when their tables were applied beyond them.
+
+    They came into closed directories that were passed over. Reads such files whole.
+    """
+    reopened = {one.directory: one for one in listing.reopened if one.closed}
+    claims = _claims(planned) if reopened else {}
+    for file in listing.data_files if reopened else ():
+        one, read = reopened.get(file.directory), stats.get(file.path)
+        if one is None or (read is not None and (read.size, read.etag) == (file.size, file.etag)):
+            continue
+        mine = _of(claims, planned.history, file.root, file.version) or ()
+        rows = _commit_ts(source, wire, file, planned.history) if mine else None
+        if any(_is_late(rows, one, claim) for claim in mine):
+            yield file.path, _LATE.format(file.path, max(claim.applied for claim in mine), one.checkpoint)
+
+
+_LATE = (
+    "{} came into a directory whose date had passed, and its table is applied through {} without it: rows above {} in "
+    "it may be missing. Check that the clocks of the TiCDC servers are right and that nobody else writes there, then "
+    "rebuild the table."
+)
+
+
+def _is_late(rows: pa.Array | None, settled: Settled, claim: _Claim) -> bool:
+    low, high = max(settled.checkpoint + 1, claim.since), min(claim.applied, claim.until - 1)
+    if rows is None:
+        return low <= high
+    return bool(pc.any(pc.and_(pc.greater_equal(rows, low), pc.less_equal(rows, high))).as_py())
+
+
+def _commit_ts(source: Source, wire: Wire, file: DataFile, history: History) -> pa.Array | None:
+    """Return the commit-ts of the rows in a file, None where they cannot be read."""
+    try:
+        data = source.reader.read(file.path)
+        return decode_among(wire, data, file.path, history.decoding[file.root, file.version])[1].changes[COMMIT_TS]
+    except CdcError:
+        return None
+
+
+def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:
+    """Which rows of each name, folded, are needed still."""
+    found: dict[TableId, list[_Claim]] = {}
+    for life, table in planned.history.lives.items():
+        through = _applied(planned.applied.get(life))
+        for name, since, until in table.names:
+            found.setdefault(name.folded, []).append(_Claim(since, until, through))
+    return found
+
+
+def _applied(state: Applied | None) -> Tso:
+    """The TSO through which all rows are in a table, -1 for one that does not stand."""
+    if state is None:
+        return -1
+    return state.progress.tso - (state.progress.phase is Phase.DDL)
+
+
+def _of(claims: Mapping[TableId, Sequence[_Claim]], history: History, root: str, version: Tso) -> list[_Claim] | None:
+    """What is needed of a directory's rows, None if nothing says whose they are."""
+    tables = history.decoding.get((root, version))
+    return None if tables is None else [claim for name, _ in tables for claim in claims.get(name.folded, ())]
+
+
+def _by_directory(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
+    found: dict[str, list[DataFile]] = {}
+    for file in files:
+        found.setdefault(file.directory, []).append(file)
+    return found
+
+
+def _day_before(checkpoint: Tso) -> str:
+    moment = dt.datetime.fromtimestamp(wall_clock_ms(checkpoint) / 1000, dt.timezone.utc)
+    return (moment - _CLOSED_AFTER).date().isoformat()
+
+
+def _is_closed(date: str, day: str) -> bool:
+    """Return whether a date or month is over; a year is spelled as a table id might be."""
+    return "-" in date and date < day[: len(date)]
+
+
+def _done(files: Sequence[DataFile], stats: Mapping[str, FileStats], claims: Sequence[_Claim]) -> list[DataFile]:
+    """The first of these files, those that were read as they are and have no row that is still needed."""
+    newest = max(claim.applied for claim in claims)
+
+    def is_done(file: DataFile) -> bool:
+        read = stats.get(file.path)
+        if read is None or (read.size, read.etag) != (file.size, file.etag):
+            return False
+        if read.min_commit_ts is None or read.max_commit_ts is None:
+            return not read.rows
+        low, high = read.min_commit_ts, read.max_commit_ts
+        return high <= newest and not any(claim.needs(low, high) for claim in claims)
+
+    return list(takewhile(is_done, files))
+
+
+def _settled(
+    files: Sequence[DataFile], before: Settled | None, stats: Mapping[str, FileStats], closed: bool
+) -> Settled | None:
+    """Return these files as settled, together with those of their directory that were before; None if they cannot be.
+
+    Only files whose numbers are all there can be: what is missing is reported by their names.
+    """
+    bounds = [(one.min_commit_ts, one.max_commit_ts) for one in (stats[file.path] for file in files)]
+    lows, highs = [low for low, _ in bounds if low is not None], [high for _, high in bounds if high is not None]
+    begun = before.number if before is not None else 0
+    if len(files) < LEAST_FILES and not (closed and before) or not lows or not _are_all_there(files, begun, closed):
+        return None
+    first, last = files[0], files[-1]
+    digest = sum(fingerprint(file.path, file.size, file.etag) for file in files)
+    return Settled(
+        directory=first.directory,
+        root=first.root,
+        version=first.version,
+        date=first.date,
+        last="" if closed else last.path,
+        number=last.number,
+        files=len(files) + (before.files if before else 0),
+        digest=(digest + (before.digest if before else 0)) & DIGEST_MASK,
+        since=min(lows + ([before.since] if before else [])),
+        through=max(highs + ([before.through] if before else [])),
+        checkpoint=0,
+        seen_at=0.0,
+    )
+
+
+def _are_all_there(files: Sequence[DataFile], begun: int, closed: bool) -> bool:
+    """Return whether numbers go on without gaps after `begun`; in an open directory in the order of the names, too."""
+    by_dispatcher: dict[str, list[int]] = {}
+    for file in files:
+        by_dispatcher.setdefault(file.dispatcher, []).append(file.number)
+    if not closed:
+        return list(by_dispatcher) == [""] and by_dispatcher[""] == list(range(begun + 1, begun + 1 + len(files)))
+    return all(
+        sorted(numbers) == list(range(at, at + len(numbers)))
+        for dispatcher, numbers in by_dispatcher.items()
+        for at in [1 if dispatcher else begun + 1]
+    )

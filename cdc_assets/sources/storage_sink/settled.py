@@ -1,0 +1,44 @@
+"""Settled files among the names that are listed: counted and added up, so that a million of them take no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cdc_assets.model.splits import DIGEST_MASK, Settled, fingerprint
+from cdc_assets.model.tso import Tso
+
+__all__ = ["Unchanged"]
+
+
+class Unchanged:
+    """Takes the names of settled files as they are listed, and says which directories still hold what they held."""
+
+    def __init__(self, settled: Iterable[Settled]) -> None:
+        self._settled = {one.directory: one for one in settled}
+        self._found = dict.fromkeys(self._settled, (0, 0))
+
+    def takes(self, directory: str, path: str, size: int, etag: str) -> bool:
+        """Return whether a data file, as listed, is where settled ones are."""
+        one = self._settled.get(directory)
+        if one is None or not one.has(path):
+            return False
+        count, digest = self._found[directory]
+        self._found[directory] = count + 1, (digest + fingerprint(path, size, etag)) & DIGEST_MASK
+        return True
+
+    def verdict(self, checkpoint: Tso) -> tuple[list[Settled], list[Settled]]:
+        """Return those that hold what they held, as of this look, and those that do not.
+
+        Where nothing is left, or nothing was looked at, nothing has come: it holds what it held.
+        """
+        kept, changed = list[Settled](), list[Settled]()
+        for directory, one in self._settled.items():
+            found = self._found[directory]
+            if found == (one.files, one.digest):
+                kept.append(replace(one, checkpoint=checkpoint, passed_over=False))
+            elif found[0]:
+                changed.append(one)
+            else:
+                kept.append(one if one.passed_over else replace(one, checkpoint=checkpoint))
+        return kept, changed

@@ -1,0 +1,276 @@
+"""A look that leaves out settled files plans and says what a whole look does, and nothing that comes late is missed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, note, settings
+
+from cdc_assets.io.names import Entry
+from cdc_assets.io.storage import Opener
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import Listing
+from cdc_assets.model.tso import Tso, tso_time
+from cdc_assets.pipeline import settled as settling
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.planning.plan import Plan
+from cdc_assets_tests.alterations import Picks
+from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.histories import history
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryLake
+from cdc_assets_tests.pipeline.test_histories import CHECKS, PICKS, STEPS, STYLES, faults, feeds, tomls
+from cdc_assets_tests.replay import _AsOf, compare
+from cdc_assets_tests.writer import Style, publications
+
+__all__ = ["tomls"]
+
+DAY = 24 * 3_600_000 << 18
+"""The TSO of one day are so many."""
+DATE = re.compile(r"/(\d{4}-\d{2}-\d{2})/")
+CONFIGS = [config for case in cases() for config in case.configs if config.options.wire.has_commit_ts]
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Settle every file as soon as its rows are applied, and close every date but the newest."""
+    newest = {"day": ""}
+    monkeypatch.setattr(settling, "LEAST_FILES", 1)
+    monkeypatch.setattr(settling, "_OPEN_FILES", 0)
+    monkeypatch.setattr(settling, "_day_before", lambda _: newest["day"])
+    every = Opener.entries
+
+    def entries(self: Opener, below: str = "", without: Mapping[str, int] = {}) -> Iterator[Entry]:
+        inside = tuple(f"{directory}/" for directory in without)
+        return (one for one in every(self, below, without) if not one[0].startswith(inside))
+
+    monkeypatch.setattr(Opener, "entries", entries)
+    return newest
+
+
+def of_dates(paths: Any) -> str:
+    """The newest date in the paths of files."""
+    return max((found[1] for path in paths if (found := DATE.search(str(path)))), default="")
+
+
+def planned(pipeline: Pipeline, *, whole: bool) -> tuple[Listing, Plan, set[str]]:
+    listing, plan = pipeline.plan(whole=whole)
+    return listing, plan, set(map(str, pipeline.findings(listing, plan)))
+
+
+def assert_alike(pipeline: Pipeline) -> Listing:
+    """A look without settled files and a whole one come to the same; return the first one's listing."""
+    some, few, said = planned(pipeline, whole=False)
+    everything, plan, all_said = planned(pipeline, whole=True)
+    assert few.steps == plan.steps
+    assert said == all_said
+    assert some.file_count == everything.file_count
+    return some
+
+
+def test_a_generated_history_is_looked_at_alike(tomls: Mapping[str, Path], eager: dict[str, str]) -> None:
+    left_out = 0
+
+    @settings(CHECKS, max_examples=20, derandomize=True, database=None)
+    @given(steps=STEPS, style=STYLES, raw=PICKS)
+    def check(steps: list[tuple[str, bytes]], style: Style, raw: bytes) -> None:
+        nonlocal left_out
+        source = history(steps, style.old_values)
+        note(f"{style}\n{source.script}")
+        with feeds(style, tomls[style.rendering]) as (feed, _):
+            for publication in publications(source, style, Picks(raw)):
+                eager["day"] = of_dates(publication.files)
+                feed.publish(publication)
+                assert_alike(feed.pipeline)
+                assert faults(feed, publication, source.contents(publication.shown)) == []
+                left_out += len(assert_alike(feed.pipeline).settled)
+
+    check()
+    assert left_out > 50
+
+
+@pytest.mark.parametrize("config", CONFIGS[::6], ids=str)
+def test_a_recorded_feed_is_looked_at_alike(config: Config, eager: dict[str, str]) -> None:
+    check_recorded(config, eager)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_every_recorded_feed_is_looked_at_alike(config: Config, eager: dict[str, str]) -> None:
+    check_recorded(config, eager)
+
+
+def check_recorded(config: Config, eager: dict[str, str]) -> None:
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    for checkpoint in config.replayable:
+        eager["day"] = of_dates(checkpoint.bucket.rglob("*.*"))
+        options = config.settings(checkpoint.bucket)
+        pipeline = Pipeline(options, _AsOf(options, checkpoint.ts), lake, ledger)
+        assert_alike(pipeline)
+        outcome = pipeline.apply("test")
+        if checkpoint.expected is not None:
+            assert compare(config, checkpoint.expected, lake, outcome) == [], checkpoint.note
+        assert_alike(pipeline)
+
+
+# --- late files -------------------------------------------------------------------------------------------------------
+
+
+def key(commit_ts: Tso) -> int:
+    """The key of a row, by the day and the order of its commit."""
+    day, place = divmod(commit_ts - FIRST, DAY)
+    return day * 1000 + place
+
+
+class Dated:
+    """A feed of one table with a directory a day, applied day by day; files are numbered by their day."""
+
+    def __init__(self, directory: Path) -> None:
+        self.feed = LittleFeed(directory)
+        self.feed.create("db.t")
+        self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
+
+    def date(self, day: int) -> str:
+        return tso_time(FIRST + day * DAY)[:10]
+
+    def put(self, day: int, *rows: Tso, name: str = "") -> None:
+        written = self.feed.rows("db.t", FIRST, [("I", ts, key(ts), "x") for ts in rows])
+        there = written.parent / self.date(day)
+        there.mkdir(exist_ok=True)
+        written.rename(there / (name or f"CDC{len(list(there.iterdir())) + 1:020d}.csv"))
+
+    @property
+    def pipeline(self) -> Pipeline:
+        settings = self.feed.settings()
+        return Pipeline(settings, settings.open_source(), self.lake, self.ledger)
+
+    def apply(self, checkpoint: Tso) -> Outcome:
+        self.feed.publish(checkpoint)
+        return self.pipeline.apply()
+
+    def ids(self) -> set[int]:
+        return set(self.lake.read(TableId("db", "t")).column("id").to_pylist())
+
+
+@pytest.fixture
+def dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dated:
+    """Six days, of which the first ones are settled and closed."""
+    monkeypatch.setattr(settling, "LEAST_FILES", 2)
+    feed = Dated(tmp_path)
+    for day in range(6):
+        feed.put(day, FIRST + day * DAY + 1)
+        feed.put(day, FIRST + day * DAY + 2)
+        outcome = feed.apply(FIRST + day * DAY + 10)
+        assert outcome.complete, [table.reason for table in outcome.tables]
+    assert feed.apply(FIRST + 5 * DAY + 20).complete
+    return feed
+
+
+def test_a_date_is_closed_two_and_a_half_days_later(dated: Dated) -> None:
+    listing, _ = dated.pipeline.plan()
+    closed = {one.date for one in listing.settled if one.closed}
+    assert closed == {dated.date(0), dated.date(1), dated.date(2)}
+    assert {file.date for file in listing.data_files} == {dated.date(3), dated.date(4), dated.date(5)}
+
+
+def test_rows_that_came_unseen_into_a_closed_directory_hold_the_table_until_it_is_rebuilt(
+    dated: Dated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = FIRST + 5 * DAY + 30
+    dated.put(0, late)
+    dated.put(5, late + 5)
+    assert dated.apply(FIRST + 5 * DAY + 40).complete  # the directory is passed over
+    assert key(late) not in dated.ids()
+    monkeypatch.setattr(settling, "LOOK_AGAIN_SECONDS", 0)
+    for _ in range(2):
+        table = dated.apply(FIRST + 5 * DAY + 50).tables[0]
+        assert table.state == "held"
+        assert f"{dated.date(0)}/CDC{3:020d}.csv came into a directory whose date had passed" in table.reason
+    rebuilt = dated.pipeline
+    rebuilt.from_nothing, rebuilt.lake = True, MemoryLake()
+    assert rebuilt.apply().complete
+    assert dated.apply(FIRST + 5 * DAY + 60).tables[0].state != "held"
+
+
+def test_rows_that_are_still_to_be_applied_are_found_in_a_closed_directory(
+    dated: Dated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = FIRST + 5 * DAY + 30
+    dated.put(0, late)
+    monkeypatch.setattr(settling, "LOOK_AGAIN_SECONDS", 0)
+    assert dated.apply(FIRST + 5 * DAY + 40).complete
+    assert key(late) in dated.ids()
+
+
+def test_what_was_delivered_again_into_a_closed_directory_changes_nothing(
+    dated: Dated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = dated.ids()
+    dated.put(1, FIRST + DAY + 2)
+    assert dated.apply(FIRST + 5 * DAY + 40).complete
+    monkeypatch.setattr(settling, "LOOK_AGAIN_SECONDS", 0)
+    assert dated.apply(FIRST + 5 * DAY + 50).complete
+    assert dated.ids() == before
+    assert_alike(dated.pipeline)
+
+
+def test_a_lake_that_is_empty_again_is_given_all_files(dated: Dated) -> None:
+    before = dated.ids()
+    dated.lake = MemoryLake()
+    assert dated.apply(FIRST + 5 * DAY + 40).complete
+    assert dated.ids() == before
+
+
+def test_a_file_of_an_open_directory_that_is_written_anew_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "LEAST_FILES", 2)
+    monkeypatch.setattr(settling, "_OPEN_FILES", 1)
+    feed = LittleFeed(tmp_path)
+    feed.create("db.t")
+    files = [feed.rows("db.t", FIRST, [("I", FIRST + number, number, "x")]) for number in range(1, 6)]
+    lake, ledger = MemoryLake(), Ledger("sqlite://")
+    options = feed.settings()
+
+    def look() -> Pipeline:
+        return Pipeline(options, options.open_source(), lake, ledger)
+
+    for checkpoint in (10, 20):
+        feed.publish(FIRST + checkpoint)
+        assert look().apply().complete
+    assert [(one.files, one.number, one.closed) for one in look().plan()[0].settled] == [(4, 4, False)]
+    files[1].write_text(f'"I","t","db",{FIRST + 25},7,"anew"\r\n"I","t","db",{FIRST + 2},2,"x"\r\n', newline="")
+    feed.publish(FIRST + 30)
+    assert look().apply().complete
+    assert 7 in lake.read(TableId("db", "t")).column("id").to_pylist()
+    assert_alike(look())
+
+
+def test_the_ledger_keeps_what_it_knew_of_settled_files(dated: Dated) -> None:
+    name = dated.feed.settings().name
+    listing, _ = dated.pipeline.plan()
+    everything, few = dated.ledger.file_stats(name), dated.ledger.file_stats(name, listing.settled)
+    assert len(everything) == 12
+    assert len(few) == 6
+    assert [entry.path for entry in dated.ledger.files(name)] == sorted(everything)
+    gone = next(iter(sorted(everything)))
+    dated.ledger.forget_files(name, [gone])
+    assert gone not in dated.ledger.file_stats(name)
+
+
+def test_what_is_settled_is_looked_at_once_a_day(dated: Dated) -> None:
+    kept = dated.ledger.settled.read(dated.feed.settings().name)
+    seen = max(one.seen_at for one in kept)
+    assert all(one.passed_over for one in settling.recalled(kept, seen) if one.closed)
+    assert not any(one.passed_over for one in settling.recalled(kept, seen + settling.LOOK_AGAIN_SECONDS))
+    listing, _ = dated.pipeline.plan()
+    due = [replace(one, passed_over=False) for one in kept]
+    again = settling.seen_again(due, listing, seen + 1)
+    assert {one.directory for one in again} == {one.directory for one in kept}
