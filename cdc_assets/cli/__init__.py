@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import logging
 import sys
 import uuid
 from typing import Any
@@ -51,6 +52,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     # A command keeps most of its objects until it ends; repeated garbage collection took a quarter of the time.
     gc.set_threshold(100_000, 20, 50)
+    if not debug:
+        logging.getLogger().addFilter(_is_no_interrupt)
     try:
         code = commands.main(standalone_mode=False, prog_name="cdc-assets")
         sys.exit(code if isinstance(code, int) else DONE)
@@ -71,6 +74,11 @@ def main() -> None:
             raise
         click.echo(f"cdc-assets: {error}", err=True)
         sys.exit(WRONG if isinstance(error, (SetupError, MetadataMissing)) else HELD)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Return false for the stack trace that py4j logs where Ctrl-C ends a call to the JVM."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], KeyboardInterrupt)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

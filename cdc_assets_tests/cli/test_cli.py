@@ -16,6 +16,24 @@ from cdc_assets_tests.command_line import run
 B = Case("B_ddl_columns").config("csv-ts")
 
 
+CTRL_C = """
+import os, signal, sys, threading
+from cdc_assets.cli import main
+from cdc_assets.lake.spark import session
+
+def started(*given, **conf):
+    spark = begin(*given, **conf)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    spark._jvm.java.lang.Thread.sleep(30_000)
+    return spark
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+begin, session.spark_session = session.spark_session, started
+main()
+"""
+"""The command line, interrupted while it waits for an answer of the JVM."""
+
+
 def feed(bucket: Path | None = None) -> list[str]:
     uri = f"file://{bucket or B.bucket()}?{B.recorded_options['sink_uri_params']}"
     return ["--sink-uri", uri, "--config", str(B.path / "changefeed.toml")]
@@ -86,6 +104,15 @@ WRONG = {
     "an unknown option": (["inspect", "--frobnicate"], "frobnicate"),
     "no lake": (["apply", *feed()], "--warehouse"),
 }
+
+
+@pytest.mark.xdist_group("spark")
+def test_ctrl_c_ends_a_command_in_the_middle_of_a_call_to_the_jvm(tmp_path: Path) -> None:
+    arguments = ["apply", *feed(), "--warehouse", str(tmp_path / "lake")]
+    said = subprocess.run([sys.executable, "-c", CTRL_C, *arguments], capture_output=True, text=True, timeout=300)
+    assert said.returncode == 130, said.stderr
+    assert said.stderr.splitlines()[-1].startswith("Interrupted. Every table is at its last complete window")
+    assert "Traceback" not in said.stderr
 
 
 @pytest.mark.parametrize("case", sorted(WRONG))

@@ -7,10 +7,11 @@ Sessions are reused one after the other: each has a catalog with connections of 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import RLock, Thread
+from threading import RLock, Thread, current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -137,10 +138,26 @@ def spark_session(settings: LakeSettings, **conf: str) -> SparkSession:
         open_gateway(configuration)
         for key, value in configuration.items():
             builder = builder.config(key, value)
-        spark = builder.getOrCreate()
+        with _own_interrupts():
+            spark = builder.getOrCreate()
     watch_executors(spark)
     spark.sparkContext.setLogLevel(_log_level())
     return spark
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep the process's handler of SIGINT where a block starts Spark.
+
+    PySpark's handler calls the JVM while the same thread waits for another call's answer; py4j then reports that call
+    as failed, and the interrupt is lost.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if handler is not None and current_thread() is main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def quoted(*names: str) -> str:
