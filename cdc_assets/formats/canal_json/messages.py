@@ -7,7 +7,6 @@ least TSO of the row's millisecond `es`: a clock, not a position.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, json_lines
 from cdc_assets.formats.canal_json import decode as files
+from cdc_assets.formats.canal_json.ends import LEAD, name_of, read_ends
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.canal_json.uniform import KINDS
 from cdc_assets.formats.column_codes import guess
@@ -43,11 +43,7 @@ from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
 
-_TEXT = r'"(?:[^"\\]|\\.)*"'
-_HEAD = (
-    rf'(?s)^\{{"id":\d+,"database":(?P<schema>{_TEXT}),"table":(?P<table>{_TEXT}),"pkNames":(?:null|\[(?:{_TEXT},?)*\]),'
-    r'"isDdl":false,"type":"(?:INSERT|UPDATE|DELETE)","es":(?P<es>\d{1,14}),'
-)
+_HEAD = rf'(?s){LEAD}(?:INSERT|UPDATE|DELETE)","es":(?P<es>\d{{1,14}}),'
 _TAIL = (
     r'(?s),"_tidb":\{"commitTs":(?P<ts>\d{1,18})(?:,"onlyHandleKey":(?P<part>true|false))?'
     r'(?:,"claimCheckLocation":"(?P<claim>[^"\\]*)")?(?:,"rowkey":"[^"\\]*")?\}\}$'
@@ -56,6 +52,7 @@ _HEAD_BYTES, _TAIL_BYTES = (256, 4096), (-128, -1024)
 """How much of a row is looked at: mostly, and where that does not suffice."""
 
 Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
 
 _ACTIONS = {"CREATE": 3, "ERASE": 4, "CINDEX": 7, "DINDEX": 8, "TRUNCATE": 11, "RENAME": 14}
 """Word of a DDL -> TiDB's action; ALTER and QUERY stand for several."""
@@ -64,13 +61,18 @@ _ACTIONS = {"CREATE": 3, "ERASE": 4, "CINDEX": 7, "DINDEX": 8, "TRUNCATE": 11, "
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (SPOKEN)."""
     values = unpacked_array(messages.column("value"), options)
-    rows, plain = _plain_rows(values, options)
-    others = np.flatnonzero(~plain).tolist()
-    return in_order([rows, said(_one(message, values[message].as_py(), options) for message in others)])
+    ends = read_ends(values, options.enable_tidb_extension)
+    mine = _lines_of_rows(ends.places, ends.schemas, ends.tables, pa.array(ends.numbers), options)
+    left = np.delete(np.arange(len(values)), ends.places)
+    if not len(left):
+        return mine
+    rows, plain = _plain_rows(values.take(pa.array(left)), left, options)
+    others = left[~plain].tolist()
+    return in_order([mine, rows, said(_one(message, values[message].as_py(), options) for message in others)])
 
 
-def _plain_rows(values: pa.Array, options: MessageOptions) -> tuple[pa.RecordBatch, Mask]:
-    """Return the lines of rows that are written as TiCDC writes them, and which messages these are."""
+def _plain_rows(values: pa.Array, messages: Rows, options: MessageOptions) -> tuple[pa.RecordBatch, Mask]:
+    """Return the lines of rows that are written as TiCDC may write them too, and which messages these are."""
     head = _matched(values, _HEAD, _HEAD_BYTES)
     plain = _marks(pc.is_valid(head))
     claims = pa.nulls(len(values), pa.binary())
@@ -88,19 +90,26 @@ def _plain_rows(values: pa.Array, options: MessageOptions) -> tuple[pa.RecordBat
     names, fit = [], np.ones(int(plain.sum()), bool)
     for name in ("schema", "table"):
         coded = pc.struct_field(head, name).filter(mine).dictionary_encode()
-        known = [_name(text) for text in coded.dictionary.to_pylist()]
+        known = [name_of(text) for text in coded.dictionary.to_pylist()]
         names.append(pa.array(known, pa.string()).take(coded.indices))
         fit &= _marks(pc.is_valid(names[-1]))
-    ts = stamps.filter(mine).cast(pa.string()).cast(pa.int64())
-    ts = ts if options.enable_tidb_extension else pc.shift_left(ts, 18)
+    numbers = stamps.filter(mine).cast(pa.string()).cast(pa.int64())
     places, kept = np.flatnonzero(plain)[fit], pa.array(fit)
     plain[np.flatnonzero(plain)[~fit]] = False
     locations = claims.filter(mine).filter(kept)
     locations = pc.if_else(pc.greater(pc.binary_length(locations), 0), locations, pa.scalar(None, locations.type))
-    ts = ts.filter(kept)
-    more = {} if options.enable_tidb_extension else {"source_position": position_texts(ts)}
-    spoken = said_of_lone_rows(places, names[0].filter(kept), names[1].filter(kept), ts, claim=locations, **more)
-    return spoken, plain
+    schemas, tables, numbers = (column.filter(kept) for column in (*names, numbers))
+    return _lines_of_rows(messages[places], schemas, tables, numbers, options, claim=locations), plain
+
+
+def _lines_of_rows(
+    messages: Rows, schemas: pa.Array, tables: pa.Array, numbers: pa.Array, options: MessageOptions, **more: pa.Array
+) -> pa.RecordBatch:
+    """Return the lines of rows with these commit-ts, or without the extension milliseconds."""
+    if not options.enable_tidb_extension:
+        numbers = pc.shift_left(numbers, 18)
+        more["source_position"] = position_texts(numbers)
+    return said_of_lone_rows(messages, schemas, tables, numbers, **more)
 
 
 def _matched(values: pa.Array, pattern: str, most: tuple[int, int]) -> pa.StructArray:
@@ -124,13 +133,6 @@ def _match(values: pa.Array, pattern: str, most: int) -> pa.StructArray:
 def _marks(mask: pa.Array) -> Mask:
     found: Mask = np.array(mask.fill_null(False).to_numpy(zero_copy_only=False))
     return found
-
-
-def _name(text: bytes) -> str | None:
-    try:
-        return str(json.loads(text)) or None
-    except ValueError:
-        return None
 
 
 def _one(message: int, value: bytes | None, options: MessageOptions) -> Said:
