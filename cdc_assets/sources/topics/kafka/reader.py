@@ -15,9 +15,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
@@ -51,6 +53,7 @@ PATIENCE_SECONDS = 30.0
 """How long a range may bring nothing before it is given up."""
 
 _AT_ONCE = 4096
+_MOST_BYTES = (1 << 31) - 1
 _TRANSACTIONS = "__transaction_state"
 _PASSED_OVER = frozenset(
     {
@@ -170,32 +173,27 @@ class KafkaLog:
             return
         with _consumer(self.given) as (consumer, problems):
             consumer.assign([TopicPartition(*wanted.partition, wanted.start)])
-            held: list[pa.RecordBatch] = []
-            size = 0
-            for came in self._pieces(consumer, wanted, problems):
-                held.append(came)
-                size += held[-1].nbytes
-                if size >= batch_bytes:
-                    yield _joined(held)
-                    held, size = [], 0
-            if held:
-                yield _joined(held)
+            held = _Held(wanted.partition)
+            for _ in self._progress(consumer, wanted, problems, held):
+                if held.size >= batch_bytes:
+                    yield held.batch()
+            if held.count:
+                yield held.batch()
 
-    def _pieces(self, consumer: Consumer, wanted: OffsetRange, problems: list[Any]) -> Iterator[pa.RecordBatch]:
-        """Yield messages as they come, until nothing below the range's stop is left."""
+    def _progress(self, consumer: Consumer, wanted: OffsetRange, problems: list[Any], held: _Held) -> Iterator[int]:
+        """Hold messages as they come, until nothing below the range's stop is left; yield the offset that is next."""
         position, until = wanted.start, time.monotonic() + self.patience_seconds
         while position < wanted.stop:
-            reached, piece = self._piece(consumer, wanted, position)
-            if piece is not None:
-                yield piece
+            reached = self._hold(consumer, wanted, position, held)
             if reached > position:
                 position, until = reached, time.monotonic() + self.patience_seconds
                 problems.clear()
+                yield position
             elif time.monotonic() > until or any(one.code() in LASTING | _GONE for one in problems):
                 raise self._stuck(wanted, position, problems)
 
-    def _piece(self, consumer: Consumer, wanted: OffsetRange, position: int) -> tuple[int, pa.RecordBatch | None]:
-        """Return through where the log is known to be read, and the messages that came."""
+    def _hold(self, consumer: Consumer, wanted: OffsetRange, position: int, held: _Held) -> int:
+        """Hold the messages that came, and return through where the log is known to be read."""
         with _uncollected():
             came = consumer.consume(min(_AT_ONCE, wanted.stop - position), timeout=0.1)
             reached = position
@@ -206,9 +204,10 @@ class KafkaLog:
                 reached = max(reached, int(came[-1].offset() or 0) + 1)
                 if reached > wanted.stop:
                     came = [one for one in came if int(one.offset() or 0) < wanted.stop]
-            piece = _batch(wanted.partition, came) if came else None
+            if came:
+                held.add(came)
             del came
-            return reached, piece
+            return reached
 
     def _end_of(self, notice: Message, wanted: OffsetRange, position: int) -> int:
         """Return through where the log is known to be read, by what came in place of a message."""
@@ -346,27 +345,74 @@ def _uncollected() -> Iterator[None]:
 
 _TIMES = {TIMESTAMP_NOT_AVAILABLE: None, TIMESTAMP_CREATE_TIME: "create", TIMESTAMP_LOG_APPEND_TIME: "append"}
 _SCHEMA = message_schema()
+_HEADERS = _SCHEMA.field("headers").type
 
 
-def _batch(partition: Partition, messages: list[Message]) -> pa.RecordBatch:
-    # Unbound methods: as many calls as there are messages and columns are what reading costs most.
-    count = len(messages)
-    kinds, times = zip(*map(Message.timestamp, messages), strict=True)
-    headers = _SCHEMA.field("headers").type
-    columns = [
-        pa.repeat(partition.topic, count),
-        pa.repeat(pa.scalar(partition.number, pa.int32()), count),
-        pa.array(list(map(Message.offset, messages)), pa.int64()),
-        pa.array(times, pa.int64(), mask=np.equal(kinds, TIMESTAMP_NOT_AVAILABLE)),
-        pa.array(list(map(_TIMES.__getitem__, kinds)), pa.string()),
-        pa.array(list(map(Message.key, messages)), pa.binary()),
-        pa.array(list(map(Message.value, messages)), pa.binary()),
-        pa.array(list(map(Message.headers, messages)), headers)
-        if any(map(Message.headers, messages))
-        else pa.nulls(count, headers),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+class _Held:
+    """Messages of a partition as they came, until they are a batch. `size` is the bytes of their values and keys.
+
+    Unbound methods, and bytes that are put together once: as many calls as there are messages and columns, and copies,
+    are what reading costs most.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self._clear()
+
+    def _clear(self) -> None:
+        self.size = self.count = 0
+        self._offsets: list[npt.NDArray[np.int64]] = []
+        self._stamps: list[npt.NDArray[np.int64]] = []
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._headers: list[pa.Array] = []
+
+    def add(self, messages: list[Message]) -> None:
+        """Hold some messages, one at least."""
+        count = len(messages)
+        keys, values = list(map(Message.key, messages)), list(map(Message.value, messages))
+        first, last = int(messages[0].offset() or 0), int(messages[-1].offset() or 0)
+        whole = last - first + 1 == count
+        self._offsets.append(
+            np.arange(first, last + 1) if whole else np.fromiter(map(Message.offset, messages), np.int64, count)
+        )
+        stamps = chain.from_iterable(map(Message.timestamp, messages))
+        self._stamps.append(np.fromiter(stamps, np.int64, 2 * count).reshape(count, 2))
+        self._keys += keys
+        self._values += values
+        named = any(map(Message.headers, messages))
+        headers = pa.array(list(map(Message.headers, messages)), _HEADERS) if named else pa.nulls(count, _HEADERS)
+        self._headers.append(headers)
+        self.count += count
+        self.size += sum(len(one) for one in chain(keys, values) if one)
+
+    def batch(self) -> pa.RecordBatch:
+        """Return what is held, and hold nothing more."""
+        stamps, count = np.concatenate(self._stamps), self.count
+        kinds, times = stamps[:, 0], stamps[:, 1]
+        names = pa.array([_TIMES.get(kind) for kind in range(max(_TIMES) + 1)], pa.string())
+        columns = [
+            pa.repeat(self.partition.topic, count),
+            pa.repeat(pa.scalar(self.partition.number, pa.int32()), count),
+            pa.array(np.concatenate(self._offsets)),
+            pa.array(times, pa.int64(), mask=kinds == TIMESTAMP_NOT_AVAILABLE),
+            names.take(pa.array(kinds)),
+            _binary(self._keys),
+            _binary(self._values),
+            pa.concat_arrays(self._headers),
+        ]
+        self._clear()
+        return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.Table.from_batches(batches, _SCHEMA).combine_chunks().to_batches()[0]
+def _binary(values: list[bytes | None]) -> pa.BinaryArray:
+    """Return values as an array, in one copy where none is missing and an array can hold them so."""
+    missing, present = values.count(None), [value for value in values if value is not None]
+    if not present:
+        return pa.nulls(missing, pa.binary())
+    offsets = np.zeros(len(present) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, present), np.int64, len(present)), out=offsets[1:])
+    if missing or offsets[-1] > _MOST_BYTES:
+        return pa.array(values, pa.binary())
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(present))]
+    return pa.Array.from_buffers(pa.binary(), len(present), buffers)
