@@ -133,11 +133,11 @@ class Reading:
         marks = np.full(batch.num_rows, -1, np.int64)
         resolved = spoken.filter(pc.equal(spoken.column("kind"), Kind.RESOLVED.value))
         marks[resolved.column("message").to_numpy()] = resolved.column("commit_ts").to_numpy()
-        through = np.maximum.accumulate([self.marks.get(partition, 0), *marks])[:-1]
+        through = _greatest_so_far(self.marks.get(partition, 0), marks)[:-1]
         last = self._mark_at.get(partition, offsets[0] - 1)
-        mark_at = np.maximum.accumulate([last, *np.where(marks >= 0, offsets, -1)])
+        mark_at = _greatest_so_far(last, np.where(marks >= 0, offsets, -1))
         restarted = np.where((marks >= 0) & (marks <= through), offsets, -1)
-        begun = np.maximum.accumulate([self.restarts.get(partition, -1), *restarted])
+        begun = _greatest_so_far(self.restarts.get(partition, -1), restarted)
         self._mark_at[partition], self.restarts[partition] = int(mark_at[-1]), int(begun[-1])
         mine = rows.column("message").to_numpy()
         again = rows.column("last_commit_ts").to_numpy() <= through[mine]
@@ -304,6 +304,12 @@ class Reading:
         """
         place = event.partition if not self.proves_ends and _TAKES_A_NAME.search(event.query) else None
         return event.position, event.table, event.query, place
+
+
+def _greatest_so_far(first: int, values: Places) -> Places:
+    """Return a number and values behind it, each as the greatest of all up to it."""
+    found: Places = np.maximum.accumulate(np.concatenate([np.array([first], np.int64), values]))
+    return found
 
 
 def _chosen(batch: pa.RecordBatch, messages: Places) -> pa.RecordBatch | pa.Table:
