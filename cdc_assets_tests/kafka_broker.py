@@ -22,11 +22,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -100,14 +108,33 @@ class Broker:
         options = {name.replace("_", "."): value for name, value in config.items()}
         made = self.admin.create_topics([NewTopic(topic, partitions, 1, config=options)])
         made[topic].result(30)
+        self._until_shown(topic, partitions)
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
         self.admin.delete_topics([topic])[topic].result(30)
+        self._until_shown(topic, 0)
 
     def add_partitions(self, topic: str, count: int) -> None:
         """Let a topic have so many partitions in all."""
         self.admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
+        self._until_shown(topic, count)
+
+    def _until_shown(self, topic: str, partitions: int) -> None:
+        """Wait until clients are shown what the controller has decided, and leaders know it."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            known = self.admin.list_topics(timeout=30).topics.get(topic)
+            shown = [] if known is None else [TopicPartition(topic, number) for number in known.partitions]
+            if len(shown) == partitions and self._have_leaders(shown):
+                return
+            assert time.monotonic() < until, f"{topic} has {len(shown)} of {partitions} partitions"
+            time.sleep(0.02)
+
+    def _have_leaders(self, partitions: Sequence[TopicPartition]) -> bool:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # most of confluent_kafka has types
+        asked = self.admin.list_offsets(dict.fromkeys(partitions, latest)) if partitions else {}
+        return all(answer.exception(30) is None for answer in asked.values())
 
     def expire(self, topic: str, partition: int, before: int) -> None:
         """Remove all messages below an offset, as retention does."""
@@ -142,7 +169,8 @@ class Broker:
     def producer(self, **options: Any) -> Producer:
         """Return a producer to this broker."""
         given = {name.replace("_", "."): value for name, value in options.items()}
-        return Producer({"bootstrap.servers": self.address, "linger.ms": 5, "log_level": 0, **given})
+        ordered = {"enable.idempotence": True}  # what is written again stays in its order
+        return Producer({"bootstrap.servers": self.address, "linger.ms": 5, "log_level": 0, **ordered, **given})
 
 
 def write(
@@ -154,14 +182,20 @@ def write(
     timestamp_ms: int = 0,
     headers: Sequence[tuple[str, bytes | None]] = (),
 ) -> None:
-    """Hand one message over, again while the producer's queue is full."""
+    """Hand one message over, again while the producer's queue is full; flushing raises where it is not written."""
     more: dict[str, Any] = {"headers": list(headers)} if headers else {}
     while True:
         try:
-            producer.produce(topic, value, key, partition, timestamp=timestamp_ms, **more)
+            producer.produce(topic, value, key, partition, _refuse, timestamp=timestamp_ms, **more)
             return
         except BufferError:
             producer.poll(0.1)
+
+
+def _refuse(error: KafkaError | None, _: Message) -> None:
+    """Raise where a message was not written."""
+    if error is not None:
+        raise KafkaException(error)
 
 
 @contextmanager
@@ -238,6 +272,7 @@ def _settings(broker: Broker, data: Path) -> dict[str, Any]:
         "listener.name.sasl.scram-sha-256.sasl.jaas.config": f"{scram};",
         "log.dirs": data,
         "auto.create.topics.enable": "false",
+        "log.retention.ms": -1,  # recorded messages are old, and every few minutes old ones would be removed
         "broker.session.timeout.ms": 1000,  # as long a killed broker's successor waits
         "broker.heartbeat.interval.ms": 200,
         "group.initial.rebalance.delay.ms": 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -179,6 +179,28 @@ def test_added_partitions_and_new_topics_are_in_the_next_round(broker: Broker, l
         Partition(topic, 2): 1,
         Partition(f"{topic}-more", 0): 0,
     }
+
+
+def test_a_partition_that_its_leader_does_not_know_yet_is_asked_again(
+    broker: Broker, log: KafkaLog, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its end what is complete would be proven without its rows."""
+    broker.create(topic, 2)
+    broker.produce([(topic, 1, None, b"x")])
+    ask, asked = reader._offsets, []
+
+    def late(wanted: Collection[Any], *more: Any) -> tuple[dict[Partition, int], dict[Partition, int]]:
+        low, high = ask(wanted, *more)
+        asked.append(len(wanted))
+        return (low, high) if len(asked) > 2 else ({}, {Partition(topic, 0): 0})
+
+    monkeypatch.setattr(reader, "_offsets", late)
+    assert all_of(log, topic) == {Partition(topic, 0): LogEnds(0, 0), Partition(topic, 1): LogEnds(0, 1)}
+    assert asked == [2, 2, 2]
+    monkeypatch.setattr(reader, "_offsets", lambda *_: ({}, {}))
+    monkeypatch.setattr(reader, "ANSWER_SECONDS", 0.2)
+    with pytest.raises(StorageUnavailable, match="its leader has not known it"):
+        all_of(log, topic)
 
 
 def test_a_topic_created_anew_ends_below_what_was_read(broker: Broker, log: KafkaLog, topic: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -104,8 +104,30 @@ class KafkaLog:
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
         """Return first offset and read_committed end of every partition: metadata, then one request a leader and end.
 
-        Raises StorageUnavailable, BucketMissing where no topic concerns, BadSettings.
+        A partition that is listed and that its leader does not know is new, or of a topic that is being deleted: it is
+        asked again. Raises StorageUnavailable, BucketMissing where no topic concerns, BadSettings.
         """
+        until = time.monotonic() + ANSWER_SECONDS
+        while True:
+            wanted = self._listed(concerns)
+            low, high = self._ask(partial(_offsets, wanted))
+            missing = [one for one in wanted if (one.topic, one.partition) not in low.keys() & high.keys()]
+            if not missing:
+                return {place: LogEnds(low[place], max(high[place], low[place])) for place in sorted(low)}
+            if time.monotonic() > until:
+                raise self._unknown_to_leader(Partition(str(missing[0].topic), missing[0].partition))
+            time.sleep(0.05)
+
+    def _unknown_to_leader(self, partition: Partition) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"{self.uri}: {partition} is listed, and its leader has not known it for {ANSWER_SECONDS:g} s. Look at the "
+            "broker that leads it; the next run asks again.",
+            topic=partition.topic,
+            partition=partition.number,
+        )
+
+    def _listed(self, concerns: Callable[[str], bool]) -> list[TopicPartition]:
+        """Return the partitions of topics that concern, as the broker shows them."""
         listed = self._ask(lambda client, seconds: client.list_topics(timeout=seconds)).topics
         wanted = [
             TopicPartition(name, number)
@@ -119,9 +141,7 @@ class KafkaLog:
                 f"{self.default_topic}. Look at the topic in the sink URI and at `topics`, and give the login the "
                 "right DESCRIBE on the changefeed's topics: others are not shown."
             )
-        low, high = self._ask(lambda client, seconds: _offsets(client, wanted, seconds))
-        found = {name: LogEnds(low[name], max(high[name], low[name])) for name in low if name in high}
-        return dict(sorted(found.items()))
+        return wanted
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """Return the ids of topics; brokers give them since Kafka 2.8, older ones an id of zeros, which is left out."""
@@ -279,9 +299,9 @@ class KafkaLog:
 
 
 def _offsets(
-    client: AdminClient, wanted: list[TopicPartition], seconds: float
+    wanted: Collection[TopicPartition], client: AdminClient, seconds: float
 ) -> tuple[dict[Partition, int], dict[Partition, int]]:
-    """Return the first offsets and the ends of partitions. What was deleted since it was listed is left out."""
+    """Return the first offsets and the ends of partitions, without those that their leaders do not know."""
     both = [
         client.list_offsets(
             dict.fromkeys(wanted, spec), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=seconds
