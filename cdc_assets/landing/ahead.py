@@ -13,7 +13,11 @@ _T = TypeVar("_T")
 _END = object()
 
 
-def read_ahead(source: Iterator[_T], count: int = 2) -> Iterator[_T]:
+_AHEAD = 5
+"""Batches: what comes while a commit is written."""
+
+
+def read_ahead(source: Iterator[_T], count: int = _AHEAD) -> Iterator[_T]:
     """Yield what a source yields, up to `count` of which are read before they are asked for; its errors are raised."""
     with ThreadPoolExecutor(1, "cdc-assets-log") as pool:
         waiting = deque(pool.submit(next, source, _END) for _ in range(count))

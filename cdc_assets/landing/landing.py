@@ -266,7 +266,7 @@ class Landing:
             at, size = wanted.start, 0
             for batch in log.read(wanted):
                 if batch.num_rows:
-                    at = refuse_missing(log, reading.before, wanted, at, batch.column("offset").to_pylist())
+                    at = refuse_missing(log, reading.before, wanted, at, batch)
                     reading.take(batch, wanted)
                     size += batch.nbytes
                     done = replace(done, messages=done.messages + batch.num_rows)
@@ -275,7 +275,7 @@ class Landing:
                     break
             else:
                 if at < wanted.stop:
-                    refuse_missing(log, reading.before, wanted, at, ())
+                    refuse_missing(log, reading.before, wanted, at)
                 reading.finish(wanted)
         return done, unread
 
@@ -303,14 +303,14 @@ class Landing:
         at = wanted.start
         for batch in read_ahead(log.read(wanted)):
             if batch.num_rows:
-                at = refuse_missing(log, reading.before, wanted, at, batch.column("offset").to_pylist())
+                at = refuse_missing(log, reading.before, wanted, at, batch)
                 reading.take(batch, wanted)
                 done = replace(done, messages=done.messages + batch.num_rows)
             if reading.stored_bytes >= self._commit_bytes:
                 done = self._commit(reading, state_after(reading, ends, reading.before.proven), done)
                 reading = self._reading(self.landed())
         if at < wanted.stop:
-            refuse_missing(log, reading.before, wanted, at, ())
+            refuse_missing(log, reading.before, wanted, at)
         reading.finish(wanted)
         return done, reading
 

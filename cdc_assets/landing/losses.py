@@ -5,8 +5,9 @@ A loss stops the landing until a person brings the messages back, or accepts it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
+
+import pyarrow as pa
 
 from cdc_assets.errors import InputError
 from cdc_assets.model.landed import Landed
@@ -71,14 +72,18 @@ def _unaccepted(landed: Landed, lost: OffsetRange) -> OffsetRange | None:
     return None if at >= lost.stop else OffsetRange(lost.partition, at, lost.stop)
 
 
-def refuse_missing(log: LogReader, landed: Landed, wanted: OffsetRange, at: int, offsets: Sequence[int]) -> int:
+def refuse_missing(
+    log: LogReader, landed: Landed, wanted: OffsetRange, at: int, batch: pa.RecordBatch | None = None
+) -> int:
     """Return the offset behind some messages, the next ones from `at` on, or the range's end where there are none.
 
     Raises InputError where messages are missing between them.
     """
-    behind = offsets[-1] + 1 if offsets else wanted.stop
-    if behind - at != len(offsets):
-        for before, offset in pairwise([at - 1, *offsets, *([] if offsets else [wanted.stop])]):
+    count = 0 if batch is None else batch.num_rows
+    behind = wanted.stop if batch is None else batch.column("offset")[count - 1].as_py() + 1
+    if behind - at != count:
+        offsets = [wanted.stop] if batch is None else batch.column("offset").to_pylist()
+        for before, offset in pairwise([at - 1, *offsets]):
             lost = OffsetRange(wanted.partition, before + 1, offset)
             left = _unaccepted(landed, lost) if len(lost) else None
             if left is not None:
