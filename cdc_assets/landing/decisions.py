@@ -146,15 +146,15 @@ def _refuse_there(landing: Landing, lost: OffsetRange) -> None:
 
 
 def declare_dead(landing: Landing, partition: Partition, said: Said = Said()) -> None:
-    """Write down that nothing comes to a partition of an archive any more: the fence does not wait for its mark.
+    """Write down that nothing comes to a partition any more: neither mark nor barrier of it is waited for.
 
     It counts until something comes all the same. Raises BadSettings for a partition that is not known, and for a
-    broker's, of which nothing waits.
+    broker's without barriers, of which nothing waits.
     """
-    if landing.log().proves_ends:
+    if landing.log().proves_ends and partition not in landing.landed().barriers:
         raise BadSettings(
             f"{partition} is on a broker, where the checkpoint waits for no partition. Only one of an archive can be "
-            "declared dead."
+            "declared dead, or one that has sent barriers."
         )
 
     def decided(reading: Reading) -> None:

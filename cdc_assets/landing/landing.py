@@ -208,13 +208,11 @@ class Landing:
         ids = self._topic_ids(log, begun, ends)
         while True:
             reading = OrderedReading(begun, self.options, clock_ms=self.clock_ms(), **self._more)
-            done, unread, until = self._read_turn(log, ranges_to_read(begun, ends), done, reading)
+            done, unread, until = self._read_turn(log, ranges_to_read(begun, ends), done, reading, ends)
             if not unread:
                 break
-            partitions = [one.partition for one in unread]
-            greatest = None if until is not None else reading.kept.greatest(partitions) or None
-            through = [reading.common_barrier(list(ends)), greatest]
-            reading.settle(min((one for one in through if one is not None), default=None), until)
+            through = None if until is not None else reading.through(unread, ends)
+            reading.settle(through if reading.kept.lands(through) else None, until)
             done = self._commit(reading, state_after(reading, ends, reading.last), done)
             begun = self.landed()
         through_all = reading.common_barrier(list(ends))
@@ -233,20 +231,23 @@ class Landing:
         return done
 
     def _read_turn(
-        self, log: LogReader, ranges: Sequence[OffsetRange], done: Advanced, reading: OrderedReading
+        self, log: LogReader, ranges: Sequence[OffsetRange], done: Advanced, reading: OrderedReading, ends: Ends
     ) -> tuple[Advanced, Sequence[OffsetRange], int | None]:
         """Read ranges, of each about as much as its share of a commit.
 
         Returns what is left of them, and of TiCDC's messages the time through which they can be landed. While there is
-        none more is read: for as long as a DDL is among them, else up to a few commits.
+        none, or nothing comes before the place through which all partitions are complete, more is read: for as long as
+        a DDL of TiCDC is among them, else up to a few commits.
         """
         share = self._commit_bytes // max(1, len(ranges))
         done, unread = self._read_some(log, ranges, done, reading, share)
-        if not self.options.sends_by_table:
-            return done, unread, None
         while unread:
-            until = reading.kept.until([one.partition for one in unread])
-            enough = reading.kept.bytes >= _MOST_COMMITS * self._commit_bytes and not reading.kept.has_ddl
+            enough, until = reading.kept.bytes >= _MOST_COMMITS * self._commit_bytes, None
+            if self.options.sends_by_table:
+                until = reading.kept.until([one.partition for one in unread])
+                enough &= not reading.kept.has_ddl
+            elif reading.kept.lands(reading.through(unread, ends)):
+                break
             if until is not None or enough:
                 return done, unread, until
             done, unread = self._read_some(log, unread, done, reading, share)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -122,12 +122,21 @@ class OrderedReading(Reading):
     # --- how far ---
 
     def common_barrier(self, partitions: Sequence[Partition]) -> str | None:
-        """Return the place through which every partition says that it is complete, None where one never does."""
+        """Return the place through which every partition says that it is complete, None where one never does.
+
+        One that was declared dead says nothing any more.
+        """
         if self.options.sends_again:  # TiCDC's marks come to the topics of living tables only
             return None
         newest = {**self.before.barriers, **self.kept.marks(self.before.barriers)}
-        barriers = [newest.get(partition) for partition in partitions]
+        dead = self.before.dead - self.kept.reached.keys()
+        barriers = [newest.get(partition) for partition in partitions if partition not in dead]
         return None if not barriers or None in barriers else min(at for at in barriers if at is not None)
+
+    def through(self, unread: Sequence[OffsetRange], partitions: Iterable[Partition]) -> str | None:
+        """Return the place through which all is read while some ranges are not read to their ends."""
+        places = self.common_barrier(list(partitions)), self.kept.greatest([one.partition for one in unread]) or None
+        return min((one for one in places if one is not None), default=None)
 
     def newest_mark(self) -> str | None:
         """Return TiCDC's greatest mark that was read, None where none is greater than those before.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import EventKind, Landed
-from cdc_assets.model.landing_commands import release_command
+from cdc_assets.model.landing_commands import declare_dead_command, release_command
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
@@ -82,7 +82,7 @@ class LandingText:
     `lag_seconds` is the time from the greatest mark to the landing that brought it. `rows` and `row_bytes` are of
     messages that are kept. `expired` names tables whose first rows are not kept any more, each with the TSO from which
     they are: those cannot be built anew out of the landing. `unreadable` are the messages that are not messages of the
-    protocol and that nobody has released.
+    protocol and that nobody has released. `waits` says which partition's barrier messages wait for, "" for none.
     """
 
     changefeed: str
@@ -95,6 +95,7 @@ class LandingText:
     unreadable: tuple[str, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     asked: bool = False
+    waits: str = ""
 
     @property
     def behind(self) -> int:
@@ -146,6 +147,7 @@ def describe_landing(
         tuple(f"{bad.place}: {bad.reason}" for bad in (*landed.open_bad, *landed.open_late)),
         landed.ignored,
         ends is not None,
+        _waits(landed, {Partition(one.topic, one.partition): one.behind for one in partitions}),
     )
 
 
@@ -211,6 +213,21 @@ def _applied(landed: Landed, through: Mapping[TableId, Tso]) -> dict[Partition, 
     return found
 
 
+def _waits(landed: Landed, behind: Mapping[Partition, int]) -> str:
+    """Name the partition whose barrier is the least where all have one, first one to which nothing more has come.
+
+    TiCDC's, which have streams, hold nothing up.
+    """
+    living = [partition for partition in landed.next if partition not in landed.dead]
+    if not any(behind.values()) or landed.streams or not living or not landed.barriers.keys() >= set(living):
+        return ""
+    least = min(living, key=lambda one: (landed.barriers[one], behind.get(one, 0) > 0, one))
+    return (
+        f"what stands beyond the newest barrier of {least} waits for its next one; where nothing comes to it any more, "
+        f"`{declare_dead_command(least)}` says so"
+    )
+
+
 def _expired(landed: Landed) -> dict[str, Tso]:
     kept: dict[TableId, Tso] = {}
     for split in landed.splits:
@@ -251,6 +268,8 @@ def landing_lines(found: Iterable[LandingText]) -> Iterator[str]:
             f"{asked}, its newest mark was {seconds_text(one.lag_seconds)} old; "
             f"{counted(one.rows, 'row event')} kept ({counted(one.row_bytes, 'byte')}); {one.rebuild}"
         )
+        if one.waits:
+            yield f"{one.changefeed}: {one.waits}"
         for bad in one.unreadable[:5]:
             yield f"{one.changefeed}: holds: {bad}"
         if len(one.unreadable) > 5:
