@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.canal_json.uniform import KINDS
-from cdc_assets.formats.pieces import pieces
+from cdc_assets.formats.json_lines import pieces
 
 __all__ = ["LEAD", "TEXT", "Ends", "name_of", "read_ends"]
 
