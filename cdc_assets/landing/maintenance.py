@@ -17,23 +17,36 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.landing.events import digest_of, event_rows
 from cdc_assets.landing.landing import Landing
 from cdc_assets.landing.rows import Group, splits_of
-from cdc_assets.landing.store import Added
+from cdc_assets.landing.store import Added, Kept
 from cdc_assets.model.landed import Landed, LandedSplit
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 
-__all__ = ["LANDING_DAYS", "LandingDue", "LandingUpkeep", "landing_due", "maintain_landing"]
+__all__ = ["LandingDue", "LandingLimits", "LandingUpkeep", "landing_due", "maintain_landing"]
 
-LANDING_DAYS = 30.0
 _DAY_MS = 86_400_000
-_SMALL_FILES = 12
-_FILE_BYTES = 64 << 20
-_REMOVED_DAYS = 3.0
-"""Files that nothing refers to are removed when they are older: no run may take longer."""
 
 Needed = Callable[[TableId], "Tso | None"]
 """Table -> through which position its rows are applied; None where nobody will ask for its rows any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LandingLimits:
+    """When files of a landing are written anew, and when they go.
+
+    Rows whose position is older than `days` expire. Files below a quarter of `file_bytes` are put together once they
+    are `small_files`, and so are files of events. What nothing refers to is removed after `removed_days`: no run may
+    take longer.
+    """
+
+    days: float = 30.0
+    small_files: int = 12
+    file_bytes: int = 64 << 20
+    removed_days: float = 3.0
+
+
+_DEFAULT = LandingLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,64 +94,68 @@ class LandingDue:
         return f"landing: files to write anew: {self.row_files:,} of rows, {self.event_files:,} of events{expire}"
 
 
-def landing_due(
-    landing: Landing,
-    needed: Needed,
-    now_ms: int,
-    *,
-    landing_days: float = LANDING_DAYS,
-    small_files: int = _SMALL_FILES,
-    file_bytes: int = _FILE_BYTES,
-) -> LandingDue:
+def landing_due(landing: Landing, needed: Needed, now_ms: int, limits: LandingLimits = _DEFAULT) -> LandingDue:
     """Return what `maintain_landing` would write anew. What nothing refers to is removed at its occasion only."""
-    kept = landing.store.kept()
-    if not kept.identity:
+    due = _due(landing, needed, now_ms, limits)
+    if due is None:
         return LandingDue()
-    landed = landing.landed()
-    expired = _expired(landed, needed, now_ms, landing_days)
-    files = sum(len(batch) for batch in _batches(landed, expired, small_files, file_bytes))
-    events = len(kept.events) if len(kept.events) >= small_files else 0
-    return LandingDue(sum(split.rows for split in expired), files, events)
+    events = len(due.kept.events)
+    files = sum(len(batch) for batch in due.batches)
+    return LandingDue(due.rows_expired, files, events if events >= limits.small_files else 0)
 
 
-def maintain_landing(
-    landing: Landing,
-    needed: Needed,
-    now_ms: int,
-    *,
-    landing_days: float = LANDING_DAYS,
-    small_files: int = _SMALL_FILES,
-    file_bytes: int = _FILE_BYTES,
-    removed_days: float = _REMOVED_DAYS,
-) -> LandingUpkeep:
+def maintain_landing(landing: Landing, needed: Needed, now_ms: int, limits: LandingLimits = _DEFAULT) -> LandingUpkeep:
     """Do what is due for a landing's files. A landing that comes between makes it begin again at the next run.
 
-    Rows are older than `landing_days` by their position. Raises TableMoved where others land all the time.
+    Raises TableMoved where others land all the time.
     """
-    before = landing.store.kept()
-    if not before.identity:
+    due = _due(landing, needed, now_ms, limits)
+    if due is None:
         return LandingUpkeep()
-    landed = landing.landed()
-    expired = _expired(landed, needed, now_ms, landing_days)
-    for files in _batches(landed, expired, small_files, file_bytes):
-        landed = _rewritten(landing, landed, files, expired)
-    if len(landing.store.kept().events) >= small_files:
+    landed = due.landed
+    for files in due.batches:
+        landed = _rewritten(landing, landed, files, due.expired)
+    if len(landing.store.kept().events) >= limits.small_files:
         _commit(landing, landed, (), landing.store.kept().events, whole=True)
-    removed = landing.store.sweep(int(now_ms - removed_days * _DAY_MS))
+    removed = landing.store.sweep(int(now_ms - limits.removed_days * _DAY_MS))
     after = landing.store.kept()
     return LandingUpkeep(
-        len(before.rows),
+        len(due.kept.rows),
         len(after.rows),
-        len(before.events),
+        len(due.kept.events),
         len(after.events),
-        sum(split.rows for split in expired),
-        sum(split.size for split in expired),
+        due.rows_expired,
+        sum(split.size for split in due.expired),
         removed,
     )
 
 
-def _expired(landed: Landed, needed: Needed, now_ms: int, landing_days: float) -> frozenset[LandedSplit]:
-    oldest = int(now_ms - landing_days * _DAY_MS) << 18
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A landing as it is, the splits of it that expire, and the files that are written anew together."""
+
+    kept: Kept
+    landed: Landed
+    expired: frozenset[LandedSplit]
+    batches: Sequence[Sequence[str]]
+
+    @property
+    def rows_expired(self) -> int:
+        return sum(split.rows for split in self.expired)
+
+
+def _due(landing: Landing, needed: Needed, now_ms: int, limits: LandingLimits) -> _Due | None:
+    """Return what is due for a landing's files, None where nothing was ever landed."""
+    kept = landing.store.kept()
+    if not kept.identity:
+        return None
+    landed = landing.landed()
+    expired = _expired(landed, needed, now_ms, limits.days)
+    return _Due(kept, landed, expired, tuple(_batches(landed, expired, limits)))
+
+
+def _expired(landed: Landed, needed: Needed, now_ms: int, days: float) -> frozenset[LandedSplit]:
+    oldest = int(now_ms - days * _DAY_MS) << 18
     return frozenset(split for split in landed.splits if split.high < oldest and _is_taken(split, needed))
 
 
@@ -147,19 +164,17 @@ def _is_taken(split: LandedSplit, needed: Needed) -> bool:
     return through is None or split.high <= through
 
 
-def _batches(
-    landed: Landed, expired: frozenset[LandedSplit], small_files: int, file_bytes: int
-) -> Iterable[Sequence[str]]:
+def _batches(landed: Landed, expired: frozenset[LandedSplit], limits: LandingLimits) -> Iterable[Sequence[str]]:
     """Yield the files that are written anew together: those of which rows expire, and small ones once they are many."""
     sizes: dict[str, int] = {}
     for split in landed.splits:
         sizes[split.file] = sizes.get(split.file, 0) + (0 if split in expired else split.size)
     touched = {split.file for split in expired}
-    small = [file for file, size in sizes.items() if size < file_bytes // 4]
-    chosen = touched | set(small if len(small) >= small_files else ())
+    small = [file for file, size in sizes.items() if size < limits.file_bytes // 4]
+    chosen = touched | set(small if len(small) >= limits.small_files else ())
     batch, size = list[str](), 0
     for file in (file for file in sizes if file in chosen):
-        if batch and size + sizes[file] > file_bytes:
+        if batch and size + sizes[file] > limits.file_bytes:
             yield batch
             batch, size = [], 0
         batch.append(file)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from cdc_assets.errors import BadSettings, Retryable
-from cdc_assets.landing.maintenance import LandingDue, LandingUpkeep, landing_due, maintain_landing
+from cdc_assets.landing.maintenance import LandingDue, LandingLimits, LandingUpkeep, landing_due, maintain_landing
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -148,13 +148,11 @@ def _with_landing(
         taken = [taken_through(table, planned.history, applied) for table in behind(written)]
         return min((through for through in taken if through is not None), default=None)
 
-    days, small = settings.landing_days, settings.small_files
+    limits = LandingLimits(settings.landing_days, settings.small_files, removed_days=settings.orphan_days)
     if dry:
-        return replace(found, landing_due=landing_due(landing, needed, now_ms, landing_days=days, small_files=small))
+        return replace(found, landing_due=landing_due(landing, needed, now_ms, limits))
     try:
-        done = maintain_landing(
-            landing, needed, now_ms, landing_days=days, small_files=small, removed_days=settings.orphan_days
-        )
+        done = maintain_landing(landing, needed, now_ms, limits)
     except Retryable:
         return found
     return replace(found, landing=done)

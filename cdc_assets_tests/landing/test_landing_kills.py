@@ -14,7 +14,7 @@ import pytest
 from cdc_assets.errors import MetadataMissing, TableMoved
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing
-from cdc_assets.landing.maintenance import maintain_landing
+from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed, settings_of
@@ -53,7 +53,8 @@ class Process:
         """Land, apply, and put the landing's files together."""
         with suppress(MetadataMissing):
             self.feed.apply()
-        maintain_landing(self.feed.landing, lambda _: None, 1 << 42, landing_days=1e6, small_files=2, removed_days=0)
+        limits = LandingLimits(days=1e6, small_files=2, removed_days=0)
+        maintain_landing(self.feed.landing, lambda _: None, 1 << 42, limits)
 
 
 def landed_offsets(table: LandingTable) -> list[tuple[str, int, int]]:

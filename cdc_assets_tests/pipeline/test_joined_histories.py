@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, note, settings
@@ -69,43 +70,31 @@ def check(
         assert faults(once, publication, source.contents(publication.shown)) == [], "in one go"
 
 
-GIVEN = {
-    "steps": STEPS,
-    "after": st.integers(3, 30),
-    "style": STYLES,
-    "raw": PICKS,
-    "flavour": st.sampled_from(sorted(FLAVOURS)),
-    "begun": st.booleans(),
-}
+CASES = st.fixed_dictionaries(
+    {
+        "steps": STEPS,
+        "after": st.integers(3, 30),
+        "style": STYLES,
+        "raw": PICKS,
+        "flavour": st.sampled_from(sorted(FLAVOURS)),
+        "begun": st.booleans(),
+    }
+)
 
 
 @settings(CHECKS, max_examples=40, derandomize=True, database=None)
-@given(**GIVEN)
+@given(case=CASES)
 def test_a_generated_history_with_a_dump_of_its_beginning_ends_equal_to_the_source(
-    tomls: Mapping[str, Path],
-    tmp_path_factory: pytest.TempPathFactory,
-    steps: list[tuple[str, bytes]],
-    after: int,
-    style: Style,
-    raw: bytes,
-    flavour: str,
-    begun: bool,
+    tomls: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory, case: dict[str, Any]
 ) -> None:
-    check(steps, after, style, raw, flavour, begun, tomls, tmp_path_factory.getbasetemp() / "dump")
+    check(**case, tomls=tomls, directory=tmp_path_factory.getbasetemp() / "dump")
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 @settings(CHECKS, max_examples=3000)
-@given(**GIVEN)
+@given(case=CASES)
 def test_thousands_of_generated_histories_with_dumps_end_equal_to_the_source(
-    tomls: Mapping[str, Path],
-    tmp_path_factory: pytest.TempPathFactory,
-    steps: list[tuple[str, bytes]],
-    after: int,
-    style: Style,
-    raw: bytes,
-    flavour: str,
-    begun: bool,
+    tomls: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory, case: dict[str, Any]
 ) -> None:
-    check(steps, after, style, raw, flavour, begun, tomls, tmp_path_factory.getbasetemp() / "dump")
+    check(**case, tomls=tomls, directory=tmp_path_factory.getbasetemp() / "dump")
