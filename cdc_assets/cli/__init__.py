@@ -164,7 +164,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
     from cdc_assets.operations.status import row_counts
     from cdc_assets.report.plan_text import describe_plan
     from cdc_assets.report.tables import incomplete_tables
-    from cdc_assets.report.text import step_lines
+    from cdc_assets.report.text import plan_lines
 
     target = target_of(given)
     code = DONE
@@ -188,19 +188,8 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
                 }
             )
             continue
-        for line in step_lines(steps):
+        for line in plan_lines(steps, listing, waiting, lacking):
             click.echo(line)
-        click.echo(
-            f"{counted(len(steps), 'step')} through checkpoint {listing.checkpoint}" if steps else "Nothing to do."
-        )
-        if waiting:
-            click.echo(
-                f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
-            )
-        for name, sentence in lacking.items():
-            click.echo(f"{name}: {sentence}")
-        for message in listing.problems.values():
-            click.echo(f"problem: {message}")
     return code
 
 

@@ -48,88 +48,86 @@ class Target:
     lake: LakeSettings | None
 
 
+_FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
+    click.option(
+        "--sink-uri",
+        metavar="URI",
+        help="TiCDC's sink URI with its parameters, e.g. s3://bucket/prefix?protocol=csv",
+    ),
+    click.option("--archive", metavar="URI", help="Location of the archived topics of a kafka:// sink URI."),
+    click.option("--archive-layout", metavar="LAYOUT", default="records", help="Layout of the archive."),
+    click.option(
+        "--kafka",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Option of the broker's client, by librdkafka's name; @VARIABLE is read from the environment.",
+    ),
+    click.option(
+        "--schema-registry",
+        metavar="URL|FILE",
+        default="",
+        help="Schema registry, or a file of schemas.",
+    ),
+    click.option("--topics", multiple=True, metavar="PATTERN", help="Topics that the sink URI does not name."),
+    click.option(
+        "--schemas",
+        type=click.Path(dir_okay=False),
+        help="CREATE TABLE statements of tables that are older than the topics.",
+    ),
+    click.option("--config", type=click.Path(dir_okay=False), help="TiCDC's changefeed configuration (TOML)."),
+    click.option(
+        "--decode",
+        type=click.Choice(["auto", "driver", "executors"]),
+        help="Where rows are read: in this process, on Spark's executors, or large windows there (default: auto).",
+    ),
+    click.option("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz) (default: UTC)."),
+    click.option(
+        "--name", default="default", show_default=True, help="Name of the changefeed; the lake belongs to it."
+    ),
+    click.option(
+        "--key",
+        "keys",
+        multiple=True,
+        metavar="TABLE=COL[,COL]",
+        help="Key columns of a table whose files do not name them.",
+    ),
+    click.option("--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."),
+    click.option(
+        "--initial",
+        multiple=True,
+        metavar="URI",
+        help="Rows from before the changefeed: a directory of Dumpling's, or mysql://user@host:4000.",
+    ),
+    click.option(
+        "--initial-option",
+        "initial_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="What --initial does not say: at, tz, start-ts, separator, delimiter, null-value, escape-backslash, "
+        "dialect, header; for a server tables and password-env.",
+    ),
+    click.option(
+        "--complete",
+        multiple=True,
+        metavar="PATTERN",
+        help="Tables that had no rows before the changefeed began, though their CREATE TABLE is not in it.",
+    ),
+    click.option(
+        "--new-collations/--old-collations",
+        default=None,
+        help="Whether the cluster was bootstrapped with new collations; without them texts compare by bytes.",
+    ),
+    click.option(
+        "--storage-option", "storage", multiple=True, metavar="NAME=VALUE", help="Passed to fsspec, e.g. anon=true."
+    ),
+    click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml, instead of the flags above."),
+    click.option("--changefeed", metavar="NAME", help="One changefeed of the settings file (default: all)."),
+)
+
+
 def feed_options(command: F) -> F:
     """Add the options that name changefeeds: TiCDC's own parameters, or a settings file."""
-    options = [
-        click.option(
-            "--sink-uri",
-            metavar="URI",
-            help="TiCDC's sink URI with its parameters, e.g. s3://bucket/prefix?protocol=csv",
-        ),
-        click.option("--archive", metavar="URI", help="Location of the archived topics of a kafka:// sink URI."),
-        click.option("--archive-layout", metavar="LAYOUT", default="records", help="Layout of the archive."),
-        click.option(
-            "--kafka",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Option of the broker's client, by librdkafka's name; @VARIABLE is read from the environment.",
-        ),
-        click.option(
-            "--schema-registry",
-            metavar="URL|FILE",
-            default="",
-            help="Schema registry, or a file of schemas.",
-        ),
-        click.option("--topics", multiple=True, metavar="PATTERN", help="Topics that the sink URI does not name."),
-        click.option(
-            "--schemas",
-            type=click.Path(dir_okay=False),
-            help="CREATE TABLE statements of tables that are older than the topics.",
-        ),
-        click.option("--config", type=click.Path(dir_okay=False), help="TiCDC's changefeed configuration (TOML)."),
-        click.option(
-            "--decode",
-            type=click.Choice(["auto", "driver", "executors"]),
-            help="Where rows are read: in this process, on Spark's executors, or large windows there (default: auto).",
-        ),
-        click.option("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz) (default: UTC)."),
-        click.option(
-            "--name", default="default", show_default=True, help="Name of the changefeed; the lake belongs to it."
-        ),
-        click.option(
-            "--key",
-            "keys",
-            multiple=True,
-            metavar="TABLE=COL[,COL]",
-            help="Key columns of a table whose files do not name them.",
-        ),
-        click.option(
-            "--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."
-        ),
-        click.option(
-            "--initial",
-            multiple=True,
-            metavar="URI",
-            help="Rows from before the changefeed: a directory of Dumpling's, or mysql://user@host:4000.",
-        ),
-        click.option(
-            "--initial-option",
-            "initial_options",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="What --initial does not say: at, tz, start-ts, separator, delimiter, null-value, escape-backslash, "
-            "dialect, header; for a server tables and password-env.",
-        ),
-        click.option(
-            "--complete",
-            multiple=True,
-            metavar="PATTERN",
-            help="Tables that had no rows before the changefeed began, though their CREATE TABLE is not in it.",
-        ),
-        click.option(
-            "--new-collations/--old-collations",
-            default=None,
-            help="Whether the cluster was bootstrapped with new collations; without them texts compare by bytes.",
-        ),
-        click.option(
-            "--storage-option", "storage", multiple=True, metavar="NAME=VALUE", help="Passed to fsspec, e.g. anon=true."
-        ),
-        click.option(
-            "--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml, instead of the flags above."
-        ),
-        click.option("--changefeed", metavar="NAME", help="One changefeed of the settings file (default: all)."),
-    ]
-    for option in reversed(options):
+    for option in reversed(_FEED_OPTIONS):
         command = option(command)
     return command
 

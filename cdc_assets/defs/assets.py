@@ -8,7 +8,7 @@ planned again.
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 from dagster_aws.s3 import S3Resource
@@ -23,7 +23,7 @@ from cdc_assets.defs.names import asset_key, shown
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import TableMoved
 from cdc_assets.model.progress import Life, Phase, Progress
-from cdc_assets.model.reports import Report
+from cdc_assets.model.reports import Staged
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline, log_steps
@@ -49,8 +49,11 @@ def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetC
 
 def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition) -> list[dg.AssetsDefinition]:
     """Return `ddl` and `dml` of one changefeed."""
-    name, owners = source.changefeed.name, list(source.changefeed.owners)
-    types = check_spec(name, partitions)
+    return [_ddl_asset(source, partitions), _dml_asset(source, partitions)]
+
+
+def _ddl_asset(source: Source, partitions: dg.DynamicPartitionsDefinition) -> dg.AssetsDefinition:
+    name = source.changefeed.name
 
     @dg.asset(
         key=asset_key(name, "ddl"),
@@ -58,7 +61,7 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
         deps=upstream_of_ddl(source),
         group_name=source.group,
         kinds={"tidb", "iceberg"},
-        owners=owners,
+        owners=list(source.changefeed.owners),
         description="The table's schema as of this version: created, changed, renamed or dropped in the lake. Steps "
         "that it needs first, of the same table or of others, are applied in the same run.",
     )
@@ -73,6 +76,41 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
             _raise_unless_applied(context, source, pipeline, outcome, lives)
             return dg.MaterializeResult(metadata=ddl_metadata(outcome.plan, key, pipeline.ledger.journal(name)))
 
+    return ddl
+
+
+def _dml_asset(source: Source, partitions: dg.DynamicPartitionsDefinition) -> dg.AssetsDefinition:
+    name = source.changefeed.name
+    types = check_spec(name, partitions)
+    decode, validate, apply = _decode_op(source), _validate_op(source), _apply_op(source)
+
+    @dg.graph_asset(
+        key=asset_key(name, "dml"),
+        partitions_def=partitions,
+        ins={"ddl": dg.AssetIn(asset_key(name, "ddl"), dagster_type=dg.Nothing)},
+        check_specs=[types],
+        group_name=source.group,
+        kinds={"pyspark", "iceberg"},
+        owners=list(source.changefeed.owners),
+        description="The rows from this version up to the next one or the checkpoint, decoded, checked and merged. "
+        "Running a partition again whose rows are applied changes nothing.",
+    )
+    def dml(ddl: Any) -> Any:
+        result, check = apply(validate(decode(after=ddl)))
+        return {"result": result, types.get_python_identifier(): check}
+
+    return dml
+
+
+class _Work(NamedTuple):
+    """What the ops hand on: the partition's last window, what is staged of it, and when its checkpoint was written."""
+
+    step: ApplyRows
+    staged: Staged
+    published: float
+
+
+def _decode_op(source: Source) -> dg.OpDefinition:
     @dg.op(name=f"{source.group}_decode", ins={"after": dg.In(dg.Nothing)}, pool="spark")
     def decode(context: dg.OpExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource) -> Any:
         """Read, decode, check and stage the rows of the partition that are due."""
@@ -84,15 +122,23 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
                 outcome = pipeline.apply(context.run_id, lambda plan: _still(plan, before))
                 _log_lake_tables(context, source, pipeline, outcome)
                 _raise_unless_applied(context, source, pipeline, outcome, {step.life for step in before})
-            return (last, pipeline.stage(last), pipeline.published) if last is not None else None
+            return _Work(last, pipeline.stage(last), pipeline.published) if last is not None else None
 
+    return decode
+
+
+def _validate_op(source: Source) -> dg.OpDefinition:
     @dg.op(name=f"{source.group}_validate")
     def validate(context: dg.OpExecutionContext, work: Any) -> Any:
         """Show the results of the checks in the decoding pass."""
         if work is not None:
-            context.add_output_metadata(report_metadata(work[1].report))
+            context.add_output_metadata(report_metadata(work.staged.report))
         return work
 
+    return validate
+
+
+def _apply_op(source: Source) -> dg.OpDefinition:
     @dg.op(
         name=f"{source.group}_apply",
         out={"result": dg.Out(dg.Nothing, is_required=False), COLUMN_TYPES: dg.Out()},
@@ -100,49 +146,48 @@ def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition
     )
     def apply(context: dg.OpExecutionContext, work: Any, pyspark: LazyPySparkResource, s3: S3Resource) -> Iterator[Any]:
         """Write the staged window in one commit, or nothing if a check failed."""
-        key = parse_partition_key(context.partition_key)
         with source.pipeline(s3, pyspark, fuse=False) as pipeline:
-            report: Report | None = work[1].report if work is not None else None
-            if report is not None and report.failed:
-                _report(context, source, pipeline, pipeline.refuse(work[0], work[1], context.run_id))
-                yield dg.AssetCheckResult(check_name=COLUMN_TYPES, passed=False, metadata=report_metadata(report))
+            if work is not None and work.staged.report.failed:
+                _report(context, source, pipeline, pipeline.refuse(work.step, work.staged, context.run_id))
+                yield _checked(work, passed=False)
                 return
-            changed = work[1].rows if work is not None else 0
             if work is not None:
-                pipeline.published = work[2]
-                try:
-                    pipeline.commit(work[0], work[1], context.run_id)
-                except TableMoved as moved:  # the table is no longer where the staged window begins
-                    context.log.info(str(moved))
-                    pipeline.lake.discard(work[1])
-                    concerned, again = _through(pipeline, key, Phase.ROWS, context.run_id)
-                    _raise_unless_applied(context, source, pipeline, again, concerned)
-            outcome = pipeline.record_status(context.run_id)
-            plan = outcome.plan
-            if work is not None:
-                log_imported(context, source, plan, work[0], report, changed)
-            lives = life_of(plan, key)
-            _log_lake_tables(context, source, pipeline, outcome, lives, changed)
-            _report(context, source, pipeline, outcome, lives)
-            yield dg.Output(None, "result", metadata=dml_metadata(plan, key, work[0] if work else None, changed))
-            yield dg.AssetCheckResult(check_name=COLUMN_TYPES, passed=True, metadata=report_metadata(report))
+                _commit(context, source, pipeline, work)
+            yield dg.Output(None, "result", metadata=_recorded(context, source, pipeline, work))
+            yield _checked(work, passed=True)
 
-    @dg.graph_asset(
-        key=asset_key(name, "dml"),
-        partitions_def=partitions,
-        ins={"ddl": dg.AssetIn(asset_key(name, "ddl"), dagster_type=dg.Nothing)},
-        check_specs=[types],
-        group_name=source.group,
-        kinds={"pyspark", "iceberg"},
-        owners=owners,
-        description="The rows from this version up to the next one or the checkpoint, decoded, checked and merged. "
-        "Running a partition again whose rows are applied changes nothing.",
-    )
-    def dml(ddl: Any) -> Any:
-        result, check = apply(validate(decode(after=ddl)))
-        return {"result": result, types.get_python_identifier(): check}
+    return apply
 
-    return [ddl, dml]
+
+def _checked(work: _Work | None, *, passed: bool) -> dg.AssetCheckResult:
+    report = None if work is None else work.staged.report
+    return dg.AssetCheckResult(check_name=COLUMN_TYPES, passed=passed, metadata=report_metadata(report))
+
+
+def _commit(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, work: _Work) -> None:
+    """Commit a staged window; where its table has moved meanwhile, plan the partition anew and apply that."""
+    pipeline.published = work.published
+    try:
+        pipeline.commit(work.step, work.staged, context.run_id)
+    except TableMoved as moved:  # the table is no longer where the staged window begins
+        context.log.info(str(moved))
+        pipeline.lake.discard(work.staged)
+        key = parse_partition_key(context.partition_key)
+        concerned, again = _through(pipeline, key, Phase.ROWS, context.run_id)
+        _raise_unless_applied(context, source, pipeline, again, concerned)
+
+
+def _recorded(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, work: _Work | None) -> dict[str, Any]:
+    """Record how the partition's tables stand after the run, log their events, and return the figures of `dml`."""
+    key = parse_partition_key(context.partition_key)
+    outcome = pipeline.record_status(context.run_id)
+    step, changed = (None, 0) if work is None else (work.step, work.staged.rows)
+    if work is not None:
+        log_imported(context, source, outcome.plan, work.step, work.staged.report, changed)
+    lives = life_of(outcome.plan, key)
+    _log_lake_tables(context, source, pipeline, outcome, lives, changed)
+    _report(context, source, pipeline, outcome, lives)
+    return dml_metadata(outcome.plan, key, step, changed)
 
 
 def _of_others(context: Any, source: Source, pipeline: Pipeline, key: PartitionKey) -> Callable[..., None]:

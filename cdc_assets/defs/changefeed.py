@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,32 +53,18 @@ def build_changefeed_defs(
     read here. Lake tables that runs have seen so far have assets of their own; a new one shows its lineage after the
     code location is reloaded. Raises BadSettings.
     """
-    if lake is None or (changefeed is not None and settings):
-        raise BadSettings(
-            "build_changefeed_defs takes a changefeed, as settings or as keywords but not both, and a lake. Give "
-            "lake=LakeSettings(…), or the directory of a local one."
-        )
-    changefeed = changefeed or ChangefeedSettings(**settings)
-    lake = lake if isinstance(lake, LakeSettings) else LakeSettings.from_warehouse(lake)
-    source = Source(changefeed, lake)
-    name = changefeed.name
-    tables = list(_lake_tables(source, known_tables(lake, name, changefeed.namespace)))
+    source = _source(changefeed, lake, settings)
+    changefeed, name = source.changefeed, source.changefeed.name
+    tables = list(_lake_tables(source, known_tables(source.lake, name, changefeed.namespace)))
     partitions = dg.DynamicPartitionsDefinition(name=keys_name(name))
     job_name = source.group
     catch_up = catch_up_job(source, f"{job_name}_catch_up")
     maintenance = maintenance_job(source, f"{job_name}_maintain")
     assets = changefeed_assets(source, partitions)
-    by_partition = dg.define_asset_job(
-        f"{job_name}_partition",
-        selection=dg.AssetSelection.assets(asset_key(name, "ddl"), asset_key(name, "dml")),
-        executor_def=dg.in_process_executor,
-        description="One version of one table: its DDL, then its rows. A backfill over partitions in any order is "
-        "correct, because the lake's own progress decides what is due; what is already applied stays as it is.",
-    )
     return dg.Definitions(
         assets=[*upstream_assets(source), *dump_spec(source), *assets, *(table.asset for table in tables)],
         asset_checks=changefeed_checks(source, [spec for table in tables for spec in table.checks]),
-        jobs=[by_partition, catch_up, rebuild_job(source, f"{job_name}_rebuild"), maintenance],
+        jobs=[_partition_job(source), catch_up, rebuild_job(source, f"{job_name}_rebuild"), maintenance],
         schedules=[maintenance_schedule(source, maintenance, f"{job_name}_maintenance")],
         sensors=[
             checkpoint_sensor(source, partitions, catch_up, f"{job_name}_checkpoint"),
@@ -86,6 +72,32 @@ def build_changefeed_defs(
         ],
         resources={"pyspark": pyspark or _SPARK, "s3": s3 or _S3},
         executor=dg.in_process_executor,
+    )
+
+
+def _source(
+    changefeed: ChangefeedSettings | None,
+    lake: LakeSettings | str | os.PathLike[str] | None,
+    settings: Mapping[str, Any],
+) -> Source:
+    """Return the changefeed that settings or keywords describe, with its lake; raises BadSettings."""
+    if lake is None or (changefeed is not None and settings):
+        raise BadSettings(
+            "build_changefeed_defs takes a changefeed, as settings or as keywords but not both, and a lake. Give "
+            "lake=LakeSettings(…), or the directory of a local one."
+        )
+    lake = lake if isinstance(lake, LakeSettings) else LakeSettings.from_warehouse(lake)
+    return Source(changefeed or ChangefeedSettings(**settings), lake)
+
+
+def _partition_job(source: Source) -> Any:
+    name = source.changefeed.name
+    return dg.define_asset_job(
+        f"{source.group}_partition",
+        selection=dg.AssetSelection.assets(asset_key(name, "ddl"), asset_key(name, "dml")),
+        executor_def=dg.in_process_executor,
+        description="One version of one table: its DDL, then its rows. A backfill over partitions in any order is "
+        "correct, because the lake's own progress decides what is due; what is already applied stays as it is.",
     )
 
 

@@ -1,6 +1,6 @@
 """The job that rebuilds tables from their recorded history and swaps each in one commit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -54,45 +54,7 @@ class RebuildConfig(dg.Config):
 
 def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
     """Return the job, with a description of its options for the launch form."""
-
-    @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing), pool="spark")
-    def rebuild_tables(
-        context: dg.OpExecutionContext, config: RebuildConfig, pyspark: LazyPySparkResource, s3: S3Resource
-    ) -> Iterator[Any]:
-        """Build the tables aside, swap each in one commit, and remove the aside tables."""
-        from cdc_assets.lake.swap import Rebuilds
-
-        name = source.changefeed.name
-        try:
-            config.check()
-            with source.pipeline(s3, pyspark) as pipeline:
-                asked = incomplete_in_dumps(pipeline) if config.incomplete else config.tables
-                if config.incomplete and not asked:
-                    context.log.info("no incomplete table is in a dump: nothing is to be imported")
-                    return
-                done = rebuild(
-                    pipeline,
-                    Rebuilds(pipeline.lake),  # type: ignore[arg-type]  # the lake of this project
-                    asked,
-                    context.run_id,
-                    context.log.info,
-                )
-                held = source.held_tables()
-                outcome = pipeline.status()
-                lives = {one.life for one in done}
-                add_keys(context.instance, name, new_keys(context.instance, name, outcome.plan))
-                for one in done:
-                    yield from _partitions(context, source, pipeline, outcome.plan, one)
-                yield from evaluations(source, pipeline, outcome, lives)
-        except (BadSettings, RebuildRefused) as error:
-            raise dg.Failure(str(error), allow_retries=False) from error
-        for one in done:
-            if one.name is not None:
-                yield dg.AssetMaterialization(
-                    lake_key(source.changefeed, one.name),
-                    description=f"rebuilt from its history through {tso_time(one.through)}",
-                    metadata=_figures(one, held[one.life].rows),
-                )
+    rebuild_tables = _rebuild_op(source, f"{job_name}_tables")
 
     @dg.job(
         name=job_name,
@@ -108,6 +70,56 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
         rebuild_tables()
 
     return job
+
+
+def _rebuild_op(source: Source, name: str) -> dg.OpDefinition:
+    @dg.op(name=name, out=dg.Out(dg.Nothing), pool="spark")
+    def rebuild_tables(
+        context: dg.OpExecutionContext, config: RebuildConfig, pyspark: LazyPySparkResource, s3: S3Resource
+    ) -> Iterator[Any]:
+        """Build the tables aside, swap each in one commit, and remove the aside tables."""
+        try:
+            config.check()
+            with source.pipeline(s3, pyspark) as pipeline:
+                done = _rebuilt(context, config, pipeline)
+                if not done:
+                    return
+                held = source.held_tables()
+                yield from _events(context, source, pipeline, done)
+        except (BadSettings, RebuildRefused) as error:
+            raise dg.Failure(str(error), allow_retries=False) from error
+        for one in done:
+            if one.name is not None:
+                yield dg.AssetMaterialization(
+                    lake_key(source.changefeed, one.name),
+                    description=f"rebuilt from its history through {tso_time(one.through)}",
+                    metadata=_figures(one, held[one.life].rows),
+                )
+
+    return rebuild_tables
+
+
+def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: Pipeline) -> Sequence[Rebuilt]:
+    """Rebuild the tables that the run is asked for."""
+    from cdc_assets.lake.swap import Rebuilds
+
+    asked = incomplete_in_dumps(pipeline) if config.incomplete else config.tables
+    if config.incomplete and not asked:
+        context.log.info("no incomplete table is in a dump: nothing is to be imported")
+        return ()
+    rebuilds = Rebuilds(pipeline.lake)  # type: ignore[arg-type]  # the lake of this project
+    return rebuild(pipeline, rebuilds, asked, context.run_id, context.log.info)
+
+
+def _events(
+    context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, done: Sequence[Rebuilt]
+) -> Iterator[Any]:
+    """Add partitions that are new, and yield the events and checks of what was rebuilt."""
+    name, outcome = source.changefeed.name, pipeline.status()
+    add_keys(context.instance, name, new_keys(context.instance, name, outcome.plan))
+    for one in done:
+        yield from _partitions(context, source, pipeline, outcome.plan, one)
+    yield from evaluations(source, pipeline, outcome, {one.life for one in done})
 
 
 def _partitions(

@@ -301,20 +301,21 @@ class _Tick:
         ]
         dumped = seen_in_dumps(self.instance, self.source, listing, plan)
         why = None if requests else self._with_lag(self.at_checkpoint(self._sentence(dues, standing)))
-        new = new_keys(self.instance, name, plan)
-        if len(new) > MAX_NEW_KEYS:
-            add_keys(self.instance, name, new)
-            new = []
         return dg.SensorResult(
-            dynamic_partitions_requests=[
-                *([partitions.build_add_request(new)] if new else []),
-                *dumped.requests(name),
-            ],
+            dynamic_partitions_requests=[*self._new_partitions(plan, partitions), *dumped.requests(name)],
             run_requests=requests,
             skip_reason=why,
             cursor=cursor.format(),
             asset_events=[*dumped.events, *([self._observed(plan, dues)] if self._logs else [])],
         )
+
+    def _new_partitions(self, plan: Plan, partitions: dg.DynamicPartitionsDefinition) -> list[Any]:
+        """Return what asks the daemon for new partitions; many are added here instead."""
+        new = new_keys(self.instance, self.source.changefeed.name, plan)
+        if len(new) > MAX_NEW_KEYS:
+            add_keys(self.instance, self.source.changefeed.name, new)
+            return []
+        return [partitions.build_add_request(new)] if new else []
 
     def _chosen(self, plan: Plan, dues: Sequence[Due], underway: _Underway) -> tuple[list[Batch], int]:
         """The runs to request now, and when to check the same checkpoint again."""

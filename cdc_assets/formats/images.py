@@ -163,6 +163,15 @@ def _hidden(cells: Cells, images: Images, options: MessageOptions) -> bool:
     return not (options.delete_only_output_handle_key_columns and bool((images.ops < 0).all()))
 
 
+_ADVICE = {
+    "delete": "if the changefeed writes only the key of deleted rows, give delete-only-output-handle-key-columns = "
+    "true as it has it",
+    "update": "if the changefeed writes only the columns that changed, give only-output-updated-columns = true or "
+    "content-compatible = true as it has it",
+}
+"""What to do about images that lack a column, by what they are of."""
+
+
 def _completed(
     cells: Cells,
     column: Column,
@@ -192,16 +201,10 @@ def _completed(
     if not in_key and options.delete_only_output_handle_key_columns:
         ops[deletes] = Op.DELETE_KEY
         lacking = lacking & ~deletes
-    advice = {
-        "delete": "if the changefeed writes only the key of deleted rows, give delete-only-output-handle-key-columns = "
-        "true as it has it",
-        "update": "if the changefeed writes only the columns that changed, give only-output-updated-columns = true or "
-        "content-compatible = true as it has it",
-    }
 
     def reason(image: int) -> str:
         case = "delete" if deletes[image] and not in_key else "update" if before[image] and not partial else ""
-        return f'it lacks the column "{column.name}"' + (f": {advice[case]}" if case else "")
+        return f'it lacks the column "{column.name}"' + (f": {_ADVICE[case]}" if case else "")
 
     faults.mark(lacking, images, reason, column.name)
     return cells._replace(array=array, absent=None)

@@ -11,7 +11,7 @@ people decided, by kind of DDL or about a single one, replaces what the files sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -77,20 +77,32 @@ def read_history(
         player.play_all(ordered, until, chosen)
         return player
 
-    def alone() -> History:
-        return play([one for one in choice.chosen if one.life is not None]).history()
+    history, offered = _with_dumps(choice.chosen, play, there)
+    return with_gaps(replace(history, waiting=choice.waiting, offered=offered), complete)
 
-    chosen, offered = list(choice.chosen), dict[Life, Base]()
+
+def _with_dumps(
+    chosen: Sequence[Chosen], play: Callable[[Sequence[Chosen]], _Player], standing: Mapping[Life, Applied]
+) -> tuple[History, dict[Life, Base]]:
+    """Play with the chosen tables of dumps, but for those that are needless or whose table stands in the lake already.
+
+    Also returns the dumps of the latter, by table: on request they are rebuilt from these.
+    """
+    left, offered = list(chosen), dict[Life, Base]()
+
+    def alone() -> History:
+        return play([one for one in chosen if one.life is not None]).history()
+
     while True:
-        player = play(chosen)
+        player = play(left)
         history = player.history()
         fresh = {one: life for one, life in player.brought.items() if one.life is None}
         idle = needless(fresh, history.lives)
-        late = superseded(history, {one: life for one, life in fresh.items() if one not in idle}, there, alone)
+        late = superseded(history, {one: life for one, life in fresh.items() if one not in idle}, standing, alone)
         if not late and not idle:
-            return with_gaps(replace(history, waiting=choice.waiting, offered=offered), complete)
+            return history, offered
         offered |= {life: one.table.base for one, life in late.items() if life is not None}
-        chosen = [one for one in chosen if one not in late and one not in idle]
+        left = [one for one in left if one not in late and one not in idle]
 
 
 _FREES_NAMES = (ddl.DropDatabase, ddl.DropTable)

@@ -108,19 +108,9 @@ def evolved(
 
     `key` is the one in the settings.
     """
-    kept, error = any(column.kept for column in before.columns), None
+    kept = any(column.kept for column in before.columns)
     source = bare(before) if kept else before
-    try:
-        if file.by_text:
-            file = ddl.listed(file, source, collation, rules.timezone)
-        if file.grows:
-            after, changes = ddl.grown(source, file)
-        else:
-            after, changes = ddl.evolve(source, file, collation, rules.timezone)
-    except CdcError as problem:
-        error, after, changes = problem, with_facts(file, source), ()
-        if file.by_text:
-            file = replace(file, columns=source.columns, by_text=False)
+    file, after, changes, error = _as_written(source, file, collation, rules.timezone)
     decision = rules.decide(table[0], file.version, rules.kinds(file, changes))
     try:
         if decision.way in ("skip", "rebuild"):
@@ -132,10 +122,7 @@ def evolved(
             changes = tuple(_confirmed(change) for change in changes)
         keep = decision.keep or (file.grows and rules.policies.get(_DROP) != "apply")
         if error is None and (kept or keep):
-            anew = _added_again(before, changes) if file.grows and not file.lags else ()
-            rest = tuple(column for column in before.columns if column.name not in anew)
-            after, changes = with_kept(replace(before, columns=rest), after, changes, file, keep, key)
-            changes = (*map(DropColumn, anew), *changes)
+            after, changes = _keeping(before, after, changes, file, keep, key)
     except CdcError as problem:
         error = problem
     if error is None and decision.way != "hold":
@@ -144,6 +131,35 @@ def evolved(
     offered = ("apply" if error is not None else "as written", "skip", "rebuild")
     more = ways_of(error) if error is not None else ()
     return Evolved(after, (), reason, ways_out(table[1], file.version, offered, more), decision.release)
+
+
+def _as_written(
+    before: TableSchema, file: SchemaFile, collation: str | None, timezone: str
+) -> tuple[SchemaFile, TableSchema, Sequence[SchemaChange], CdcError | None]:
+    """Return the file with its columns listed, and what it makes of a schema; with an error what is known without."""
+    try:
+        if file.by_text:
+            file = ddl.listed(file, before, collation, timezone)
+        after, changes = ddl.grown(before, file) if file.grows else ddl.evolve(before, file, collation, timezone)
+    except CdcError as error:
+        after = with_facts(file, before)
+        return (replace(file, columns=before.columns, by_text=False) if file.by_text else file), after, (), error
+    return file, after, changes, None
+
+
+def _keeping(
+    before: TableSchema,
+    after: TableSchema,
+    changes: Sequence[SchemaChange],
+    file: SchemaFile,
+    keep: bool,
+    key: tuple[str, ...] | None,
+) -> tuple[TableSchema, Sequence[SchemaChange]]:
+    """Return what a file makes of a schema whose columns stay when the source drops them."""
+    anew = _added_again(before, changes) if file.grows and not file.lags else ()
+    rest = tuple(column for column in before.columns if column.name not in anew)
+    after, changes = with_kept(replace(before, columns=rest), after, changes, file, keep, key)
+    return after, (*map(DropColumn, anew), *changes)
 
 
 def _added_again(before: TableSchema, changes: Sequence[SchemaChange]) -> tuple[str, ...]:

@@ -101,19 +101,24 @@ def publish(
     if schema is not None:
         schema(work)
     if properties:
-        update = work.updateProperties()
-        for key, value in sorted(properties.items()):
-            if value is None:
-                update.remove(key)
-            else:
-                update.set(key, value)
-        update.commit()
+        _set_properties(work, properties)
     if staged is not None:
         work.manageSnapshots().setCurrentSnapshot(staged).commit()
     if staged is None or (before and columns_of(work.table()) != before):
         # Rows that were written aside have the old columns, and a reader as of a snapshot gets that snapshot's columns.
         _mark(target, work, {**label.properties(), **(mark or {})}, files or {}, delete_all)
     work.commitTransaction()
+
+
+def _set_properties(work: Any, properties: Mapping[str, str | None]) -> None:
+    """Set properties of a transaction's table; those that are None are removed."""
+    update = work.updateProperties()
+    for key, value in sorted(properties.items()):
+        if value is None:
+            update.remove(key)
+        else:
+            update.set(key, value)
+    update.commit()
 
 
 def columns_of(table: Any) -> list[tuple[str, str]]:

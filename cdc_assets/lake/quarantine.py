@@ -31,7 +31,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import ApplyRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from cdc_assets.lake.spark.session import StepSession
     from cdc_assets.lake.state import LakeState
@@ -125,10 +125,15 @@ def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyR
     rejects = read_manifest(io, staged.path).rejects
     if not rejects:
         return
-    from pyspark.sql import functions as sql
-
     namespaces.ensure_namespace(state.catalog, state.places.own.main)
-    now = datetime.now(timezone.utc)
+    constants = {
+        "changefeed": state.changefeed,
+        "identity": format_identity(step.life),
+        "lo": step.lo,
+        "run": run,
+        "quarantined_at": datetime.now(timezone.utc),
+        "state": OPEN,
+    }
 
     def merge(work: StepSession) -> None:
         name = work.name(_identifier(state))
@@ -138,27 +143,26 @@ def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyR
             "'write.merge.mode'='merge-on-read', 'write.metadata.delete-after-commit.enabled'='true')"
         )
         rows = read_parts(work.spark, io, [f"{staged.path}/{part}" for part in rejects], _FOUND)
-        constants = {
-            "changefeed": state.changefeed,
-            "identity": format_identity(step.life),
-            "lo": step.lo,
-            "run": run,
-            "quarantined_at": now,
-            "state": OPEN,
-        }
-        for column, value in constants.items():
-            rows = rows.withColumn(column, sql.lit(value))
-        rows.withColumn("replay", sql.lit(None).cast("string")).createOrReplaceTempView("rejects")
-        names = ", ".join(column.split()[0] for column in _COLUMNS.split(", "))
-        values = ", ".join(f"s.{column.split()[0]}" for column in _COLUMNS.split(", "))
-        work.sql(
-            f"MERGE INTO {name} t USING rejects s "
-            "ON t.changefeed = s.changefeed AND t.file = s.file AND t.line = s.line "
-            "WHEN MATCHED AND t.state = 'open' THEN UPDATE SET t.reason = s.reason, t.run = s.run "
-            f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
-        )
+        _merge(work, name, rows, constants)
 
     _repeated(session, state, merge)
+
+
+def _merge(work: StepSession, name: str, rows: DataFrame, constants: Mapping[str, Any]) -> None:
+    """Add records with these values besides; of one that is there and open, reason and run are replaced."""
+    from pyspark.sql import functions as sql
+
+    for column, value in constants.items():
+        rows = rows.withColumn(column, sql.lit(value))
+    rows.withColumn("replay", sql.lit(None).cast("string")).createOrReplaceTempView("rejects")
+    names = ", ".join(column.split()[0] for column in _COLUMNS.split(", "))
+    values = ", ".join(f"s.{column.split()[0]}" for column in _COLUMNS.split(", "))
+    work.sql(
+        f"MERGE INTO {name} t USING rejects s "
+        "ON t.changefeed = s.changefeed AND t.file = s.file AND t.line = s.line "
+        "WHEN MATCHED AND t.state = 'open' THEN UPDATE SET t.reason = s.reason, t.run = s.run "
+        f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
+    )
 
 
 def close(session: Session, state: LakeState, life: Life, lines: Iterable[tuple[str, int]]) -> None:

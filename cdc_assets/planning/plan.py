@@ -10,7 +10,7 @@ are read alike is a candidate for a window, and commit-ts decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_assets.decoding.upgrade import changes_columns_only
@@ -124,31 +124,44 @@ def plan(
     for hold in holds(history):
         if hold.life not in stops or hold.at < stops[hold.life].at:
             stops[hold.life] = hold
-    files, strays = _by_name(listing, history), Strays(history)
     behind = tuple(
         life for life, state in applied.items() if life in history.lives and state.progress.tso > listing.checkpoint
     )
-    steps: list[Step] = []
-    for life, table in history.lives.items():
-        if life not in behind:
-            state = applied.get(life)
-            chain = _Chain(
-                table,
-                None if imports.made_otherwise(table, state) else state,
-                listing.checkpoint,
-                history,
-                strays,
-                files,
-                commit_ts,
-                stats or {},
-                stops.get(life),
-                fuse and commit_ts and life not in applied and table.brought is None,
-            )
-            steps.extend(chain.steps())
-    steps.sort(key=step_order)
+    chains = _chains(listing, history, applied, stats or {}, stops, commit_ts=commit_ts, fuse=fuse)
+    steps = sorted(
+        (step for chain in chains if chain.table.life not in behind for step in chain.steps()), key=step_order
+    )
     if any(isinstance(step, (HoldTable, CreateTable)) for step in steps):
         steps = held_back(steps, applied)
     return Plan(tuple(steps), history, listing.checkpoint, behind, applied)
+
+
+def _chains(
+    listing: Listing,
+    history: History,
+    applied: Mapping[Life, Applied],
+    stats: Mapping[str, FileStats],
+    stops: Mapping[Life, HoldTable],
+    *,
+    commit_ts: bool,
+    fuse: bool,
+) -> Iterator[_Chain]:
+    """Yield what each life's steps follow from."""
+    files, strays = _by_name(listing, history), Strays(history)
+    for life, table in history.lives.items():
+        state = applied.get(life)
+        yield _Chain(
+            table,
+            None if imports.made_otherwise(table, state) else state,
+            listing.checkpoint,
+            history,
+            strays,
+            files,
+            commit_ts,
+            stats,
+            stops.get(life),
+            fuse and commit_ts and life not in applied and table.brought is None,
+        )
 
 
 def _stops(history: History, broken: Iterable[tuple[str, Tso, str]]) -> dict[Life, HoldTable]:
@@ -202,9 +215,7 @@ class _Chain:
         """Walk the events: rows up to each barrier, then the barrier; rows up to the checkpoint at the end."""
         position = self.applied.progress if self.applied else Progress(self._since, Phase.DDL)
         seen = self.applied.ddl if self.applied else -1
-        current: list[Event] = []
-        ahead: list[Event] = []
-        steps: list[Step] = []
+        current, ahead, steps = list[Event](), list[Event](), list[Step]()
         if reason := self._named_otherwise(seen):
             return [HoldTable(self.table.life, self.table.life.version, reason)]
         if self.table.base is not None and self.applied is not None and self.applied.unfilled:
@@ -213,9 +224,7 @@ class _Chain:
                 return [imports.lost_rows(self.table)]
         for event in self.table.events:
             if event.at <= seen:
-                taken_ahead = isinstance(event, Changed) and event.at > position.tso and not event.neutral
-                ahead = [*ahead, event] if taken_ahead else ahead if event.neutral else []
-                current = [*current, event] if taken_ahead or event.neutral else [event]
+                current, ahead = _with_applied(event, position, current, ahead)
                 continue
             if self.stop is not None and event.at >= self.stop.at:
                 break
@@ -232,12 +241,9 @@ class _Chain:
                 continue
             if current and event.at - 1 > position.tso - (position.phase is Phase.DDL):
                 steps.extend(self._rows(position, event.at - 1, current, ahead))
-            if event.hidden:
-                steps.append(ChangeTable(self.table.life, event.at, event.hidden, event.after, event.before, True))
-            steps.append(self._step(event))
+            steps += self._at(event)
             if isinstance(steps[-1], HoldTable):
                 return steps
-            steps += imports.brought_rows(self.table) if isinstance(event, Imported) else ()
             position = self._after(event, position)
             current, ahead = [event], []
         last = self.checkpoint if self.stop is None else min(self.checkpoint, self.stop.at - 1)
@@ -282,6 +288,15 @@ class _Chain:
         )
         ways = ways_out(event.name or self.table.life, event.at, ("as written", "apply", "skip"))
         return HoldTable(self.table.life, event.at, reason, ways, releasable=True)
+
+    def _at(self, event: Event) -> Iterator[Step]:
+        """The steps of one event: columns that it shows first, the event itself, the rows that a dump brings."""
+        if event.hidden:
+            yield ChangeTable(self.table.life, event.at, event.hidden, event.after, event.before, True)
+        step = self._step(event)
+        yield step
+        if isinstance(event, Imported) and not isinstance(step, HoldTable):
+            yield from imports.brought_rows(self.table)
 
     def _step(self, event: Event) -> Step:
         life = self.table.life
@@ -408,6 +423,20 @@ def _evolutions(current: Sequence[Event], ahead: Sequence[Event], lo: Tso) -> tu
     if not any(event.at > lo for event in ahead):
         return ()
     return tuple(Evolution(e.at, e.changes, e.before, e.after) for e in current[1:] if e.at > lo)
+
+
+def _with_applied(
+    event: Event, position: Progress, current: list[Event], ahead: list[Event]
+) -> tuple[list[Event], list[Event]]:
+    """Return the events in force after one that the table has seen, and those of them that its rows are still before.
+
+    A DDL is seen ahead of its rows where the table was created with its columns.
+    """
+    if event.neutral:
+        return [*current, event], ahead
+    if isinstance(event, Changed) and event.at > position.tso:
+        return [*current, event], [*ahead, event]
+    return [event], []
 
 
 def _fusable(steps: Sequence[Step], event: Event, current: Sequence[Event]) -> bool:

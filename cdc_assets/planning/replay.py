@@ -57,15 +57,19 @@ def plan_replay(
         new_collations=new_collations,
         timezone=timezone,
     )
+    table = _living(planned, life)
+    steps = _carried(planned, table, applied)
+    targets, positions = _targets(rows), applied.positions if not commit_ts else None
+    frame = ApplyRows(life, lo, through, (), {}, table.schema, applied.ddl, (), positions)
+    return Replay(frame, steps, targets, _changed_since(targets, before, listing))
+
+
+def _living(planned: Plan, life: Life) -> TableHistory:
+    """Return a table's history; raises TableHeld for one that is dropped."""
     table = planned.history.lives.get(life)
     if table is None or table.name is None:
         raise TableHeld(f"{life} is dropped, so its quarantined records have no table to go to.", table=str(life))
-    steps = _carried(planned, table, applied)
-    targets = _targets(rows)
-    whole = _changed_since(targets, before, listing)
-    positions = applied.positions if not commit_ts else None
-    frame = ApplyRows(life, lo, through, (), {}, table.schema, applied.ddl, (), positions)
-    return Replay(frame, steps, targets, whole)
+    return table
 
 
 def _carried(planned: Plan, table: TableHistory, applied: Applied) -> tuple[ApplyRows | ChangeTable, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.model.progress import State
@@ -12,10 +12,23 @@ from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
+    from cdc_assets.model.splits import Listing
     from cdc_assets.pipeline.outcome import Outcome
     from cdc_assets.report.tables import Inspection, TableStatus
 
-__all__ = ["grid_lines", "inspection_lines", "outcome_lines", "status_lines", "step_lines"]
+__all__ = ["grid_lines", "inspection_lines", "outcome_lines", "plan_lines", "status_lines", "step_lines"]
+
+
+def plan_lines(
+    steps: Sequence[StepText], listing: Listing, waiting: int, incomplete: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what `plan` shows as lines of text; `waiting` messages are not landed, `incomplete` says why by table."""
+    yield from step_lines(steps)
+    yield f"{counted(len(steps), 'step')} through checkpoint {listing.checkpoint}" if steps else "Nothing to do."
+    if waiting:
+        yield f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
+    yield from (f"{name}: {sentence}" for name, sentence in incomplete.items())
+    yield from (f"problem: {message}" for message in listing.problems.values())
 
 
 def step_lines(steps: Iterable[StepText]) -> Iterator[str]:

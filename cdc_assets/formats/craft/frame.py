@@ -282,40 +282,56 @@ def _texts(at: _Messages, terms: pa.LargeBinaryArray, owners: Places) -> pa.Stri
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-def _read_events(
-    at: _Messages, tables: _Tables, terms: _Terms, header_stops: Places, body_starts: Places, body_stops: Places
-) -> Frames:
+@dataclass(frozen=True, slots=True)
+class _Headers:
+    """By event: its message, its number there, and what its header says; `among` marks these events among all."""
+
+    among: Mask
+    message: Places
+    ordinal: Places
+    kind: Places
+    commit_ts: npt.NDArray[np.uint64]
+    schema: Places
+    table: Places
+
+
+def _read_headers(at: _Messages, tables: _Tables, terms: _Terms, stops: Places) -> _Headers:
     wanted = np.where(at.sound, tables.events * _HEADER_NUMBERS, -1)
-    numbers, after, sound = at.varints.sequences(np.where(at.sound, at.starts + 1, 0), wanted, header_stops)
-    at.require(sound & (after == header_stops), "its headers do not end where its first body begins")
+    numbers, after, sound = at.varints.sequences(np.where(at.sound, at.starts + 1, 0), wanted, stops)
+    at.require(sound & (after == stops), "its headers do not end where its first body begins")
     base = sums_before(np.where(sound, wanted, 0))
-    counts = np.where(at.sound, tables.events, 0)
-    here = np.repeat(at.sound, tables.events)
-    body_starts, body_stops = body_starts[here], body_stops[here]
+    counts, among = np.where(at.sound, tables.events, 0), np.repeat(at.sound, tables.events)
     message = np.repeat(np.arange(len(counts)), counts)
     columns = [numbers[ranges(base + place * counts, counts)] for place in range(_HEADER_NUMBERS)]
     commit_ts, kind = delta(columns[0], counts), np.minimum(columns[1], np.uint64(1 << 32)).astype(np.int64)
     schema, table = (delta(signed(one).view(np.uint64), counts).view(np.int64) for one in columns[3:])
-    is_row = kind == ROW
     known = terms.counts[message]
     at.require_each((kind >= ROW) & (kind <= RESOLVED), message, "it has an event of a kind that is not known")
     at.require_each(commit_ts < 1 << 63, message, "it has a commit-ts that is not a TSO")
-    named = (schema >= np.where(kind == RESOLVED, -1, 0)) & (table >= np.where(is_row, 0, -1))
+    named = (schema >= np.where(kind == RESOLVED, -1, 0)) & (table >= np.where(kind == ROW, 0, -1))
     at.require_each(named & (schema < known) & (table < known), message, "it names a term that its dictionary lacks")
-    groups = _read_groups(at, tables, message, is_row, body_starts, body_stops)
-    alive = at.sound[message]
-    of_groups = np.repeat(alive, groups.counts)
     ordinal = np.arange(len(message)) - np.repeat(sums_before(counts), counts)
-    first_term = terms.first[message]
+    return _Headers(among, message, ordinal, kind, commit_ts, schema, table)
+
+
+def _read_events(
+    at: _Messages, tables: _Tables, terms: _Terms, header_stops: Places, body_starts: Places, body_stops: Places
+) -> Frames:
+    events = _read_headers(at, tables, terms, header_stops)
+    body_starts, body_stops = body_starts[events.among], body_stops[events.among]
+    groups = _read_groups(at, tables, events.message, events.kind == ROW, body_starts, body_stops)
+    alive = at.sound[events.message]
+    of_groups = np.repeat(alive, groups.counts)
+    first_term = terms.first[events.message]
     return Frames(
         varints=at.varints,
         reasons=at.reasons,
-        message=message[alive],
-        ordinal=ordinal[alive],
-        kind=kind[alive],
-        commit_ts=commit_ts.view(np.int64)[alive],
-        schema=np.where(schema < 0, -1, schema + first_term)[alive],
-        table=np.where(table < 0, -1, table + first_term)[alive],
+        message=events.message[alive],
+        ordinal=events.ordinal[alive],
+        kind=events.kind[alive],
+        commit_ts=events.commit_ts.view(np.int64)[alive],
+        schema=np.where(events.schema < 0, -1, events.schema + first_term)[alive],
+        table=np.where(events.table < 0, -1, events.table + first_term)[alive],
         body_starts=body_starts[alive],
         body_stops=body_stops[alive],
         first_group=sums_before(groups.counts[alive]),

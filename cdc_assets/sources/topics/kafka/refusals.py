@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -44,11 +44,7 @@ def refusal(problems: Iterable[Any], uri: str, options: Mapping[str, Any], where
 
     `problems` are KafkaErrors as they came; `where` is the topic, partition and offset that it is about.
     """
-    held = list(problems)
-    lasting = [one for one in held if one.code() in LASTING]
-    unresolved = [one for one in held if one.code() == KafkaError._RESOLVE]
-    passing = [one for one in held if one.code() != KafkaError._ALL_BROKERS_DOWN]
-    one = next(iter([*lasting, *unresolved, *reversed(passing), *held]), None)
+    one = _weightiest(list(problems))
     code = None if one is None else one.code()
     said = "it did not answer" if one is None else _said(one, options)
     at = f"{uri}{f', {where}' if where else ''}"
@@ -80,6 +76,14 @@ def refusal(problems: Iterable[Any], uri: str, options: Mapping[str, Any], where
         f"{at}: no broker at {servers} answers ({said}). Try again later; if it never does, look at host and port in "
         "the sink URI, and at security.protocol under `kafka`: a listener with TLS or SASL closes other connections."
     )
+
+
+def _weightiest(problems: Sequence[Any]) -> Any:
+    """Return the problem that explains the others; None for none."""
+    lasting = [one for one in problems if one.code() in LASTING]
+    unresolved = [one for one in problems if one.code() == KafkaError._RESOLVE]
+    passing = [one for one in problems if one.code() != KafkaError._ALL_BROKERS_DOWN]
+    return next(iter([*lasting, *unresolved, *reversed(passing), *problems]), None)
 
 
 def _said(problem: object, options: Mapping[str, Any]) -> str:
