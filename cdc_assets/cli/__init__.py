@@ -96,7 +96,7 @@ def commands() -> None:
 @commands.command()
 @feed_options
 @lake_options(required=True)
-@click.option("--quarantine", is_flag=True, help="Set records that do not fit aside, and apply the rest.")
+@click.option("--quarantine", is_flag=True, help="Set aside records that do not fit, and apply the rest.")
 @common_options
 def apply(as_json: bool, debug: bool, **given: Any) -> int:
     """Bring the lake's tables to the changefeed's checkpoint."""
@@ -338,7 +338,12 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
 @click.argument("table", required=False)
 @click.argument("version", type=int, required=False)
 @click.option(
-    "--apply", "text", is_flag=False, flag_value="", metavar="DDL", help="The DDL that it was; alone: as written."
+    "--apply",
+    "text",
+    is_flag=False,
+    flag_value="",
+    metavar="DDL",
+    help="Apply this DDL instead of the recorded one; without DDL, the recorded one as written.",
 )
 @click.option("--skip", is_flag=True, help="Leave rows as they are; columns follow the schema file.")
 @click.option("--rebuild", is_flag=True, help="Drop the rows up to here, and apply what comes after.")
@@ -422,7 +427,9 @@ def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
 
 @commands.command()
 @click.option("--directory", metavar="DIR", help="The demo's directory; emptied at each start. Default: .demo")
-@click.option("--topics", is_flag=True, help="Messages of topics out of an archive in place of files (.demo-topics).")
+@click.option(
+    "--topics", is_flag=True, help="Load messages of an archive of topics instead of files (in .demo-topics)."
+)
 @click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
 def demo(directory: str | None, topics: bool, debug: bool) -> int:
     """Play a recorded changefeed in three checkpoints and let Dagster load it."""

@@ -65,7 +65,7 @@ def list_(as_json: bool, debug: bool, **given: Any) -> int:
                 click.echo(f"  way out: {way}")
         heads = ("changefeed", "place", "decision", "who", "when")
         rows = [(o.changefeed, o.place, o.what, o.who, o.when) for o in done]
-        show_grid(heads, rows) if rows else click.echo("Nobody has decided anything.")
+        show_grid(heads, rows) if rows else click.echo("No decisions are recorded.")
     return HELD if unread else DONE
 
 
@@ -73,15 +73,15 @@ def list_(as_json: bool, debug: bool, **given: Any) -> int:
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @click.argument("offset", type=click.IntRange(min=0))
-@click.option("--again", is_flag=True, help="Read it once more, after what was wrong is mended.")
+@click.option("--again", is_flag=True, help="Read the message again, once its cause is fixed.")
 @_WHO
 @feed_options
 @lake_options(required=True)
 @common_options
 def release(as_json: bool, debug: bool, topic: str, partition: int, offset: int, again: bool, **given: Any) -> int:
-    """Let a message that cannot be read hold nothing any more: what it says is passed over.
+    """Skip a message that cannot be read, so that it holds nothing any more.
 
-    With --again it is read once more. A table that is applied beyond its rows is held until it is rebuilt.
+    With --again it is read again instead. A table that is applied beyond its rows is held until it is rebuilt.
     """
     from cdc_assets.model.offsets import Partition
     from cdc_assets.operations.decide_landed import release_message
@@ -107,7 +107,7 @@ def release(as_json: bool, debug: bool, topic: str, partition: int, offset: int,
 @lake_options(required=True)
 @common_options
 def accept_loss(as_json: bool, debug: bool, topic: str, partition: int, first: int, last: int, **given: Any) -> int:
-    """Accept that the messages from offset FIRST to LAST are gone: what is behind them is landed.
+    """Accept that the messages from offset FIRST to LAST are lost, and land those behind them.
 
     Tables of the topic may lack changes from then on, and every listing says so. Import them anew from a dump.
     """
@@ -129,9 +129,9 @@ def accept_loss(as_json: bool, debug: bool, topic: str, partition: int, first: i
 @lake_options(required=True)
 @common_options
 def declare_dead(as_json: bool, debug: bool, topic: str, partition: int, **given: Any) -> int:
-    """Say that nothing comes to a PARTITION of an archived TOPIC any more: the checkpoint does not wait for it.
+    """Declare that a PARTITION of an archived TOPIC gets no more messages: the checkpoint does not wait for it.
 
-    It counts until something comes all the same.
+    Ends by itself if a message comes after all.
     """
     from cdc_assets.model.offsets import Partition
     from cdc_assets.operations.decide_landed import declare_dead as decide

@@ -60,7 +60,7 @@ _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
         "--kafka",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Option of the broker's client, by librdkafka's name; @VARIABLE is read from the environment.",
+        help="Option of the Kafka client, by librdkafka's name; @VARIABLE is read from the environment.",
     ),
     click.option(
         "--schema-registry",
@@ -72,38 +72,41 @@ _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option(
         "--schemas",
         type=click.Path(dir_okay=False),
-        help="CREATE TABLE statements of tables that are older than the topics.",
+        help="File of CREATE TABLE statements, for tables that are older than the topics.",
     ),
     click.option("--config", type=click.Path(dir_okay=False), help="TiCDC's changefeed configuration (TOML)."),
     click.option(
         "--decode",
         type=click.Choice(["auto", "driver", "executors"]),
-        help="Where rows are read: in this process, on Spark's executors, or large windows there (default: auto).",
+        help="Where rows are decoded: in this process, on Spark's executors, or by window size (default: auto).",
     ),
     click.option("--tz", metavar="ZONE", help="Time zone of the TiCDC server (its --tz) (default: UTC)."),
     click.option(
-        "--name", default="default", show_default=True, help="Name of the changefeed; the lake belongs to it."
+        "--name",
+        default="default",
+        show_default=True,
+        help="Name of the changefeed, by which the lake knows its tables.",
     ),
     click.option(
         "--key",
         "keys",
         multiple=True,
         metavar="TABLE=COL[,COL]",
-        help="Key columns of a table whose files do not name them.",
+        help="Columns that identify a row, for a table whose files do not name a key.",
     ),
     click.option("--accept-unordered", is_flag=True, help="Apply rows without commit-ts, in the order of the files."),
     click.option(
         "--initial",
         multiple=True,
         metavar="URI",
-        help="Rows from before the changefeed: a directory of Dumpling's, or mysql://user@host:4000.",
+        help="Rows from before the changefeed: the directory of a Dumpling export, or mysql://user@host:4000.",
     ),
     click.option(
         "--initial-option",
         "initial_options",
         multiple=True,
         metavar="NAME=VALUE",
-        help="What --initial does not say: at, tz, start-ts, separator, delimiter, null-value, escape-backslash, "
+        help="Details of --initial: at, tz, start-ts, separator, delimiter, null-value, escape-backslash, "
         "dialect, header; for a server tables and password-env.",
     ),
     click.option(

@@ -27,8 +27,8 @@ _REBUILD = "rebuild the table from a new snapshot"
 def grown(before: TableSchema, file: SchemaFile) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
     """Return the schema after rows describe other columns, and the changes in an executable order.
 
-    Columns that went are dropped among the changes, for whoever keeps them. Raises TableHeld for a type that does not
-    hold the old one's values, and for a key of columns that old rows do not have.
+    Columns that are gone appear as DropColumn; the caller decides whether the lake keeps them. Raises TableHeld for a
+    type that does not hold the old one's values, and for a key of columns that old rows do not have.
     """
     shown = file.whole or TableSchema(file.columns)
     old = {column.name: column for column in before.columns}

@@ -134,7 +134,7 @@ def _facts(one: Import) -> dict[str, Any]:
 def _standing(source: Source, plan: Plan, one: Import) -> str:
     """Say what becomes of a dump's table by the plan in which it was first seen."""
     if one.problem:
-        return f"Nothing of it can be taken: {one.problem}"
+        return f"It cannot be imported: {one.problem}"
     if one in plan.history.waiting:
         return f"It waits until the changefeed is complete through its TSO; it is through {plan.checkpoint}."
     for life, table in plan.history.lives.items():
@@ -152,9 +152,9 @@ def _is_in(plan: Plan, life: Life) -> bool:
 
 def _offer(source: Source, life: Life, table: TableHistory) -> str:
     if table.gap is None:
-        return f"{life} stands without it, and lacks no rows."
+        return f"{life} is in the lake without it, and lacks no rows."
     return (
-        f"{life} stands without it and lacks its rows. To bring them, launch {source.group}_rebuild with "
+        f"{life} is in the lake without its rows. To bring them, launch {source.group}_rebuild with "
         f'tables: ["{life}"], or with incomplete: true for every table like it.'
     )
 

@@ -39,8 +39,8 @@ class RebuildConfig(dg.Config):
     )
     incomplete: bool = Field(
         default=False,
-        description="Import: rebuild every table that stands without its rows from before the changefeed and that a "
-        "dump of the setting `initial` has. The dump, then the changefeed from its TSO on; `tables` has to be empty.",
+        description="Import: rebuild every table that lacks its rows from before the changefeed and that a dump of "
+        "the setting `initial` has: from the dump, then the changefeed from its TSO on. `tables` must be empty then.",
     )
 
     def check(self) -> None:

@@ -4,8 +4,8 @@
     enough runs in progress              ──▶ skip: they apply what is available
     else list and plan ──▶ new partitions, and a run for each batch of due tables
 
-Every run lands first what topics hold. Where they hold more than marks and no table is due, a run is asked for all the
-same; one in vain rests as those for tables do.
+Every run first lands what topics hold. Where they hold more than marks and no table is due, a run is requested all the
+same; after a run in vain the next one waits, longer each time, as for tables.
 
 The lake's own progress decides what is due, so the rest of a crash or a failed run is due again. The cursor only has
 how often runs failed to advance tables (they wait, longer each time) and when to check again.

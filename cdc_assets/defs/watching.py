@@ -72,7 +72,7 @@ class Watch:
                 raise
 
     def close(self) -> None:
-        """Give back what was opened; the next look opens it again."""
+        """Close what is open; the next look opens it again."""
         self._open.close()
         self._files = self._feed = self._fence = None
 

@@ -205,7 +205,7 @@ def _complete_older_files(
 
 
 def beside_the_dump(table: TableHistory, file: SchemaFile, found: Evolved) -> Evolved:
-    """Hold what a schema file does to a table of a dump where it differs from the dump, or goes by unknown values."""
+    """Hold a table of a dump where a schema file contradicts the dump, or acts on values that the dump lacks."""
     found = _known_rows(table, found)
     if found.release is None and (reason := _refused_columns(table, file)):
         ways = ways_out(table.name or table.life, file.version, ("as written", "skip"))

@@ -73,6 +73,6 @@ class Gone(Generic[T]):
         return self.newest(name)
 
     def take(self, name: TableId) -> None:
-        """The newest is restored: TiDB refuses to restore it again, and does not look for an older one."""
+        """Remove the newest, which is restored: TiDB restores it once, and does not look for an older one."""
         last = self._losses[name].pop()
         self._losses[name].append(_Loss(last.version, None, f"the drop of {last.version} was already recovered"))

@@ -24,7 +24,7 @@ __all__ = ["Unresolved", "rename", "resolve"]
 
 
 def rename(lives: Lives, version: Tso, renames: Sequence[tuple[SchemaFile, ddl.Rename]]) -> None:
-    """Carry out all renames of one version, and hold the tables of those that cannot or must not be."""
+    """Carry out all renames of one version; hold tables whose renames are ambiguous or held by a policy."""
     moves = _known(lives, ByName({file.table: (_source(lives, file, statement), file) for file, statement in renames}))
     final = ByName(_given_renames(lives.holders, version, moves, lives.rules.releases))
     left = {to: source for to, (source, _) in moves.items() if to not in final}

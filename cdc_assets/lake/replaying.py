@@ -45,7 +45,9 @@ def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Fou
             raise rejected(replay.frame, staged.report)
         with bench.on(life) as work:
             if work.label.progress.tso != replay.frame.hi:
-                raise TableMoved(f"{life} stands at {work.label.progress.tso} meanwhile. Plan again.", table=str(life))
+                raise TableMoved(
+                    f"{life} advanced to {work.label.progress.tso} meanwhile. Plan again.", table=str(life)
+                )
             if staged.rows and kind_of(replay.frame.schema).EQUAL_ROWS:
                 work.session.label({REPLAY: quarantine.replaying(bench.sessions.side, bench.state, life, fitting)})
             if staged.rows:

@@ -129,8 +129,8 @@ def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResul
             wanted = parser.fromJson(json.dumps(schema.schema_json(step.schema))).columns()
             if [(field.name(), field.type().toString()) for field in wanted] != columns_of(work.target.table):
                 raise TableHeld(
-                    f"{step.life} was created with the columns of another dump, whose rows never came, and the present "
-                    f"dump has others. Rebuild it: cdc-assets rebuild {step.life}.",
+                    f"{step.life} was created with the columns of another dump, whose rows were never imported, and "
+                    f"the present dump has others. Rebuild it: cdc-assets rebuild {step.life}.",
                     table=str(step.life),
                 )
             changed = {KEY: json.dumps(step.schema.key), **schema.gap_properties(step.gap), **format_base(step.base)}

@@ -146,7 +146,7 @@ def _refuse_there(landing: Landing, lost: OffsetRange) -> None:
 
 
 def declare_dead(landing: Landing, partition: Partition, said: Said = Said()) -> None:
-    """Write down that nothing comes to a partition any more: neither mark nor barrier of it is waited for.
+    """Record that a partition gets no more messages: neither a mark nor a barrier of it is waited for.
 
     It counts until something comes all the same. Raises BadSettings for a partition that is not known, and for a
     broker's without barriers, of which nothing waits.

@@ -31,7 +31,7 @@ class EventKind(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class LandedSplit:
-    """The messages `first` to `last` of a partition, as far as they have rows of one table.
+    """The rows of one table among the messages `first` to `last` of a partition.
 
     `low` and `high` bound the positions of the rows, `rows` counts them, `size` is the bytes of their messages. `file`
     and `group` say where they lie now; the identity is the table with the offsets. `written_ms` is the greatest time of
@@ -199,7 +199,7 @@ class Landed:
 
     @property
     def dead(self) -> frozenset[Partition]:
-        """The partitions of which a person said that nothing comes any more, and nothing has come since."""
+        """The partitions that a person declared dead and that have got no message since."""
         dead_events = (event for event in self.events if event.kind is EventKind.DEAD)
         return frozenset(event.partition for event in dead_events if event.offset == self.next.get(event.partition))
 

@@ -82,7 +82,7 @@ def refuse_dead(master: str) -> None:
 
 
 def watch_executors(spark: SparkSession) -> None:
-    """Say once that jobs wait for executors which do not come; returns at once, and watches until some came."""
+    """Warn once, from the background, when jobs wait for executors that never register."""
     context: Any = spark.sparkContext
     if not is_local(context.master):
         Thread(target=_watch, args=(context,), name="cdc-assets-executors", daemon=True).start()

@@ -101,7 +101,7 @@ class _Says:
         self._lock = Lock()
 
     def pass_on(self, patience_seconds: float | None = 0) -> None:
-        """Pass on the output so far; with None for patience all output until the end."""
+        """Pass on the output so far; with None for patience all of it until the process ends."""
         while select.select([self._reader], [], [], patience_seconds)[0]:
             with self._lock:
                 if not select.select([self._reader], [], [], 0)[0]:

@@ -46,7 +46,7 @@ _BYTE_TEXTS = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
 
 
 def needs_conversion(old: Column, new: Column) -> bool:
-    """Return whether some value differs after the change, widening to a larger number type of the lake aside."""
+    """Return whether the change alters any stored value, other than by widening to a larger number type."""
     if is_described(old, new):
         return needs_rewrite(old, new)
     if old.type in (*INTEGER, "YEAR") and new.type in INTEGER:
@@ -95,7 +95,7 @@ def _reorders(old: Column, new: Column) -> bool:
 
 
 def narrows(old: Column, new: Column) -> bool:
-    """Return whether the new type refuses or shortens some value that the old one holds, where kinds of type agree."""
+    """Return whether the new type, one of the same kind, refuses or shortens some value that the old one holds."""
     if is_described(old, new):
         return False
     if old.type in (*INTEGER, "YEAR") and new.type in INTEGER:

@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"0|[1-9]\d*", re.ASCII)
 
 
 def into_enum(value: Any, change: Change) -> str:
-    """By name as the collation compares; a name that is none may be a number."""
+    """Match by name under the collation; a text that is no member's name may be a member's number."""
     elems = members_of(change.new)
     if change.old.type not in (*CHARACTER, *BINARY, *MEMBERS):
         return _numbered(elems, int(value))
@@ -37,7 +37,7 @@ def _numbered(elems: tuple[str, ...], number: int) -> str:
 
 
 def into_set(value: Any, change: Change) -> str:
-    """All parts by name, or the whole text as the number of a bit mask."""
+    """Match every part by name, or read the whole text as a bit mask."""
     elems = members_of(change.new)
     if change.old.type not in (*CHARACTER, *BINARY, *MEMBERS):
         return _masked(elems, int(value))

@@ -59,7 +59,7 @@ def shown(value: Any, change: Change) -> str:
 
 
 def into_text(value: Any, change: Change) -> str:
-    """A text that is too long loses blanks behind its length; CHAR loses all trailing spaces."""
+    """A text over its length may lose trailing spaces only; CHAR loses all of them."""
     new, text = change.new, text_of(value, change)
     size = new.precision
     if size is not None and new.type not in ("CHAR", "VARCHAR", "VAR_STRING"):
@@ -73,7 +73,7 @@ def into_text(value: Any, change: Change) -> str:
 
 
 def into_binary(value: Any, change: Change) -> bytes:
-    """BINARY is filled up with zero bytes."""
+    """BINARY is padded with zero bytes."""
     new, size = change.new, change.new.precision
     raw = value if isinstance(value, bytes) else _encoded(text_of(value, change), change)
     if size is not None and len(raw) > size:
