@@ -17,6 +17,7 @@ import gc
 import logging
 import sys
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -125,16 +126,8 @@ def inspect(as_json: bool, debug: bool, **given: Any) -> int:
 
     if given["initial"] and not given["sink_uri"]:
         return _inspect_initial(given, as_json)
-    code = DONE
-    for settings in target_of(given).changefeeds:
-        found = inspect_changefeed(settings)
-        code = max(code, HELD if found.problems else DONE)
-        if as_json:
-            show_json(dataclasses.asdict(found))
-            continue
-        for line in inspection_lines(found):
-            click.echo(line)
-    return code
+    found = map(inspect_changefeed, target_of(given).changefeeds)
+    return _show_inspected(((one, not one.problems, inspection_lines(one)) for one in found), as_json)
 
 
 def _inspect_initial(given: dict[str, Any], as_json: bool) -> int:
@@ -142,14 +135,20 @@ def _inspect_initial(given: dict[str, Any], as_json: bool) -> int:
     from cdc_assets.report.dumps import dump_lines
     from cdc_assets.settings.initial import InitialSettings
 
-    code = DONE
     initial = InitialSettings(**initial_of(given))
-    for found in inspect_initial(initial.connect(pairs(given["storage"], "--storage-option"))):
-        code = max(code, DONE if found.sound else HELD)
+    found = inspect_initial(initial.connect(pairs(given["storage"], "--storage-option")))
+    return _show_inspected(((one, one.sound, dump_lines(one)) for one in found), as_json)
+
+
+def _show_inspected(inspected: Iterable[tuple[Any, bool, Iterable[str]]], as_json: bool) -> int:
+    """Print inspections, each with whether it is sound and its lines; return the exit code."""
+    code = DONE
+    for found, sound, lines in inspected:
+        code = max(code, DONE if sound else HELD)
         if as_json:
             show_json(dataclasses.asdict(found))
             continue
-        for line in dump_lines(found):
+        for line in lines:
             click.echo(line)
     return code
 

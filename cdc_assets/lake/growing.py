@@ -24,7 +24,7 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
 from cdc_assets.errors import InputError, LakeUnavailable, TableMoved
-from cdc_assets.lake.catalogs.catalog import close, entry, open_catalog
+from cdc_assets.lake.catalogs.catalog import LazyCatalog, entry
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.namespaces import ensure_namespace
@@ -109,7 +109,7 @@ class GrowingTable:
         self.identifier = identifier
         self.location = location
         self._schema, self._part, self._prefix = schema, part, prefix
-        self._opened: Catalog | None = None
+        self._lazy = LazyCatalog(settings)
         self._manifests: dict[str, tuple[tuple[str, str, int], ...]] = {}
         self._looked: tuple[str, Grown] | None = None
 
@@ -299,15 +299,11 @@ class GrowingTable:
 
     @property
     def _catalog(self) -> Catalog:
-        if self._opened is None:
-            self._opened = open_catalog(self.settings)
-        return self._opened
+        return self._lazy.open()
 
     def close(self) -> None:
         """Close the catalog's connections."""
-        if self._opened is not None:
-            close(self._opened)
-        self._opened = None
+        self._lazy.close()
 
     def load(self) -> Table:
         """Return the table as PyIceberg has it now."""

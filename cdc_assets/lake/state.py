@@ -12,13 +12,12 @@ from pyiceberg.exceptions import NoSuchTableError
 from cdc_assets.errors import LakeUnavailable, TableHeld, TableMoved
 from cdc_assets.lake import namespaces
 from cdc_assets.lake.catalogs.catalog import (
-    close,
+    LazyCatalog,
     entries,
     entry,
     io_of,
     lists_locations,
     names,
-    open_catalog,
     rename,
 )
 from cdc_assets.lake.decisions import Decisions
@@ -51,22 +50,18 @@ class LakeState:
         own = OwnNamespaces(settings.namespaces)
         self.places = Places(changefeed, namespace, own, settings.kind.folds_names)
         self.decisions = Decisions(lambda: self.catalog, changefeed, own.main)
-        self._opened: Catalog | None = None
+        self._catalog = LazyCatalog(settings)
         self._seen: dict[Life, Held] = {}
         self._listed: dict[Identifier, str] | None = None
 
     @property
     def catalog(self) -> Catalog:
         """PyIceberg's catalog, opened when first needed."""
-        if self._opened is None:
-            self._opened = open_catalog(self.settings)
-        return self._opened
+        return self._catalog.open()
 
     def close(self) -> None:
         """Close the catalog's connections."""
-        if self._opened is not None:
-            close(self._opened)
-        self._opened = None
+        self._catalog.close()
 
     # --- tables ---
 

@@ -84,7 +84,6 @@ class DumpTable:
     id: TableId
     schema: TableSchema
     files: tuple[DumpFile, ...]
-    schema_file: str
     query: str
     collation: str | None = None
     timezone: str | None = None

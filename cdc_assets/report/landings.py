@@ -103,11 +103,6 @@ class LandingText:
         return sum(one.behind for one in self.partitions)
 
     @property
-    def unapplied(self) -> int:
-        """How many offsets lie between what is applied by all tables and what is landed."""
-        return sum(one.landed - one.applied for one in self.partitions)
-
-    @property
     def rebuild(self) -> str:
         """How far back tables can be built anew."""
         if not self.expired:

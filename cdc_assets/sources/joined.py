@@ -54,7 +54,7 @@ class JoinedReader:
         """Yield the rows of a dump's split block by block; what does not fit names the file with the dump's URI."""
         assert file.piece is not None
         dump, path = self.dumps[file.directory], file.piece.file.path
-        dumped, columns = DumpTable(table, schema, (), "", ""), dump.generated.get(file.root, {})
+        dumped, columns = DumpTable(table, schema, (), ""), dump.generated.get(file.root, {})
         try:
             for block in dump.reader.read(file.piece, dumped, file.version, columns):
                 rejects = tuple(replace(reject, path=file.name) for reject in block.rejects)

@@ -39,7 +39,6 @@ _COMMENT = re.compile(rb"/\*.*\*/;|", re.DOTALL)
 _LF, _QUOTE, _X = b"\n'x"
 _OPENS, _CLOSES, _COMMA, _SEMICOLON = b"(),;"
 
-Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LISTINGS",
+    "LazyCatalog",
     "Listing",
     "close",
     "entries",
@@ -55,6 +56,26 @@ def open_catalog(settings: LakeSettings) -> Catalog:
         time.sleep(pause_seconds)
     with answering():
         return load_catalog(settings.name, **settings.pyiceberg_properties())
+
+
+class LazyCatalog:
+    """The catalog of an owner that opens it when it is first needed, and closes it at its own end."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self._settings = settings
+        self._opened: Catalog | None = None
+
+    def open(self) -> Catalog:
+        """Return the catalog, opened if it is not yet."""
+        if self._opened is None:
+            self._opened = open_catalog(self._settings)
+        return self._opened
+
+    def close(self) -> None:
+        """Close the catalog's connections; it may be opened again."""
+        if self._opened is not None:
+            close(self._opened)
+        self._opened = None
 
 
 def _refuse_silent(settings: LakeSettings) -> None:

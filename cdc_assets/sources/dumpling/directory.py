@@ -238,7 +238,7 @@ def _table(
         query, schema = _schema(_sql(opener, texts[0]), table, collation, timezone)
     except (Unreadable, MalformedData, UnicodeDecodeError) as problem:
         return f"{texts[0].path} cannot be read ({problem}). Restore it as Dumpling wrote it"
-    return DumpTable(table, schema, tuple(files), texts[0].path, query, collation, timezone)
+    return DumpTable(table, schema, tuple(files), query, collation, timezone)
 
 
 def _schema(sql: str, table: TableId, collation: str | None, timezone: str | None) -> tuple[str, TableSchema]:

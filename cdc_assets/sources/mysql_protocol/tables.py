@@ -77,7 +77,7 @@ def _table(session: Session, table: TableId, size: Size) -> DumpTable | str:
     try:
         query = _text(session.query(f"SHOW CREATE TABLE {name}")[0][1])
         schema = created(query, timezone="UTC", shown=True)
-        found = DumpTable(table, schema, (), f"SHOW CREATE TABLE {name}", query)
+        found = DumpTable(table, schema, (), query)
         return replace(found, files=cut(session, found, size))
     except (Unreadable, MalformedData, UnicodeDecodeError) as problem:
         return f"its CREATE TABLE cannot be read ({problem}). Take a dump of it, or leave it out"
