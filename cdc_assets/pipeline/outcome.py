@@ -116,6 +116,10 @@ class TableRun:
     @property
     def findings(self) -> Iterator[Finding]:
         """The findings about the applied rows."""
+        yield from self._without_key()
+        yield from self._by_key()
+
+    def _without_key(self) -> Iterator[Finding]:
         if self.joints:
             others = f" and {len(self.joints) - 1} more" if len(self.joints) > 1 else ""
             yield self._finding(
@@ -132,6 +136,8 @@ class TableRun:
                 "later one, or further rows of a table that both share. The dispatchers' other rows of that time do "
                 f"not decide it with certainty. {_COMPARE}",
             )
+
+    def _by_key(self) -> Iterator[Finding]:
         if self.doubled:
             yield self._finding(
                 "doubled-rows",
