@@ -11,6 +11,8 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from cdc_assets.ddl import rename_pairs
@@ -115,6 +117,24 @@ def _canal_value(value: Value, col: Col) -> str | None:
     return None if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
+_EPOCH = datetime(1970, 1, 1)
+
+
+def _debezium_value(value: Value, col: Col) -> Any:
+    if value is None or isinstance(value, float) or col.elems:
+        return value
+    if isinstance(value, int):
+        return value - (1 << 64) if col.type == "BIGINT" and value >= 1 << 63 else value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return float(value)
+    if col.type in ("DATE", "DATETIME"):
+        since = datetime.fromisoformat(value) - _EPOCH
+        return since.days if col.type == "DATE" else since // timedelta(milliseconds=1)
+    return value
+
+
 def _craft_value(value: Value, col: Col) -> int | float | bytes | None:
     if col.elems and value is not None:
         return col.elems.index(str(value)) + 1
@@ -172,6 +192,9 @@ class _Writer:
                     self.put(place, None, self._canal(event))
             elif self.style.protocol == "craft":
                 self.put(place, None, craft_writer.message([self._craft(event) for event in events]))
+            elif self.style.protocol == "debezium":
+                for event in events:
+                    self.put(place, *_debezium(event))
             else:
                 self.put(place, *self._open(events))
 
@@ -203,6 +226,8 @@ class _Writer:
             return None, craft_writer.resolved(ts)
         if self.style.protocol == "open-protocol":
             return _FRAME + _piece({"ts": ts, "t": 3}), (0).to_bytes(8, "big")
+        if self.style.protocol == "debezium":
+            return _json({"payload": {}}), _json({"payload": {"source": _source(ts, TableId("", "")), "op": "m"}})
         return None, _json(_canal_head("", "", False, "TIDB_WATERMARK", ts) | {"_tidb": {"watermarkTs": ts}})
 
     def _ddl(self, ts: Tso, query: str, note: SchemaNote) -> tuple[bytes | None, bytes]:
@@ -212,6 +237,9 @@ class _Writer:
         if self.style.protocol == "open-protocol":
             head = {"ts": ts, "scm": schema, **({"tbl": table} if table else {}), "t": 2}
             return _FRAME + _piece(head), _piece({"q": query, "t": note.type})
+        if self.style.protocol == "debezium":
+            held = {"source": _source(ts, note.table), "databaseName": schema, "ddl": query, "tableChanges": []}
+            return _json({"payload": {"databaseName": schema}}), _json({"payload": held})
         kind = {3: "CREATE", 4: "ERASE", 7: "CINDEX", 8: "DINDEX", 11: "TRUNCATE", 14: "RENAME"}.get(note.type)
         kind = kind or ("QUERY" if note.type in (1, 2, 21, 24, 25, 42) else "ALTER")
         return None, _json(_canal_head(schema, table, True, kind, ts, query) | {"_tidb": {"commitTs": ts}})
@@ -284,6 +312,25 @@ def _events(ts: Tso, change: RowChange) -> Iterator[_Event]:
         yield _Event(ts, change, None, change.after)
     else:
         yield _Event(ts, change, change.before, change.after)
+
+
+def _debezium(event: _Event) -> tuple[bytes, bytes]:
+    columns = event.change.columns
+    sides = {
+        name: row and {col.name: _debezium_value(row[col.name], col) for col in columns}
+        for name, row in (("before", event.before), ("after", event.after))
+    }
+    op = "d" if event.after is None else "c" if event.before is None else "u"
+    key = {
+        name: value for name, value in (sides["after"] or sides["before"] or {}).items() if name in event.change.primary
+    }
+    payload = {"source": _source(event.ts, event.change.table), "op": op, **sides, "transaction": None}
+    return _json({"payload": key}), _json({"payload": payload})
+
+
+def _source(ts: Tso, table: TableId) -> dict[str, Any]:
+    named = {"connector": "TiCDC", "name": "default", "snapshot": "false", "db": table.schema, "table": table.table}
+    return {**named, "ts_ms": ts >> 18, "commit_ts": ts}
 
 
 def _canal_head(schema: str, table: str, ddl: bool, kind: str, ts: Tso, query: str = "") -> dict[str, Any]:

@@ -25,13 +25,13 @@ def any_history(random: Random) -> Source:
 
 
 def any_style(random: Random) -> MessageStyle:
-    protocol = random.choice(["canal-json", "open-protocol", "craft"])
+    protocol = random.choice(["canal-json", "open-protocol", "craft", "debezium"])
     return MessageStyle(
         protocol,
         random.choice(["table", "index-value", "ts"]),
         random.choice([1, 2, 3]),
         routed=random.random() < 0.4,
-        partial=protocol != "craft" and random.random() < 0.4,
+        partial=protocol in ("canal-json", "open-protocol") and random.random() < 0.4,
         keys_of_deletes=random.random() < 0.3,
     )
 
