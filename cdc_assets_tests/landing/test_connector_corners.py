@@ -31,7 +31,15 @@ class Stream:
         self.feed = TopicFeed.of(self.log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
 
     def send(
-        self, op: str, lsn: int, *, table: str = "t", made: int | None = None, snapshot: str = "false", **after: Any
+        self,
+        op: str,
+        lsn: int,
+        *,
+        table: str = "t",
+        made: int | None = None,
+        snapshot: str = "false",
+        key: Row | None = None,
+        **after: Any,
     ) -> None:
         """Send a row as it is after a change that was made at a time; of a delete its key."""
         place = {"lsn": lsn, "sequence": json.dumps([str(lsn)] * 2), "snapshot": snapshot}
@@ -39,8 +47,8 @@ class Stream:
         images = {"before": after, "after": None} if op == "d" else {"before": None, "after": after}
         payload = {**images, "source": {**source, "ts_ms": 1000 + lsn if made is None else made}, "op": op}
         structs = [{"type": "struct", "fields": self.fields, "optional": True, "field": name} for name in images]
-        key = {"schema": {"type": "struct", "fields": [ID]}, "payload": {"id": after["id"]}}
-        self.put(key, {"schema": {"type": "struct", "fields": structs}, "payload": payload}, f"px.public.{table}")
+        named = {"schema": {"type": "struct", "fields": [ID]}, "payload": key or {"id": after["id"]}}
+        self.put(named, {"schema": {"type": "struct", "fields": structs}, "payload": payload}, f"px.public.{table}")
 
     def put(self, key: Any, value: Any, topic: str = "px.public.t") -> None:
         coded = [base64.b64encode(json.dumps(one).encode()).decode() for one in (key, value)]
@@ -142,6 +150,42 @@ def test_tables_whose_names_differ_in_case_only_are_not_mixed() -> None:
     (reason,) = stream.applied()
     assert "public.t and public.T are two tables" in reason
     assert stream.rows == {1: {"v": 1}}
+
+
+def test_what_a_router_of_topics_puts_into_keys_is_no_column() -> None:
+    stream = Stream()
+    for number in (1, 2):
+        key = {"id": number, "__dbz__physicalTableIdentifier": "px.public.t"}
+        stream.send("c", number, key=key, id=number, v=1)
+    stream.send("u", 3, key={**key, "id": 1}, id=1, v=2)
+    stream.send("d", 4, key=key, id=2, v=None)
+    assert stream.applied() == []
+    assert stream.rows == {1: {"v": 2}}
+
+
+def test_keys_of_a_connector_s_own_that_do_not_identify_rows_hold_the_table() -> None:
+    stream = Stream()
+    for number in (1, 2):
+        stream.send("r", 100, snapshot="true", key={"v": 7}, id=number, v=7)
+    (reason,) = stream.applied()
+    assert "another row of the same snapshot has the key" in reason
+    assert "message.key.columns" in reason
+
+
+def test_a_delete_without_its_own_key_holds_the_table() -> None:
+    stream = Stream()
+    stream.send("c", 1, key={"v": 7}, id=1, v=7)
+    stream.send("d", 2, key={"v": None}, id=1, v=None)
+    (reason,) = stream.applied()
+    assert "it is a delete that does not have the key (v)" in reason
+
+
+def test_a_key_that_is_no_object_is_refused_by_the_converter_s_name() -> None:
+    stream = Stream()
+    stream.send("c", 1, id=1, v=7)
+    stream.log.lines[0]["key_b64"] = base64.b64encode(b"1").decode()
+    with pytest.raises(BadSettings, match=r"key\.converter"):
+        stream.applied()
 
 
 # --- logs that begin anew ---------------------------------------------------------------------------------------------

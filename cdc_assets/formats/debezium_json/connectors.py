@@ -11,7 +11,7 @@ else by DDL texts or the setting `schemas`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -42,6 +42,10 @@ _PASSED_OVER: Mapping[frozenset[str], str] = {
     frozenset(("status", "id", "event_count", "data_collections", "ts_ms")): "a transaction's beginning or end",
 }
 _MYSQL = ("mysql", "mariadb")
+_NO_KEY = (
+    "message.key.columns of the connector gives messages keys that do not identify rows: let it name columns that do, "
+    "with a REPLICA IDENTITY that has them, and let the table be rebuilt from a new snapshot"
+)
 _BARE = (
     "it is a row alone, as the transformation ExtractNewRecordState leaves it: which table it is of, which change it "
     "is and where it stands in the source's log is not in it. Take that transformation out of the connector's "
@@ -139,8 +143,8 @@ def _shape(key: bytes | None, message: Message, connector: str) -> str | None:
         if connector in _MYSQL:  # DDL texts have the columns
             return None
         row = message.payload["after"] or message.payload["before"]
-        return None if row is None else json.dumps([sorted(row), _key_names(key)], ensure_ascii=False)
-    return f"{_digest(message.block)} {json.dumps(_key_names(key), ensure_ascii=False)}"
+        return None if row is None else json.dumps([sorted(row), _key_names(key, row)], ensure_ascii=False)
+    return f"{_digest(message.block)} {json.dumps(_key_names(key, message.block), ensure_ascii=False)}"
 
 
 _DIGESTS: dict[int, tuple[Block, str]] = {}
@@ -161,8 +165,12 @@ def _digest(block: Block) -> str:
     return found
 
 
-def _key_names(key: bytes | None) -> list[str]:
-    return [] if key is None else [str(name) for name in opened(key).payload or ()]
+def _key_names(key: bytes | None, columns: Container[str]) -> list[str]:
+    """Return the key's columns; a router of topics puts more into keys, by which rows of several tables differ."""
+    held = None if key is None else opened(key).payload
+    if not isinstance(held, dict | None):
+        raise ValueError("its key is no object of columns. Let the connector have key.converter = JsonConverter")
+    return [name for name in held or () if name in columns]
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -195,11 +203,13 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     halves: list[str | None] = []
     patch = patch_op(options, Op.UPDATE)
     names = {column.name for column in schema.columns}
+    scanned: dict[bytes, Mapping[str, Any]] = {}
     for line, owner in enumerate(owners.tolist(), 1):
         try:
             message = opened(values[owner].as_py())
             found, ts = _images(message, keys[owner], table, schema, settings)
             _refuse_unknown(found, names)
+            _refuse_second(scanned, keys[owner], message.payload)
             half = _half_of_key_change(message, found) if schema.key else None
         except _TROUBLE as error:
             faults.add(line, f"it is not a row of a Debezium connector: {explained(error)}")
@@ -233,6 +243,8 @@ def _images(
             before = opened(key).payload
         if before is None:
             raise ValueError("it has neither the key nor the deleted row")
+        if held["source"]["connector"] == "postgresql" and any(before.get(name) is None for name in schema.key):
+            raise ValueError(f"it is a delete that does not have the key ({', '.join(schema.key)}). {_NO_KEY}")
         keyed_only = bool(schema.key) and all(value is None for name, value in before.items() if name not in schema.key)
         return [(Op.DELETE_KEY if keyed_only else Op.DELETE, _Side(before, block, keyed_only, whole))], ts
     if op == "u" and before is None:
@@ -259,6 +271,15 @@ def _half_of_key_change(message: Message, found: Sequence[tuple[Op, _Side]]) -> 
     if source["connector"] != "postgresql" or not (op < 0 or (op == Op.UPDATE and message.payload["op"] == "c")):
         return None
     return str(source["lsn"])
+
+
+def _refuse_second(scanned: dict[bytes, Mapping[str, Any]], key: bytes | None, payload: Mapping[str, Any]) -> None:
+    """Raise ValueError for another row of a snapshot with a key that it had before: all of them are there at once."""
+    if payload["op"] != "r" or key is None or payload["source"].get("snapshot") == "incremental":
+        return
+    known = scanned.setdefault(key, payload)
+    if known["after"] != payload["after"] and source_position(known["source"]) == source_position(payload["source"]):
+        raise ValueError(f"another row of the same snapshot has the key {key.decode()[:200]} too. {_NO_KEY}")
 
 
 def _refuse_unknown(found: Sequence[tuple[Op, _Side]], names: set[str]) -> None:
@@ -337,7 +358,13 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             if shape is None or (table, shape) in found:
                 continue
             columns = columns_of(message.block or dict.fromkeys(_row(message), None), connector_settings(options))
-            event = SchemaEvent(number, table, 0, _schema(columns, _key_names(key)), _doubts(source["connector"]))
+            event = SchemaEvent(
+                number,
+                table,
+                0,
+                _schema(columns, _key_names(key, message.block or _row(message))),
+                _doubts(source["connector"]),
+            )
             found[table, shape] = event
         except _TROUBLE:
             continue  # classify calls it bad, or decode rejects it
