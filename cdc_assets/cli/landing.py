@@ -129,7 +129,7 @@ def accept_loss(as_json: bool, debug: bool, topic: str, partition: int, first: i
 @lake_options(required=True)
 @common_options
 def declare_dead(as_json: bool, debug: bool, topic: str, partition: int, **given: Any) -> int:
-    """Declare that a PARTITION of an archived TOPIC gets no more messages: the checkpoint does not wait for it.
+    """Declare that a PARTITION of a TOPIC gets no more messages: the checkpoint does not wait for it.
 
     Ends by itself if a message comes after all.
     """

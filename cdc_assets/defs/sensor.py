@@ -222,7 +222,7 @@ class _Tick:
     @property
     def idle(self) -> bool:
         """Return whether the last look at this checkpoint left nothing to come back for yet, and nothing came since."""
-        news = self.seen.speaks and self._landing_mark not in self._resting()
+        news = self.seen.speaks and self._landing_mark not in self._paused()
         return self.cursor.checkpoint == self.checkpoint and self.now < self.cursor.look_at and not news
 
     @property
@@ -259,9 +259,9 @@ class _Tick:
         return dg.SensorResult(run_requests=[self._request(None, batch, 0, [])], cursor=cursor)
 
     def _landing(self) -> Batch | None:
-        """Return a run for what is to be landed, unless that rests after a run in vain."""
+        """Return a run for what is to be landed, unless it backs off after a run in vain."""
         mark = self._landing_mark
-        if not self.seen.speaks or mark in self._resting():
+        if not self.seen.speaks or mark in self._paused():
             return None
         attempts = [one.attempt for one in self.cursor.asked if mark in one.marks]
         return Batch((), max(attempts, default=0) + 1, everything=True)
@@ -319,10 +319,10 @@ class _Tick:
 
     def _chosen(self, plan: Plan, dues: Sequence[Due], underway: _Underway) -> tuple[list[Batch], int]:
         """The runs to request now, and when to check the same checkpoint again."""
-        settings, resting = self.source.changefeed, self._resting()
+        settings, paused = self.source.changefeed, self._paused()
         attempts = {mark: one.attempt for one in self.cursor.asked for mark in one.marks}
         busy = underway.lives(plan) | self._just_run(plan)
-        ready = [one for one in dues if one.mark not in resting and not busy.intersection(one.lives)]
+        ready = [one for one in dues if one.mark not in paused and not busy.intersection(one.lives)]
         made = batches(
             ready,
             lambda one: attempts.get(one.mark, 0) + 1,
@@ -330,13 +330,14 @@ class _Tick:
             file_bytes=settings.run_bytes,
             everything=underway.left_out is None,
         )
-        waiting = [one for one in dues if one.mark not in resting]
+        waiting = [one for one in dues if one.mark not in paused]
         held = any(isinstance(step, HoldTable) for step in plan.steps)
-        look_at = self.now if waiting else min(resting[one.mark] for one in dues) if dues else self.now + ANYWAY_SECONDS
+        look_at = self.now if waiting else min(paused[one.mark] for one in dues) if dues else self.now + ANYWAY_SECONDS
         look_at = min(look_at, self.now + (HELD_SECONDS if held else ANYWAY_SECONDS))
         return list(made[: settings.runs_at_once - underway.caught_up_by]), look_at
 
-    def _resting(self) -> dict[str, int]:
+    def _paused(self) -> dict[str, int]:
+        """The marks that wait after a run in vain, with the second at which they may be requested again."""
         settings = self.source.changefeed
         return backoff(self.cursor.asked, self.now, settings.retry_seconds, settings.retry_max_seconds)
 
@@ -371,20 +372,20 @@ class _Tick:
 
     def _sentence(self, dues: Sequence[Due], standing: str) -> str:
         """The skip reason of a tick that requests nothing."""
-        resting = self._resting()
-        ready = sum(len(one.lives) for one in dues if one.mark not in resting)
+        paused = self._paused()
+        ready = sum(len(one.lives) for one in dues if one.mark not in paused)
         parts = [f"{counted(ready, 'table waits', 'tables wait')} for a run"] if ready else []
         return ", ".join([*parts, *([standing] if standing else [])]) or "nothing is due"
 
     def _standing(self, plan: Plan, dues: Sequence[Due]) -> str:
         """Why tables wait until the next check: failed runs, with their reasons, and holds."""
-        resting = self._resting()
-        waiting = [one for one in dues if one.mark in resting]
+        paused = self._paused()
+        waiting = [one for one in dues if one.mark in paused]
         held = len({step.life for step in plan.steps if isinstance(step, HoldTable)})
         parts = []
         if waiting:
             number = counted(sum(len(one.lives) for one in waiting), "table waits", "tables wait")
-            again = tso_time(min(resting[one.mark] for one in waiting) * 1000 << 18)
+            again = tso_time(min(paused[one.mark] for one in waiting) * 1000 << 18)
             reasons = "; ".join(self._failures(plan, waiting))
             parts.append(f"{number} after a failed run, retried at {again}{reasons and f': {reasons}'}")
         if held:

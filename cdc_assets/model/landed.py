@@ -138,12 +138,12 @@ class Stream(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """Where a stream of a protocol by offset ends, by which a replay of it is known.
+    """Where a stream of a protocol by offset ends, by which a replay of it is recognised.
 
-    `newest` is the greatest source position, `at` how many rows stand there, of which `first` is a digest of the first
-    one, and `after` how many followed that have no position. While a replay goes on, `again_at` and `again_after` count
-    how many of these have come again; both are -1 else. `made` is the newest time of a change in it, 0 where that is
-    not known. `anew` says that its log has begun anew, so that places do not compare with those of before.
+    `newest` is the greatest source position, `at` how many rows have it, `first` a digest of the first of those, and
+    `after` how many rows without position followed. During a replay `again_at` and `again_after` count how many of
+    these have been repeated; otherwise both are -1. `made` is the time of the newest change in it, 0 if unknown. `anew`
+    says that the source's log was started over, so that its positions do not compare with earlier ones.
     """
 
     newest: str = ""
@@ -168,9 +168,9 @@ class Landed:
     Of protocols by offset `proven` is the greatest position that was given. `streams` are the ends of what each table
     has in each partition, `sources` the source's logs in the order in which they were met, and `barriers` the newest
     source position through which each partition says that it is complete. `topic_ids` are the broker's own
-    ids of topics, which a topic that is created anew has not. Rows of a table through `expired` are not there any more.
-    `restarts` are the offsets of the newest marks that were not greater than those before them: there a sender had
-    begun anew.
+    ids of topics; a topic that was deleted and created again has another one. Rows of a table through `expired` are no
+    longer kept. `restarts` are the offsets of the newest marks that were not greater than those before them: there a
+    sender restarted.
     """
 
     identity: str = ""

@@ -20,5 +20,5 @@ def accept_loss_command(lost: OffsetRange) -> str:
 
 
 def declare_dead_command(partition: Partition) -> str:
-    """Return the command by which the fence stops waiting for a partition of an archive that gets no more messages."""
+    """Return the command by which the fence stops waiting for a partition that gets no more messages."""
     return f"{_COMMAND} declare-dead {partition.topic} {partition.number}"

@@ -15,7 +15,7 @@ from cdc_assets.errors import JavaMissing, SetupError
 from cdc_assets.jvm import java
 from cdc_assets.jvm.java import VECTOR_FLAG, find_java, prepare_environment, probe, spark_home
 from cdc_assets.lake.spark import session
-from cdc_assets.lake.spark.gateway import _Says
+from cdc_assets.lake.spark.gateway import _StandardError
 
 MakeJava = Callable[..., Path]
 
@@ -169,7 +169,7 @@ def test_a_jvm_that_starts_says_nothing_but_what_it_has_to(way: str, tmp_path: P
 
 def test_all_else_that_a_jvm_says_is_passed_on_in_whole_lines(capfd: pytest.CaptureFixture[str]) -> None:
     reader, writer = os.pipe()
-    says = _Says(reader)
+    says = _StandardError(reader)
     os.write(writer, b"WARNING: Using incubator modules: jdk.incubator.vector\nError: no")
     says.pass_on()
     os.write(writer, b" memory\nthe end")

@@ -62,16 +62,16 @@ def open_gateway(conf: Mapping[str, str]) -> Any:
 def _launched(settings: SparkConf) -> Any:
     """Start a JVM and pass its standard error on, except for the lines that Java prints at every start."""
     reader, writer = os.pipe()
-    says = _Says(reader)
+    errors = _StandardError(reader)
     try:
         trains = "-XX:ArchiveClassesAtExit" in settings.get("spark.driver.extraJavaOptions", "")
         with _behind_spark(() if trains else extra_jars()):
             gateway = launch_gateway(settings, {"stderr": writer})  # type: ignore[no-untyped-call]
     finally:
         os.close(writer)
-        says.pass_on()  # the output of a JVM that does not start has the reason
-    Thread(target=says.pass_on, args=(None,), name="cdc-assets-jvm-says", daemon=True).start()
-    atexit.register(says.finish)
+        errors.pass_on()  # the output of a JVM that does not start has the reason
+    Thread(target=errors.pass_on, args=(None,), name="cdc-assets-jvm-stderr", daemon=True).start()
+    atexit.register(errors.finish)
     return gateway
 
 
@@ -92,7 +92,7 @@ def _behind_spark(jars: Sequence[Path]) -> Iterator[None]:
             os.environ[name] = before
 
 
-class _Says:
+class _StandardError:
     """The reading end of a JVM's standard error."""
 
     def __init__(self, reader: int) -> None:
