@@ -1,10 +1,23 @@
-"""Bytes from the storage: fsspec's file systems, with retries of transient failures."""
+"""Bytes and names from the storage: fsspec's file systems, with retries of transient failures.
+
+    Opener               reads files below one prefix, and lists them
+    directory_entries    the files of a local directory
+    objects              the objects of a bucket in S3
+
+Names are listed without those in directories that need not be looked at again. A directory of local files is left out
+by not entering it. A bucket in S3 lists names, not directories: listing goes on behind such a directory, if that is
+worth two requests. Which other directories stand beside it is asked for first, so that no name is passed over that is
+not in one of them. Nothing depends on the order in which the server lists names.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,12 +25,28 @@ import fsspec
 
 from cdc_assets.errors import BadSettings, BucketMissing, InputError, StorageUnavailable
 from cdc_assets.io.drivers import file_system
-from cdc_assets.io.names import Entry, directory_entries, etag_of, modified_of, objects
 from cdc_assets.model.wording import counted
 
-__all__ = ["PAUSES_SECONDS", "Opener"]
+__all__ = [
+    "PAUSES_SECONDS",
+    "WORTH_NAMES",
+    "Entry",
+    "NotPassedOver",
+    "Opener",
+    "directory_entries",
+    "etag_of",
+    "modified_of",
+    "objects",
+]
 
 _T = TypeVar("_T")
+Entry = tuple[str, int, str, float]
+"""(path below the prefix, bytes, etag, seconds since 1970) of a file."""
+_Attempt = Callable[[Callable[[], _T]], _T]
+
+WORTH_NAMES = 2_000
+"""How many names in a row are passed over at least: as many are listed by the two requests that it takes."""
+
 PAUSES_SECONDS = (0.2, 1.0, 4.0)
 """Seconds between attempts; after the last the storage counts as unavailable."""
 
@@ -155,3 +184,157 @@ def _is_passing(error: Exception) -> bool:
     family = type(error).__module__.partition(".")[0]
     clouds = ("aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "requests", "s3fs", "urllib3")
     return isinstance(error, (OSError, TimeoutError, EOFError)) or family in clouds
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def directory_entries(prefix: str, below: str = "", without: Collection[str] = ()) -> Iterator[Entry]:
+    """Yield every file of a local directory that is in its directory `below` and in none of `without`."""
+    # fsspec's own walk asks for every file's status twice.
+    pending = [(f"{prefix}/{below}", f"{below}/")] if below else [(prefix, "")]
+    while pending:
+        directory, above = pending.pop()
+        try:
+            children = list(os.scandir(directory))
+        except FileNotFoundError:
+            continue
+        for child in children:
+            if child.is_dir():
+                if f"{above}{child.name}" not in without:
+                    pending.append((child.path, f"{above}{child.name}/"))
+                continue
+            try:
+                status = child.stat()
+            except FileNotFoundError:
+                continue
+            etag = f"{status.st_mtime_ns}-{status.st_size}"
+            yield f"{above}{child.name}", status.st_size, etag, status.st_mtime
+
+
+class NotPassedOver(Exception):
+    """The server listed again what was to be passed over: it can only list everything."""
+
+
+class objects:  # noqa: N801  # reads as the function that it is: `yield from objects(…)`
+    """Iterates over the objects of a bucket in S3 below `root`, page by page: a million at once take gigabytes.
+
+    `attempt` repeats a request that fails in passing; `without` are directories with how many names each has.
+    """
+
+    def __init__(
+        self, file_system: Any, prefix: str, attempt: _Attempt[Any], below: str = "", without: Mapping[str, int] = {}
+    ) -> None:
+        bucket, key, _ = file_system.split_path(prefix)
+        self._root = f"{key}/" if key else ""
+        self._below = f"{self._root}{below}/" if below else self._root
+        self._asked = {**file_system.req_kw, "Bucket": bucket}
+        self._call, self._attempt = file_system.call_s3, attempt
+        # Express buckets list names in no order, and cannot go on behind one.
+        self._without = {} if bucket.endswith("--x-s3") else _worth(without)
+        self._asked_for: set[str] = set()
+        self._last: dict[str, str] = {}  # of a directory that is passed over, the last one in the same row
+
+    def __iter__(self) -> Iterator[Entry]:
+        behind: str | None = ""
+        passed: set[str] = set()
+        while behind is not None:
+            passed.add(behind)
+            behind = yield from self._pages(behind)
+            if behind in passed:
+                raise NotPassedOver(behind)
+
+    def _pages(self, behind: str) -> Generator[Entry, None, str | None]:
+        """Yield what comes after a name; return the name after which to go on, None at the end."""
+        page: Mapping[str, Any] = {"IsTruncated": True}
+        going_on: dict[str, Any] = {"StartAfter": behind} if behind else {}
+        while page.get("IsTruncated"):
+            page = self._page(Prefix=self._below, **going_on)
+            for info in page.get("Contents", ()):
+                name = info["Key"][len(self._root) :]
+                if self._without and (last := self._passed_over(name)):
+                    return f"{self._root}{last}/~"  # behind the names of data files and `meta`
+                if name and not name.endswith("/"):  # else what stands for a directory
+                    yield name, int(info["Size"]), etag_of(info), modified_of(info)
+            going_on = {"ContinuationToken": page.get("NextContinuationToken")}
+        return None
+
+    def _page(self, **asked: Any) -> Mapping[str, Any]:
+        page: Mapping[str, Any] = self._attempt(lambda: self._call("list_objects_v2", **self._asked, **asked))
+        return page
+
+    def _passed_over(self, name: str) -> str:
+        """Return the last directory of a row that begins with the one of this name and is passed over, "" for none."""
+        directory = name.rpartition("/")[0]
+        if directory not in self._without:
+            directory = directory.removesuffix("/meta")
+        if directory not in self._without or name > f"{directory}/~":
+            return ""
+        parent = directory.rpartition("/")[0]
+        if parent not in self._asked_for:
+            self._asked_for.add(parent)
+            self._find_rows(parent)
+        return self._last.get(directory, "")
+
+    def _find_rows(self, parent: str) -> None:
+        """Find which directories of `parent` are passed over together."""
+        there = self._names_in(f"{self._root}{parent}/")
+        names = [name[len(self._root) :].rstrip("/") for name in there]
+        # Some servers list a directory's names together, others by the bytes of all: only where both is one order, all
+        # names between two directories are in a directory between them.
+        in_order = [name.rstrip("/") for name in sorted(there)] == sorted(name.rstrip("/") for name in there)
+        last, count = "", 0
+        for name in reversed(names):
+            if name not in self._without or not in_order:
+                last, count = "", 0
+                continue
+            last, count = last or name, count + self._without[name]
+            if count >= WORTH_NAMES:
+                self._last[name] = last
+
+    def _names_in(self, directory: str) -> list[str]:
+        """Return the names in a directory and the directories in it, these with a slash at the end."""
+        found: list[str] = []
+        page: Mapping[str, Any] = {"IsTruncated": True}
+        going_on: dict[str, Any] = {}
+        while page.get("IsTruncated"):
+            page = self._page(Prefix=directory, Delimiter="/", **going_on)
+            found += [one["Prefix"] for one in page.get("CommonPrefixes", ())]
+            found += [one["Key"] for one in page.get("Contents", ())]
+            going_on = {"ContinuationToken": page.get("NextContinuationToken")}
+        return sorted(found)
+
+
+def _worth(without: Mapping[str, int]) -> dict[str, int]:
+    """Leave out the directories that have too few names together with those beside them."""
+    counts: Counter[str] = Counter()
+    for directory, count in without.items():
+        counts[directory.rpartition("/")[0]] += count
+    return {one: count for one, count in without.items() if counts[one.rpartition("/")[0]] >= WORTH_NAMES}
+
+
+def etag_of(info: Mapping[str, Any]) -> str:
+    """Return the version of an object's content: the tag in fsspec's `info`, or its time and size."""
+    tag = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("content_md5")
+    if tag:
+        return str(tag).strip('"')
+    return f"{_moment(info)}-{info.get('size')}"
+
+
+def modified_of(info: Mapping[str, Any]) -> float:
+    """Return when an object was written, in seconds since 1970, from fsspec's `info`; 0 if that does not say."""
+    moment = _moment(info)
+    if isinstance(moment, str):
+        try:
+            moment = dt.datetime.fromisoformat(moment.replace("Z", "+00:00"))
+        except ValueError:
+            return 0.0
+    if isinstance(moment, dt.datetime):
+        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).timestamp()
+    return float(moment)
+
+
+def _moment(info: Mapping[str, Any]) -> Any:
+    """The time of the last write in a driver's `info`: seconds, a datetime or a text, "" if there is none."""
+    names = ("mtime", "LastModified", "last_modified", "updated", "created")
+    return next((info[name] for name in names if name in info), "")

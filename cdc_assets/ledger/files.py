@@ -5,7 +5,7 @@ A million settled files stand in a table of their own, which no look has to read
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import Any, Protocol
@@ -58,6 +58,8 @@ _SETTLED = sa.Table(
     sa.Column("seen_at", sa.Float, nullable=False),
 )
 _KEPT = tuple(field.name for field in fields(Settled) if field.name != "passed_over")
+_INSERT: Mapping[str, Callable[[sa.Table], Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+"""Dialect of the ledger's database -> its INSERT, which knows ON CONFLICT."""
 _MANY = 500
 """How many names go into one condition."""
 
@@ -102,7 +104,7 @@ def _move(connection: sa.Connection, changefeed: str, directory: str, paths: Ite
     there = sa.select(*(FILES.c[name] for name in names), sa.bindparam("place", type_=sa.Text)).where(at)
     moved = [{"of": changefeed, "at": path, "place": directory} for path in paths]
     if moved:
-        taken = _insert(connection, _SETTLED_FILES).from_select([*names, "directory"], there)
+        taken = _INSERT[connection.dialect.name](_SETTLED_FILES).from_select([*names, "directory"], there)
         connection.execute(taken.on_conflict_do_nothing(), moved)  # another run may do the same at the same moment
         connection.execute(sa.delete(FILES).where(at), moved)
 
@@ -111,14 +113,10 @@ def replace_rows(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapp
     """Insert rows that have all columns, in place of those with the same primary key."""
     if not rows:
         return
-    insert = _insert(connection, table)
+    insert = _INSERT[connection.dialect.name](table)
     key = [column.name for column in table.primary_key]
     values = {name: insert.excluded[name] for name in rows[0] if name not in key}
     connection.execute(insert.on_conflict_do_update(index_elements=key, set_=values), [dict(row) for row in rows])
-
-
-def _insert(connection: sa.Connection, table: sa.Table) -> Any:
-    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
 
 
 def forget(connection: sa.Connection, changefeed: str, paths: Sequence[str]) -> int:

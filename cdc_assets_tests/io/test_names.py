@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.io import names
-from cdc_assets.io.names import NotPassedOver, directory_entries, objects
+from cdc_assets.io import storage as names
+from cdc_assets.io.storage import NotPassedOver, directory_entries, objects
 from cdc_assets_tests.pipeline.test_histories import CHECKS
 
 TABLES = ("db/a", "db/a-b", "db/a.b", "db/a b", "db/ab", "z/t")

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from cdc_assets.decoding.window import read_window
 from cdc_assets.errors import BadSettings
-from cdc_assets.io.names import modified_of
+from cdc_assets.io.storage import modified_of
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import FileStats, Report, StepResult

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, note, settings
 
-from cdc_assets.io.names import Entry
-from cdc_assets.io.storage import Opener
+from cdc_assets.io.storage import Entry, Opener
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing

@@ -18,8 +18,7 @@ from typing import Any
 
 from cdc_assets.errors import BadSettings, BucketMissing, MalformedSchemaFile, MetadataMissing
 from cdc_assets.formats import UniformReader, extension
-from cdc_assets.io.names import Entry, NotPassedOver
-from cdc_assets.io.storage import Opener
+from cdc_assets.io.storage import Entry, NotPassedOver, Opener
 from cdc_assets.io.storage_uri import storage
 from cdc_assets.model.splits import DataFile, IndexFile, Listing, Place, SchemaFile, Settled
 from cdc_assets.model.tso import Tso
