@@ -56,8 +56,8 @@ PLUGS = {
 }
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
-SHARED_BY_PLUGS = ("changefeed_toml", "column_codes", "compression", "delimited", "described", "given", "images",
-                   "json_lines", "members", "message_options", "messages", "replicated",
+SHARED_BY_PLUGS = ("alike", "changefeed_toml", "column_codes", "compression", "delimited", "described", "given",
+                   "images", "json_lines", "members", "message_options", "messages", "replicated",
                    "sifting")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 

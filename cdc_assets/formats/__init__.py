@@ -17,6 +17,7 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
     json_lines        files of JSON objects -> records, and records -> Arrow
     sifting           rows that do not fit are left out with their reason
     members           members of ENUM and SET by their numbers
+    alike             JSON messages of one shape, read side by side
     images            row images, column by column -> changes
     messages          change messages of a topic: what each speaks of
     message_options   how the messages of a topic were written, and the table of their protocols

@@ -8,7 +8,7 @@ partial image before an update keeps what did not change.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import MOVED, NOT_WRITTEN, UNCHANGED, Decoded, Op, shape_of
+from cdc_assets.formats import LINE, MOVED, NOT_WRITTEN, UNCHANGED, Decoded, Op, shape_of
 from cdc_assets.formats.members import named
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.reports import Reject
@@ -34,7 +34,7 @@ from cdc_assets.types.mysql_types import (
     wire_type,
 )
 
-__all__ = ["Cells", "Faults", "Images", "changes_of", "patch_op"]
+__all__ = ["Cells", "Faults", "Images", "changes_of", "in_lines", "patch_op"]
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -128,6 +128,20 @@ def changes_of(
         order = order[~np.isin(images.lines[order], list(faults.found))]
     if len(order) < len(images) or (np.diff(order) < 0).any():
         changes = changes.take(pa.array(order))
+    return Decoded(changes, faults.in_order(), None, notes)
+
+
+def in_lines(parts: Sequence[Decoded], faults: Faults) -> Decoded:
+    """Put together, by line, what was made of images that were read in several ways, with the faults of all of them."""
+    if len(parts) == 1:
+        return parts[0]
+    notes: Counter[tuple[str, str]] = Counter()
+    for part in parts:
+        notes.update(part.notes)
+    changes = pa.concat_tables([part.changes for part in parts], promote_options="default").combine_chunks()
+    lines = changes.column(LINE).to_numpy()
+    if (np.diff(lines) < 0).any():
+        changes = changes.take(pa.array(np.argsort(lines, kind="stable")))
     return Decoded(changes, faults.in_order(), None, notes)
 
 

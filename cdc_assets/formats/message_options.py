@@ -63,7 +63,7 @@ PROTOCOLS: Mapping[str, MessageProtocol] = {
         module="cdc_assets.formats.open_protocol.messages", needs_keys=True, numbered_members=True
     ),
     "simple": MessageProtocol(module="cdc_assets.formats.simple.messages", text_encodings=frozenset({"json"})),
-    "ydb-json": MessageProtocol(module="cdc_assets.formats.ydb_json", order=Order.OFFSET, sends_again=False),
+    "ydb-json": MessageProtocol(module="cdc_assets.formats.ydb_json.messages", order=Order.OFFSET, sends_again=False),
 }
 """Protocol of messages, as in a sink URI -> what is known of it: the table of plugs."""
 

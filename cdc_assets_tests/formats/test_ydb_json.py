@@ -15,7 +15,7 @@ import pytest
 from cdc_assets.formats import OP, UNCHANGED, Decoded, Op
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, position_text
-from cdc_assets.formats.ydb_json import classify, decode, described, schemas
+from cdc_assets.formats.ydb_json.messages import classify, decode, described, schemas
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 

@@ -16,45 +16,44 @@ Cdc).
 
 from __future__ import annotations
 
-import base64
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, Op, shape_of
+from cdc_assets.formats.alike import read_alike
 from cdc_assets.formats.described import described_tables, table_of_path
-from cdc_assets.formats.images import Cells, Faults, Images, changes_of, patch_op
+from cdc_assets.formats.images import Faults, Images, changes_of, in_lines, patch_op
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Kind,
     Said,
     SchemaEvent,
     explained,
+    in_order,
     lines_of,
     position_text,
     refuse_half_pairs,
     said,
+    said_of_lone_rows,
 )
+from cdc_assets.formats.ydb_json.uniform import CHANGES, Rows, Stamps, is_change, stamps
+from cdc_assets.formats.ydb_json.values import TROUBLE, Number, cells_of, read_real, read_text
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
-from cdc_assets.types.conversions.moments import Moment
 from cdc_assets.types.ydb_types import ydb_column
 
-__all__ = ["NOT_FINITE", "OUT_OF_RANGE", "classify", "decode", "described", "schemas"]
+__all__ = ["classify", "decode", "described", "schemas"]
 
-NOT_FINITE = "infinity or not a number in a Decimal: NULL"
-OUT_OF_RANGE = "a year outside 0000 to 9999: NULL"
+Places = npt.NDArray[np.int64]
 
-_TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ArithmeticError)
-_CHANGES = ("update", "reset", "erase")
 _UNSIGNED = 1 << 64
-_DAY, _SECOND = 86_400_000_000, 1_000_000
-_GREATEST_FLOAT = 3.4028235677973366e38
-_FIRST, _LAST = -719_528 * _DAY, 2_932_897 * _DAY
+_GREATEST_STEP = 1 << 45
+"""Milliseconds since 1970 that are a TSO."""
 _NO_ROW = (
     "it does not have the row after the change, as in the modes KEYS_ONLY and OLD_IMAGE, of which no table can be "
     "built. Let the changefeed have the mode UPDATES, NEW_IMAGE or NEW_AND_OLD_IMAGES"
@@ -68,9 +67,30 @@ SCHEMA = "default"
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (SPOKEN); the topic names the table."""
-    tables = [_table_of(topic) for topic in messages.column("topic").to_pylist()]
-    values = messages.column("value").to_pylist()
-    return said(_one(number, table, value) for number, (table, value) in enumerate(zip(tables, values, strict=True)))
+    topics = pc.dictionary_encode(messages.column("topic"))
+    tables = [_table_of(topic) for topic in topics.dictionary.to_pylist()]
+    left, found, values = np.ones(len(messages), bool), list[pa.RecordBatch](), messages.column("value")
+    for group in read_alike(values):
+        given = stamps(group) if is_change(group) else None
+        if given is not None:
+            left[given.alike.messages] = False
+            found.append(_of_alike(given, topics.indices.take(pa.array(given.alike.messages)), tables))
+    numbers = np.flatnonzero(left)
+    alone = zip(numbers.tolist(), topics.indices.take(pa.array(numbers)).to_pylist(), strict=True)
+    return in_order([*found, said(_one(number, tables[topic], values[number].as_py()) for number, topic in alone)])
+
+
+def _of_alike(given: Stamps, topics: pa.Array, tables: Sequence[TableId]) -> pa.RecordBatch:
+    """Return what changes of one shape speak of."""
+    names = [pa.array([getattr(table, name) for table in tables], pa.string()) for name in ("schema", "table")]
+    schemas_, tables_ = (pa.DictionaryArray.from_arrays(topics, one).cast(pa.string()) for one in names)
+    more = {"shape": pa.repeat("row", len(topics))}
+    ts: pa.Array = pa.nulls(len(topics), pa.int64())
+    if given.steps is not None:
+        ts = pc.shift_left(given.steps.cast(pa.int64()), 18)
+        pair = (pc.ascii_lpad(one, 20, "0") for one in (given.steps, given.transactions))
+        more["source_position"] = pc.binary_join_element_wise(*pair, ".")
+    return said_of_lone_rows(given.alike.messages, schemas_, tables_, ts, **more)
 
 
 def _table_of(topic: str) -> TableId:
@@ -82,30 +102,17 @@ def _table_of(topic: str) -> TableId:
 def _one(number: int, table: TableId, value: bytes | None) -> Said:
     try:
         return _said(number, table, _record(value))
-    except _TROUBLE as error:
+    except TROUBLE as error:
         return Said(number, Kind.BAD, table, reason=f"it is not a record of a YDB changefeed: {explained(error)}")
 
 
 def _record(value: bytes | None) -> Mapping[str, Any]:
     if value is None:
         raise ValueError("it has no value")
-    found = json.loads(value.decode(), parse_float=_real)
+    found = json.loads(value.decode(), parse_float=read_real)
     if not isinstance(found, dict):
         raise ValueError("it is not an object")
     refuse_half_pairs(value, found)
-    return found
-
-
-class _Real(float):
-    """A number with its digits as they were written."""
-
-    __slots__ = ("digits",)
-    digits: str
-
-
-def _real(text: str) -> _Real:
-    found = _Real(text)
-    found.digits = text
     return found
 
 
@@ -117,7 +124,7 @@ def _said(number: int, table: TableId, held: Mapping[str, Any]) -> Said:
         return Said(number, Kind.SCHEMA, table)
     if "dynamodb" in held:
         _document_change(held)
-    elif not ("key" in held and any(name in held for name in _CHANGES)):
+    elif not ("key" in held and any(name in held for name in CHANGES)):
         _flavoured(held)
     stamp = _stamp(held)
     where = None if stamp is None else position_text(*stamp)
@@ -141,6 +148,8 @@ def _pair(given: Any) -> tuple[int, int]:
     step, transaction = given
     if not all(type(one) is int and 0 <= one < _UNSIGNED for one in (step, transaction)):
         raise ValueError(f"a virtual timestamp is two numbers of 64 bits, not {given}")
+    if step >= _GREATEST_STEP:
+        raise ValueError(f"the step {step} of its virtual timestamp is no time in milliseconds since 1970")
     return step, transaction
 
 
@@ -173,7 +182,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
             elif table not in seen and _said(number, table, held).kind is Kind.ROW:
                 seen.add(table)
                 found.append(SchemaEvent(number, table, 0, TableSchema((Column("", ""),), ("",))))
-        except _TROUBLE:
+        except TROUBLE:
             continue  # classify calls it bad
     return tuple(found)
 
@@ -205,33 +214,58 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     """
     shape_of(schema.stored)  # an unknown type is an error before any row is
     owners, _ = lines_of(rows)
-    keys, values = rows.column("key").to_pylist(), rows.column("value")
+    upsert, values = patch_op(options, Op.INSERT), rows.column("value")
+    alone = len(owners) == rows.num_rows
+    read = (Rows.of(one, schema, upsert) for one in (read_alike(values) if alone else ()))
+    groups = [one for one in read if one is not None]
+    left = np.ones(len(owners), bool)
+    for group in groups:
+        left[group.alike.messages] = False
     faults = Faults(path, lambda line: values[int(owners[line - 1])].as_py() or b"")
+    events, found = _changes((np.flatnonzero(left) + 1).tolist(), owners, rows, schema, upsert, faults)
+    key = set(schema.key)
+    bare = [event[0] for event, change in zip(events, found, strict=True) if change.op > 0 and change.row.keys() <= key]
+    wide = any(change.op > 0 and not change.row.keys() <= key for change in found)
+    wide = wide or any(group.op > 0 and not group.are_keys_only for group in groups)
+    if not wide and len(schema.columns) > len(schema.key):
+        # one INSERT of a key alone is nothing strange, a feed of nothing else is one of keys
+        bare += [int(one) + 1 for group in groups if group.op > 0 for one in group.alike.messages]
+        for line in bare:
+            faults.add(line, _NO_ROW)
+    held = np.array(events, np.int64).reshape(-1, 4)
+    images = Images(held[:, 0], held[:, 1].astype(np.int8), held[:, 2], held[:, 3])
+    changed = [(change.row, change.patch) for change in found]
+    parts = [(images, lambda column: cells_of(changed, column))] if len(images) or not groups else []
+    parts += [(_images_of(group), group.cells) for group in groups]
+    return in_lines([changes_of(one, cells, schema, options, faults) for one, cells in parts], faults)
+
+
+def _images_of(group: Rows) -> Images:
+    count = len(group.alike.messages)
+    return Images(group.alike.messages + 1, np.full(count, group.op, np.int8), group.commit_ts, np.full(count, -1))
+
+
+def _changes(
+    lines: Sequence[int], owners: Places, rows: pa.RecordBatch, schema: TableSchema, upsert: Op, faults: Faults
+) -> tuple[list[tuple[int, int, int, int]], list[_Change]]:
+    """Return the changes of some lines, read one by one, and what `Images` has of them."""
     events: list[tuple[int, int, int, int]] = []
     found: list[_Change] = []
     names = {column.name for column in schema.columns}
-    bare: list[int] = []
-    upsert = patch_op(options, Op.INSERT)
-    for line, owner in enumerate(owners.tolist(), 1):
+    keys, values = rows.column("key"), rows.column("value")
+    for line in lines:
+        owner = int(owners[line - 1])
         try:
             held = _record(values[owner].as_py())
-            change = _change(held, keys[owner], schema, upsert)
+            change = _change(held, keys[owner].as_py(), schema, upsert)
             _refuse_unknown(change, names)
             stamp = _stamp(held)
-        except _TROUBLE as error:
+        except TROUBLE as error:
             faults.add(line, f"it is not a row of a YDB changefeed: {explained(error)}")
             continue
-        if change.op > 0 and not change.row.keys() - set(schema.key):
-            bare.append(line)
         events.append((line, change.op, 0 if stamp is None else stamp[0] << 18, -1))
         found.append(change)
-    if len(bare) == sum(change.op > 0 for change in found) and len(names) > len(schema.key):
-        for line in bare:  # one INSERT of a key alone is nothing strange, a feed of nothing else is one of keys
-            faults.add(line, _NO_ROW)
-    held_events = np.array(events, np.int64).reshape(-1, 4)
-    ops = held_events[:, 1].astype(np.int8)
-    images = Images(held_events[:, 0], ops, held_events[:, 2], held_events[:, 3])
-    return changes_of(images, lambda column: _cells(found, column), schema, options, faults)
+    return events, found
 
 
 def _change(held: Mapping[str, Any], key: bytes | None, schema: TableSchema, upsert: Op) -> _Change:
@@ -243,7 +277,7 @@ def _change(held: Mapping[str, Any], key: bytes | None, schema: TableSchema, ups
     if not isinstance(values, list) or len(values) != len(schema.key):
         raise ValueError(f"its key is {json.dumps(values)[:100]}, and the table's ({', '.join(schema.key)})")
     named = dict(zip(schema.key, values, strict=True))
-    (kind,) = (name for name in _CHANGES if name in held)
+    (kind,) = (name for name in CHANGES if name in held)
     if kind == "erase":
         return _Change(Op.DELETE_KEY, named, False)
     image = held.get("newImage")
@@ -286,16 +320,10 @@ def _document_value(typed: Mapping[str, Any]) -> Any:
     if kind in ("S", "B", "BOOL"):
         return value
     if kind == "N":
-        return _Number(_text(value))
+        return Number(read_text(value))
     if kind == "NULL":
         return None
     return {kind: value}
-
-
-class _Number(str):
-    """A number of a document, as text."""
-
-    __slots__ = ()
 
 
 def _refuse_unknown(change: _Change, names: set[str]) -> None:
@@ -303,141 +331,5 @@ def _refuse_unknown(change: _Change, names: set[str]) -> None:
     if unknown is not None:
         raise ValueError(
             f'column "{unknown}" is not in the table\'s schema; expected {", ".join(sorted(names))}. Give the table as '
-            "it is now in the setting `schemas`, or let the changefeed state it (SCHEMA_CHANGES)"
+            "it is now in the setting `schemas`, or let the changefeed state it (SCHEMACHANGES)"
         )
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
-def _cells(changes: Sequence[_Change], column: Column) -> Cells:
-    read = _READERS.get(column.type, _text)
-    texts: list[str | bytes | None] = []
-    wrong, ranged, infinite, unchanged = ([False] * len(changes) for _ in range(4))
-    for place, change in enumerate(changes):
-        value = change.row.get(column.name)
-        texts.append(None)
-        if column.name not in change.row:
-            unchanged[place] = change.patch
-        elif value is not None:
-            try:
-                texts[place] = read(value)
-            except _OutOfRange:
-                (infinite if column.type == "Decimal" else ranged)[place] = True
-            except _TROUBLE:
-                wrong[place] = True
-    faults = ((np.array(wrong, bool), f'column "{column.name}" has a value that is not of the type {column.type}'),)
-    marks = {OUT_OF_RANGE: ranged, NOT_FINITE: infinite}
-    notes = {rule: np.array(mask, bool) for rule, mask in marks.items() if any(mask)}
-    array = pa.array(texts, pa.binary() if column.type == "String" else pa.string())
-    same = np.array(unchanged, bool) if any(unchanged) else None
-    return Cells(array, None, "raw", None, faults if any(wrong) else (), notes, named=True, unchanged=same)
-
-
-class _OutOfRange(Exception):
-    """A value of YDB's that the lake does not keep."""
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(value)
-    return value
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, _Number):
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(value)
-    return value
-
-
-def _within(bits: int, signed: bool) -> Callable[[Any], str]:
-    """Return what reads an integer of so many bits."""
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-
-    def read(value: Any) -> str:
-        found = _whole(value)
-        if not low <= found <= high:
-            raise ValueError(value)
-        return str(found)
-
-    return read
-
-
-def _boolean(value: Any) -> str:
-    if not isinstance(value, bool):
-        raise TypeError(value)
-    return "true" if value else "false"
-
-
-def _double(value: Any) -> str:
-    if isinstance(value, _Number) or value in ("nan", "inf", "-inf"):
-        return str(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(value)
-    if not math.isfinite(value):  # those are written as texts
-        raise ValueError(value)
-    return float.__repr__(value) if isinstance(value, float) else repr(value)
-
-
-def _float(value: Any) -> str:
-    text = _double(value)
-    if not isinstance(value, str) and abs(value) > _GREATEST_FLOAT:
-        raise ValueError(value)
-    return text
-
-
-def _decimal(value: Any) -> str:
-    number = Decimal(_text(value))
-    if not number.is_finite():
-        raise _OutOfRange
-    return format(number, "f")
-
-
-def _moment(micros: int) -> str:
-    if not _FIRST <= micros < _LAST:
-        raise _OutOfRange
-    return Moment(micros).text(6)
-
-
-def _instant(value: Any) -> str:
-    text = _text(value)
-    if len(text) < 20 or text[10] != "T" or text[-1] != "Z":
-        raise ValueError(value)
-    return f"{text[:10]} {text[11:-1]}"
-
-
-def _date(value: Any) -> str:
-    """A date is printed as a moment, as the documentation has it without the time."""
-    text = _text(value)
-    if len(text) != 10 and text[10:] != "T00:00:00.000000Z":
-        raise ValueError(value)
-    return text[:10]
-
-
-def _json(value: Any) -> str:
-    """Print a value of JSON, its numbers by their own digits."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_json(name)}:{_json(held)}" for name, held in value.items()) + "}"
-    if isinstance(value, list):
-        return f"[{','.join(map(_json, value))}]"
-    return value.digits if isinstance(value, _Real) else json.dumps(value, ensure_ascii=False)
-
-
-_READERS: Mapping[str, Callable[[Any], str | bytes]] = {
-    **{f"{sign}{bits}": _within(bits, sign == "Int") for sign in ("Int", "Uint") for bits in (8, 16, 32, 64)},
-    **dict.fromkeys(("Interval", "Interval64"), lambda value: str(_whole(value))),
-    "Bool": _boolean,
-    "Float": _float,
-    "Double": _double,
-    "Decimal": _decimal,
-    "String": lambda value: base64.b64decode(_text(value), validate=True),
-    "Date": _date,
-    "Date32": lambda value: _moment(_whole(value) * _DAY)[:10],
-    **dict.fromkeys(("Datetime", "Timestamp"), _instant),
-    "Datetime64": lambda value: _moment(_whole(value) * _SECOND),
-    "Timestamp64": lambda value: _moment(_whole(value)),
-    **dict.fromkeys(("Json", "JsonDocument", "Yson"), _json),
-}
-"""Type -> what reads its values; every other one is a text."""
