@@ -135,6 +135,47 @@ def _debezium_value(value: Value, col: Col) -> Any:
     return value
 
 
+def _simple_value(value: Value, col: Col) -> str | None:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return _canal_value(value, col)
+
+
+def _table_schema(note: SchemaNote) -> dict[str, Any]:
+    """What Simple says of a table: its columns by their id, not in table order."""
+    text = {"charset": "utf8mb4", "collate": "utf8mb4_bin"}
+    columns = [
+        {
+            "name": col.name,
+            "dataType": {
+                "mysqlType": col.type.lower(),
+                **({**text, **({"collate": col.collation} if col.collation else {})} if _is_text(col) else _BINARY),
+                "length": (20 + (col.scale or 0)) if col.type == "DATETIME" else col.size or 11,
+                **({"decimal": col.scale} if col.scale else {}),
+                **({"elements": list(col.elems)} if col.elems else {}),
+                **({"unsigned": True} if col.unsigned else {}),
+            },
+            "nullable": col.nullable,
+            "default": None if col.default is None else str(col.default),
+        }
+        for col in sorted(note.columns, key=lambda one: one.id)
+    ]
+    primary = [("PRIMARY", note.primary)] if note.primary else []
+    indexes = [
+        {"name": name, "unique": True, "primary": name == "PRIMARY", "nullable": False, "columns": list(names)}
+        for name, names in (*primary, *note.uniques)
+    ]
+    name = {"schema": note.table.schema, "table": note.table.table, "tableID": note.table_id, "version": 0}
+    return {**name, "columns": columns, "indexes": indexes}
+
+
+_BINARY = {"charset": "binary", "collate": "binary"}
+
+
+def _is_text(col: Col) -> bool:
+    return col.type in ("VARCHAR", "TEXT", "ENUM")
+
+
 def _craft_value(value: Value, col: Col) -> int | float | bytes | None:
     if col.elems and value is not None:
         return col.elems.index(str(value)) + 1
@@ -192,6 +233,9 @@ class _Writer:
                     self.put(place, None, self._canal(event))
             elif self.style.protocol == "craft":
                 self.put(place, None, craft_writer.message([self._craft(event) for event in events]))
+            elif self.style.protocol == "simple":
+                for event in events:
+                    self.put(place, None, self._simple(event))
             elif self.style.protocol == "debezium":
                 for event in events:
                     self.put(place, *_debezium(event))
@@ -228,6 +272,8 @@ class _Writer:
             return _FRAME + _piece({"ts": ts, "t": 3}), (0).to_bytes(8, "big")
         if self.style.protocol == "debezium":
             return _json({"payload": {}}), _json({"payload": {"source": _source(ts, TableId("", "")), "op": "m"}})
+        if self.style.protocol == "simple":
+            return None, _json({"version": 1, "type": "WATERMARK", "commitTs": ts, "buildTs": 1})
         return None, _json(_canal_head("", "", False, "TIDB_WATERMARK", ts) | {"_tidb": {"watermarkTs": ts}})
 
     def _ddl(self, ts: Tso, query: str, note: SchemaNote) -> tuple[bytes | None, bytes]:
@@ -235,13 +281,16 @@ class _Writer:
         if self.style.protocol == "craft":
             return None, craft_writer.ddl(ts, schema, table or None, note.type, query)
         if self.style.protocol == "open-protocol":
-            head = {"ts": ts, "scm": schema, **({"tbl": table} if table else {}), "t": 2}
-            return _FRAME + _piece(head), _piece({"q": query, "t": note.type})
+            key = {"ts": ts, "scm": schema, **({"tbl": table} if table else {}), "t": 2}
+            return _FRAME + _piece(key), _piece({"q": query, "t": note.type})
         if self.style.protocol == "debezium":
             held = {"source": _source(ts, note.table), "databaseName": schema, "ddl": query, "tableChanges": []}
             return _json({"payload": {"databaseName": schema}}), _json({"payload": held})
         kind = {3: "CREATE", 4: "ERASE", 7: "CINDEX", 8: "DINDEX", 11: "TRUNCATE", 14: "RENAME"}.get(note.type)
         kind = kind or ("QUERY" if note.type in (1, 2, 21, 24, 25, 42) else "ALTER")
+        if self.style.protocol == "simple":
+            head = {"version": 1, "type": kind, "sql": query, "commitTs": ts, "buildTs": 1}
+            return None, _json(head | ({"tableSchema": _table_schema(note)} if table else {}))
         return None, _json(_canal_head(schema, table, True, kind, ts, query) | {"_tidb": {"commitTs": ts}})
 
     def _sides(self, event: _Event) -> tuple[Row | None, Row | None]:
@@ -266,6 +315,19 @@ class _Writer:
         head |= {"pkNames": list(change.primary), "sqlType": dict.fromkeys(columns, 12), "mysqlType": types}
         old, data = (None, image(before)) if after is None else (image(before), image(after))
         return _json(head | {"old": old, "data": data, "_tidb": {"commitTs": event.ts}})
+
+    def _simple(self, event: _Event) -> bytes:
+        change = event.change
+        physical = change.left if event.after is None else change.entered
+        kind = "DELETE" if event.after is None else "INSERT" if event.before is None else "UPDATE"
+        named = {"database": change.table.schema, "table": change.table.table, "tableID": physical, "type": kind}
+        head = {"version": 1, **named, "commitTs": event.ts, "buildTs": 1, "schemaVersion": 1}
+        sides = {
+            name: {col.name: _simple_value(row[col.name], col) for col in change.columns}
+            for name, row in (("data", event.after), ("old", event.before))
+            if row is not None
+        }
+        return _json(head | sides)
 
     def _open(self, events: Sequence[_Event]) -> tuple[bytes, bytes]:
         keys, values = [_FRAME], []

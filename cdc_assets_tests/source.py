@@ -235,7 +235,7 @@ def _names(columns: Iterable[str]) -> str:
 @dataclass(frozen=True, slots=True)
 class SchemaNote:
     """A schema file to be written. `earlier` is the text of the old architecture where it is another one, `table_id`
-    the table's logical id."""
+    the table's logical id, `uniques` are its unique keys."""
 
     table: TableId
     columns: tuple[Col, ...]
@@ -244,6 +244,7 @@ class SchemaNote:
     type: int
     earlier: str = ""
     table_id: int = 0
+    uniques: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +404,8 @@ class Source:
 
     def changed(self, table: Table, sql: str, kind: int) -> None:
         """Log a DDL of one table as it is now."""
-        self.ddl(sql, SchemaNote(table.name, table.columns, table.primary, sql, kind, table_id=table.id))
+        uniques = tuple(table.uniques.items())
+        self.ddl(sql, SchemaNote(table.name, table.columns, table.primary, sql, kind, "", table.id, uniques))
 
     def alter(self, table: Table, clause: str, kind: int, after: Table) -> None:
         """ALTER TABLE: `after` is the table as the clause leaves it; refuses what its own rows contradict."""
@@ -425,7 +427,10 @@ class Source:
         self.tables = tables
         for name, table in tables.items():
             table.name = name
-        made = [SchemaNote(new, t.columns, t.primary, text, 14, earlier, t.id) for new, t, text, earlier in notes]
+        made = [
+            SchemaNote(new, t.columns, t.primary, text, 14, earlier, t.id, tuple(t.uniques.items()))
+            for new, t, text, earlier in notes
+        ]
         self.ddl(", ".join(note.query for note in made), *made)
 
     def exchange(self, table: Table, place: int, other: Table) -> None:
@@ -445,7 +450,7 @@ class Source:
         sql = f"ALTER TABLE {full} EXCHANGE PARTITION {quoted(name)} WITH TABLE {with_table}"
         self.ddl(
             sql,
-            SchemaNote(table.name, table.columns, table.primary, sql, 42, table_id=table.id),
+            SchemaNote(table.name, table.columns, table.primary, sql, 42, "", table.id, tuple(table.uniques.items())),
             SchemaNote(other.name, other.columns, other.primary, "", 0, table_id=before),
         )
 

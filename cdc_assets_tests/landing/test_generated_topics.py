@@ -25,7 +25,7 @@ def any_history(random: Random) -> Source:
 
 
 def any_style(random: Random) -> MessageStyle:
-    protocol = random.choice(["canal-json", "open-protocol", "craft", "debezium"])
+    protocol = random.choice(["canal-json", "open-protocol", "craft", "debezium", "simple"])
     return MessageStyle(
         protocol,
         random.choice(["table", "index-value", "ts"]),
