@@ -69,12 +69,24 @@ def _with_reason(
     Only tables that exchange names need one. Else its name is that of an unknown table that gives it up, as in
     `RENAME TABLE t TO t_old, t_new TO t`.
     """
-    direct = ByName(moves)
+    direct, sources = ByName(moves), ByName(found)
     for to, source in found.items():
         by = direct[to]
-        if by.folded != source.folded and by not in lives.holders and (to == source or to not in found.values()):
+        if by.folded != source.folded and by not in lives.holders and (to == source or not _exchanges(to, sources)):
             raise Unresolved(f"{by} is not known under that name; its CREATE TABLE or rows are not in the feed")
     return found
+
+
+def _exchanges(name: TableId, sources: ByName[TableId]) -> bool:
+    """Return whether the table that gets a name and the one that leaves it are of a circle that exchanges names."""
+    source = sources[name]
+    for _ in sources:
+        if source.folded == name.folded:
+            return True
+        if source not in sources:
+            return False
+        source = sources[source]
+    return source.folded == name.folded
 
 
 def _source(lives: Lives, file: SchemaFile, statement: ddl.Rename) -> TableId:

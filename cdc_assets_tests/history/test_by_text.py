@@ -185,3 +185,15 @@ def test_a_table_that_takes_the_name_of_an_unknown_one_does_not_follow_it() -> N
     files = [replace(file, by_text=False, columns=(A,)) for file in (create, *moves)]
     table = read_history(files).lives[Life(new, 1)]
     assert isinstance(table.events[-1], Held)
+
+
+def test_tables_that_move_up_by_a_name_of_which_one_is_unknown_each_get_the_next_name() -> None:
+    a, b, c, d = (TableId("s", name) for name in "abcd")
+    create = [ddl(1, "CREATE TABLE a (i INT)", a), ddl(2, "CREATE TABLE b (i INT)", b)]
+    moves = [
+        ddl(3, "RENAME TABLE s.a TO s.d", d),
+        ddl(3, "RENAME TABLE s.c TO s.a", a),  # older than the feed, and nothing has spoken of it
+        ddl(3, "RENAME TABLE s.b TO s.c", c),
+    ]
+    names = {str(life): table.name for life, table in read_history([*create, *moves]).lives.items()}
+    assert names == {"s.a@1": d, "s.b@2": c}
