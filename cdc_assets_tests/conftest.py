@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,13 +34,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark with Iceberg. Every step names its own catalog, so one session serves all lakes."""
+    """Spark with Iceberg. Every step names its own catalog, so one session serves all lakes.
+
+    Its JVM knows the addresses of this machine only: whoever looks up another name gets an error.
+    """
     from cdc_assets.lake import spark_session
+    from cdc_assets.lake.spark.session import spark_configuration
 
     directory = tmp_path_factory.mktemp("spark")
+    lake_settings, hosts = LakeSettings.from_warehouse(directory), directory / "hosts"
+    hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n::1 localhost\n")
+    options = spark_configuration(lake_settings)["spark.driver.extraJavaOptions"]
     session = spark_session(
-        LakeSettings.from_warehouse(directory),
-        **{"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": str(directory / "unused")},
+        lake_settings,
+        **{
+            "spark.driver.extraJavaOptions": f"{options} -Djdk.net.hosts.file={hosts}",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(directory / "unused"),
+        },
     )
     yield session
     session.stop()

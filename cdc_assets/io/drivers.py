@@ -64,7 +64,7 @@ def refuse_silent(endpoint: str, error: Callable[[str, OSError], Exception]) -> 
     ValueError for an impossible port.
     """
     parts = urlsplit(endpoint)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    port = parts.port or {"https": 443, "thrift": 9083}.get(parts.scheme, 80)
     if parts.scheme in getproxies() and not proxy_bypass(str(parts.hostname)):
         return
     try:

@@ -48,7 +48,8 @@ CAUSES = (
     Cause(r"^java\.lang\.(?:NoClassDefFoundError|ClassNotFoundException)|Cannot initialize (?:Catalog|FileIO)",
           SetupError, "a class of the storage's or the catalog's client is missing", _JARS),
     Cause(r"^(?:ModuleNotFoundError|ImportError|NotInstalledError):", SetupError, "a Python package is missing",
-          "Install it: `pip install 'cdc-assets[postgres]'` for a catalog on Postgres, else the named package."),
+          "Install it: `pip install 'cdc-assets[postgres]'` for a catalog on Postgres, `'cdc-assets[hive]'` for a Hive "
+          "metastore, else the named package."),
     Cause(r"No suitable driver", SetupError, "Java has no driver for the catalog's database", _JARS),
     Cause(r"UnsupportedFileSystemException|No FileSystem for scheme|Unrecognized filesystem type", BadSettings,
           "the warehouse's scheme is not supported", "Check lake.warehouse: supported are s3, gs, abfs, directories."),
@@ -82,6 +83,8 @@ CAUSES = (
           LakeUnavailable, "the catalog or the storage does not answer", _REACH),
     Cause(r"ServiceFailureException|ServiceUnavailable|ServerError|InternalServerError|50[0234] Server Error|SlowDown",
           LakeUnavailable, "the catalog or the storage fails", "Try again; its own log says why."),
+    Cause(r"InvalidObjectException|is not a valid (?:object|database|table) name", TableHeld,
+          "the metastore refuses a name", _NAMES),
     Cause(r"BadRequestException|BadRequestError|InvalidInputException|Cannot convert namespace|Invalid namespace"
           r"|Invalid (?:table|namespace|database) (?:name|identifier)", TableHeld,
           "the catalog refuses a name or a value", _NAMES),

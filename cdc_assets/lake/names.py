@@ -7,6 +7,7 @@ that name, and is retained aside once it is dropped.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -129,13 +130,15 @@ def aside_name(changefeed: str, life: Life) -> str:
 class Places:
     """The names of one changefeed's tables. `namespace` is its pattern, such as `src_{schema}`.
 
-    `folds` is set for a catalog that stores names in lower case.
+    `folds` is set for a catalog that stores names in lower case, `plain` for one whose names are letters, digits and
+    "_": there tables outside their namespaces have a digest in the place of what else is in their names.
     """
 
     changefeed: str
     namespace: str = "{schema}"
     own: OwnNamespaces = OwnNamespaces()
     folds: bool = False
+    plain: bool = False
 
     def home(self, name: TableId) -> Identifier:
         """Return the identifier of a table of that source name."""
@@ -143,11 +146,18 @@ class Places:
 
     def aside(self, life: Life) -> Identifier:
         """Return the identifier of a dropped table."""
-        return self._spelled((self.own.dropped, aside_name(self.changefeed, life)))
+        return self._spelled((self.own.dropped, self._aside_name(life)))
 
     def waiting(self, life: Life) -> Identifier:
         """Return the identifier of a table whose name is still taken."""
-        return self._spelled((self.own.moving, aside_name(self.changefeed, life)))
+        return self._spelled((self.own.moving, self._aside_name(life)))
+
+    def _aside_name(self, life: Life) -> str:
+        name = aside_name(self.changefeed, life)
+        if not self.plain:
+            return name
+        words = re.sub(r"[^A-Za-z0-9]+", "_", unquote(name))[:80]
+        return f"{words}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
     def _spelled(self, identifier: Identifier) -> Identifier:
         return (identifier[0].lower(), identifier[1].lower()) if self.folds else identifier

@@ -48,7 +48,7 @@ class LakeState:
         self.settings = settings
         self.changefeed = changefeed
         own = OwnNamespaces(settings.namespaces)
-        self.places = Places(changefeed, namespace, own, settings.kind.folds_names)
+        self.places = Places(changefeed, namespace, own, settings.kind.folds_names, settings.kind.plain_names)
         self.decisions = Decisions(lambda: self.catalog, changefeed, own.main)
         self._catalog = LazyCatalog(settings)
         self._seen: dict[Life, Held] = {}

@@ -17,13 +17,15 @@ _KEYS = ("access-key-id", "secret-access-key", "session-token")
 class CatalogKind:
     """A type of catalog: the options of PyIceberg and of Java's Iceberg beside the given ones.
 
-    `folds_names` if it stores names in lower case; `vends` if an answer about a table may include credentials for the
-    storage, so that all of its files must lie below its own location.
+    `folds_names` if it stores names in lower case; `plain_names` if these have letters, digits and "_" only; `vends`
+    if an answer about a table may include credentials for the storage, so that all of its files must lie below its own
+    location.
     """
 
     python: Callable[[Properties], dict[str, str]]
     java: Callable[[Properties], dict[str, str]]
     folds_names: bool = False
+    plain_names: bool = False
     vends: bool = False
 
 
@@ -71,6 +73,6 @@ KINDS = {
     "jdbc": CatalogKind(dict, dict),
     "rest": CatalogKind(_rest_python, _rest_java, vends=True),
     "glue": CatalogKind(_glue_python, _glue_java, folds_names=True),
-    "hive": CatalogKind(dict, dict, folds_names=True),
+    "hive": CatalogKind(dict, dict, folds_names=True, plain_names=True),
 }
 """The types of catalog by their names in `lake.catalog.type`."""

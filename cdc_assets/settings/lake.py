@@ -111,8 +111,9 @@ class LakeSettings(Model):
     def servers(self) -> dict[str, str]:
         """The URLs of servers that the catalog's properties name, by property; addresses of databases are none."""
         catalog = self._resolved()
-        names = [*ENDPOINTS, *(["uri"] if catalog["type"] == "rest" else [])]
-        return {name: catalog[name] for name in names if re.match("https?://[^/:]", catalog.get(name, ""))}
+        names = [*ENDPOINTS, *(["uri"] if catalog["type"] in ("rest", "hive") else [])]
+        one = re.compile("(?:https?|thrift)://[^/:,][^,]*")  # of several metastores one is enough
+        return {name: catalog[name] for name in names if one.fullmatch(catalog.get(name, ""))}
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -46,6 +46,8 @@ def here(title: str, stores: Stores) -> Iterator[tuple[str, str]]:
     if "REST" not in title and "Glue" not in title:
         yield "jdbc:postgresql://postgres.example:5432/lake", stores.database
         yield "jdbc.user: lake", "jdbc.user: dagster"
+    if "Hive" in title:
+        yield "thrift://metastore.example:9083", stores.hive
     if "Postgres" in title:
         yield "https://minio.example:9000", stores.store.endpoint
     if "Google" in title:
@@ -63,7 +65,7 @@ def environment(title: str) -> Mapping[str, str]:
 
 
 def _often(title: str) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.soak,) if "Google" in title or "Azure" in title else ()
+    return (pytest.mark.soak,) if any(one in title for one in ("Google", "Azure", "Hive")) else ()
 
 
 @pytest.mark.parametrize(
@@ -78,8 +80,9 @@ def test_a_block_of_the_page_applies_a_changefeed(
         text = text.replace(there, mine)
     document = yaml.safe_load(text)
     if "Glue" in title:  # the process's own credentials, which this JVM was not started with
-        keys = {"client.access-key-id": "AKGLUE", "client.secret-access-key": GLUE_SECRET, **stores.store.properties()}
-        document["lake"]["catalog"] |= keys
+        document["lake"]["catalog"] |= {"client.access-key-id": "AKGLUE", "client.secret-access-key": GLUE_SECRET}
+    if "Glue" in title or "Hive" in title:
+        document["lake"]["catalog"] |= stores.store.properties()
     name = f"page{abs(hash(title)) % 10**8}"
     feed = LittleFeed(tmp_path, "canal-json")
     feed.create(f"{name}.a")
@@ -97,4 +100,4 @@ def test_a_block_of_the_page_applies_a_changefeed(
 
 def test_the_page_has_a_block_for_each_kind_of_lake() -> None:
     kinds = [yaml.safe_load(text)["lake"]["catalog"]["type"] for _, text in BLOCKS]
-    assert kinds == ["glue", "rest", "rest", "jdbc", "jdbc", "jdbc"]
+    assert kinds == ["glue", "rest", "rest", "hive", "jdbc", "jdbc", "jdbc"]

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableMoved
+from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableHeld, TableMoved
 from cdc_assets.lake import Lake, workbench
 from cdc_assets.lake.staging.tasks import storage
 from cdc_assets.lake.swap import Rebuilds
@@ -61,6 +62,13 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> None:
         return look_up(host, *args, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", inside_only)
+
+
+def test_the_jvm_of_the_tests_looks_up_no_outside_name(spark: SparkSession) -> None:
+    address: Any = spark._jvm.java.net.InetAddress  # type: ignore[union-attr]
+    assert address.getByName("localhost").isLoopbackAddress()
+    with pytest.raises(Exception, match="UnknownHostException"):
+        address.getByName("one.one.one.one")
 
 
 @pytest.fixture
@@ -317,6 +325,13 @@ WRONG: dict[str, tuple[str, dict[str, str], type[CdcError], str]] = {
     ),
     "a wrong password": ("postgres", {"jdbc.password": "wrong-password-000000"}, BadSettings, "jdbc.password"),
     "an unknown database": ("postgres", {}, BadSettings, "uri of lake.catalog"),
+    "a dead metastore": ("postgres", {"type": "hive", "uri": "thrift://127.0.0.1:9"}, LakeUnavailable, "Check uri"),
+    "two dead metastores": (
+        "postgres",
+        {"type": "hive", "uri": "thrift://127.0.0.1:9,thrift://127.0.0.1:10"},
+        LakeUnavailable,
+        REACH,
+    ),
     "a dead glue": ("glue", {"glue.endpoint": DEAD}, LakeUnavailable, "Check glue.endpoint"),
 }
 
@@ -347,6 +362,28 @@ def test_a_missing_bucket_is_reported_by_name(stores: Stores, open_in: Open) -> 
     name = TableId(f"wrong_{uuid4().hex[:8]}", "orders")
     with pytest.raises(BadSettings, match=r"lake\.warehouse"):
         lake.run(CreateTable(Life(name, 100), 100, name, SCHEMA))
+
+
+@pytest.mark.soak
+def test_a_name_that_a_metastore_refuses_holds_its_table_and_no_other(stores: Stores, open_in: Open) -> None:
+    lake, namespace = open_in(stores.settings("hive")), f"named_{uuid4().hex[:8]}"
+    with pytest.raises(TableHeld, match="refuses a name"):
+        Source(lake, TableId(namespace, "a-b")).apply(200, [("I", 110, 1, "x")])
+    fits = Source(lake, TableId(namespace, "a_b"))
+    fits.apply(200, [("I", 110, 1, "x")])
+    assert fits.rows() == [(1, "x")]
+
+
+@pytest.mark.soak
+def test_threads_ask_a_metastore_at_once_and_one_that_is_dead_is_passed_over(stores: Stores, open_in: Open) -> None:
+    uri = f"thrift://127.0.0.1:9,{stores.hive}"
+    lake, namespace = open_in(stores.settings("hive", uri=uri)), f"many_{uuid4().hex[:8]}"
+    for name in ("a", "b"):
+        Source(lake, TableId(namespace, name)).apply(200, [("I", 110, 1, name)])
+    with ThreadPoolExecutor(8) as pool:
+        looks = list(pool.map(lambda _: dict(lake.state.entries()), range(64)))
+    assert all({(namespace, "a"), (namespace, "b")} <= set(look) for look in looks)
+    assert len({frozenset(look.items()) for look in looks}) == 1
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

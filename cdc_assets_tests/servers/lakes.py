@@ -14,6 +14,7 @@ from cdc_assets_tests.postgres import PASSWORD, postgres
 from cdc_assets_tests.servers.azure import ACCOUNT, ACCOUNT_KEY, CONTAINER, azure
 from cdc_assets_tests.servers.gcs import gcs
 from cdc_assets_tests.servers.glue import glue
+from cdc_assets_tests.servers.hive_metastore import hive_metastore
 from cdc_assets_tests.servers.object_store import BUCKET, OWNER, VENDED, VENDED_FOR, ObjectStore
 from cdc_assets_tests.servers.rest_catalog import RestCatalog, rest_catalog
 
@@ -25,8 +26,8 @@ GLUE_SECRET = "glue-2c624232cdd221771294dfbb310aca00"
 SECRETS = (CLIENT.partition(":")[2], TOKEN, OWNER[1], VENDED[1], GLUE_SECRET, ACCOUNT_KEY, PASSWORD)
 """What no output, event, stage, table property or error may repeat."""
 
-KINDS = ("postgres", "rest", "vended", "glue")
-"""A database; a REST catalog; one with a named warehouse, OAuth and vended credentials; AWS Glue."""
+KINDS = ("postgres", "rest", "vended", "glue", "hive")
+"""A database; a REST catalog; one with a named warehouse, OAuth and vended credentials; AWS Glue; a Hive metastore."""
 
 
 class Stores:
@@ -62,6 +63,11 @@ class Stores:
         return self._running.enter_context(glue(self._home / "glue"))
 
     @cached_property
+    def hive(self) -> str:
+        """The address of a Hive metastore."""
+        return self._running.enter_context(hive_metastore(self._home / "hive", f"s3://{BUCKET}/hive"))
+
+    @cached_property
     def gcs(self) -> str:
         """The endpoint of a Cloud Storage with a bucket."""
         return self._running.enter_context(gcs(self._home / "gcs", BUCKET))
@@ -85,6 +91,7 @@ class Stores:
             "glue": self._glue,
             "gcs": self._gcs,
             "azure": self._azure,
+            "hive": self._hive,
         }
         catalog, place = make[kind](one)
         warehouse = f"{place if '://' in place else f's3://{place}'}/{one}"
@@ -102,6 +109,9 @@ class Stores:
     def _azure(self, one: str) -> tuple[dict[str, Any], str]:
         login = {"adls.account-name": ACCOUNT, "adls.account-key": ACCOUNT_KEY, "adls.endpoint": self.azure}
         return {**self._in_database(), **login}, f"abfss://{CONTAINER}@{ACCOUNT}.dfs.core.windows.net/jdbc"
+
+    def _hive(self, one: str) -> tuple[dict[str, Any], str]:
+        return {"type": "hive", "uri": self.hive, **self.store.properties()}, f"{BUCKET}/hive"
 
     def _rest(self, one: str) -> tuple[dict[str, Any], str]:
         return {"type": "rest", "uri": self.rest.uri, **self.store.properties()}, f"{BUCKET}/rest"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 from cdc_assets.jvm.jars import Jar, needed_jars, spark_jars
 from cdc_assets.jvm.java import find_java, share_dirs, spark_home, writable_share_dir
 
-__all__ = ["RestCatalog", "fetch_server_jars", "rest_catalog"]
+__all__ = ["RestCatalog", "fetch_server_jars", "printed_port", "rest_catalog"]
 
 _PATIENCE_SECONDS = 90
 
@@ -62,13 +63,13 @@ class RestCatalog:
         return [line for line in lines if line.startswith(("GET ", "HEAD ", "POST ", "DELETE ", "PUT "))]
 
 
-def fetch_server_jars() -> list[Path]:
-    """Fetch what is missing of what the server is made of; return the paths of all.
+def fetch_server_jars(jars: Sequence[Jar] = JARS) -> list[Path]:
+    """Fetch what is missing of what a server is made of, this one by default; return the paths of all.
 
     By the Ivy inside Spark, asked itself: Spark's own way to it cannot name test classes. Raises AssertionError for
     other bytes than the pinned.
     """
-    missing = [jar for jar in JARS if _found(jar) is None]
+    missing = [jar for jar in jars if _found(jar) is None]
     if missing:
         target = writable_share_dir() / "test-jars"
         target.mkdir(exist_ok=True)
@@ -79,7 +80,7 @@ def fetch_server_jars() -> list[Path]:
                 assert arrived.exists(), f"{jar.coordinates} did not arrive: {said[-2000:]}"
                 assert hashlib.sha256(arrived.read_bytes()).hexdigest() == jar.sha256, f"{arrived.name} is another"
                 arrived.replace(target / jar.file_name)
-    return [path for path in map(_found, JARS) if path is not None]
+    return [path for path in map(_found, jars) if path is not None]
 
 
 def _found(jar: Jar) -> Path | None:
@@ -133,19 +134,20 @@ def rest_catalog(home: Path, properties: Mapping[str, str]) -> Iterator[RestCata
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True)
         try:
-            yield RestCatalog(f"http://127.0.0.1:{_port(process, log)}", log)
+            yield RestCatalog(f"http://127.0.0.1:{printed_port(process, log)}", log)
         finally:
             process.kill()
             process.wait()
 
 
-def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+def printed_port(process: subprocess.Popen[bytes], log: Path) -> int:
+    """Wait for a server's line `port N`, the first or after what Java warns of, and return N."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
         said = log.read_text()
         assert process.poll() is None, said
-        if said.startswith("port ") and "\n" in said:
-            return int(said.split()[1])
+        if port := re.search(r"^port (\d+)\n", said, re.MULTILINE):
+            return int(port[1])
         time.sleep(0.1)
     raise TimeoutError(log.read_text())
 

@@ -51,11 +51,18 @@ def open_catalog(settings: LakeSettings) -> Catalog:
     hide(settings.secrets)
     _refuse_silent(settings)
     for pause_seconds in (0.2, 1.0):
-        with suppress(LakeUnavailable), answering():
-            return load_catalog(settings.name, **settings.pyiceberg_properties())
+        with suppress(LakeUnavailable):
+            return _opened(settings)
         time.sleep(pause_seconds)
+    return _opened(settings)
+
+
+def _opened(settings: LakeSettings) -> Catalog:
     with answering():
-        return load_catalog(settings.name, **settings.pyiceberg_properties())
+        catalog = load_catalog(settings.name, **settings.pyiceberg_properties())
+    if _listing(catalog) is hive:
+        hive.one_connection_a_thread(catalog)
+    return catalog
 
 
 class LazyCatalog:
