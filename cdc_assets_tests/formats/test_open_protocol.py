@@ -136,6 +136,16 @@ def test_a_row_that_does_not_fit_is_a_reject_alone() -> None:
     assert found.rejects[2].raw == b"nonsense"
 
 
+def test_a_value_without_its_column_s_name_is_told_from_an_unknown_column() -> None:
+    """As the new architecture writes what has become NULL, where only changed columns are sent."""
+    bare = b'{"u":{"id":{"t":8,"f":139,"v":1},"name":{"t":15,"f":64,"v":null}},"p":{"t":15,"f":64,"v":"a"}}'
+    whole = event({"u": {"id": 2}})
+    options = MessageOptions(protocol="open-protocol", only_output_updated_columns=True)
+    found = decoded(message(({"ts": 5}, bare), ({"ts": 6}, whole)), options=options)
+    (reject,) = found.rejects
+    assert "only-output-updated-columns = false" in reject.reason
+
+
 def test_numbers_beyond_all_types_are_refused() -> None:
     ddl = framed([b'{"ts":7,"scm":"a","t":2}'], struct.pack(">Q", 1)), framed([b'{"q":"x","t":99999999999}'])
     [one] = said(ddl)

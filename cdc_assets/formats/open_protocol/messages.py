@@ -299,6 +299,13 @@ def _sift(texts: Mapping[int, bytes], schema: TableSchema, faults: Faults) -> tu
     return pa.Table.from_pylist(sound, shape), np.array(lines, np.int64)
 
 
+_OF_CELL = ("t", "h", "f", "v")
+_NAMELESS = (
+    "its image before has a value without the name of its column, as TiCDC's new architecture writes one that has "
+    "become NULL. Set only-output-updated-columns = false in the changefeed, and let it send the row again"
+)
+
+
 class _Strange(ValueError):
     def __init__(self, column: str, problem: str) -> None:
         super().__init__(problem)
@@ -312,6 +319,8 @@ def _sound(event: Any, kinds: Mapping[str, pa.DataType]) -> dict[str, Any]:
             continue
         found[side] = {}
         for name, cell in columns.items():
+            if side == "p" and name in _OF_CELL and not isinstance(cell, dict):
+                raise _Strange(name, _NAMELESS)
             if name not in kinds:
                 raise _Strange(name, f'column "{name}" is not in the table\'s schema at this commit-ts')
             value = cell.get("v")
