@@ -169,15 +169,15 @@ def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str
 
 @_contender
 def idle(feed: dict[str, Any], lake: str, times: int) -> dict[str, float]:
-    """The floor of an advance: is there anything new? As the sensor asks."""
+    """Look again and again whether there is anything new, as the sensor does."""
     from cdc_assets.defs.resources import S3Credentials, Source
     from cdc_assets.defs.watching import Watch
 
-    settings, spent = _feed(feed).settings, []
+    settings, s3, spent = _feed(feed).settings, S3Credentials(), []
     watch = Watch(Source(settings, LakeSettings.from_warehouse(lake)))
     for _ in range(times):
         with lap() as one:
-            seen = watch.look(S3Credentials())
+            seen = watch.look(s3)
         assert seen.checkpoint
         assert not seen.speaks
         spent.append(one.measured)

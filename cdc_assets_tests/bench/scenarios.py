@@ -204,14 +204,14 @@ def steady(place: Place) -> Iterator[Figure]:
 
 @_scenario
 def idle(place: Place) -> Iterator[Figure]:
-    """An advance that finds nothing new: in a process that is there, and as a command."""
+    """Nothing new: a look as the sensor takes it, and `apply` as a command."""
     feed = place.feed("idle", tables=place.of(2_000, 3))
     feed.append(2, 100)
     lake = place.at("lake")
     know(feed, lake)
     cost, measured = contend("idle", feed=feed.spec, lake=str(lake), times=20)
     notes = {"tables": feed.tables, "cpu_seconds": round(measured["cpu_seconds"], 4), **_memory(cost)}
-    yield Figure("idle", "empty advance, in a process", measured["wall_seconds"], limit=0.05, notes=notes)
+    yield Figure("idle", "a look without news, in a process", measured["wall_seconds"], limit=0.05, notes=notes)
     cost = _apply(feed, lake)
     assert cost.code == 0, cost.output
     yield Figure("idle", "empty apply, process start to exit", cost.wall_seconds, notes=_whole(cost))
