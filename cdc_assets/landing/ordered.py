@@ -30,6 +30,7 @@ from cdc_assets.landing.kept import Kept, Piece
 from cdc_assets.landing.reading import Reading
 from cdc_assets.landing.rows import REPEAT, ROW
 from cdc_assets.landing.shapes import Shapes
+from cdc_assets.landing.snapshots import Snapshots
 from cdc_assets.model.landed import EventKind, LandedEvent, Stream, StreamEnd
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
@@ -48,6 +49,12 @@ _ANEW = (
     "deletes above all, may be missing. Let a connector with a new topic.prefix bring the tables as a feed of its own; "
     "or go on with what comes from here"
 )
+_ANOTHER = (
+    "it begins another snapshot of its table, at {} of the source's log, and the table has rows of one before that in "
+    "several partitions. Deletes in between are unknown. Let a connector with a new topic.prefix bring the tables as a "
+    "feed of its own; or go on with what comes from here"
+)
+_INDEX = len("000000/")
 _STEP = 2
 """Between two positions there is one at which the columns of the later row can begin."""
 
@@ -56,8 +63,8 @@ class _Line(NamedTuple):
     """A line of SPOKEN in the order of landing: its place in the source's log, rows before DDL, and where it is.
 
     A row without a place comes after the DDL before it in its partition. `late` says why a line cannot be put in its
-    place, "" where it can. `placed` is set where the line itself states `at`. `empties` is the table of a row with
-    which its snapshot begins anew: what was there before it is gone.
+    place, "" where it can. `placed` is set where the line itself states `at`. `scanned` is the stream of a new row of a
+    snapshot.
     """
 
     at: str
@@ -67,7 +74,7 @@ class _Line(NamedTuple):
     repeated: bool
     late: str
     placed: bool = False
-    empties: Stream | None = None
+    scanned: Stream | None = None
 
 
 class _Given(NamedTuple):
@@ -170,9 +177,11 @@ class OrderedReading(Reading):
         first += first % _STEP
         given: list[dict[int, _Given]] = [{} for _ in pieces]
         position, before = first - _STEP, None
+        snapshots = Snapshots(self.before.streams)
         for line in lines:
             position += 0 if _is_together(before, line) else _STEP
-            position += _STEP if line.empties and self._empty(line.empties, pieces[line.piece], line, position) else 0
+            if line.scanned is not None and snapshots.begins(line.scanned, line.at[_INDEX:]):
+                line, position = self._at_snapshot(line.scanned, line, pieces[line.piece], position)
             given[line.piece][line.line] = _Given(position, line.repeated, line.late)
             before = line
         self._note_shapes(pieces, lines, given)
@@ -212,12 +221,10 @@ class OrderedReading(Reading):
                     floors[piece.partition] = max(at, floors.get(piece.partition, ""))
                 continue
             mine: object = piece.partition
-            empties = None
+            scanned = None
             if kind == Kind.ROW.value:
                 mine = stream = Stream(piece.partition, TableId(schema, table), source or "")
-                known = self.streams.get(stream, StreamEnd())
                 end, repeated, late = self._follow(stream, place, ts, piece.batch, message)
-                empties = stream if self._begins_again(known, place) else None
                 if at and not (repeated or end.anew):
                     late = self._below(at, self._ddl_places.get(stream.table.folded, ""))
                 if end.newest:
@@ -235,7 +242,13 @@ class OrderedReading(Reading):
             floors[mine] = floors[piece.partition] = at
             if kind == Kind.DDL.value and place:
                 floors[piece.partition, Kind.DDL] = at
-            yield _Line(at, rank, number, line, repeated, late, bool(place), empties)
+            if kind == Kind.ROW.value and self._is_scanned(place, at) and not (repeated or late):
+                scanned = stream
+            yield _Line(at, rank, number, line, repeated, late, bool(place), scanned)
+
+    def _is_scanned(self, place: str | None, at: str) -> bool:
+        """Return whether a row is of a snapshot, and stands in its place."""
+        return self.options.in_source_order and is_of_snapshot(place or "") and at[_INDEX:] == place
 
     def _follow(
         self, stream: Stream, place: str | None, ts: Tso | None, batch: pa.RecordBatch, message: int
@@ -255,10 +268,16 @@ class OrderedReading(Reading):
         self.streams[stream] = end
         return end, repeated, late
 
-    def _begins_again(self, known: StreamEnd, place: str | None) -> bool:
-        """Return whether a snapshot that was broken off begins anew: all of one stands at one place."""
-        ends = self.options.in_source_order and is_of_snapshot(known.newest) and not known.anew
-        return ends and bool(place) and is_of_snapshot(place or "") and (place or "") > known.newest
+    def _at_snapshot(self, stream: Stream, line: _Line, piece: Piece, position: Tso) -> tuple[_Line, Tso]:
+        """Return the line of a row with which another snapshot of its table begins, and its position.
+
+        What was there before is gone: the table is emptied where one partition has all of it. Of several none shows
+        that, and the table is held.
+        """
+        mine = {one.partition for one in self.streams if (one.table, one.source) == (stream.table, stream.source)}
+        if len(mine) > 1:
+            return line._replace(late=_ANOTHER.format(_shown(line.at))), position
+        return line, position + (_STEP if self._empty(stream, piece, line, position) else 0)
 
     def _empty(self, stream: Stream, piece: Piece, line: _Line, position: Tso) -> bool:
         """Take what a broken snapshot brought out of its table again, once; return whether that was still to be done.

@@ -39,6 +39,7 @@ class Stream:
         made: int | None = None,
         snapshot: str = "false",
         key: Row | None = None,
+        partition: int = 0,
         **after: Any,
     ) -> None:
         """Send a row as it is after a change that was made at a time; of a delete its key."""
@@ -48,12 +49,17 @@ class Stream:
         payload = {**images, "source": {**source, "ts_ms": 1000 + lsn if made is None else made}, "op": op}
         structs = [{"type": "struct", "fields": self.fields, "optional": True, "field": name} for name in images]
         named = {"schema": {"type": "struct", "fields": [ID]}, "payload": key or {"id": after["id"]}}
-        self.put(named, {"schema": {"type": "struct", "fields": structs}, "payload": payload}, f"px.public.{table}")
+        self.put(
+            named,
+            {"schema": {"type": "struct", "fields": structs}, "payload": payload},
+            f"px.public.{table}",
+            partition,
+        )
 
-    def put(self, key: Any, value: Any, topic: str = "px.public.t") -> None:
+    def put(self, key: Any, value: Any, topic: str = "px.public.t", partition: int = 0) -> None:
         coded = [base64.b64encode(json.dumps(one).encode()).decode() for one in (key, value)]
-        offset = sum(one["topic"] == topic for one in self.log.lines)
-        line = {"topic": topic, "partition": 0, "offset": offset, "timestamp_ms": 0}
+        offset = sum((one["topic"], one["partition"]) == (topic, partition) for one in self.log.lines)
+        line = {"topic": topic, "partition": partition, "offset": offset, "timestamp_ms": 0}
         self.log.lines.append({**line, "key_b64": coded[0], "value_b64": coded[1]})
 
     def applied(self) -> list[str]:
@@ -241,6 +247,17 @@ def test_a_snapshot_that_begins_anew_begins_with_an_empty_table(in_one_go: bool)
     stream.send("c", 210, id=4, v=6)
     assert stream.applied() == []
     assert stream.rows == {1: {"v": 5}, 3: {"v": 5}, 4: {"v": 6}}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_snapshot_that_begins_anew_in_several_partitions_holds_its_table(first: int) -> None:
+    stream = Stream()
+    stream.send("r", 100, snapshot="first", partition=first, id=1, v=1)
+    stream.send("r", 200, snapshot="first", partition=1 - first, id=2, v=5)  # row 1 was deleted before
+    stream.send("c", 210, partition=1 - first, id=3, v=6)
+    (reason,) = stream.applied()
+    assert "it begins another snapshot of its table" in reason
+    assert stream.rows == {1: {"v": 1}}
 
 
 def test_rows_without_envelope_are_refused_by_the_transformation_s_name() -> None:
