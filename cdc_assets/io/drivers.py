@@ -111,6 +111,7 @@ def _s3_options(options: Mapping[str, Any]) -> dict[str, Any]:
         own = [str(given.pop(name, None) or "") for name in ("key", "secret", "token")]
         given["session"] = _assumed(str(role), str(external or ""), *own, str(client.get("region_name") or ""))
     return {
+        "max_concurrency": 1,  # else the size of a file is asked for before each reading of it
         **given,
         **({"endpoint_url": endpoint} if endpoint else {}),
         "client_kwargs": client,

@@ -23,6 +23,8 @@ from cdc_assets.settings.stores import ENDPOINTS, SECRET_PROPERTIES, Store, endp
 
 __all__ = ["LakeSettings"]
 
+_METASTORES = re.compile(r"thrift://[^/:,\s]+:\d+(,\s*thrift://[^/:,\s]+:\d+)*")
+
 
 class LakeSettings(Model):
     """Where the Iceberg tables live: one catalog in a neutral spelling, from which PyIceberg's and Spark's follow.
@@ -133,6 +135,11 @@ class LakeSettings(Model):
         given = resolved(self.catalog, "lake.catalog")
         for name in ("glue.endpoint", *(["uri"] if given["type"] == "rest" else [])):
             endpoint_of(given, name)
+        if given["type"] == "hive" and not _METASTORES.fullmatch(given["uri"]):
+            raise BadSettings(
+                f"lake.catalog of type hive has the uri {given['uri']!r}; expected thrift://HOST:PORT, several with "
+                "commas between. Correct it."
+            )
         return {
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in given.items()

@@ -121,6 +121,19 @@ def test_objects_are_listed_page_by_page_and_no_page_is_asked_for_before_its_tur
         assert len(asked) == 3
 
 
+def test_a_file_is_read_by_one_request(s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, asked = opened(s3_uri), list[str]()
+    call = feed.file_system._call_s3
+
+    async def counted(method: str, *given: Any, **how: Any) -> Any:
+        asked.append(method)
+        return await call(method, *given, **how)
+
+    monkeypatch.setattr(feed.file_system, "_call_s3", counted)
+    assert feed.read("metadata") == FILES["feed/metadata"]
+    assert asked == ["get_object"]
+
+
 def test_a_role_of_the_sink_uri_is_assumed(s3: str, s3_uri: str) -> None:
     role = "arn:aws:iam::123456789012:role/reader"
     assert contents(opened(f"{s3_uri}&role-arn={role}&external-id=tidb-7")) == FILES

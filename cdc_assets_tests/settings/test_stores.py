@@ -84,6 +84,8 @@ def test_a_role_is_assumed_by_both_sides() -> None:
         ({"adls.account-name": "a", "adls.endpoint": "emulator:1"}, AZURE, "adls.endpoint .* has no scheme"),
         ({"uri": "catalog.example:8181"}, PLACE, "uri .* has no scheme"),
         ({"glue.endpoint": "localhost:1"}, PLACE, "glue.endpoint .* has no scheme"),
+        ({"type": "hive", "uri": "h:9083"}, PLACE, "the uri 'h:9083'; expected thrift://HOST:PORT"),
+        ({"type": "hive", "uri": "thrift://h"}, PLACE, "the uri 'thrift://h'; expected thrift://HOST:PORT"),
         ({"adls.account-key": "k"}, AZURE, "adls.account-name"),
         ({"client.assume-role.external-id": "x"}, PLACE, "external-id"),
     ],

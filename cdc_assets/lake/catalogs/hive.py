@@ -5,6 +5,7 @@ A connection of its protocol carries one question at a time, so that every threa
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,6 +24,7 @@ LISTS_LOCATIONS, VENDS = True, False
 
 def one_connection_a_thread(catalog: Catalog) -> None:
     """Let every thread that uses the catalog have a connection of its own, to the first of its servers that answers."""
+    logging.getLogger("thrift").setLevel(logging.CRITICAL)  # it says what is raised, too
     opened: Any = catalog
     each = [{**opened.properties, "uri": uri.strip()} for uri in opened.properties["uri"].split(",")]
     opened._client = _Connections([partial(opened._create_hive_client, properties) for properties in each])
