@@ -41,7 +41,7 @@ def state_after(reading: Reading, ends: Ends, proven: int) -> Landed:
 
 
 def commit(store: Store, reading: Reading, state: Landed) -> int:
-    """Land what was read, with the state after it; return how many rows.
+    """Land what was read, with the state after it; return how many rows. The reading holds no rows afterwards.
 
     Raises TableMoved where others have landed since, BadSettings where no message is of the feed's protocol.
     """
@@ -58,6 +58,7 @@ def commit(store: Store, reading: Reading, state: Landed) -> int:
     except TableMoved:
         store.discard(added)
         raise
+    reading.rows.clear()  # it refers to itself, so its memory would wait for the collector of cycles
     return sum(split.rows for split in splits)
 
 

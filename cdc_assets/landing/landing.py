@@ -270,7 +270,6 @@ class Landing:
                     at = refuse_missing(log, reading.before, wanted, at, batch)
                     reading.take(batch, wanted)
                     size += batch.nbytes
-                    done = replace(done, messages=done.messages + batch.num_rows)
                 if share is not None and size >= share and at < wanted.stop:
                     unread.append(OffsetRange(wanted.partition, at, wanted.stop))
                     break
@@ -306,7 +305,6 @@ class Landing:
             if batch.num_rows:
                 at = refuse_missing(log, reading.before, wanted, at, batch)
                 reading.take(batch, wanted)
-                done = replace(done, messages=done.messages + batch.num_rows)
             if reading.stored_bytes >= self._commit_bytes:
                 done = self._commit(reading, state_after(reading, ends, reading.before.proven), done)
                 reading = self._reading(self.landed())
@@ -317,7 +315,7 @@ class Landing:
 
     def _commit(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:
         rows = commit(self.store, reading, state)
-        return replace(done, rows=done.rows + rows, commits=done.commits + 1)
+        return done + Advanced(reading.messages, rows, 1)
 
 
 def landed_in(store: Store) -> Landed:

@@ -13,6 +13,7 @@ from cdc_assets.errors import InputError
 from cdc_assets.model.landed import Landed
 from cdc_assets.model.landing_commands import accept_loss_command
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
+from cdc_assets.model.wording import counted
 from cdc_assets.sources.topics import LogReader
 
 __all__ = ["created_anew", "ranges_to_read", "refuse_missing"]
@@ -51,10 +52,10 @@ def created_anew(partition: Partition, said: str, start: int) -> InputError:
 
 def _lost(lost: OffsetRange) -> InputError:
     return InputError(
-        f"{lost.partition} begins at offset {lost.stop}, and was landed to {lost.start}: the {len(lost):,} messages "
-        f"{lost.start}..{lost.stop - 1} expired before they were read. Nothing was landed. Bring the messages back; or "
-        f"accept the loss, which is written down (`{accept_loss_command(lost)}`), and import the tables anew from a "
-        "dump.",
+        f"{lost.partition} begins at offset {lost.stop}, and was landed to {lost.start}: the "
+        f"{counted(len(lost), 'message')} {lost.start}..{lost.stop - 1} expired before they were read. Nothing was "
+        "landed. Bring the messages back; or accept the loss, which is written down "
+        f"(`{accept_loss_command(lost)}`), and import the tables anew from a dump.",
         topic=lost.partition.topic,
         partition=lost.partition.number,
         offset=lost.start,
@@ -93,10 +94,14 @@ def refuse_missing(
     return behind
 
 
+def _the_messages(lost: OffsetRange) -> str:
+    return f"{counted(len(lost), 'message')} ({lost.start}..{lost.stop - 1}) {'is' if len(lost) == 1 else 'are'}"
+
+
 def _vanished(lost: OffsetRange) -> InputError:
     return InputError(
-        f"{lost.partition}: the {len(lost):,} messages {lost.start}..{lost.stop - 1} are missing, and the topic is "
-        "neither compacted nor transactional: they are lost. They were not landed, and nothing behind them. Bring them "
+        f"{lost.partition}: {_the_messages(lost)} missing, and the topic is neither compacted nor transactional: that "
+        "is a loss. Nothing of it was landed, and nothing behind it. Bring the messages "
         f"back; or accept the loss, which is written down (`{accept_loss_command(lost)}`), and import the tables anew "
         "from a dump.",
         topic=lost.partition.topic,

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from cdc_assets.formats.messages import Kind, is_of_snapshot, truncating
@@ -169,6 +170,8 @@ class OrderedReading(Reading):
             landed, beyond = self.kept.part(partition, through, until)
             self.next[partition] = max(self.next.get(partition, 0), reached) if beyond is None else beyond
             for piece in landed:
+                offsets = piece.batch.column("offset").to_numpy()
+                self.messages += len(offsets) if beyond is None else int(np.searchsorted(offsets, beyond))
                 lines += self._followed(piece, len(pieces))
                 pieces.append(piece)
         self.kept.clear()

@@ -68,6 +68,7 @@ class Reading:
     events: list[LandedEvent] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     stored_bytes: int = 0
+    messages: int = 0
 
     def __post_init__(self) -> None:
         self.next: dict[Partition, int] = dict(self.before.next)
@@ -110,6 +111,7 @@ class Reading:
         offsets = batch.column("offset")
         for one in others.to_pylist():
             self._take_other(one, batch, wanted.partition, offsets[one["message"]].as_py())
+        self.messages += batch.num_rows
         if batch.num_rows:
             self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), offsets[-1].as_py() + 1)
 

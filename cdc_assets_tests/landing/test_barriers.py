@@ -64,6 +64,8 @@ def test_a_landing_ends_however_far_barriers_are_apart(commit_bytes: int, tmp_pa
     for number in range(60):
         lines.change(number % 2, number, number, 1002 + number)
     lines.barrier(1100, 0, 1)
+    brought = feed.landing.advance()
+    assert (brought.messages, brought.rows) == (62, 60)  # however often they were read
     feed.apply()
     assert rows(feed) == {number: number for number in range(60)}
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cdc_assets.errors import InputError, MetadataMissing, TableMoved
+from cdc_assets.landing import commits
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.offsets import OffsetRange, Partition
@@ -302,7 +303,7 @@ def test_offsets_that_vanish_inside_a_range_are_a_loss_and_nothing_behind_them_i
     log.send(0, row(160, 2, 8), row(161, 3, 9), mark(170))
     log.lines = [line for line in log.lines if line["offset"] != 4]
     for _ in range(2):
-        with pytest.raises(InputError, match=r"cdc\[0\]: the 1 messages 4\.\.4 are missing"):
+        with pytest.raises(InputError, match=r"cdc\[0\]: 1 message \(4\.\.4\) is missing"):
             feed.apply()
     assert feed.fence == 150
 
@@ -373,12 +374,22 @@ def test_marks_alone_are_landed_when_the_interval_is_over(feed: TopicFeed) -> No
     assert feed.fence == 200
 
 
-def test_a_backlog_is_landed_in_several_commits_and_counts_once_it_is_whole(feed: TopicFeed) -> None:
-    log = broker(feed)
+def test_a_backlog_is_landed_in_several_commits_and_counts_once_it_is_whole(
+    feed: TopicFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, committed = broker(feed), list[Any]()
+
+    def commit(store: Any, reading: Any, state: Any) -> int:
+        assert not any(one.rows for one in committed)  # no more is held in memory than one commit
+        committed.append(reading)
+        return commits.commit(store, reading, state)
+
+    monkeypatch.setattr("cdc_assets.landing.landing.commit", commit)
     log.send(0, ddl(100), *(row(101 + at, at, at) for at in range(300)), mark(500))
     feed.landing = feed.landed_in(commit_bytes=1000)
+    assert feed.landing.advance().messages == 302
+    assert len(feed.store.changes) == len(committed) > 3
     feed.apply()
-    assert len(feed.store.changes) > 3
     assert len(rows_of(feed)) == 300
 
 
