@@ -221,14 +221,18 @@ class TopicsSource:
             by_offset=self.options.messages.by_offset,
         )
         if not found.tso:
-            why = f": {found.kept_by}" if found.kept_by else ""
-            raise MetadataMissing(
-                f"{self.options.uri} has no mark through which its topics are complete{why}; expected one from every "
-                "partition. Wait for the changefeed's next mark, or correct what keeps it."
-                if landed.next or self.options.archive is None
-                else self._nothing_landed(self.options.archive.uri)
-            )
+            raise MetadataMissing(self._no_fence(landed, found.kept_by))
         return found
+
+    def _no_fence(self, landed: Landed, kept_by: str) -> str:
+        if self.options.archive is not None and not landed.next:
+            return self._nothing_landed(self.options.archive.uri)
+        if kept_by:
+            return f"{self.options.uri}: nothing can be applied yet, as nothing is known to be complete. {kept_by}."
+        return (
+            f"{self.options.uri} has no mark through which its topics are complete; expected one from every partition. "
+            "Wait for the changefeed's next mark."
+        )
 
     def _nothing_landed(self, archive: str) -> str:
         """Say why nothing is landed of an archive: it has no topic of the feed, or nobody has landed it yet."""
