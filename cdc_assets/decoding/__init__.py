@@ -12,6 +12,7 @@ Where there is something for them:
 patches       changes that have some columns only
 moved         such changes of rows under a new key
 upgrade       rows from before a DDL that the window's table took ahead
+run_again     transactions without keys that may have been sent twice
 cut_off       a last record without terminator: is anything lost with it?
 buckets       rows by a hash: several tasks share a window
 replay        quarantined records read again after a fix

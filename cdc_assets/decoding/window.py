@@ -247,7 +247,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
     rejects: list[Reject] = []
     notes: dict[tuple[str, str], int] = {}
     files: list[FileStats] = []
-    rows = count = quarantined = undecided = doubled = passed_over = 0
+    rows = count = quarantined = undecided = run_again = doubled = passed_over = 0
     joints: list[str] = []
     newest: tuple[Tso, str] | None = None
     alike = AlikeKeys()
@@ -258,6 +258,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
         count += report.reject_count
         quarantined += report.quarantined
         undecided += report.undecided
+        run_again += report.run_again
         alike += report.alike
         doubled += report.doubled
         passed_over += report.passed_over
@@ -277,6 +278,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
         newest,
         tuple(joints),
         undecided,
+        run_again,
         alike,
         doubled,
         passed_over,

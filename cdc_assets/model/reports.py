@@ -66,9 +66,10 @@ class Report:
     where there is no change, or rows carry no commit-ts. `joints` are files of a table without key that begin with the
     very commit-ts, of this window, at which the file before them ended: a split transaction, or one delivered again.
     `undecided` counts rows of a table without key that two dispatchers both have, where it is unknown whether they are
-    two rows or one that was delivered twice. `alike` are keys of this window that are equal by collation. `doubled`
-    counts rows of a dump that repeat another row's key. `passed_over` counts changes that leave columns out and whose
-    row is not there, where a policy skips them.
+    two rows or one that was delivered twice. `run_again` counts rows of a table without key that
+    stand twice in one transaction of a partition, one run behind the other. `alike` are keys of this window that are
+    equal by collation. `doubled` counts rows of a dump that repeat another row's key. `passed_over` counts changes that
+    leave columns out and whose row is not there, where a policy skips them.
     """
 
     rows: int = 0
@@ -81,6 +82,7 @@ class Report:
     newest: tuple[Tso, str] | None = None
     joints: tuple[str, ...] = ()
     undecided: int = 0
+    run_again: int = 0
     alike: AlikeKeys = AlikeKeys()
     doubled: int = 0
     passed_over: int = 0

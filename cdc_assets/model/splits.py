@@ -82,6 +82,11 @@ class DataFile:
         """The path of the whole file, as in messages and in the quarantine."""
         return self.path if self.piece is None else self.path.removesuffix(self.piece.suffix)
 
+    @property
+    def in_log(self) -> bool:
+        """Whether it is a range of a log, which goes on where a sender begins anew; a file ends there."""
+        return self.bounds is not None
+
     def may_hold(self, known: FileStats | None, lo: Tso, hi: Tso) -> bool:
         """Return whether rows of (lo, hi] may be in the file; `known` are its statistics, used if still current."""
         if self.bounds is not None:

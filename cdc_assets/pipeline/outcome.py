@@ -109,6 +109,7 @@ class TableRun:
     accounts: list[WindowMetrics] = field(default_factory=list)
     joints: list[str] = field(default_factory=list)
     undecided: int = 0
+    run_again: int = 0
     doubled: int = 0
     passed_over: int = 0
     alike: AlikeKeys = field(default_factory=AlikeKeys)
@@ -135,6 +136,13 @@ class TableRun:
                 f"it has no key, and {rows} of one commit-ts came from both of two dispatchers: delivered again by the "
                 "later one, or further rows of a table that both share. The dispatchers' other rows of that time do "
                 f"not decide it with certainty. {_COMPARE}",
+            )
+        if self.run_again:
+            yield self._finding(
+                "rows-run-again",
+                f"it has no key, and {counted(self.run_again, 'row')} came twice in a transaction of a partition, the "
+                "whole run of them behind itself: equal rows of the source, or a transaction that was sent again with "
+                f"no mark between. They are counted as often as they came. {_COMPARE}",
             )
 
     def _by_key(self) -> Iterator[Finding]:

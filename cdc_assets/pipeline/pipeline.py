@@ -301,6 +301,7 @@ class Pipeline(Planner):
             table.report = staged.report
             table.joints += staged.report.joints
             table.undecided += staged.report.undecided
+            table.run_again += staged.report.run_again
             table.doubled += staged.report.doubled
             table.alike += staged.report.alike + result.alike
             table.passed_over += staged.report.passed_over + result.passed_over

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.decoding import COUNT, DELIVERY, FILE
+from cdc_assets.decoding.run_again import count_run_again
 from cdc_assets.decoding.split import Split, sequence_of
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
@@ -146,12 +147,14 @@ def reduce(
     """Net the rows that enter and leave: one output row per distinct row, with COUNT added, zero counts left out.
 
     `files` are those that FILE numbers. The report counts copies that may be rows of two dispatchers, or one row that
-    came twice. Raises TableHeld for changes that do not say which rows leave.
+    came twice, and rows of a transaction that may have been sent again. Raises TableHeld for changes that do not say
+    which rows leave.
     """
     _refuse_unknown_rows(changes, table)
     names = [name for name in changes.column_names if name not in _META]
     row = [f"_cdc_value_{place}" for place in range(len(names))]
-    once, undecided = _once(_delivered(changes, names), [COMMIT_TS, "_cdc_sign", *row], files)
+    delivered = _delivered(changes, names)
+    once, undecided = _once(delivered, [COMMIT_TS, "_cdc_sign", *row], files)
     net = once.group_by(row).agg(
         (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
         pl.col("_cdc_row").min(),  # the first, whatever the order in which groups come
@@ -162,7 +165,18 @@ def reduce(
     last = net.get_column("_cdc_last").to_arrow().cast(pa.int64())
     kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
     counts = net.get_column(COUNT).to_arrow().cast(pa.int64())
-    return kept.append_column(pa.field(COUNT, pa.int64()), counts), Report(undecided=undecided)
+    return kept.append_column(pa.field(COUNT, pa.int64()), counts), Report(
+        undecided=undecided, run_again=_count_run_again(changes, delivered, names, files)
+    )
+
+
+def _count_run_again(
+    changes: pa.Table, delivered: pl.DataFrame, names: Sequence[str], files: Sequence[DataFile]
+) -> int:
+    frame = pl.from_arrow(changes)
+    assert isinstance(frame, pl.DataFrame)
+    several = delivered.filter(pl.col("n") > 1)
+    return count_run_again(frame, several, [_groupable(frame, name) for name in names], files)
 
 
 def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:
