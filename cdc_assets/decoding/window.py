@@ -242,46 +242,34 @@ def concerning_table(step: ApplyRows) -> Iterator[None]:
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 
+_COUNTS = ("rows", "reject_count", "quarantined", "undecided", "run_again", "doubled", "passed_over")
+
+
 def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
     """Add reports up; the first rejects in file order are kept."""
+    every = list(reports)
     rejects: list[Reject] = []
     notes: dict[tuple[str, str], int] = {}
     files: list[FileStats] = []
-    rows = count = quarantined = undecided = run_again = doubled = passed_over = 0
-    joints: list[str] = []
     newest: tuple[Tso, str] | None = None
     alike = AlikeKeys()
-    for report in reports:
+    for report in every:
         if report.newest is not None and (newest is None or report.newest[0] > newest[0]):
             newest = report.newest
-        rows += report.rows
-        count += report.reject_count
-        quarantined += report.quarantined
-        undecided += report.undecided
-        run_again += report.run_again
         alike += report.alike
-        doubled += report.doubled
-        passed_over += report.passed_over
         rejects.extend(report.rejects[: MAX_REJECTS - len(rejects)])
         _add_files(files, report.files)
-        joints.extend(report.joints)
         for rule, n in report.notes.items():
             notes[rule] = notes.get(rule, 0) + n
     return Report(
-        rows,
-        count,
-        tuple(rejects),
-        notes,
-        tuple(files),
-        seconds,
-        quarantined,
-        newest,
-        tuple(joints),
-        undecided,
-        run_again,
-        alike,
-        doubled,
-        passed_over,
+        rejects=tuple(rejects),
+        notes=notes,
+        files=tuple(files),
+        seconds=seconds,
+        newest=newest,
+        joints=tuple(joint for report in every for joint in report.joints),
+        alike=alike,
+        **{name: sum(getattr(report, name) for report in every) for name in _COUNTS},
     )
 
 
