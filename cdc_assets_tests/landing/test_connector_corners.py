@@ -209,6 +209,18 @@ def test_a_row_that_is_newer_than_all_but_stands_below_holds_its_table() -> None
     assert stream.rows == {1: {"v": 1}}
 
 
+def test_what_follows_in_a_log_that_begins_anew_is_not_compared_with_ddl_of_before() -> None:
+    stream = Stream()
+    stream.send("c", 5000, made=1000, id=1, v=1)
+    source = {"connector": "postgresql", "name": "px", "db": "d", "schema": "public", "table": "t", "ts_ms": 1001}
+    place = {"lsn": 5001, "sequence": '["5001","5001"]', "snapshot": "false"}
+    stream.put(None, {"before": None, "after": None, "source": {**source, **place}, "op": "t"})
+    for lsn in (40, 50, 60):
+        stream.send("c", lsn, made=2000 + lsn, id=lsn, v=2)
+        stream.applied()
+    assert [one.offset for one in stream.feed.landing.landed().open_bad] == [2]
+
+
 def test_a_row_that_comes_again_is_as_old_as_it_was() -> None:
     stream = Stream()
     for lsn in (10, 20, 30):
