@@ -201,11 +201,17 @@ class Pipeline(Planner):
         asked = set(steps)
         left = [step for step in planned.steps if step not in asked]
         outcome = self._outcome(planned, listing, tables, left, findings, time.monotonic() - started, applied)
-        self.ledger.settled.keep(self.settings.name, settle(listing, planned, self._stats, time.time()))
+        self._settle(listing, planned)
         self._stats = {}
         self.journal.columns(planned, worked)
         self.journal.states(outcome, run)
         return outcome
+
+    def _settle(self, listing: Listing, planned: Plan) -> None:
+        """Record which files no window needs any more."""
+        name, ledger = self.settings.name, self.ledger
+        vanished = [entry.path for entry in ledger.unread(name)]
+        ledger.settled.keep(name, settle(listing, planned, self._stats, time.time(), vanished))
 
     def status(self) -> Outcome:
         """Return the current state of every table. Nothing is applied or recorded, and no data file is read."""

@@ -77,20 +77,23 @@ def is_outdated(listing: Listing, planned: Plan) -> bool:
     )
 
 
-def settle(listing: Listing, planned: Plan, stats: Mapping[str, FileStats], now: float) -> dict[Settled, list[str]]:
+def settle(
+    listing: Listing, planned: Plan, stats: Mapping[str, FileStats], now: float, vanished: Iterable[str] = ()
+) -> dict[Settled, list[str]]:
     """Return what is settled from now on, with the paths that were not before.
 
     `planned` holds the lake's progress, `stats` what is known of files that were read. Nothing is settled of sources
-    that do not say which directories are mixed.
+    that do not say which directories are mixed, nor in directories to which a person may bring back a file of
+    `vanished`, the paths of files that went unread.
     """
     if listing.mixed is None:
         return {}
     claims, found = _claims(planned), dict[Settled, list[str]]()
     known = {one.directory: one for one in listing.settled}
-    day = _day_before(listing.checkpoint)
+    day, awaited = _day_before(listing.checkpoint), {path.rpartition("/")[0] for path in vanished}
     for directory, files in _by_directory(listing.data_files).items():
         mine = _of(claims, planned.history, files[0].root, files[0].version)
-        if not mine:
+        if not mine or directory in awaited:
             continue
         files.sort(key=lambda file: file.path)
         closed = _is_closed(files[0].date, day) and directory not in listing.mixed

@@ -252,6 +252,15 @@ def test_a_file_of_an_open_directory_that_is_written_anew_is_read_again(
     assert_alike(look())
 
 
+def test_a_directory_to_which_a_file_may_be_brought_back_is_looked_at(dated: Dated) -> None:
+    listing, planned = dated.pipeline.plan(whole=True)
+    stats = dated.ledger.file_stats(dated.feed.settings().name)
+    gone = f"db/t/{FIRST}/{dated.date(1)}/CDC{3:020d}.csv"
+    dates = {one.date for one in settling.settle(listing, planned, stats, 0.0)}
+    assert dated.date(1) in dates
+    assert {one.date for one in settling.settle(listing, planned, stats, 0.0, [gone])} == dates - {dated.date(1)}
+
+
 def test_the_ledger_keeps_what_it_knew_of_settled_files(dated: Dated) -> None:
     name = dated.feed.settings().name
     listing, _ = dated.pipeline.plan()
