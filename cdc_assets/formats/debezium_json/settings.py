@@ -23,7 +23,6 @@ class ConnectorSettings:
     decimal: str = "precise"
     binary: str = "bytes"
     bigint_unsigned: str = "long"
-    interval: str = "numeric"
     time: str = ""
     unavailable: str = "__debezium_unavailable_value"
 
@@ -78,7 +77,6 @@ def connector_settings(options: MessageOptions) -> ConnectorSettings:
         decimal=given.get("decimal.handling.mode", "precise"),
         binary=given.get("binary.handling.mode", "bytes"),
         bigint_unsigned=given.get("bigint.unsigned.handling.mode", "long"),
-        interval=given.get("interval.handling.mode", "numeric"),
         time=given.get("time.precision.mode", ""),
         unavailable=given.get("unavailable.value.placeholder", "__debezium_unavailable_value"),
     )
