@@ -39,6 +39,7 @@ _LONG = 64
 """Texts between values that are longer are compared as a whole, others by words of eight bytes."""
 _BLOCK_BYTES = 1 << 22
 """Messages of so many bytes are read side by side, so that a processor's caches hold what is made of them."""
+_CACHED_BYTES = 1 << 16
 _FEW, _MOST_SHAPES = 16, 16
 """Fewer messages of a shape are left to the parser, and so is what has none of the first shapes."""
 _SCALAR = re.compile(rb'"[^"]*"|[^\s{}\[\],:"]+')
@@ -183,13 +184,16 @@ class _Block:
         self.words = np.ndarray((len(self.data) - 7,), "<u8", self.data, strides=(1,))
         self.size = last - first
         self.plain: Marks = self.ends > self.begins
-        body = self.data[: self.size]
-        special = (body < _SPACE) | (body == _BACKSLASH)
-        if special.any():
-            self._refuse(np.flatnonzero(special))
-        if not is_utf8(body):
-            self._refuse(np.flatnonzero(body > _LAST_ASCII))
-        self.quotes = np.append(np.flatnonzero(body == _QUOTE), self.size)
+        quotes, ascii_ = list[npt.NDArray[np.int32]](), True
+        for at in range(0, self.size, _CACHED_BYTES):
+            part = self.data[at : min(at + _CACHED_BYTES, self.size)]
+            quotes.append((np.flatnonzero(part == _QUOTE) + at).astype(np.int32))
+            if part.min() < _SPACE or (part == _BACKSLASH).any():
+                self._refuse(np.flatnonzero((part < _SPACE) | (part == _BACKSLASH)) + at)
+            ascii_ = ascii_ and part.max() <= _LAST_ASCII
+        if not ascii_ and not is_utf8(self.data[: self.size]):
+            self._refuse(np.flatnonzero(self.data[: self.size] > _LAST_ASCII))
+        self.quotes = np.concatenate([*quotes, np.full(1, self.size, np.int32)])
 
     def _refuse(self, where: Places) -> None:
         self.plain[np.searchsorted(self.begins, where, side="right") - 1] = False
@@ -244,7 +248,7 @@ class _Block:
         return ends
 
     def _quote(self, number: Places) -> Places:
-        found: Places = self.quotes[np.minimum(number, len(self.quotes) - 1)]
+        found: Places = self.quotes[np.minimum(number, len(self.quotes) - 1)].astype(np.int64)
         return found
 
     def _have(self, at: Places, text: bytes) -> Marks:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,7 +145,12 @@ def _shape(key: bytes | None, message: Message, connector: str) -> str | None:
             return None
         row = message.payload["after"] or message.payload["before"]
         return None if row is None else json.dumps([sorted(row), _key_names(key, row)], ensure_ascii=False)
-    return f"{_digest(message.block)} {json.dumps(_key_names(key, message.block), ensure_ascii=False)}"
+    return _shape_text(_digest(message.block), tuple(_key_names(key, message.block)))
+
+
+@lru_cache(maxsize=1024)
+def _shape_text(digest: str, key: tuple[str, ...]) -> str:
+    return f"{digest} {json.dumps(key, ensure_ascii=False)}"
 
 
 _DIGESTS: dict[int, tuple[Block, str]] = {}
@@ -293,6 +299,9 @@ def _refuse_unknown(found: Sequence[tuple[Op, _Side]], names: set[str]) -> None:
 
 # --- values -----------------------------------------------------------------------------------------------------------
 
+_PLACEHOLDERS = (str, list, dict)
+"""Types of what may stand for an unchanged value."""
+
 
 def _cells(sides: Sequence[_Side], column: Column, settings: ConnectorSettings) -> Cells:
     """Return the cells of a column; what is not a value of its field is a fault."""
@@ -309,7 +318,7 @@ def _cells(sides: Sequence[_Side], column: Column, settings: ConnectorSettings) 
         if read is None or side.block is not known:
             field = settled_field(side.block.get(name) or field_of(column, settings), column, settings)
             known, read = side.block, reader_of(field, column, settings)
-        if side.patch and settings.is_unchanged(value, field.type):
+        if side.patch and type(value) in _PLACEHOLDERS and settings.is_unchanged(value, field.type):
             unchanged[place] = True
             texts.append(None)
             continue

@@ -57,33 +57,37 @@ class Message(NamedTuple):
 
 def opened(data: bytes) -> Message:
     """Return what a key or value holds; raises ValueError for what is not JSON, or has texts that are not UTF-8."""
-    found = _opened(data.decode())
-    refuse_half_pairs(data, found.payload)
+    text = data.decode()
+    found, start = _opened(text)
+    if text.find("\\u", start) >= 0:
+        refuse_half_pairs(data, found.payload)
     return found
 
 
-def _opened(text: str) -> Message:
+def _opened(text: str) -> tuple[Message, int]:
+    """Return what a text holds, and where its payload begins, at the least."""
     if not text.startswith(_BEGINNING) or text[len(_BEGINNING) : len(_BEGINNING) + 1].isspace():
-        return _whole(json.loads(text))
-    for prefix in _PREFIXES.get(text[:_HEAD], ()):
+        return _whole(json.loads(text)), 0
+    head = _head(text)
+    for prefix in _PREFIXES.get(head, ()):
         if text.startswith(prefix):
             return _behind(text, prefix)
     block, stop = _DECODER.raw_decode(text, len(_BEGINNING))
     if not text.startswith(_BETWEEN, stop):
-        return _whole(json.loads(text))
+        return _whole(json.loads(text)), 0
     prefix = text[: stop + len(_BETWEEN)]
     if isinstance(block, dict):
-        _remember(prefix)
+        _remember(head, prefix)
     return _behind(text, prefix)
 
 
-def _behind(text: str, prefix: str) -> Message:
+def _behind(text: str, prefix: str) -> tuple[Message, int]:
     if text[len(prefix) : len(prefix) + 1].isspace():
-        return _whole(json.loads(text))
+        return _whole(json.loads(text)), 0
     payload, stop = _DECODER.raw_decode(text, len(prefix))
     if text[stop:].strip() != "}":
-        return _whole(json.loads(text))
-    return Message(payload, _block(prefix))
+        return _whole(json.loads(text)), 0
+    return Message(payload, _block(prefix)), len(prefix)
 
 
 def _whole(held: Any) -> Message:
@@ -100,10 +104,15 @@ _PREFIXES: dict[str, list[str]] = {}
 _KEPT = 512
 
 
-def _remember(prefix: str) -> None:
+def _head(text: str) -> str:
+    """Return the beginning by which a message is known; that of a short one, as keys are, ends before its payload."""
+    return text[:_HEAD] if len(text) > 2 * _HEAD else text[: max(0, text.find(_BETWEEN))]
+
+
+def _remember(head: str, prefix: str) -> None:
     if sum(map(len, _PREFIXES.values())) >= _KEPT:
         _PREFIXES.clear()
-    _PREFIXES.setdefault(prefix[:_HEAD], []).append(prefix)
+    _PREFIXES.setdefault(head, []).append(prefix)
 
 
 @lru_cache(maxsize=_KEPT)

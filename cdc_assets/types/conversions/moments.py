@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -64,7 +65,7 @@ class Moment(NamedTuple):
 
     def date_text(self) -> str:
         """Print YYYY-MM-DD."""
-        return f"{self.year:04d}-{self.day:%m-%d}"
+        return _date_text(self.micros // _DAY)
 
     def text(self, digits: int) -> str:
         """Print date and time with this many fraction digits."""
@@ -81,6 +82,12 @@ class Moment(NamedTuple):
         if found.micros // _DAY > _LAST:
             raise ValueError(found.micros)
         return found
+
+
+@lru_cache(maxsize=4096)  # the rows of a table have few dates
+def _date_text(days: int) -> str:
+    moment = Moment(days * _DAY)
+    return f"{moment.year:04d}-{moment.day:%m-%d}"
 
 
 def moment_of(value: int, change: Change) -> Moment:
