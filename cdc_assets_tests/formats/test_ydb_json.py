@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -278,8 +279,6 @@ class Producer:
         self.at_barriers: list[tuple[int, dict[int, dict[str, int | None]]]] = []
 
     def send(self, partition: int, record: dict[str, Any]) -> None:
-        import base64
-
         value = base64.b64encode(json.dumps(record).encode()).decode()
         offset = self.offsets[partition]
         self.offsets[partition] += 1
@@ -350,3 +349,19 @@ def test_a_generated_feed_equals_its_table_at_every_barrier(seed: int, tmp_path:
         assert [(table.name, table.reason) for table in outcome.tables if table.reason] == []
         held = feed.lake.read(TABLE).to_pylist()
         assert {row["id"]: {"a": row["a"], "b": row["b"]} for row in held} == state
+
+
+@pytest.mark.parametrize("record", [b'{"x":1}', b'{"update":', b'{"update":{"a":"\xff"},"key":[5]}'])
+def test_a_record_that_cannot_be_read_holds_its_table_at_what_is_before_it(record: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "schemas.sql"
+    path.write_text(PAIR)
+    producer = Producer(0, 1)
+    producer.send(0, {"update": {"value": 1}, "key": [1]})
+    producer.send(0, {})
+    producer.lines[-1]["value_b64"] = base64.b64encode(record).decode()
+    producer.send(0, {"update": {"value": 2}, "key": [2]})
+    uri = "kafka://127.0.0.1:2135/shop/orders/updates?protocol=ydb-json"
+    feed = TopicFeed.of(MemoryLog(producer.lines), sink_uri=uri, name="ydb", schemas=path)
+    (table,) = feed.apply().tables
+    assert table.reason.startswith("shop/orders/updates[0] offset 1 cannot be read: ")
+    assert feed.lake.read(TABLE).column("key").to_pylist() == [1]

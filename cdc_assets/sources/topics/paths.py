@@ -4,7 +4,7 @@
     shop/orders/00465283340709396484/rows/cdc+0/00000000000000000018-00000000000000000042
 
 The first parts are the table and the version whose columns rows have; then the topic, the partition and the offsets. A
-slash in a name of a table is written `%2F`, a percent sign `%25`.
+slash in a name of a table is written `%2F`, a percent sign `%25`. A topic may have slashes, as YDB's are paths.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cdc_assets.model.tso import Tso
 __all__ = ["LandedPath", "format_root", "parse_path"]
 
 _PATH = re.compile(
-    r"(?P<root>[^/]+(?:/[^/]+)?)/(?P<version>\d{20})/(?P<kind>[a-z]+)/(?P<topic>[^/]+)\+(?P<number>\d+)/"
+    r"(?P<root>[^/]+(?:/[^/]+)?)/(?P<version>\d{20})/(?P<kind>[a-z]+)/(?P<topic>.+)\+(?P<number>\d+)/"
     r"(?P<first>\d{20})(?:-(?P<last>\d{20}))?"
 )
 
