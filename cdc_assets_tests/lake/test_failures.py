@@ -36,6 +36,7 @@ SAID: list[tuple[str, type[CdcError], str]] = [
     ("java.net.UnknownHostException: catalog.example", LakeUnavailable, "uri and s3.endpoint"),
     ("java.net.ConnectException: Connection refused", LakeUnavailable, "uri and s3.endpoint"),
     ("ServiceFailureException: Server error: overloaded", LakeUnavailable, "Try again"),
+    ("MetaException: InvalidObjectException(message:a-b is not a valid object name)", TableHeld, "setting namespace"),
     ("InvalidInputException: Value '_cdc' failed to satisfy constraint", TableHeld, "setting namespace"),
 ]
 
