@@ -55,6 +55,7 @@ def main() -> None:
     gc.set_threshold(100_000, 20, 50)
     if not debug:
         logging.getLogger().addFilter(_is_no_interrupt)
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails is raised, too
     try:
         code = commands.main(standalone_mode=False, prog_name="cdc-assets")
         sys.exit(code if isinstance(code, int) else DONE)
