@@ -165,7 +165,7 @@ def test_sixty_windows_without_spark_leave_nothing_open_and_nothing_behind(tmp_p
     ledger.close()
 
 
-@pytest.mark.parametrize("windows", [30, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize("windows", [20, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
 def test_many_windows_on_spark_leave_nothing_open_and_nothing_behind(
     windows: int, spark: SparkSession, tmp_path: Path
 ) -> None:
