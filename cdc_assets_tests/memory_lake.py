@@ -21,8 +21,8 @@ from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.decoding.window import Window, read_window, reduced, rejects_table
 from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op, SplitReader
-from cdc_assets.history.completeness import Completed
 from cdc_assets.history.releases import WAYS, ways_out
+from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
 from cdc_assets.model.releases import Release, Releases

@@ -17,9 +17,9 @@ from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.history.completeness import gap_text
 from cdc_assets.lake.held import Held
 from cdc_assets.ledger import JournalEntry
+from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RenameColumn

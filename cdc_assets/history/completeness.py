@@ -9,31 +9,18 @@ were in the partition.
 
 from __future__ import annotations
 
-import glob
-import json
-import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from itertools import groupby
 
 from cdc_assets import ddl
-from cdc_assets.model.names import fold_name
-from cdc_assets.model.progress import Base, Gap, Life
+from cdc_assets.model.gaps import is_complete
+from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Completed", "gap_text", "is_complete", "pattern_of", "with_gaps"]
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """A person's statement that all tables matching a pattern had no rows before. `when` is ISO text in UTC."""
-
-    pattern: str
-    who: str = ""
-    when: str = ""
+__all__ = ["with_gaps"]
 
 
 def with_gaps(history: History, complete: Iterable[str] = ()) -> History:
@@ -83,42 +70,3 @@ def _empties(event: Event) -> bool:
     """Return whether the source deleted all rows; rows of the lake that a person dropped do not count."""
     by_source = event.release is None or event.release.way == "apply" or _brings_all(event)
     return by_source and DeleteRows(None) in event.changes
-
-
-def is_complete(life: Life, patterns: Iterable[str]) -> bool:
-    """Return whether a pattern matches the name that a table had when the feed began, or its identity.
-
-    Its present name does not count: another table may take that later.
-    """
-    names = [fold_name(str(life.born_as)), fold_name(str(life))]
-    return any(fnmatchcase(name, fold_name(pattern)) for pattern in patterns for name in names)
-
-
-def pattern_of(life: Life) -> str:
-    """Return the pattern that matches a table's first name and no other."""
-    return glob.escape(str(life.born_as))
-
-
-def gap_text(gap: Gap, life: Life, base: Base | None = None) -> str:
-    """Return the sentence on an incomplete table: what is missing, why, and what a person can do.
-
-    One that is based on a dump (`base`) lacks rows of its own only until they are imported.
-    """
-    if base is not None and gap.life == life:
-        return (
-            f"incomplete: its rows as of {base.at}, which are in {base.uri}, are not imported yet, and nothing of it "
-            "is there before they are. Let it be applied; the reason that stops it is shown too."
-        )
-    pattern = pattern_of(gap.life)
-    quoted = shlex.quote(pattern)
-    whose = "it" if gap.life == life else f"{gap.life.born_as}, from which rows came by EXCHANGE PARTITION,"
-    bring = "Bring them from a dump, or straight from the source: setting initial, --initial URI. "
-    offered = f"They are in {gap.offer}: cdc-assets rebuild {shlex.quote(str(gap.life))}. " if gap.offer else bring
-    return (
-        f"incomplete: {whose} existed before its changefeed began (its first schema file, of version {gap.since}, has "
-        f"no CREATE TABLE), so the rows that it had then are missing here; what changed since is applied. {offered}If "
-        "it had "
-        f"none, or they are not needed, say so: {json.dumps(pattern, ensure_ascii=False)} in the changefeed's setting "
-        f"initial: {{complete: [...]}}, --complete {quoted}, or, to keep it in the lake, cdc-assets release --complete "
-        f"{quoted}."
-    )

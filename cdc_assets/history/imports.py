@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.schema import with_facts
-from cdc_assets.history.completeness import is_complete
 from cdc_assets.history.lives import Lives
 from cdc_assets.history.policies import Evolved
 from cdc_assets.history.releases import ways_out
 from cdc_assets.model.by_name import ByName
+from cdc_assets.model.gaps import is_complete
 from cdc_assets.model.progress import Applied, Base, Life
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, Predicate, Rekey

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cdc_assets.history.completeness import Completed
 from cdc_assets.lake import release_properties as kept
 from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
+from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release, Releases
 from cdc_assets.model.tso import Tso

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 
-from cdc_assets.history.completeness import Completed
 from cdc_assets.lake.names import encoded, format_name
+from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId

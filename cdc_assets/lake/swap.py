@@ -38,7 +38,7 @@ from cdc_assets.model.steps import CreateTable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cdc_assets.history.completeness import Completed
+    from cdc_assets.model.gaps import Completed
     from cdc_assets.model.releases import Releases
 
 __all__ = ["REBUILD", "STALE_SECONDS", "AsideLake", "Rebuilds", "Ticket"]

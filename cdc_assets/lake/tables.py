@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from cdc_assets.decoding.replay import Found, Replay
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
-from cdc_assets.history.completeness import Completed
 from cdc_assets.lake import quarantine, schema, settling
 from cdc_assets.lake.replaying import replay_records
 from cdc_assets.lake.staging import stage
@@ -26,6 +25,7 @@ from cdc_assets.lake.state import LakeState
 from cdc_assets.lake.steps import carry_out, purge
 from cdc_assets.lake.windows import commit_window, discard_window, stage_window
 from cdc_assets.lake.workbench import Workbench
+from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Applied, Gap, Life
 from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.releases import Release, Releases

@@ -13,6 +13,7 @@ Imports nothing but the standard library.
     ledger_entries    what the ledger remembers, as values
     names             names as TiDB gives and compares them
     offsets           places in a log: partitions of topics, their ends, ranges of offsets
+    gaps              tables that lack rows, in words
     progress          how far a table is applied, its state, and the identity that it keeps through renames
     quarantine        records that were set aside because they do not fit
     releases          what a person decided about single DDL

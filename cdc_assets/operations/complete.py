@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.history.completeness import Completed, is_complete, pattern_of
+from cdc_assets.model.gaps import Completed, is_complete, pattern_of
 from cdc_assets.model.reports import StepResult
 from cdc_assets.pipeline.completeness import mark
 from cdc_assets.report.tables import incomplete_tables

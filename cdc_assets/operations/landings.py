@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.errors import CdcError
 from cdc_assets.operations.opening import read_ledger
-from cdc_assets.report.landings import LandingText, describe_landing
 
 if TYPE_CHECKING:
     from cdc_assets.ledger import Ledger
     from cdc_assets.model.offsets import Partition
     from cdc_assets.model.schema import TableId
     from cdc_assets.model.tso import Tso
+    from cdc_assets.report.landings import LandingText
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
 __all__ = ["applied_through", "landing_status"]
@@ -35,21 +35,26 @@ def landing_status(lake: LakeSettings, feeds: Mapping[str, ChangefeedSettings] |
     """
     from cdc_assets.lake.catalogs.catalog import close, names, open_catalog
     from cdc_assets.lake.names import OwnNamespaces
-    from cdc_assets.landing.iceberg import LandingTable
-    from cdc_assets.landing.landing import landed_in
 
     catalog, own = open_catalog(lake), OwnNamespaces(lake.namespaces).landing
     try:
         landed = sorted(name for *namespace, name in names(catalog) if namespace == [own])
     finally:
         close(catalog)
+    return _described(lake, landed, feeds or {}) if landed else []  # reading a landing costs half a second of imports
+
+
+def _described(lake: LakeSettings, landed: list[str], feeds: Mapping[str, ChangefeedSettings]) -> list[LandingText]:
+    from cdc_assets.landing.iceberg import LandingTable
+    from cdc_assets.landing.landing import landed_in
+    from cdc_assets.report.landings import describe_landing
+
     found = []
     with read_ledger(lake) as ledger:
         for name in landed:
             with closing(LandingTable(lake, name)) as table:
                 known = landed_in(table)
-            ends = _ends_now((feeds or {}).get(name))
-            found.append(describe_landing(name, known, applied_through(ledger, name), ends))
+            found.append(describe_landing(name, known, applied_through(ledger, name), _ends_now(feeds.get(name))))
     return found
 
 

@@ -17,8 +17,8 @@ from cdc_assets.model.progress import Applied, Life
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc_assets.history.completeness import Completed
     from cdc_assets.lake import LakeState
+    from cdc_assets.model.gaps import Completed
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.schema import TableId
     from cdc_assets.model.steps import Step

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cdc_assets.history.completeness import gap_text
 from cdc_assets.ledger import FileEntry
+from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import HoldTable

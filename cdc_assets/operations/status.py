@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cdc_assets.history.completeness import gap_text
+from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import seconds_between, tso_time
@@ -14,8 +14,8 @@ from cdc_assets.operations.opening import open_state, read_ledger
 from cdc_assets.report.tables import TableStatus
 
 if TYPE_CHECKING:
-    from cdc_assets.history.completeness import Completed
     from cdc_assets.lake import LakeState
+    from cdc_assets.model.gaps import Completed
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.releases import Release
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings

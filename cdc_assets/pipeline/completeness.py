@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from cdc_assets.history.completeness import Completed
+from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Applied, Gap, Life, Phase, Progress
 from cdc_assets.model.steps import ExchangePartition
 from cdc_assets.model.table_history import TableHistory

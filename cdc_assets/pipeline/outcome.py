@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
-from cdc_assets.history.completeness import gap_text
+from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, State
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
-from cdc_assets.history.completeness import Completed
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Applied, Base, Life, Phase
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats

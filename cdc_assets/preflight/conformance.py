@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import Decoded, Wire, decode_among
-from cdc_assets.history.completeness import gap_text
+from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cdc_assets.history.completeness import gap_text
+from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.table_history import Held, Kept
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import Lag
-from cdc_assets.types.fidelity import column_fidelity
 
 if TYPE_CHECKING:
     from cdc_assets.model.table_history import History, TableHistory
@@ -118,6 +117,8 @@ def describe_tables(listing: Listing, history: History) -> list[TableText]:
 
 
 def _table(table: TableHistory, listing: Listing, history: History) -> TableText:
+    from cdc_assets.types.fidelity import column_fidelity  # `status` reads this module, and needs no pyarrow
+
     name = table.name or table.names[-1][0]
     hold = next((event.reason for event in table.events if isinstance(event, Held)), "")
     versions = {event.at for event in table.events}

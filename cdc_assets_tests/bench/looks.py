@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cdc_assets.history.completeness import Completed
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats

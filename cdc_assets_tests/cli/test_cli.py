@@ -16,6 +16,17 @@ from cdc_assets_tests.command_line import run
 B = Case("B_ddl_columns").config("csv-ts")
 
 
+LOADED = """
+import sys
+from cdc_assets.cli import main
+try:
+    main()
+finally:
+    heavy = ("dagster", "pyspark", "pyarrow", "pandas", "sqlglot")
+    print("loaded:", [name for name in heavy if name in sys.modules], file=sys.stderr)
+"""
+"""Runs a command and names the heavy libraries that it imported."""
+
 CTRL_C = """
 import os, signal, sys, threading
 from cdc_assets.cli import main
@@ -90,9 +101,11 @@ def test_apply_then_apply_again_then_status(tmp_path: Path) -> None:
     report = json.loads(again.stdout)
     assert report["complete"]
     assert sum(table["steps"] for table in report["tables"]) == 0
-    status = run("status", "--warehouse", lake)
+    program = [sys.executable, "-c", LOADED, "status", "--warehouse", lake]
+    status = subprocess.run(program, capture_output=True, text=True)
     assert status.returncode == 0, status.stderr
     assert "passed" in status.stdout
+    assert status.stderr.splitlines()[-1] == "loaded: []"
 
 
 WRONG = {

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from cdc_assets.history.completeness import gap_text, is_complete, pattern_of
 from cdc_assets.history.history import read_history
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.releases import Release
@@ -112,21 +109,3 @@ def test_what_a_person_says_is_of_the_name_that_the_table_had_then() -> None:
     assert gap_of(read_history(files, complete=["s.c"]), C) == Gap(OLD)
     assert gap_of(read_history(files, complete=["s.a"]), B) == Gap(Life(B, 11))
     assert [table.gap for table in read_history(files, complete=["s.*"]).lives.values()] == [None, None]
-
-
-@pytest.mark.parametrize("name", ["a", "a*", "a[b]", "a?", "[!x]", "a b", "Größe"])
-def test_the_pattern_in_the_sentence_fits_its_table_and_no_other(name: str) -> None:
-    life = Life(TableId("s", name), 10)
-    assert is_complete(life, [pattern_of(life)])
-    assert is_complete(life, [str(life)]) or set(name) & set("*?[")
-    assert not is_complete(Life(TableId("s", f"{name}b"), 10), [pattern_of(life)])
-    assert not is_complete(Life(TableId("s", "abx"), 10), [pattern_of(life)])
-
-
-def test_the_sentence_names_the_cause_and_what_to_do() -> None:
-    text = gap_text(Gap(OLD), OLD)
-    assert "no CREATE TABLE" in text
-    assert "version 10" in text
-    assert "cdc-assets release --complete s.a" in text
-    assert "EXCHANGE" not in text
-    assert "s.a, from which rows came by EXCHANGE PARTITION" in gap_text(Gap(OLD), Life(B, 11))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.history.completeness import Completed
 from cdc_assets.lake import Lake
 from cdc_assets.lake.release_properties import format_complete, parse_complete
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Gap, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.complete import say_complete, unsay_complete
