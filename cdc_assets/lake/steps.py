@@ -109,11 +109,11 @@ def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
     with bench.sessions.step() as session:
         try:
             with races(str(step.life)):
-                held = bench.took(schema.create(session, home, step, bench.changefeed, place), home)
+                held = bench.held_after_commit(schema.create(session, home, step, bench.changefeed, place), home)
         except Exception:  # catalogs differ in how they report that another run created it first
             if step.life not in bench.state.tables():
                 raise
-            held = bench.made(step.life)
+            held = bench.held_now(step.life)
         statements = tuple(session.statements)
     return StepResult(statements, None, held.snapshot_id, seconds=time.monotonic() - started)
 

@@ -83,13 +83,13 @@ class Workbench:
         """Return whether steps on a table were planned from a known label."""
         return life in self._expected
 
-    def made(self, life: Life) -> Held:
+    def held_now(self, life: Life) -> Held:
         """Return a table as a step left it, for the next one."""
         held = self.state.note(self.state.find(life))
         self._expected[life] = held.label
         return held
 
-    def took(self, operations: Any, identifier: Identifier) -> Held:
+    def held_after_commit(self, operations: Any, identifier: Identifier) -> Held:
         """Return a table from Iceberg's `TableOperations` after a commit through them, without a request."""
         held = self.state.note(self._held(operations, identifier))
         self._expected[held.life] = held.label
@@ -180,7 +180,7 @@ class Workbench:
         """Return a table as a step left it; after a commit through Iceberg's own `Table` without a request."""
         operations = work.target.table.operations()
         moved = operations.current().metadataFileLocation() != work.held.metadata_location
-        return self.took(operations, work.held.identifier) if moved else self.made(work.held.life)
+        return self.held_after_commit(operations, work.held.identifier) if moved else self.held_now(work.held.life)
 
     def free(self, home: Identifier, step: CreateTable) -> None:
         """Make sure that a new table's name is free; a table that waits for another name is renamed first."""
