@@ -57,7 +57,7 @@ PLUGS = {
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
 SHARED_BY_PLUGS = ("alike", "changefeed_toml", "column_codes", "compression", "delimited", "described", "given",
-                   "images", "json_lines", "members", "message_options", "messages", "replicated",
+                   "images", "json_lines", "members", "message_codecs", "message_options", "messages", "replicated",
                    "sifting")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 

@@ -222,7 +222,7 @@ class _Tick:
     @property
     def idle(self) -> bool:
         """Return whether the last look at this checkpoint left nothing to come back for yet, and nothing came since."""
-        news = self.seen.speaks and self._landing_mark not in self._paused()
+        news = self.seen.has_news and self._landing_mark not in self._paused()
         return self.cursor.checkpoint == self.checkpoint and self.now < self.cursor.look_at and not news
 
     @property
@@ -261,7 +261,7 @@ class _Tick:
     def _landing(self) -> Batch | None:
         """Return a run for what is to be landed, unless it backs off after a run in vain."""
         mark = self._landing_mark
-        if not self.seen.speaks or mark in self._paused():
+        if not self.seen.has_news or mark in self._paused():
             return None
         attempts = [one.attempt for one in self.cursor.asked if mark in one.marks]
         return Batch((), max(attempts, default=0) + 1, everything=True)
@@ -291,7 +291,7 @@ class _Tick:
             made = [landing]
         lands = [self._landing_mark] if made and landing is not None else []
         asked = [Attempt(self.now, one.attempt, (*(due.mark for due in one.dues), *lands)) for one in made]
-        waits = [*dues, Due((), self._landing_mark, 0, 0)] if self.seen.speaks else dues
+        waits = [*dues, Due((), self._landing_mark, 0, 0)] if self.seen.has_news else dues
         asked = [*open_attempts(self.cursor.asked, waits, [mark for one in asked for mark in one.marks]), *asked]
         cursor = Cursor(self.checkpoint, look_at, self.cursor.logged_at, self.cursor.stalled, standing, _bounded(asked))
         if self._logs:

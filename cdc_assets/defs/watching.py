@@ -38,16 +38,16 @@ class Seen:
     lost: str = ""
 
     @property
-    def speaks(self) -> bool:
+    def has_news(self) -> bool:
         """Return whether a run is to land something."""
-        return bool(self.lost) or (self.news is not None and self.news.speaks)
+        return bool(self.lost) or (self.news is not None and self.news.more_than_marks)
 
     @property
     def sentence(self) -> str:
         """What waits to be landed, "" where nothing does."""
         if self.lost:
             return self.lost
-        return f"{counted(self.news.behind, 'message')} not landed" if self.news is not None and self.speaks else ""
+        return f"{counted(self.news.behind, 'message')} not landed" if self.news is not None and self.has_news else ""
 
 
 class Watch:
@@ -89,7 +89,7 @@ class Watch:
         assert landing is not None
         try:
             news, lost = landing.news(), ""
-            if news.due and not news.speaks:
+            if news.due and not news.more_than_marks:
                 landing.advance()
         except InputError as error:
             news, lost = None, error.message
@@ -112,4 +112,4 @@ def has_more(feed_landing: Landing | None) -> bool:
     if feed_landing is None:
         return False
     news = feed_landing.news()
-    return news.speaks or news.due
+    return news.more_than_marks or news.due

@@ -20,6 +20,7 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
     alike             JSON messages of one shape, read side by side
     images            row images, column by column -> changes
     messages          change messages of a topic: what each speaks of
+    message_codecs    the functions of a protocol of messages
     message_options   how the messages of a topic were written, and the table of their protocols
     described         tables as a file describes them, whose messages have names without types
     column_codes      MySQL's numbers for column types, and TiCDC's flags

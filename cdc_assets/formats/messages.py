@@ -1,41 +1,4 @@
-"""Change messages of a topic: what is the same for all protocols. A protocol is a module or folder with these names.
-
-    classify(messages, options) -> SPOKEN
-        What each message speaks of, without its columns. Raises for no message: a broken one is `bad`, with the reason.
-    decode(rows, path, table, schema, options) -> Decoded
-        The changes of one table, in the shape that files decode to (`cdc_assets.formats`). Of what does not fit, the
-        row event is a Reject.
-    schema_ids(messages, options) -> dict[str, int]
-        Only where messages name schemas of a registry: the ids, each with the first message that names it. What they
-        stand for is in `options.registry` when messages are classified and decoded.
-    schemas(messages, options) -> tuple[SchemaEvent, ...]
-        The columns of tables in messages: exact if the protocol carries schemas, else from the types of their rows, and
-        marked as approximate.
-
-A protocol whose messages may have the names of columns without their types has a fourth.
-
-    described(text, where, options) -> {TableId: TableSchema}
-        The tables that the setting `schemas` describes in the words of the source. Raises BadSettings.
-
-A protocol that writes names otherwise than the source, and types less exactly, has two more.
-
-    written(name) -> str
-        A name of the source, as messages write it.
-    as_described(shown, doubts, known) -> (TableSchema, doubts)
-        The columns that rows show, by the names and types that the setting `schemas` has, and what stays doubtful.
-
-A protocol of which headers say something has one more.
-
-    whole(messages) -> messages
-        The messages, here with the column `headers`, that say in keys and values what their headers say. They are
-        landed so: what is landed is read by keys and values alone.
-
-`messages` is a batch with the columns `key` and `value` (binary, null for none); others are passed over. `rows` has the
-column `ordinals` (list<int32>) too: the row events of the message that belong to the table, as `classify` numbered them
-from 0. Reading takes up to some twenty times the bytes of a batch in memory: give a few megabytes to a few dozen at a
-time. Without commit-ts (Canal-JSON without the extension) `_cdc_commit_ts` is null. `_cdc_line` of a change counts
-these row events from 1 over the batch, see `place`.
-"""
+"""Change messages of a topic: what each speaks of, and what is the same for all protocols."""
 
 from __future__ import annotations
 

@@ -61,12 +61,12 @@ class Advanced:
 class News:
     """What a log holds that is not landed: `behind` counts offsets.
 
-    `speaks` says whether there may be more in it than marks, `due` whether marks alone are to be landed by now.
+    `more_than_marks` says whether there may be more in it than that, `due` whether marks alone are to be landed by now.
     `digest` is that of what is landed: it stays the same while nothing is.
     """
 
     behind: int = 0
-    speaks: bool = False
+    more_than_marks: bool = False
     due: bool = False
     digest: str = ""
 
@@ -131,12 +131,12 @@ class Landing:
         landed = self.landed()
         wanted = ranges_to_read(landed, self.ends())
         behind = sum(map(len, wanted))
-        speaks = behind > _PEEKED or (behind > 0 and self._speak(landed, wanted))
-        return News(behind, speaks, behind > 0 and self._due(landed), digest_of(landed.next))
+        more_than_marks = behind > _PEEKED or (behind > 0 and self._has_more_than_marks(landed, wanted))
+        return News(behind, more_than_marks, behind > 0 and self._due(landed), digest_of(landed.next))
 
-    def _speak(self, landed: Landed, wanted: Iterable[OffsetRange]) -> bool:
+    def _has_more_than_marks(self, landed: Landed, wanted: Iterable[OffsetRange]) -> bool:
         reading, log = self._reading(landed), self.log()
-        return any(reading.heard(batch, one) for one in wanted for batch in log.read(one))
+        return any(reading.adds_more_than_marks(batch, one) for one in wanted for batch in log.read(one))
 
     def decide(self, decided: Callable[[Reading], object]) -> None:
         """Land what a person decided: `decided` adds it to a reading of nothing, and may be asked again."""
@@ -197,7 +197,7 @@ class Landing:
                 break
         state = replace(state_after(reading, ends, proven), topic_ids=ids)
         news = (state.next, state.marks, state.proven) != (begun.next, begun.marks, begun.proven)
-        if reading.speaks or (news and self._due(begun)):
+        if reading.more_than_marks or (news and self._due(begun)):
             done = self._commit(reading, state, done)
         return done
 
@@ -226,7 +226,7 @@ class Landing:
         reading.settle(through_all)
         state = replace(state_after(reading, ends, reading.last), topic_ids=ids)
         news = (state.next, state.barriers) != (begun.next, begun.barriers)
-        if reading.speaks or (news and self._due(begun)):
+        if reading.more_than_marks or (news and self._due(begun)):
             done = self._commit(reading, state, done)
         return done
 

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.ddl import Unreadable, database_of
 from cdc_assets.errors import BadSettings, InputError, SetupError
+from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent, read_claim
 from cdc_assets.landing.late import LateRows
@@ -85,20 +85,20 @@ class Reading:
         self.tables = Tables(self.before, self._schemas, by_offset=self.options.by_offset)
         self.late = LateRows(self.before, proves_ends=self.proves_ends)
         self._unknown = set[str]()
-        self._protocol: Any = import_module(self.options.kind.module)
+        self._codec = codec_of(self.options)
 
     @property
-    def speaks(self) -> bool:
+    def more_than_marks(self) -> bool:
         """Return whether there is more to land than marks."""
         return bool(self.rows or self.events)
 
-    def heard(self, batch: pa.RecordBatch, wanted: OffsetRange) -> bool:
+    def adds_more_than_marks(self, batch: pa.RecordBatch, wanted: OffsetRange) -> bool:
         """Return whether messages are more than marks; what they claim to lie elsewhere is not fetched."""
-        spoken = self._protocol.classify(self.whole(batch), self.options)
+        spoken = self._codec.classify(self.whole(batch), self.options)
         if pc.any(pc.equal(spoken.column("kind"), Kind.ROW.value)).as_py():
             return True
         self.take(batch, wanted)
-        return self.speaks
+        return self.more_than_marks
 
     def take(self, batch: pa.RecordBatch, wanted: OffsetRange) -> None:
         """Take some messages of a range, in the order of their offsets."""
@@ -117,8 +117,7 @@ class Reading:
 
     def whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return messages that say by themselves what their headers say."""
-        found: pa.RecordBatch = self._protocol.whole(batch) if hasattr(self._protocol, "whole") else batch
-        return found
+        return batch if self._codec.whole is None else self._codec.whole(batch)
 
     def _deliveries(
         self, batch: pa.RecordBatch, spoken: pa.RecordBatch, rows: pa.RecordBatch, wanted: OffsetRange
@@ -148,12 +147,11 @@ class Reading:
 
     def _spoken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Classify messages; schemas that they name and nobody has asked for yet are asked for, and kept."""
-        if hasattr(self._protocol, "schema_ids"):
-            for name, message in self._protocol.schema_ids(batch, self.options).items():
+        if self._codec.schema_ids is not None:
+            for name, message in self._codec.schema_ids(batch, self.options).items():
                 if name not in self.options.registry and name not in self._unknown:
                     self._register(name, batch.slice(message, 1).to_pylist()[0])
-        found: pa.RecordBatch = self._protocol.classify(batch, self.options)
-        return found
+        return self._codec.classify(batch, self.options)
 
     def _register(self, name: str, first: Mapping[str, Any]) -> None:
         text = self.registry(name)
@@ -165,8 +163,7 @@ class Reading:
         self.events.append(LandedEvent(EventKind.REGISTERED, place, first["offset"], 0, query=text, shape=name))
 
     def _schemas(self, batch: pa.RecordBatch) -> Iterable[SchemaEvent]:
-        found: Iterable[SchemaEvent] = self._protocol.schemas(batch, self.options)
-        return found
+        return self._codec.schemas(batch, self.options)
 
     def finish(self, wanted: OffsetRange) -> None:
         """Note that a range was read to its end."""

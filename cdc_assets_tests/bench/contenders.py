@@ -181,7 +181,7 @@ def idle(feed: dict[str, Any], lake: str, times: int) -> dict[str, float]:
             for _ in range(looks):
                 seen = watch.look(s3)
         assert seen.checkpoint
-        assert not seen.speaks
+        assert not seen.has_news
         spent.append(one.measured)
     return {
         "wall_seconds": statistics.median(one.wall_seconds for one in spent) / looks,

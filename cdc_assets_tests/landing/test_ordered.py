@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings, StorageUnavailable
-from cdc_assets.landing.ordered import follow
+from cdc_assets.landing.order import follow
 from cdc_assets.model.landed import EventKind, StreamEnd
 from cdc_assets_tests.landing.test_landing import CREATE, Broker, canal, rows_of
 from cdc_assets_tests.memory_lake import MemoryLake

@@ -32,6 +32,7 @@ from cdc_assets.formats.avro.record import (
 from cdc_assets.formats.avro.wire import DELETE_MARK, framed, read_record, registered, sanitized, whole
 from cdc_assets.formats.compression import unpacked, unpacked_array
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
+from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Kind,
@@ -402,3 +403,14 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # classify calls it bad, or decode rejects it
     return tuple(found.values())
+
+
+CODEC = MessageCodec(
+    classify=classify,
+    decode=decode,
+    schemas=schemas,
+    schema_ids=schema_ids,
+    whole=whole,
+    written=written,
+    as_described=as_described,
+)

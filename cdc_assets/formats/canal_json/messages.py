@@ -25,6 +25,7 @@ from cdc_assets.formats.canal_json.uniform import KINDS
 from cdc_assets.formats.column_codes import guess
 from cdc_assets.formats.compression import unpacked, unpacked_array
 from cdc_assets.formats.members import members
+from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     HANDLE_KEY_ONLY,
@@ -281,3 +282,6 @@ def _column(name: str, text: str, value: str | None, in_key: bool) -> tuple[Colu
         return replace(column, precision=int(numbers[1]), scale=int(numbers[2] or 0) if numbers[2] else None), ""
     precision, scale, doubt = guess(kind, () if value is None else (value,))
     return replace(column, precision=precision, scale=scale), doubt
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas)

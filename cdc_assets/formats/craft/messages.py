@@ -18,6 +18,7 @@ from cdc_assets.formats.craft.columns import NEW, Groups, cells, destroyed, name
 from cdc_assets.formats.craft.frame import RESOLVED, ROW, Frames, read_frames
 from cdc_assets.formats.craft.varints import Mask, Places, sums_before
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
+from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, Said, SchemaEvent, in_order, lines_of, parts, said, said_of_rows
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -223,3 +224,6 @@ def _typed(frames: Frames, groups: Groups, names: list[str], place: int) -> Type
     text = frames.varints.data[start : start + max(length, 0)].tobytes().decode("utf-8", "replace")
     texts = (text,) if length >= 0 and groups.code[place] in (7, 11, 12, 246) else ()
     return Typed(names[int(groups.name[place])], int(groups.code[place]), int(groups.flags[place]), texts)
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas)

@@ -27,6 +27,7 @@ from cdc_assets.formats.debezium_json.readings import OutOfRange, Read, is_binar
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
 from cdc_assets.formats.described import described_tables
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, patch_op
+from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, Said, SchemaEvent, explained, lines_of, said, truncating
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
@@ -395,3 +396,6 @@ def _doubts(connector: str) -> tuple[str, ...]:
     if connector not in _MYSQL:
         return ()
     return ("unsigned types, lengths, defaults, collations and generated columns, which only DDL texts have",)
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, described=described)

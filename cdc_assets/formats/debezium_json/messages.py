@@ -25,6 +25,7 @@ from cdc_assets.formats.compression import unpacked
 from cdc_assets.formats.debezium_json.values import cells_of
 from cdc_assets.formats.images import Faults, Images, changes_of
 from cdc_assets.formats.members import allowed_members
+from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, position_text, said, sentence_of
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
@@ -217,3 +218,6 @@ def _column(field: Mapping[str, Any], in_key: bool) -> tuple[Column, str]:
         elems=elems,
     )
     return column, doubt
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas)

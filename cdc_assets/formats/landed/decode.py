@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +13,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats import COMMIT_TS, LINE, Decoded
 from cdc_assets.formats.landed.frame import Frame, parse_frame
 from cdc_assets.formats.landed.options import LandedOptions
+from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import TableId, TableSchema
 
@@ -63,9 +62,8 @@ def _batches(frame: Frame) -> list[Lines]:
 def _part(
     frame: Frame, chosen: Lines, path: str, table: TableId, schema: TableSchema, options: LandedOptions
 ) -> Decoded:
-    protocol: Any = import_module(options.messages.kind.module)
     rows = frame.messages.select(["key", "value", "ordinals"]).take(pa.array(chosen))
-    found: Decoded = protocol.decode(rows, path, table, schema, options.messages)
+    found = codec_of(options.messages).decode(rows, path, table, schema, options.messages)
     lines = frame.lines(chosen)
     changes = _renumbered(found.changes, lines)
     owners, by_offset = _owners(frame), options.messages.by_offset

@@ -23,6 +23,7 @@ from cdc_assets.formats import Decoded, Op, json_lines
 from cdc_assets.formats.column_codes import BINARY, Typed, fits, infer, type_name
 from cdc_assets.formats.compression import unpack
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
+from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     HANDLE_KEY_ONLY,
@@ -457,3 +458,6 @@ def _shapes(
             for name, cell in cells.items()
         )
         yield TableId(str(head["scm"]), str(head["tbl"])), int(head["ts"]), columns
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas)

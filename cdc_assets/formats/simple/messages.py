@@ -21,6 +21,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Decoded, json_lines
 from cdc_assets.formats.compression import unpacked
 from cdc_assets.formats.images import Faults, changes_of
+from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     HANDLE_KEY_ONLY,
@@ -173,3 +174,6 @@ def _with_schema(value: bytes) -> Mapping[str, Any]:
     """Parse what may carry a schema: rows never do."""
     held = json_lines.loads(value) if b'"tableSchema":' in value else {}
     return held if isinstance(held, dict) and held.get("type") not in KINDS else {}
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas)

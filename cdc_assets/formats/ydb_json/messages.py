@@ -29,6 +29,7 @@ from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.alike import read_alike
 from cdc_assets.formats.described import described_tables, table_of_path
 from cdc_assets.formats.images import Faults, Images, changes_of, in_lines, patch_op
+from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Kind,
@@ -333,3 +334,6 @@ def _refuse_unknown(change: _Change, names: set[str]) -> None:
             f'column "{unknown}" is not in the table\'s schema; expected {", ".join(sorted(names))}. Give the table as '
             "it is now in the setting `schemas`, or let the changefeed state it (SCHEMACHANGES)"
         )
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, described=described)

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from cdc_assets.formats.message_codecs import Written
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.topics.paths import LandedPath, format_root
 
-__all__ = ["OwnNames", "Written", "own_names"]
+__all__ = ["OwnNames", "own_names"]
 
-Written = Callable[[str], str]
-"""A name -> as messages write it."""
 _NAMED_IN = (EventKind.SCHEMA, EventKind.BAD)
 """Events whose table is named as rows name it."""
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from cdc_assets.ddl import DropTable, statement
 from cdc_assets.errors import BadSettings
+from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import SchemaEvent
 from cdc_assets.model.by_name import ByName
@@ -97,11 +96,11 @@ def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> Sche
 
 def _known(shown: SchemaEvent, older: OlderTables, options: MessageOptions) -> SchemaEvent:
     """Give columns in messages that write names and types otherwise those of the setting `schemas`."""
-    protocol: Any = import_module(options.kind.module)
-    described = ByName(older.tables).get(shown.table) if hasattr(protocol, "as_described") else None
-    if described is None:
+    as_described = codec_of(options).as_described
+    described = None if as_described is None else ByName(older.tables).get(shown.table)
+    if as_described is None or described is None:
         return shown
-    schema, doubts = protocol.as_described(shown.schema, shown.approximate, described)
+    schema, doubts = as_described(shown.schema, shown.approximate, described)
     return replace(shown, schema=schema, approximate=doubts)
 
 
@@ -110,11 +109,7 @@ def _carried(events: Sequence[LandedEvent], options: MessageOptions) -> tuple[Sc
 
     columns = [pa.array([getattr(event, name) for event in events], pa.binary()) for name in ("key", "value")]
     columns.append(pa.array([event.partition.topic for event in events], pa.string()))
-    protocol: Any = import_module(options.kind.module)
-    found: tuple[SchemaEvent, ...] = protocol.schemas(
-        pa.RecordBatch.from_arrays(columns, ["key", "value", "topic"]), options
-    )
-    return found
+    return codec_of(options).schemas(pa.RecordBatch.from_arrays(columns, ["key", "value", "topic"]), options)
 
 
 def older_tables(path: str, options: MessageOptions) -> OlderTables:
@@ -130,10 +125,10 @@ def older_tables(path: str, options: MessageOptions) -> OlderTables:
         raise BadSettings(
             f"schemas: {path} cannot be read ({error}). Give a file of CREATE TABLE statements."
         ) from None
-    protocol: Any = import_module(options.kind.module)
-    if not hasattr(protocol, "described"):
+    describe = codec_of(options).described
+    if describe is None:
         return read_older_tables(text, path, options.timezone)
-    described = protocol.described(text, path, options)
+    described = describe(text, path, options)
     try:
         return replace(read_older_tables(text, path, options.timezone), described=described)
     except BadSettings:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from cdc_assets.ddl import Unknown, statement
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing
 from cdc_assets.formats import Wire
 from cdc_assets.formats.landed.options import LandedOptions
+from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.io.storage_uri import parameters, storage
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import EventKind, Landed, LandedSplit
@@ -190,11 +190,11 @@ class TopicsSource:
 
     def _names(self, landed: Landed) -> OwnNames:
         """Return the tables' own names, where messages write others."""
-        protocol: Any = import_module(self.options.messages.kind.module)
-        if not hasattr(protocol, "written"):
+        written = codec_of(self.options.messages).written
+        if written is None:
             return OwnNames()
         by_ddl = [one.table for one in landed.events if one.kind is EventKind.DDL and one.table and one.table.table]
-        return own_names([*self.older.tables, *by_ddl], protocol.written, self.routing.topic_of)
+        return own_names([*self.older.tables, *by_ddl], written, self.routing.topic_of)
 
     def names_behind(self) -> Callable[[TableId], Collection[TableId]]:
         """Return what finds the tables that a name in messages may mean."""

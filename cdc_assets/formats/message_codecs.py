@@ -1,0 +1,70 @@
+"""A protocol of change messages: its functions, and which protocol has which.
+
+`messages` is a batch with the columns `key` and `value` (binary, null for none); others are passed over. `rows` has the
+column `ordinals` (list<int32>) too: the row events of the message that belong to the table, as `classify` numbered them
+from 0. Reading takes up to some twenty times the bytes of a batch in memory: give a few megabytes to a few dozen at a
+time. Without commit-ts (Canal-JSON without the extension) `_cdc_commit_ts` is null. `_cdc_line` of a change counts
+these row events from 1 over the batch, see `messages.place`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+
+import pyarrow as pa
+
+from cdc_assets.formats import Decoded
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import SchemaEvent
+from cdc_assets.model.schema import TableId, TableSchema
+
+__all__ = ["MessageCodec", "Written", "codec_of"]
+
+Classify = Callable[[pa.RecordBatch, MessageOptions], pa.RecordBatch]
+"""Messages -> SPOKEN, what each speaks of without its columns. Raises for no message: a broken one is `bad`."""
+Decode = Callable[[pa.RecordBatch, str, TableId, TableSchema, MessageOptions], Decoded]
+"""Rows, path, table, its schema -> its changes, in the shape of files. Of what does not fit, the row event is a Reject.
+"""
+Schemas = Callable[[pa.RecordBatch, MessageOptions], tuple[SchemaEvent, ...]]
+"""Messages -> the columns of their tables: exact if the protocol carries schemas, else from the types of their rows,
+and marked as approximate."""
+SchemaIds = Callable[[pa.RecordBatch, MessageOptions], Mapping[str, int]]
+"""Messages -> the ids of schemas in a registry that they name, each with the first message that does."""
+Whole = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Messages, here with the column `headers` -> messages that say in keys and values what their headers say."""
+Described = Callable[[str, str, MessageOptions], Mapping[TableId, TableSchema]]
+"""Text of the setting `schemas` and its path -> tables described in the words of the source. Raises BadSettings."""
+Written = Callable[[str], str]
+"""A name of the source -> as messages write it."""
+AsDescribed = Callable[[TableSchema, tuple[str, ...], TableSchema], tuple[TableSchema, tuple[str, ...]]]
+"""The columns that rows show, what is doubtful of them, and what the setting `schemas` has -> the columns by its names
+and types, and what stays doubtful."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCodec:
+    """The functions of a protocol. All but the first three are None where a protocol has no need of them.
+
+    `schema_ids` is of protocols whose messages name schemas of a registry: what they stand for is in `options.registry`
+    when messages are classified and decoded. `whole` is of one whose headers say something: messages are landed as it
+    returns them, and what is landed is read by keys and values alone. `described` is of one whose messages may have the
+    names of columns without their types, `written` and `as_described` of one that writes names otherwise than the
+    source, and types less exactly.
+    """
+
+    classify: Classify
+    decode: Decode
+    schemas: Schemas
+    schema_ids: SchemaIds | None = None
+    whole: Whole | None = None
+    described: Described | None = None
+    written: Written | None = None
+    as_described: AsDescribed | None = None
+
+
+def codec_of(options: MessageOptions) -> MessageCodec:
+    """Return the functions of a protocol."""
+    found: MessageCodec = import_module(options.kind.module).CODEC
+    return found

@@ -1,0 +1,249 @@
+"""The order of what was read: the place of each line in the source's log, and which lines had come before.
+
+    SourceOrder.look_ahead()     note what rows without a place are put by
+    SourceOrder.lines(piece, …)  the lines of a piece, each with its place
+
+A message without a place follows the one before it, of its table or of its partition.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import Kind, is_of_snapshot
+from cdc_assets.landing.kept import Kept, Piece
+from cdc_assets.model.landed import EventKind, Landed, Stream, StreamEnd
+from cdc_assets.model.offsets import Partition
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["INDEX", "Line", "SourceOrder", "follow", "is_together", "place_text"]
+
+_AFTER_DDL = 2
+_PARTED = (
+    "another part of the same statement was landed before it, so the two do not happen at once: rebuild the tables "
+    "that it names"
+)
+_ANEW = (
+    "it was made after all that was landed of its table, and yet stands at {} of the source's log, below {}: the "
+    "connector has taken another snapshot, or reads another log, as after a failover. What happened in between, "
+    "deletes above all, may be missing. Let a connector with a new topic.prefix bring the tables as a feed of its own; "
+    "or go on with what comes from here"
+)
+INDEX = len("000000/")
+"""Characters of a place that number its log."""
+_TOLD = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts")
+
+
+class Line(NamedTuple):
+    """A line of SPOKEN in the order of landing: its place in the source's log, rows before DDL, and where it is.
+
+    A row without a place comes after the DDL before it in its partition. `late` says why a line cannot be put in its
+    place, "" where it can. `placed` is set where the line itself states `at`. `scanned` is the stream of a new row of a
+    snapshot.
+    """
+
+    at: str
+    rank: int
+    piece: int
+    line: int
+    repeated: bool
+    late: str
+    placed: bool = False
+    scanned: Stream | None = None
+
+
+class _Row(NamedTuple):
+    """A row as it was read: `stated` is the position in its message, `at` its place, "" for none."""
+
+    stream: Stream
+    at: str
+    stated: str | None
+    ts: Tso | None
+    batch: pa.RecordBatch
+    message: int
+
+
+@dataclass
+class SourceOrder:
+    """What the lines of a landing are put in order by; `before` is the state that it follows.
+
+    `streams` and `barriers` are brought forward by each line, `sources` are the logs in the order they were met in.
+    """
+
+    before: Landed
+    options: MessageOptions
+    kept: Kept
+    sources: list[str]
+    streams: dict[Stream, StreamEnd]
+    barriers: dict[Partition, str]
+    _floors: dict[object, str] = field(default_factory=dict)
+    _first_places: dict[Partition, str] = field(default_factory=dict)
+    _ddl_times: dict[TableId, list[tuple[Tso, str]]] = field(default_factory=dict)
+    _ddl_places: dict[TableId, str] = field(default_factory=dict)
+    _row_places: dict[TableId, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for event in self.before.events:
+            if event.kind is EventKind.DDL and event.table is not None and event.source_position:
+                self._raise(self._ddl_places, event.table, event.source, event.source_position)
+        for stream, end in self.before.streams.items():
+            if end.newest:
+                self._raise(self._row_places, stream.table, stream.source, end.newest)
+
+    def _raise(self, places: dict[TableId, str], table: TableId, source: str, at: str) -> None:
+        place = f"{self.sources.index(source):06d}/{at}"
+        places[table.folded] = max(place, places.get(table.folded, ""))
+
+    def look_ahead(self) -> None:
+        """Note what rows without a place are put by: the first place of their partition, and the DDL of their table."""
+        for piece in self.kept:
+            columns = (piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "commit_ts"))
+            for at, kind, schema, table, ts in zip(self.kept.places(piece), *columns, strict=True):
+                if at:
+                    self._first_places.setdefault(piece.partition, at)
+                if at and kind == Kind.DDL.value and table:
+                    self._ddl_times.setdefault(TableId(schema, table).folded, []).append((ts, at))
+
+    def lines(self, piece: Piece, number: int, was_landed: Callable[[Piece, int], bool]) -> Iterator[Line]:
+        """Yield the lines of a piece but for marks; `was_landed` says of a line with a DDL whether that was before."""
+        columns = (piece.spoken.column(name).to_pylist() for name in _TOLD)
+        places, floors, partition = self.kept.places(piece), self._floors, piece.partition
+        for line, (message, kind, schema, table, source, stated, ts) in enumerate(zip(*columns, strict=True)):
+            at, late = places[line], ""
+            if kind == Kind.RESOLVED.value:
+                if at:
+                    self.barriers[partition] = max(at, self.barriers.get(partition, ""))
+                    floors[partition] = max(at, floors.get(partition, ""))
+                continue
+            if kind == Kind.ROW.value:
+                stream = Stream(partition, TableId(schema, table), source or "")
+                yield self._row_line(_Row(stream, at, stated, ts, piece.batch, message), number, line)
+                continue
+            is_ddl = kind == Kind.DDL.value
+            if is_ddl and at and table and not was_landed(piece, line):
+                late = self._below(at, self._row_places.get(TableId(schema, table).folded, ""))
+                late = late or (_PARTED if at in self._ddl_places.values() else "")
+            at = floors[partition] = at or floors.get(partition, "")
+            if is_ddl and stated:
+                floors[partition, Kind.DDL] = at
+            yield Line(at, int(is_ddl), number, line, False, late, bool(stated))
+
+    def _row_line(self, row: _Row, number: int, line: int) -> Line:
+        stream, floors, at, rank = row.stream, self._floors, row.at, 0
+        partition = stream.partition
+        end, repeated, late = self._follow(row)
+        if at and not (repeated or end.anew):
+            late = self._below(at, self._ddl_places.get(stream.table.folded, ""))
+        if end.newest:
+            at = f"{self.sources.index(stream.source):06d}/{end.newest}"
+        ddl = floors.get((partition, Kind.DDL), "") if row.stated == "" else ""
+        ddl = self._ddl_before(stream.table, row.ts) if row.stated is None else ddl
+        if ddl and not repeated and ddl >= at:  # it comes behind the DDL in its partition, or of its table
+            at, rank = ddl, _AFTER_DDL
+        if row.stated == "" and not at:
+            at = floors.get(partition) or self._first_places.get(partition, "")
+        at = max(at or floors.get(partition, ""), floors.get(stream, ""))
+        floors[stream] = floors[partition] = at
+        is_scanned = self._is_scanned(row.stated, at) and not (repeated or late)
+        return Line(at, rank, number, line, repeated, late, bool(row.stated), stream if is_scanned else None)
+
+    def _ddl_before(self, table: TableId, ts: Tso | None) -> str:
+        """Return the place of the newest DDL of a table that was made when a row was read, or before."""
+        times = self._ddl_times.get(table.folded, ()) if ts is not None else ()
+        return max((at for made, at in times if ts is not None and made <= ts), default="")
+
+    def _is_scanned(self, place: str | None, at: str) -> bool:
+        """Return whether a row is of a snapshot, and stands in its place."""
+        return self.options.in_source_order and is_of_snapshot(place or "") and at[INDEX:] == place
+
+    def _follow(self, row: _Row) -> tuple[StreamEnd, bool, str]:
+        """Return how a stream ends with a row, whether that had come before, and why it has no place in the log."""
+        known, late = self.streams.get(row.stream, StreamEnd()), ""
+        if not self.options.sends_again:
+            return known, False, late
+        place, ts = row.stated, row.ts
+        end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
+        if not repeated and place and self._is_first_again(known, row):
+            end, repeated = replace(known, again_at=1, again_after=0), True
+        if self.options.in_source_order and place and ts:
+            if repeated and 0 < known.made < ts:  # no copy is newer than what it is a copy of
+                late = _ANEW.format(place_text(f"000000/{place}"), place_text(f"000000/{known.newest}"))
+                end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), anew=True), False
+            made, anew = max(ts, known.made), end.anew or known.anew
+            end = StreamEnd(
+                end.newest, end.at, end.after, end.first, end.again_at, end.again_after, made, anew
+            )  # not by `replace`, which takes several times as long
+        self.streams[row.stream] = end
+        return end, repeated, late
+
+    def _is_first_again(self, known: StreamEnd, row: _Row) -> bool:
+        """Return whether a row with a key is the one at the end of its stream, where a connector's replay may begin."""
+        ends = self.options.in_source_order and row.stated == known.newest and known.again_at < 0
+        has_key = ends and row.batch.column("key")[row.message].is_valid
+        return has_key and _digest(row.batch, row.message) == known.first
+
+    def _below(self, at: str, landed: str) -> str:
+        return (
+            ""
+            if at >= landed
+            else f"it stands at {place_text(at)} of the source's log, below what was landed of its "
+            f"table, through {place_text(landed)}: it came too late to be put in its place"
+        )
+
+
+def is_together(before: Line | None, line: Line) -> bool:
+    """Return whether a DDL happens at once with the line before it, as the renames of one statement do."""
+    return before is not None and before.rank > 0 and line.placed and before.placed and before.at == line.at
+
+
+def place_text(place: str) -> str:
+    """Return a place without the number of its log and the zeros by which it sorts."""
+    return ".".join(part.lstrip("0") or "0" if part.isdigit() else part for part in place[INDEX:].split("."))
+
+
+def _digest(batch: pa.RecordBatch, message: int) -> str:
+    """Return what is equal for copies of a message."""
+    key, value = (batch.column(name)[message].as_py() for name in ("key", "value"))
+    value = value and _SENT.sub(b"", value)
+    return hashlib.blake2b(repr((key, value)).encode(), digest_size=8).hexdigest()
+
+
+_SENT = re.compile(rb',"ts_[mun]s":\d+')
+"""When a connector sent a message; copies differ in it. The time of the change is the same in all of them."""
+
+
+def follow(end: StreamEnd, at: str | None, digest: Callable[[], str]) -> tuple[StreamEnd, bool]:
+    """Return how a stream ends with one more row, and whether that row had come before.
+
+    `at` is the row's place in the source's log: "" for one that stands where the row before it does, None for one that
+    has nothing to do with places. Rows of a stream come in the order of the log, so what is below its end has come
+    before, and what stands at its end, or after it without a place, as often as that was there. A replay that begins
+    with the very row at the end is known by its being the same.
+    """
+    if at is None:
+        return end, False
+    again = end.again_at >= 0
+    if at == "":
+        if again and end.again_at < end.at:
+            return end, True
+        if again and end.again_after < end.after:
+            return replace(end, again_after=end.again_after + 1), True
+        return replace(end, after=end.after + bool(end.newest), again_at=-1, again_after=-1), False
+    if at > end.newest:
+        return StreamEnd(at, 1, 0, digest()), False
+    if at < end.newest:
+        return replace(end, again_at=0, again_after=0), True
+    if again and end.again_at < end.at:
+        return replace(end, again_at=end.again_at + 1), True
+    if not again and end.after and digest() == end.first:
+        return replace(end, again_at=1, again_after=0), True
+    return replace(end, at=end.at + 1, after=0, again_at=-1, again_after=-1), False
