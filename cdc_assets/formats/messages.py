@@ -196,11 +196,10 @@ def said_of_rows(
         "ordinals": made.column("ordinals_list"),
         "commit_ts": made.column("ts_min"),
         "last_commit_ts": made.column("ts_max"),
-        "query": pa.nulls(count, pa.string()),
         "type": pa.nulls(count, pa.int32()),
         "claim": made.column("claim_first"),
         "source_position": made.column("at_first"),
-        **{name: pa.nulls(count, pa.string()) for name in ("reason", "source", "shape")},
+        **{name: pa.nulls(count, pa.string()) for name in ("query", "reason", "source", "shape")},
     }
     found = pa.table([columns[field.name].cast(field.type) for field in SPOKEN], schema=SPOKEN)
     return in_order(found.combine_chunks().to_batches())

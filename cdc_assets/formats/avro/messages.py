@@ -197,6 +197,14 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = sentence_of(error)
             faults.add(line, f"it is not a row of Avro: {reason[:300]}")
+    images = _numbered(events, groups)
+    by_key, key = replace(options, delete_only_output_handle_key_columns=True), schema.exact
+    found = changes_of(images, lambda one: _cells(events, groups, one, one.name in key), schema, by_key, faults)
+    return _without_stand_ins(found)
+
+
+def _numbered(events: Sequence[_Image], groups: Sequence[Alike]) -> Images:
+    """Return what images say beside their columns: those read one by one, then those read side by side."""
     numbers = [
         [np.array([event.line for event in events], np.int64)],
         [np.array([event.op for event in events], np.int64)],
@@ -209,10 +217,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         more = (group.messages + 1, np.full(count, Op.INSERT), ts, np.full(count, -1))
         numbers = [[*held, one] for held, one in zip(numbers, more, strict=True)]
     lines, ops, commit_ts, after = (np.concatenate(held) for held in numbers)
-    images = Images(lines, ops.astype(np.int8), commit_ts, after)
-    by_key, key = replace(options, delete_only_output_handle_key_columns=True), schema.exact
-    found = changes_of(images, lambda one: _cells(events, groups, one, one.name in key), schema, by_key, faults)
-    return _without_stand_ins(found)
+    return Images(lines, ops.astype(np.int8), commit_ts, after)
 
 
 def _is_alone(owners: Places, rows: pa.RecordBatch) -> bool:
