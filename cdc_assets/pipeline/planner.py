@@ -23,7 +23,7 @@ from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, silent_dumps
-from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again
+from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, with_reopened
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.preflight.conformance import Finding, conformance, conformance_holds, expired_holds, take_sample
@@ -150,9 +150,11 @@ class Planner:
         """List the feed, without settled files unless it is to be whole; record schema files that are new."""
         name, now = self.settings.name, time.time()
         self._known = self._known or self.ledger.schema_files(name)
-        some = not whole and not self.from_nothing and self.settings.source_options.wire.has_positions
-        settled = recalled(self.ledger.settled.read(name), now) if some else ()
-        listing = self.source.listing(self._known, settled)
+        late = not self.from_nothing and self.settings.source_options.wire.has_positions
+        settled = recalled(self.ledger.settled.read(name), now) if late else ()
+        listing = self.source.listing(self._known, () if whole else settled)
+        if whole:
+            listing = with_reopened(listing, settled)
         self.ledger.settled.keep(name, seen_again(settled, listing, now))
         self.published = listing.published
         self.ledger.record_schema_files(name, listing.fresh)

@@ -33,7 +33,16 @@ from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.planning.plan import Plan
 from cdc_assets.sources import Source
 
-__all__ = ["LEAST_FILES", "LOOK_AGAIN_SECONDS", "is_outdated", "late_rows", "recalled", "seen_again", "settle"]
+__all__ = [
+    "LEAST_FILES",
+    "LOOK_AGAIN_SECONDS",
+    "is_outdated",
+    "late_rows",
+    "recalled",
+    "seen_again",
+    "settle",
+    "with_reopened",
+]
 
 LEAST_FILES = 100
 """Of fewer files a directory is not settled: it would take as much to remember it."""
@@ -57,14 +66,36 @@ class _Claim:
 
 
 def recalled(settled: Iterable[Settled], now: float) -> tuple[Settled, ...]:
-    """Return what is settled, with which of it need not be looked at."""
-    return tuple(replace(one, passed_over=one.closed and now < one.seen_at + LOOK_AGAIN_SECONDS) for one in settled)
+    """Return what is settled, with which of it need not be looked at.
+
+    What was seen later than now, by a clock that was wrong then, is looked at.
+    """
+    return tuple(
+        replace(one, passed_over=one.closed and one.seen_at <= now < one.seen_at + LOOK_AGAIN_SECONDS)
+        for one in settled
+    )
+
+
+def with_reopened(whole: Listing, before: Iterable[Settled]) -> Listing:
+    """Return a listing of all files with which closed directories are not what they were: rows may be late there."""
+    closed = {one.directory: one for one in before if one.closed}
+    found = dict.fromkeys(closed, (0, 0))
+    for file in whole.data_files if closed else ():
+        if file.directory in found:
+            count, digest = found[file.directory]
+            found[file.directory] = count + 1, (digest + fingerprint(file.path, file.size, file.etag)) & DIGEST_MASK
+    changed = tuple(one for one in closed.values() if found[one.directory] not in ((0, 0), (one.files, one.digest)))
+    return replace(whole, reopened=changed) if changed else whole
 
 
 def seen_again(before: Iterable[Settled], listing: Listing, now: float) -> dict[Settled, tuple[str, ...]]:
-    """Return, to be kept, the closed directories that were looked at once more and hold what they held."""
+    """Return, to be kept, the closed directories that were looked at once more.
+
+    Those that do not hold what they held are looked at every time from then on, until they are settled anew.
+    """
     due = {one.directory for one in before if one.closed and not one.passed_over}
-    return {replace(one, seen_at=now): () for one in listing.settled if one.directory in due}
+    alike = {replace(one, seen_at=now): () for one in listing.settled if one.directory in due}
+    return alike | {replace(one, seen_at=0.0): () for one in listing.reopened if one.closed and one.seen_at}
 
 
 def is_outdated(listing: Listing, planned: Plan) -> bool:
@@ -84,13 +115,15 @@ def settle(
 
     `planned` holds the lake's progress, `stats` what is known of files that were read. Nothing is settled of sources
     that do not say which directories are mixed, nor in directories to which a person may bring back a file of
-    `vanished`, the paths of files that went unread.
+    `vanished`, the paths of files that went unread. Those with rows that came too late stay as they were, until the
+    tables have these rows.
     """
     if listing.mixed is None:
         return {}
     claims, found = _claims(planned), dict[Settled, list[str]]()
     known = {one.directory: one for one in listing.settled}
-    day, awaited = _day_before(listing.checkpoint), {path.rpartition("/")[0] for path in vanished}
+    day = _day_before(listing.checkpoint)
+    awaited = {path.rpartition("/")[0] for path in (*vanished, *listing.late)}
     for directory, files in _by_directory(listing.data_files).items():
         mine = _of(claims, planned.history, files[0].root, files[0].version)
         if not mine or directory in awaited:
@@ -132,20 +165,22 @@ _LATE = (
 )
 
 
-def _is_late(rows: pa.Array | None, settled: Settled, claim: _Claim) -> bool:
+def _is_late(rows: pa.ChunkedArray | None, settled: Settled, claim: _Claim) -> bool:
     low, high = max(settled.checkpoint + 1, claim.since), min(claim.applied, claim.until - 1)
     if rows is None:
         return low <= high
     return bool(pc.any(pc.and_(pc.greater_equal(rows, low), pc.less_equal(rows, high))).as_py())
 
 
-def _commit_ts(source: Source, wire: Wire, file: DataFile, history: History) -> pa.Array | None:
-    """Return the commit-ts of the rows in a file, None where they cannot be read."""
+def _commit_ts(source: Source, wire: Wire, file: DataFile, history: History) -> pa.ChunkedArray | None:
+    """Return the commit-ts of the rows in a file, None where one cannot be read."""
     try:
         data = source.reader.read(file.path)
-        return decode_among(wire, data, file.path, history.decoding[file.root, file.version])[1].changes[COMMIT_TS]
+        decoded = decode_among(wire, data, file.path, history.decoding[file.root, file.version])[1]
     except CdcError:
         return None
+    broken = pa.array([reject.commit_ts for reject in decoded.rejects], pa.int64())
+    return None if broken.null_count else pa.chunked_array([*decoded.changes[COMMIT_TS].chunks, broken], pa.int64())
 
 
 def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:

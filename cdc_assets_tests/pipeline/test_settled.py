@@ -139,11 +139,11 @@ class Dated:
     def date(self, day: int) -> str:
         return tso_time(FIRST + day * DAY)[:10]
 
-    def put(self, day: int, *rows: Tso, name: str = "") -> None:
-        written = self.feed.rows("db.t", FIRST, [("I", ts, key(ts), "x") for ts in rows])
+    def put(self, day: int, *rows: Tso, table: str = "db.t") -> Path:
+        written = self.feed.rows(table, FIRST, [("I", ts, key(ts), "x") for ts in rows])
         there = written.parent / self.date(day)
         there.mkdir(exist_ok=True)
-        written.rename(there / (name or f"CDC{len(list(there.iterdir())) + 1:020d}.csv"))
+        return written.rename(there / f"CDC{len(list(there.iterdir())) + 1:020d}.csv")
 
     @property
     def pipeline(self) -> Pipeline:
@@ -188,7 +188,8 @@ def test_rows_that_came_unseen_into_a_closed_directory_hold_the_table_until_it_i
     assert dated.apply(FIRST + 5 * DAY + 40).complete  # the directory is passed over
     assert key(late) not in dated.ids()
     monkeypatch.setattr(settling, "LOOK_AGAIN_SECONDS", 0)
-    for _ in range(2):
+    monkeypatch.setattr(settling, "_OPEN_FILES", 0)
+    for _ in range(3):
         table = dated.apply(FIRST + 5 * DAY + 50).tables[0]
         assert table.state == "held"
         assert f"{dated.date(0)}/CDC{3:020d}.csv came into a directory whose date had passed" in table.reason
@@ -196,6 +197,34 @@ def test_rows_that_came_unseen_into_a_closed_directory_hold_the_table_until_it_i
     rebuilt.from_nothing, rebuilt.lake = True, MemoryLake()
     assert rebuilt.apply().complete
     assert dated.apply(FIRST + 5 * DAY + 60).tables[0].state != "held"
+
+
+def test_late_rows_of_one_table_are_found_by_a_look_at_everything_for_the_sake_of_another(dated: Dated) -> None:
+    dated.feed.create("db.u")
+    for number in (1, 2):
+        dated.put(0, FIRST + number, table="db.u")
+    for more in (30, 31):
+        assert dated.apply(FIRST + 5 * DAY + more).complete
+    late = FIRST + 5 * DAY + 35
+    dated.put(0, late)
+    dated.put(5, late + 1)
+    assert dated.apply(FIRST + 5 * DAY + 40).complete
+    for life in [life for life, table in dated.lake.tables.items() if table.name == TableId("db", "u")]:
+        del dated.lake.tables[life]
+    for _ in range(2):
+        t, u = dated.apply(FIRST + 5 * DAY + 50).tables
+        assert (t.state, u.state) == ("held", "applied")
+        assert "came into a directory whose date had passed" in t.reason
+
+
+def test_a_late_record_that_does_not_fit_holds_the_table(dated: Dated, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = FIRST + 5 * DAY + 30
+    file = dated.put(0, FIRST + 1, late)
+    file.write_bytes(file.read_bytes().replace(b'%d,"x"' % key(late), b'"no number","x"'))
+    dated.put(5, late + 1)
+    assert dated.apply(FIRST + 5 * DAY + 40).complete
+    monkeypatch.setattr(settling, "LOOK_AGAIN_SECONDS", 0)
+    assert dated.apply(FIRST + 5 * DAY + 50).tables[0].state == "held"
 
 
 def test_rows_that_are_still_to_be_applied_are_found_in_a_closed_directory(
@@ -278,6 +307,7 @@ def test_what_is_settled_is_looked_at_once_a_day(dated: Dated) -> None:
     seen = max(one.seen_at for one in kept)
     assert all(one.passed_over for one in settling.recalled(kept, seen) if one.closed)
     assert not any(one.passed_over for one in settling.recalled(kept, seen + settling.LOOK_AGAIN_SECONDS))
+    assert not any(one.passed_over for one in settling.recalled(kept, min(one.seen_at for one in kept) - 1))
     listing, _ = dated.pipeline.plan()
     due = [replace(one, passed_over=False) for one in kept]
     again = settling.seen_again(due, listing, seen + 1)
