@@ -47,14 +47,26 @@ class LittleFeed:
         given: dict[str, Any] = {"name": name, "sink_uri": uri, **more}
         return ChangefeedSettings(changefeed_config=self.toml, **given)
 
-    def create(self, name: str, at: Tso = FIRST) -> None:
+    def create(self, name: str, at: Tso = FIRST, *, keyed: bool = True) -> None:
         table = name.partition(".")[2]
-        self.ddl(name, at, f"CREATE TABLE `{table}` (`id` INT PRIMARY KEY,`v` VARCHAR(40))", 3)
+        key = " PRIMARY KEY" if keyed else ""
+        self.ddl(name, at, f"CREATE TABLE `{table}` (`id` INT{key},`v` VARCHAR(40))", 3, keyed=keyed)
 
-    def ddl(self, name: str, at: Tso, query: str, kind: int, *, wide: bool = False, columns: bool = True) -> None:
+    def ddl(
+        self,
+        name: str,
+        at: Tso,
+        query: str,
+        kind: int,
+        *,
+        wide: bool = False,
+        columns: bool = True,
+        keyed: bool = True,
+    ) -> None:
         """Write the schema file of a DDL; `wide` tables have a third column `w INT`."""
         schema, _, table = name.partition(".")
-        columns_ = ([_ID, _V, _W] if wide else [_ID, _V]) if columns else []
+        first = _ID if keyed else {**_ID, "ColumnNullable": "true", "ColumnIsPk": "false"}
+        columns_ = ([first, _V, _W] if wide else [first, _V]) if columns else []
         write_schema(self.bucket, document(schema, table, at, Query=query, Type=kind, TableColumns=columns_))
 
     def rows(self, name: str, version: Tso, rows: Iterable[tuple[str, Tso, int | str, str]]) -> Path:

@@ -28,6 +28,7 @@ from cdc_assets.model.progress import Applied, Phase
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DIGEST_MASK, DataFile, Listing, Settled, fingerprint
+from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.planning.plan import Plan
@@ -94,18 +95,42 @@ def seen_again(before: Iterable[Settled], listing: Listing, now: float) -> dict[
     Those that do not hold what they held are looked at every time from then on, until they are settled anew.
     """
     due = {one.directory for one in before if one.closed and not one.passed_over}
-    alike = {replace(one, seen_at=now): () for one in listing.settled if one.directory in due}
-    return alike | {replace(one, seen_at=0.0): () for one in listing.reopened if one.closed and one.seen_at}
+    alike = [replace(one, seen_at=now) for one in listing.settled if one.directory in due]
+    changed = [replace(one, seen_at=0.0) for one in listing.reopened if one.closed and one.seen_at]
+    return dict.fromkeys((*alike, *changed), ())
 
 
 def is_outdated(listing: Listing, planned: Plan) -> bool:
-    """Return whether a table may need rows of files that are settled: it was made anew, say, or its name changed."""
+    """Return whether a table may need files that are settled: it was made anew, say, or its name changed.
+
+    A table without key needs those between two of a window, too: they show where a delivery begins.
+    """
     claims = _claims(planned) if listing.settled else {}
-    return any(
+    return _is_torn(listing.settled, planned.steps) or any(
         mine is None or any(claim.needs(one.since, one.through) for claim in mine)
         for one in listing.settled
         for mine in [_of(claims, planned.history, one.root, one.version)]
     )
+
+
+def _is_torn(settled: Sequence[Settled], steps: Iterable[Step]) -> bool:
+    """Return whether directories are left out between the dates of files that a table without key takes."""
+    left_out: dict[str, list[str]] = {}
+    for one in settled:
+        left_out.setdefault(_before_date(one.directory, one.date), []).append(one.date)
+    for step in steps if left_out else ():
+        if not isinstance(step, ApplyRows) or step.schema.key:
+            continue
+        dates: dict[str, list[str]] = {}
+        for file in step.files:
+            dates.setdefault(_before_date(file.directory, file.date), []).append(file.date)
+        if any(min(mine) < date <= max(mine) for place, mine in dates.items() for date in left_out.get(place, ())):
+            return True
+    return False
+
+
+def _before_date(directory: str, date: str) -> str:
+    return directory.removesuffix(f"/{date}") if date else directory
 
 
 def settle(

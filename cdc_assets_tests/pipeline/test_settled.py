@@ -131,9 +131,9 @@ def key(commit_ts: Tso) -> int:
 class Dated:
     """A feed of one table with a directory a day, applied day by day; files are numbered by their day."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, keyed: bool = True) -> None:
         self.feed = LittleFeed(directory)
-        self.feed.create("db.t")
+        self.feed.create("db.t", keyed=keyed)
         self.lake, self.ledger = MemoryLake(), Ledger("sqlite://")
 
     def date(self, day: int) -> str:
@@ -235,6 +235,23 @@ def test_rows_that_are_still_to_be_applied_are_found_in_a_closed_directory(
     monkeypatch.setattr(settling, "LOOK_AGAIN_SECONDS", 0)
     assert dated.apply(FIRST + 5 * DAY + 40).complete
     assert key(late) in dated.ids()
+
+
+def test_a_table_without_key_is_given_the_settled_files_that_show_where_a_delivery_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "LEAST_FILES", 1)
+    feed = Dated(tmp_path, keyed=False)
+    feed.put(0, FIRST + 10, FIRST + 14, FIRST + 20)
+    assert feed.apply(FIRST + 12).complete
+    feed.put(1, FIRST + 14)  # the changefeed began again
+    assert feed.apply(FIRST + 16).complete
+    feed.put(2, FIRST + 20, FIRST + 21)
+    feed.feed.publish(FIRST + 5 * DAY)
+    feed.pipeline.apply(select=lambda _: ())
+    assert [one.date for one in feed.ledger.settled.read(feed.feed.settings().name)] == [feed.date(1)]
+    assert feed.apply(FIRST + 5 * DAY).complete
+    assert sorted(feed.lake.read(TableId("db", "t")).column("id").to_pylist()) == [10, 14, 20, 21]
 
 
 def test_what_was_delivered_again_into_a_closed_directory_changes_nothing(
