@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -42,10 +42,11 @@ class MemoryStore:
             raise InputError(f"{file} is gone", file=file, gone=True)
         return self.files[file][group]
 
-    def write_rows(self, groups: Sequence[Group]) -> tuple[str, int]:
+    def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
+        held = list(groups)
         name = f"rows-{next(self._numbers)}"
-        self.files[name] = [group.rows for group in groups]
-        return name, sum(group.size for group in groups)
+        self.files[name] = [group.rows for group in held]
+        return name, sum(group.size for group in held)
 
     def write_events(self, events: pa.Table) -> tuple[str, int]:
         name = f"events-{next(self._numbers)}"

@@ -9,7 +9,7 @@ another writer has appended meanwhile. Here a commit is retried only while `stil
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -170,8 +170,11 @@ class GrowingTable:
 
     # --- writing ---
 
-    def write(self, part: str, groups: Sequence[pa.Table]) -> Written:
-        """Write rows as a data file of the table with these row groups; raises LakeUnavailable."""
+    def write(self, part: str, groups: Iterable[pa.Table]) -> Written:
+        """Write rows as a data file of the table with these row groups, each as it comes; raises LakeUnavailable.
+
+        What `groups` raises is raised, and no file is left then.
+        """
         location = f"{self.location}/data/{self._part}={part}/{uuid.uuid4().hex}.parquet"
         schema = schema_to_pyarrow(self._table().schema())
         try:
@@ -182,7 +185,10 @@ class GrowingTable:
                     for group in groups:
                         writer.write_table(group.cast(schema), row_group_size=max(1, group.num_rows))
                 size = int(sink.tell())
-        except OSError as error:
+        except BaseException as error:
+            self.remove([Written(location, 0)])
+            if not isinstance(error, OSError):
+                raise
             raise LakeUnavailable(
                 f"{location}: the warehouse cannot be written ({error}). Nothing was committed. Correct that and try "
                 "again."

@@ -13,6 +13,7 @@ shapes       columns that rows had before, and those of the newest
 late         rows that came when their table may have been applied beyond them
 commits      what was read -> one commit, guarded by offsets
 rows         the columns of the landing table, sorted and cut into row groups
+spool        row groups are written as they fill, while messages are read on
 events       events and the state <-> rows of the landing table
 decisions    what people decide about messages that are bad, lost, or to come
 maintenance  rows expire, small files are put together

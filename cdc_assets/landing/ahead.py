@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 _END = object()
 
 
-_AHEAD = 5
+_AHEAD = 2
 """Batches: what comes while a commit is written."""
 
 

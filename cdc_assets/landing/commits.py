@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 
-import pyarrow as pa
-
 from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.landing.events import digest_of, event_rows
 from cdc_assets.landing.reading import Reading
-from cdc_assets.landing.rows import grouped, splits_of
-from cdc_assets.landing.store import Added, Store
+from cdc_assets.landing.spool import Spool
+from cdc_assets.landing.store import Added
 from cdc_assets.model.landed import EventKind, Landed
 from cdc_assets.model.offsets import Ends
 
@@ -40,31 +38,30 @@ def state_after(reading: Reading, ends: Ends, proven: int) -> Landed:
     )
 
 
-def commit(store: Store, reading: Reading, state: Landed) -> int:
-    """Land what was read, with the state after it; return how many rows. The reading holds no rows afterwards.
+def commit(spool: Spool, reading: Reading, state: Landed) -> int:
+    """Land what was read, of which the spool has some rows, with the state after it; return how many rows.
 
     Raises TableMoved where others have landed since, BadSettings where no message is of the feed's protocol.
     """
     _refuse_foreign(reading)
-    groups = list(grouped(pa.concat_tables(reading.rows))) if reading.rows else []
+    store = spool.store
     before = digest_of(reading.before.next) if reading.before.next else ""
-    written: tuple[tuple[str, int], ...] = (store.write_rows(groups),) if groups else ()
-    splits = splits_of(groups, written[0][0]) if written else []
-    events = event_rows(reading.events, state, splits, reading.before)
-    added = Added(written, (store.write_events(events),))
+    spool.take(reading.rows)  # none are left in it: it refers to itself, so it waits for the collector of cycles
+    written = spool.finish()
+    events = event_rows(reading.events, state, written.splits, reading.before)
+    added = Added(written.files, (store.write_events(events),))
     try:
         after = digest_of(state.next) if state.next else ""
         store.commit(added, before, after, _changed(reading.before, state))
     except TableMoved:
         store.discard(added)
         raise
-    reading.rows.clear()  # it refers to itself, so its memory would wait for the collector of cycles
-    return sum(split.rows for split in splits)
+    return sum(split.rows for split in written.splits)
 
 
 def _refuse_foreign(reading: Reading) -> None:
     """Raise BadSettings where of all that a feed begins with no message can be read: they are of another protocol."""
-    begins = not (reading.before.next or reading.rows or reading.marks or reading.ignored)
+    begins = not (reading.before.next or reading.stored_bytes or reading.marks or reading.ignored)
     if begins and reading.events and all(event.kind is EventKind.BAD for event in reading.events):
         first = reading.events[0]
         raise BadSettings(

@@ -6,7 +6,7 @@ snapshot   cdc.landing.next (digest of all next offsets)  cdc.landing.changed (t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -65,9 +65,9 @@ class LandingTable:
         """Reads a row group of a file, on executors too."""
         return self.table.fetch
 
-    def write_rows(self, groups: Sequence[Group]) -> tuple[str, int]:
-        """Write rows as one file, a row group each; return its location and bytes."""
-        written = self.table.write("rows", [group.rows for group in groups])
+    def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
+        """Write rows as one file, a row group each as it comes; return its location and bytes."""
+        written = self.table.write("rows", (group.rows for group in groups))
         return written.location, written.file_bytes
 
     def write_events(self, events: pa.Table) -> tuple[str, int]:

@@ -26,6 +26,8 @@ from cdc_assets.landing.events import digest_of, read_event_rows
 from cdc_assets.landing.losses import created_anew, ranges_to_read, refuse_missing
 from cdc_assets.landing.ordered import OrderedReading
 from cdc_assets.landing.reading import Reading, Registered
+from cdc_assets.landing.rows import GROUP_BYTES
+from cdc_assets.landing.spool import Spool
 from cdc_assets.landing.store import Store
 from cdc_assets.model.landed import Landed
 from cdc_assets.model.offsets import Ends, OffsetRange
@@ -93,6 +95,7 @@ class Landing:
         self.log = log
         self.options = options
         self.store = store
+        self._spool = Spool(store, max(1, min(GROUP_BYTES, commit_bytes // 4)))
         self.mark_interval_seconds = mark_interval_seconds
         self.clock_ms: Callable[[], int] = lambda: int(time.time() * 1000)
         self.names_behind: Callable[[], Callable[[TableId], Collection[TableId]]] = lambda: lambda written: (written,)
@@ -172,6 +175,8 @@ class Landing:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 time.sleep(0.05 * 2**attempt)
+            finally:
+                self._spool.abandon()
         raise AssertionError("unreachable")
 
     def _advance(self) -> Advanced:
@@ -305,6 +310,7 @@ class Landing:
             if batch.num_rows:
                 at = refuse_missing(log, reading.before, wanted, at, batch)
                 reading.take(batch, wanted)
+                self._spool.take(reading.rows)
             if reading.stored_bytes >= self._commit_bytes:
                 done = self._commit(reading, state_after(reading, ends, reading.before.proven), done)
                 reading = self._reading(self.landed())
@@ -314,7 +320,7 @@ class Landing:
         return done, reading
 
     def _commit(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:
-        rows = commit(self.store, reading, state)
+        rows = commit(self._spool, reading, state)
         return done + Advanced(reading.messages, rows, 1)
 
 

@@ -90,7 +90,7 @@ class Reading:
     @property
     def more_than_marks(self) -> bool:
         """Return whether there is more to land than marks."""
-        return bool(self.rows or self.events)
+        return bool(self.stored_bytes or self.events)
 
     def adds_more_than_marks(self, batch: pa.RecordBatch, wanted: OffsetRange) -> bool:
         """Return whether messages are more than marks; what they claim to lie elsewhere is not fetched."""

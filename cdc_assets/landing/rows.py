@@ -18,9 +18,26 @@ from cdc_assets.model.landed import LandedSplit
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 
-__all__ = ["LANDED", "PART", "REPEAT", "ROW", "Group", "codes_of", "grouped", "size_of", "splits_of"]
+__all__ = [
+    "GROUP_BYTES",
+    "LANDED",
+    "PART",
+    "REPEAT",
+    "ROW",
+    "Group",
+    "Place",
+    "Run",
+    "codes_of",
+    "cut",
+    "runs",
+    "size_of",
+    "split_of",
+    "splits_of",
+]
 
 Numbers = npt.NDArray[np.int64]
+Place = tuple["str | int", ...]
+"""Schema, table, topic, partition, kind and delivery of rows."""
 
 PART = "part"
 """The column that separates rows from events: each file has one of both."""
@@ -61,11 +78,21 @@ row is `row`, or `repeat` where it had come before and is not applied again. The
 mark that shows its delivery to be another than that before it, null where none does.
 """
 
-_GROUP_BYTES = 24 << 20
+GROUP_BYTES = 24 << 20
+"""About how many bytes of messages a row group holds at most."""
 _LEAST_RUN = 64
 """Rows are copied where fewer than this, on average, follow each other as they should."""
 _GROUPED_BY = ("schema", "table", "topic", "partition", "kind", "reason")
 ROW, REPEAT = "row", "repeat"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows of one table in a partition, in the order of offsets; `place` is that of all that one row group may take."""
+
+    place: Place
+    rows: pa.Table
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +110,27 @@ def size_of(rows: pa.Table) -> Numbers:
     return total
 
 
-def grouped(rows: pa.Table) -> Iterator[Group]:
-    """Sort rows and cut them at tables, partitions and a few dozen megabytes."""
+def runs(rows: pa.Table) -> Iterator[Run]:
+    """Sort rows and cut them at tables, topics, partitions, kinds and deliveries."""
     if not rows.num_rows:
         return
     rows, codes = _in_order(rows)
     sizes = size_of(rows)
     starts = np.flatnonzero(np.diff(codes)) + 1
-    for start, stop in zip([0, *starts], [*starts, rows.num_rows], strict=True):
-        pieces = (np.cumsum(sizes[start:stop]) - sizes[start:stop]) // _GROUP_BYTES
-        inner = start + np.flatnonzero(np.diff(pieces)) + 1
-        for first, last in zip([start, *inner], [*inner, stop], strict=True):
-            yield Group(rows.slice(int(first), int(last - first)), int(sizes[first:last].sum()))
+    for start, stop in zip([0, *starts.tolist()], [*starts.tolist(), rows.num_rows], strict=True):
+        mine = rows.slice(start, stop - start)
+        first = mine.slice(0, 1).select(_GROUPED_BY).to_pylist()[0]
+        place = tuple(one if isinstance(one, int) else one or "" for one in first.values())
+        yield Run(place, mine, int(sizes[start:stop].sum()))
+
+
+def cut(rows: pa.Table, group_bytes: int = GROUP_BYTES) -> Iterator[Group]:
+    """Cut a run of rows where so many bytes of messages are full."""
+    sizes = size_of(rows)
+    pieces = (np.cumsum(sizes) - sizes) // group_bytes
+    inner = (np.flatnonzero(np.diff(pieces)) + 1).tolist()
+    for first, last in zip([0, *inner], [*inner, rows.num_rows], strict=True):
+        yield Group(rows.slice(first, last - first), int(sizes[first:last].sum()))
 
 
 def _in_order(rows: pa.Table) -> tuple[pa.Table, Numbers]:
@@ -129,28 +165,29 @@ def codes_of(rows: pa.Table, names: Sequence[str]) -> Numbers:
     return codes
 
 
+def split_of(group: Group, number: int, file: str = "") -> LandedSplit | None:
+    """Return the split that a file's row group of this number is; None for what had come before."""
+    rows = group.rows
+    if rows.column("kind")[0].as_py() == REPEAT:
+        return None
+    ends = rows.slice(0, 1).to_pylist()[0], rows.slice(rows.num_rows - 1, 1).to_pylist()[0]
+    return LandedSplit(
+        TableId(ends[0]["schema"], ends[0]["table"]),
+        Partition(ends[0]["topic"], ends[0]["partition"]),
+        ends[0]["offset"],
+        ends[1]["offset"],
+        pc.min(rows.column("position")).as_py(),
+        pc.max(rows.column("last_position")).as_py(),
+        pc.sum(pc.list_value_length(rows.column("ordinals"))).as_py() or 0,
+        group.size,
+        file,
+        number,
+        pc.max(rows.column("timestamp")).as_py() or 0,
+        int(ends[0]["reason"] or -1),
+    )
+
+
 def splits_of(groups: Iterable[Group], file: str) -> list[LandedSplit]:
-    """Return the splits of a file whose row groups are these, in this order; what had come before is in none."""
-    found = []
-    for number, group in enumerate(groups):
-        rows = group.rows
-        if rows.column("kind")[0].as_py() == REPEAT:
-            continue
-        ends = rows.slice(0, 1).to_pylist()[0], rows.slice(rows.num_rows - 1, 1).to_pylist()[0]
-        found.append(
-            LandedSplit(
-                TableId(ends[0]["schema"], ends[0]["table"]),
-                Partition(ends[0]["topic"], ends[0]["partition"]),
-                ends[0]["offset"],
-                ends[1]["offset"],
-                pc.min(rows.column("position")).as_py(),
-                pc.max(rows.column("last_position")).as_py(),
-                pc.sum(pc.list_value_length(rows.column("ordinals"))).as_py() or 0,
-                group.size,
-                file,
-                number,
-                pc.max(rows.column("timestamp")).as_py() or 0,
-                int(ends[0]["reason"] or -1),
-            )
-        )
-    return found
+    """Return the splits of a file whose row groups are these, in this order."""
+    found = (split_of(group, number, file) for number, group in enumerate(groups))
+    return [one for one in found if one is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,8 +49,11 @@ class Store(Protocol):
     def fetch(self) -> Callable[[str, int], pa.Table]:
         """Reads a row group of a file, on executors too; raises InputError when the file is gone."""
 
-    def write_rows(self, groups: Sequence[Group]) -> tuple[str, int]:
-        """Write rows as one file, a row group each; return its name and bytes."""
+    def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
+        """Write rows as one file, a row group each as it comes; return its name and bytes.
+
+        Raises what `groups` raises, and leaves no file then.
+        """
 
     def write_events(self, events: pa.Table) -> tuple[str, int]:
         """Write events as one file; return its name and bytes."""
