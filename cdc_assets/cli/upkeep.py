@@ -59,7 +59,7 @@ def rebuild(as_json: bool, debug: bool, tables: tuple[str, ...], every: bool, in
             return _nothing_to_import(as_json)
         done = run(
             pipeline,
-            Rebuilds(pipeline.lake),  # type: ignore[arg-type]  # the lake of this project
+            Rebuilds(pipeline.lake),
             asked,
             f"cli-{uuid.uuid4().hex[:12]}",
             (lambda text: None) if as_json else lambda text: click.echo(text, err=True),
@@ -100,7 +100,7 @@ def maintain(as_json: bool, debug: bool, tables: tuple[str, ...], dry_run: bool,
     lake, code, results = lake_of(target), DONE, []
     for settings in target.changefeeds:
         with open_pipeline(settings, lake) as pipeline:
-            keeper = LakeMaintenance(pipeline.lake, settings.maintenance)  # type: ignore[arg-type]
+            keeper = LakeMaintenance(pipeline.lake, settings.maintenance)
             upkept = run(pipeline, keeper, int(time.time() * 1000), tables, dry_run)
         code = max(code, DONE if upkept.complete else HELD)
         if as_json:
@@ -145,8 +145,7 @@ def purge(
         raise BadSettings("A purge concerns one changefeed. Name it with --changefeed NAME.")
     before_ms = int((time.time() - days * 86_400) * 1000) if days else None
     with open_pipeline(target.changefeeds[0], lake) as pipeline:
-        dropped = pipeline.lake
-        found = run(pipeline, dropped, f"cli-{uuid.uuid4().hex[:12]}", tables, before_ms, dry_run)  # type: ignore[arg-type]
+        found = run(pipeline, pipeline.lake, f"cli-{uuid.uuid4().hex[:12]}", tables, before_ms, dry_run)
     heads = ("table", "name", "dropped", "kept because")
     rows = [(str(one.life), str(one.name), tso_time(one.dropped), one.kept) for one in found]
     if as_json:

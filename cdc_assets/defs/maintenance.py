@@ -13,8 +13,8 @@ from cdc_assets.defs.names import lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model.wording import counted
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.maintenance import MOVE_HEADS, MaintenanceResult, maintain
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.partitions import format_table
 from cdc_assets.run_coordinator import CHANGEFEED_TAG, TABLE_TAG, TABLES_TAG
 
@@ -99,10 +99,10 @@ def maintenance_schedule(source: Source, job: dg.JobDefinition, name: str) -> dg
     return schedule
 
 
-def _maintained(pipeline: Pipeline, tables: Any, **how: Any) -> MaintenanceResult:
+def _maintained(pipeline: LakePipeline, tables: Any, **how: Any) -> MaintenanceResult:
     from cdc_assets.lake.maintenance import LakeMaintenance
 
-    keeper = LakeMaintenance(pipeline.lake, pipeline.settings.maintenance)  # type: ignore[arg-type]  # the lake of this project
+    keeper = LakeMaintenance(pipeline.lake, pipeline.settings.maintenance)
     return maintain(pipeline, keeper, int(time.time() * 1000), tables, **how)
 
 

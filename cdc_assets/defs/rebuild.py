@@ -17,6 +17,7 @@ from cdc_assets.defs.resources import Source
 from cdc_assets.errors import BadSettings, RebuildRefused
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.wording import counted
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.rebuild import Rebuilt, incomplete_in_dumps, rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.partitions import format_partition_key
@@ -99,7 +100,7 @@ def _rebuild_op(source: Source, name: str) -> dg.OpDefinition:
     return rebuild_tables
 
 
-def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: Pipeline) -> Sequence[Rebuilt]:
+def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: LakePipeline) -> Sequence[Rebuilt]:
     """Rebuild the tables that the run is asked for."""
     from cdc_assets.lake.swap import Rebuilds
 
@@ -107,8 +108,7 @@ def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: Pi
     if config.incomplete and not asked:
         context.log.info("no incomplete table is in a dump: nothing is to be imported")
         return ()
-    rebuilds = Rebuilds(pipeline.lake)  # type: ignore[arg-type]  # the lake of this project
-    return rebuild(pipeline, rebuilds, asked, context.run_id, context.log.info)
+    return rebuild(pipeline, Rebuilds(pipeline.lake), asked, context.run_id, context.log.info)
 
 
 def _events(

@@ -17,8 +17,8 @@ from cdc_assets.lake.spark.cluster import refuse_dead, watch_executors
 from cdc_assets.lake.spark.gateway import open_gateway
 from cdc_assets.lake.spark.session import java_needed
 from cdc_assets.model.progress import Life
+from cdc_assets.operations.lake_pipeline import LakePipeline
 from cdc_assets.operations.opening import open_pipeline, open_state
-from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 from cdc_assets.settings.env import merged
 
@@ -74,7 +74,7 @@ class Source:
         pyspark: LazyPySparkResource | None = None,
         watch: Callable[[Step, int, int], None] | None = None,
         fuse: bool = True,
-    ) -> Iterator[Pipeline]:
+    ) -> Iterator[LakePipeline]:
         """Open the pipeline; Spark starts at the first step that needs it and stays for the process."""
 
         def session() -> Any:

@@ -3,6 +3,7 @@
 complete       say that tables had no rows before their changefeed began
 decide_landed  what people decide about messages of topics
 inspect        the contents of a changefeed's prefix, and whether it can be followed
+lake_pipeline  the pipeline into an Iceberg lake, with what only that lake can do
 landings       what is landed of topics
 maintenance    do what is due for the lake's files
 named          which table a person means

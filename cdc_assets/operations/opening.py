@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.schema import TableId
     from cdc_assets.model.steps import Step
-    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.planner import Planner
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
@@ -107,16 +107,16 @@ def open_pipeline(
     watch: Callable[[Step, int, int], None] | None = None,
     spark: Callable[[], SparkSession] | None = None,
     fuse: bool = True,
-) -> Iterator[Pipeline]:
+) -> Iterator[LakePipeline]:
     """Open a changefeed and a lake. Spark starts with the first step that needs it, and is stopped if started here."""
     from cdc_assets.lake import Lake
     from cdc_assets.landing.opening import open_feed
-    from cdc_assets.pipeline.pipeline import Pipeline
+    from cdc_assets.operations.lake_pipeline import LakePipeline
 
     with open_feed(settings, lake) as feed, open_ledger(lake) as ledger:
         opened = Lake(lake, settings.name, spark, settings.namespace, settings.decode)
         try:
-            yield Pipeline(settings, feed.source, opened, ledger, watch, fuse, feed.landing)
+            yield LakePipeline(settings, feed.source, opened, ledger, watch, fuse, feed.landing)
         finally:
             opened.close()
 

@@ -21,9 +21,9 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event as Signal
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from cdc_assets.errors import BadSettings, LakeUnavailable, RebuildRefused, TableHeld, TableMoved
+from cdc_assets.errors import LakeUnavailable, RebuildRefused, TableHeld, TableMoved
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Applied, Base, Life, State
 from cdc_assets.model.reports import FileStats, StepResult
@@ -32,7 +32,7 @@ from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
-from cdc_assets.operations.named import is_called
+from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.opening import EmptyLake
 from cdc_assets.operations.rebuildable import Seen, refusals
 from cdc_assets.pipeline.completeness import mark
@@ -57,8 +57,8 @@ _RESUMABLE_SECONDS = 24 * 3600
 """Aside tables that are older are built again: the history may have been repaired since."""
 
 
-class Rebuilder(Protocol):
-    """The part of a lake that rebuilding needs."""
+class Tickets(Protocol):
+    """The record of rebuilds: a ticket for each that began, renewed while it runs."""
 
     def tickets(self) -> Sequence[Ticket]:
         """The rebuilds that began and did not end."""
@@ -66,20 +66,28 @@ class Rebuilder(Protocol):
     def touch(self, ticket: Ticket) -> None:
         """Write a ticket, or renew it."""
 
-    def begin(self, token: str) -> Lake:
-        """The lake in which the rebuild's tables are created."""
-
-    def swapped(self, life: Life, token: str) -> StepResult | None:
-        """The result of the rebuild's commit of that table, None if it was not made yet."""
-
-    def swap(self, aside: Any, life: Life, token: str) -> StepResult:
-        """Replace the live table by the aside table in one commit; raises TableMoved if the live one is ahead."""
-
     def end(self, token: str) -> int:
         """Remove a rebuild's tables and its ticket."""
 
     def end_stale(self) -> int:
         """Remove the tables of dead rebuilds."""
+
+
+AsideT = TypeVar("AsideT", bound=Lake)
+"""The kind of lake in which tables are built aside."""
+
+
+class Rebuilder(Tickets, Protocol[AsideT]):
+    """The part of a lake that rebuilding needs."""
+
+    def begin(self, token: str) -> AsideT:
+        """The lake in which the rebuild's tables are created."""
+
+    def swapped(self, life: Life, token: str) -> StepResult | None:
+        """The result of the rebuild's commit of that table, None if it was not made yet."""
+
+    def swap(self, aside: AsideT, life: Life, token: str) -> StepResult:
+        """Replace the live table by the aside table in one commit; raises TableMoved if the live one is ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +118,7 @@ def _named(planned: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]
                 raise RebuildRefused(
                     f"{table} cannot be rebuilt: no schema file of {gone} is in the bucket. Restore them.", table=table
                 )
-            known = ", ".join(sorted(str(lives[life].name) for life in lives if lives[life].name is not None))
-            raise BadSettings(f"no table is called {table}; known are {known or 'none'}. Give a name or an identity.")
+            raise no_such_table(table, (one.name for one in lives.values()))
         found += named
     return list(dict.fromkeys(found))
 
@@ -135,11 +142,11 @@ def _with_partners(planned: Plan, lives: Iterable[Life]) -> list[Life]:
 
 
 @dataclass
-class _Rebuild:
+class _Rebuild(Generic[AsideT]):
     """A running rebuild."""
 
     live: Pipeline
-    rebuilder: Rebuilder
+    rebuilder: Rebuilder[AsideT]
     ticket: Ticket
     run: str
     targets: tuple[Life, ...]
@@ -166,7 +173,7 @@ def incomplete_in_dumps(pipeline: Pipeline) -> tuple[str, ...]:
 
 def rebuild(
     pipeline: Pipeline,
-    rebuilder: Rebuilder,
+    rebuilder: Rebuilder[AsideT],
     tables: Sequence[str] = (),
     run: str = "",
     say: Callable[[str], object] = lambda _: None,
@@ -199,7 +206,9 @@ def _release_late(pipeline: Pipeline, planned: Plan, landed: Landed | None, targ
     rebuilt(pipeline.landing, names, landed, Said.now())
 
 
-def _begun(pipeline: Pipeline, rebuilder: Rebuilder, tables: Sequence[str], run: str) -> tuple[_Rebuild, Plan]:
+def _begun(
+    pipeline: Pipeline, rebuilder: Rebuilder[AsideT], tables: Sequence[str], run: str
+) -> tuple[_Rebuild[AsideT], Plan]:
     """Return the rebuild and its plan, unless there is a reason against it, and write its ticket."""
     listing, present = pipeline.plan(whole=True)
     applied = pipeline.lake.applied()
@@ -217,7 +226,7 @@ def _begun(pipeline: Pipeline, rebuilder: Rebuilder, tables: Sequence[str], run:
 
 
 @contextmanager
-def _ended(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
+def _ended(rebuilder: Tickets, ticket: Ticket) -> Iterator[None]:
     """End a rebuild with its work or its refusal. Any other stop leaves the ticket: the next run continues."""
     try:
         yield
@@ -279,7 +288,7 @@ def _listed(lives: Sequence[Life]) -> str:
 
 
 def _ticket(
-    pipeline: Pipeline, rebuilder: Rebuilder, targets: Sequence[Life], bases: Mapping[Life, Base | None], run: str
+    pipeline: Pipeline, rebuilder: Tickets, targets: Sequence[Life], bases: Mapping[Life, Base | None], run: str
 ) -> Ticket:
     """Continue the same rebuild of a dead run, or begin one."""
     from cdc_assets.lake.swap import Ticket
@@ -316,13 +325,13 @@ def _fingerprint(
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
-def _known(rebuilder: Rebuilder, ticket: Ticket) -> bool:
+def _known(rebuilder: Tickets, ticket: Ticket) -> bool:
     """Return whether a rebuild is open: several runs may share its ticket, and the first to finish ends it."""
     return any(one.token == ticket.token for one in rebuilder.tickets())
 
 
 @contextmanager
-def _beating(rebuilder: Rebuilder, ticket: Ticket) -> Iterator[None]:
+def _beating(rebuilder: Tickets, ticket: Ticket) -> Iterator[None]:
     """Renew the ticket while the run lives. A ticket that another run has ended stays ended."""
     over = Signal()
 
@@ -354,7 +363,7 @@ class _Notes(Ledger):
         super().record_files(changefeed, life, known, *more, **named)
 
 
-def _run(work: _Rebuild, say: Callable[[str], object]) -> None:
+def _run(work: _Rebuild[AsideT], say: Callable[[str], object]) -> None:
     lake = work.rebuilder.begin(work.ticket.token)
     settings = work.live.settings.model_copy(update={"name": f"{work.live.settings.name}~{work.ticket.token}"})
     settings = settings.model_copy(update={"quarantine": False})
@@ -376,7 +385,7 @@ def _run(work: _Rebuild, say: Callable[[str], object]) -> None:
         lake.close()
 
 
-def _refuse_stopped(work: _Rebuild, outcome: Outcome) -> None:
+def _refuse_stopped(work: _Rebuild[AsideT], outcome: Outcome) -> None:
     """Stop if an aside table was not applied to the checkpoint; a file that vanished is recorded."""
     stopped = [table for table in outcome.tables if table.life in work.needed and table.state.stopped]
     for table in stopped:
@@ -393,7 +402,7 @@ def _refuse_stopped(work: _Rebuild, outcome: Outcome) -> None:
         )
 
 
-def _swap_all(work: _Rebuild, lake: Lake, notes: _Notes, say: Callable[[str], object]) -> TableMoved | None:
+def _swap_all(work: _Rebuild[AsideT], lake: AsideT, notes: _Notes, say: Callable[[str], object]) -> TableMoved | None:
     """Swap every table that was not; return the error of one that was moved by another writer."""
     done = {one.life for one in work.done}
     built, live = lake.applied(), work.live.lake.applied()
@@ -416,7 +425,7 @@ def _swap_all(work: _Rebuild, lake: Lake, notes: _Notes, say: Callable[[str], ob
     return moved
 
 
-def _record(work: _Rebuild, life: Life, state: Applied, result: StepResult, notes: _Notes) -> None:
+def _record(work: _Rebuild[AsideT], life: Life, state: Applied, result: StepResult, notes: _Notes) -> None:
     """Journal the swap under the time at which the rebuild began, with the files read for it."""
     name, ledger = work.live.settings.name, work.live.ledger
     moment = int(work.ticket.begun * 1000) << 18

@@ -15,7 +15,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso
-from cdc_assets.operations.named import is_called
+from cdc_assets.operations.named import is_called, no_such_table
 
 if TYPE_CHECKING:
     from cdc_assets.ledger import TableState
@@ -110,8 +110,7 @@ def _was_called(table: str, life: Life, planned: Plan) -> bool:
 def _held_life(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Life:
     lives = [life for life in planned.history.lives if _was_called(table, life, planned)]
     if not lives:
-        known = ", ".join(sorted({str(held.name) for held in planned.history.lives.values() if held.name is not None}))
-        raise BadSettings(f"no table is called {table}; known are {known or 'none'}. Give a name or an identity.")
+        raise no_such_table(table, (one.name for one in planned.history.lives.values()))
     held = [life for life in lives if _is_held(pipeline, planned, life, version)]
     if len(held) != 1:
         raise BadSettings(

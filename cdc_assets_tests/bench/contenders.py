@@ -158,7 +158,7 @@ def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str
         assert work.apply().complete
         for number in range(count):
             if number and number % 100 == 0:
-                keeper = LakeMaintenance(work.lake, source.settings.maintenance)  # type: ignore[arg-type]
+                keeper = LakeMaintenance(work.lake, source.settings.maintenance)
                 assert maintain(work, keeper, int(time.time() * 1000)).complete
             source.append(changes, keys)
             with lap() as one:

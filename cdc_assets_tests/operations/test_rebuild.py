@@ -46,7 +46,7 @@ class MemoryRebuilds:
     def touch(self, ticket: Ticket) -> None:
         self.open[ticket.token] = ticket
 
-    def begin(self, token: str) -> Any:
+    def begin(self, token: str) -> MemoryLake:
         lake = self.asides.setdefault(token, MemoryLake())
         lake.decided = self.live.decided
         return lake
