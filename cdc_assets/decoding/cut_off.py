@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pyarrow.compute as pc
 
 from cdc_assets.decoding.kinds import kind_of
-from cdc_assets.decoding.split import Split, may_be_due, sequence_of
+from cdc_assets.decoding.split import Split, may_be_due
 from cdc_assets.formats import COMMIT_TS, LINE, Decoded, SplitReader, raw_records, record_beginning, record_identity
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.splits import DataFile
@@ -74,7 +74,7 @@ def _later(position: int, step: ApplyRows) -> Iterator[DataFile]:
     for place, file in enumerate(step.files):
         if file.size == 0 or place == position:
             continue
-        if sequence_of(file) == sequence_of(mine):
+        if file.sequence == mine.sequence:
             later = place > position
         elif kind_of(step.schema).EQUAL_ROWS:
             later = False  # two writers may have rows that are alike

@@ -52,7 +52,6 @@ __all__ = [
     "may_be_due",
     "no_changes",
     "read_splits",
-    "sequence_of",
 ]
 
 MAX_REJECTS = 20
@@ -117,11 +116,6 @@ def concerning_file(file: DataFile) -> Iterator[None]:
             "with the file; else restore it.",
             path=file.name,
         ) from error
-
-
-def sequence_of(file: DataFile) -> tuple[object, ...]:
-    """Return what files share whose numbers go on: the dates of one directory, not its versions and dispatchers."""
-    return file.root, file.version, file.partition, file.dispatcher, len(file.path.rsplit("/", 1)[-1])
 
 
 # --- read and decode --------------------------------------------------------------------------------------------------

@@ -83,6 +83,14 @@ class DataFile:
         return self.path if self.piece is None else self.path.removesuffix(self.piece.suffix)
 
     @property
+    def sequence(self) -> tuple[str, Tso, str, str, int]:
+        """Equal for files whose numbers continue each other: those of one version and dispatcher, whatever the date.
+
+        The last element is the length of the name, since numbers of another width begin anew.
+        """
+        return self.root, self.version, self.partition, self.dispatcher, len(self.path.rsplit("/", 1)[-1])
+
+    @property
     def in_log(self) -> bool:
         """Whether it is a range of a log, which goes on where a sender begins anew; a file ends there."""
         return self.bounds is not None

@@ -461,20 +461,16 @@ def _chosen(files: Sequence[DataFile], needed: Sequence[bool], *, with_those_bet
     """
     last: dict[tuple[object, ...], int] = {}
     if with_those_between:
-        last = {_delivery_sequence(file): at for at, (file, need) in enumerate(zip(files, needed, strict=True)) if need}
+        last = {file.sequence: at for at, (file, need) in enumerate(zip(files, needed, strict=True)) if need}
     begun: set[tuple[object, ...]] = set()
     chosen = []
     for at, (file, need) in enumerate(zip(files, needed, strict=True)):
-        sequence = _delivery_sequence(file)
+        sequence = file.sequence
         if need:
             begun.add(sequence)
         if need or (sequence in begun and at < last.get(sequence, -1)):
             chosen.append(file)
     return chosen
-
-
-def _delivery_sequence(file: DataFile) -> tuple[object, ...]:
-    return file.root, file.version, file.partition, file.dispatcher, len(file.path.rsplit("/", 1)[-1])
 
 
 def number_sequence(file: DataFile) -> str:

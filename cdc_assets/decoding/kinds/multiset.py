@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import COUNT, DELIVERY, FILE
 from cdc_assets.decoding.run_again import count_run_again
-from cdc_assets.decoding.split import Split, sequence_of
+from cdc_assets.decoding.split import Split
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
 from cdc_assets.model.reports import Report
@@ -119,7 +119,7 @@ class Deliveries:
         return replace(split, changes=split.changes.append_column(DELIVERY, numbers))
 
     def _numbers(self, split: Split) -> npt.NDArray[np.int32]:
-        sequence = sequence_of(split.file)
+        sequence = split.file.sequence
         order = np.argsort(split.changes.column(LINE).to_numpy(), kind="stable")
         ts = split.changes.column(COMMIT_TS).to_numpy()[order]
         before, current = self._last.get(sequence, (ts[0] + 1, 0))
