@@ -4,7 +4,7 @@
 column `ordinals` (list<int32>) too: the row events of the message that belong to the table, as `classify` numbered them
 from 0. Reading takes up to some twenty times the bytes of a batch in memory: give a few megabytes to a few dozen at a
 time. Without commit-ts (Canal-JSON without the extension) `_cdc_commit_ts` is null. `_cdc_line` of a change counts
-these row events from 1 over the batch, see `messages.place`.
+these row events from 1 over the batch, see `messages.lines_of`.
 """
 
 from __future__ import annotations

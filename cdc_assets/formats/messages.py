@@ -21,6 +21,7 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.tso import Tso
 
 __all__ = [
+    "ACTIONS",
     "HANDLE_KEY_ONLY",
     "SPOKEN",
     "Kind",
@@ -31,7 +32,6 @@ __all__ = [
     "is_of_snapshot",
     "lines_of",
     "parts",
-    "place",
     "position_text",
     "position_texts",
     "read_claim",
@@ -43,6 +43,9 @@ __all__ = [
 ]
 
 Rows = npt.NDArray[np.int64]
+
+ACTIONS = {"CREATE": 3, "ERASE": 4, "CINDEX": 7, "DINDEX": 8, "TRUNCATE": 11, "RENAME": 14}
+"""Word of Canal for a kind of DDL -> TiDB's number of the action; ALTER and QUERY stand for several."""
 
 HANDLE_KEY_ONLY = (
     "it holds the key of its row only, because the row is larger than a message may be. Set "
@@ -297,12 +300,6 @@ def lines_of(rows: pa.RecordBatch) -> tuple[Rows, Rows]:
     lists = rows.column("ordinals")
     owners = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
     return owners, pc.list_flatten(lists).to_numpy().astype(np.int64)
-
-
-def place(rows: pa.RecordBatch, line: int) -> tuple[int, int]:
-    """Return the position of the message and the ordinal in it that a `_cdc_line` or a Reject's line stands for."""
-    owners, ordinals = lines_of(rows)
-    return int(owners[line - 1]), int(ordinals[line - 1])
 
 
 def read_claim(content: bytes, options: MessageOptions) -> tuple[bytes | None, bytes]:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DroppedTables", "Purged", "purge"]
 
-_DAY_MS = 86_400_000
-
 
 class DroppedTables(Protocol):
     """The part of a lake that purging needs."""

@@ -13,7 +13,7 @@ from cdc_assets.formats import COMMIT_TS, LINE, Decoded, Op
 from cdc_assets.formats.craft.columns import LOST_FLOAT
 from cdc_assets.formats.craft.messages import classify, decode, schemas
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import place
+from cdc_assets.formats.messages import lines_of
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.craft_writer import Cell, Row, ddl, message, resolved, uvarint
 from cdc_assets_tests.topics import messages_of, rows_of
@@ -209,7 +209,8 @@ def test_a_value_that_the_schema_cannot_hold_is_a_reject_of_its_row_alone() -> N
 def test_a_line_leads_back_to_its_message() -> None:
     messages = messages_of([(None, resolved(3)), (None, bytes.fromhex(FOUR)), (None, bytes.fromhex(BACK))])
     rows = rows_of(messages, classify(messages, OPTIONS), T)
-    assert [place(rows, line) for line in range(1, 6)] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    messages_and_ordinals = zip(*lines_of(rows), strict=True)
+    assert list(messages_and_ordinals) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

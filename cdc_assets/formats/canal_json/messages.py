@@ -28,6 +28,7 @@ from cdc_assets.formats.members import members
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
+    ACTIONS,
     HANDLE_KEY_ONLY,
     Kind,
     Said,
@@ -54,9 +55,6 @@ _HEAD_BYTES, _TAIL_BYTES = (256, 4096), (-128, -1024)
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
-
-_ACTIONS = {"CREATE": 3, "ERASE": 4, "CINDEX": 7, "DINDEX": 8, "TRUNCATE": 11, "RENAME": 14}
-"""Word of a DDL -> TiDB's action; ALTER and QUERY stand for several."""
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
@@ -156,7 +154,7 @@ def _said(message: int, held: Any, options: MessageOptions) -> Said:
     commit_ts = clock if clock is not None else _tso(extension, "commitTs")
     at = None if options.enable_tidb_extension else position_text(commit_ts)
     if held.get("isDdl"):
-        query, action = _text(held, "sql"), _ACTIONS.get(kind)
+        query, action = _text(held, "sql"), ACTIONS.get(kind)
         return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=query, type=action, source_position=at)
     if kind not in KINDS or not table.table:
         raise ValueError(f'its type "{kind}" is not that of a row, a DDL or a mark, or it names no table')

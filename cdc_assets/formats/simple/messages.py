@@ -24,6 +24,7 @@ from cdc_assets.formats.images import Faults, changes_of
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
+    ACTIONS,
     HANDLE_KEY_ONLY,
     Kind,
     Said,
@@ -48,9 +49,6 @@ _HEAD = (
     r'"(?:checksum|data|old)":'
 )
 _HEAD_BYTES = 4096
-
-_ACTIONS = {"CREATE": 3, "ERASE": 4, "CINDEX": 7, "DINDEX": 8, "TRUNCATE": 11, "RENAME": 14, "ALTER": None}
-"""Word of a DDL -> TiDB's action; ALTER and QUERY stand for several."""
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
@@ -118,7 +116,7 @@ def _said(message: int, held: Mapping[str, Any]) -> Said:
         raise ValueError("its sql is not a text")
     schema = held.get("tableSchema") or held.get("preTableSchema")
     table = table_of(schema) if schema else None
-    return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=held["sql"], type=_ACTIONS.get(kind))
+    return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=held["sql"], type=ACTIONS.get(kind))
 
 
 def _said_of_row(message: int, held: Mapping[str, Any], commit_ts: int) -> Said:
