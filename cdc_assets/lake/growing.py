@@ -214,7 +214,7 @@ class GrowingTable:
         """Add files in one commit with these properties.
 
         `still` is called with the newest commit's properties before each attempt. Raises TableMoved if it returns
-        False, or if it is not known whether the commit took effect.
+        False; `unsettled` if it is not known whether the commit took effect, so that the files have to stay.
         """
         self._commit(files, (), said, still)
 
@@ -235,8 +235,11 @@ class GrowingTable:
         said: Mapping[str, str],
         still: Callable[[Mapping[str, str]], bool],
     ) -> None:
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             table = self._table()
+            if attempt and self._has(table, files):  # a client whose answer was lost asks again, and is refused then
+                self._looked = None
+                return
             if not still(self._said(table)[0]):
                 raise TableMoved(f"{'.'.join(self.identifier)}: another run committed first. Look again.")
             try:
@@ -245,10 +248,15 @@ class GrowingTable:
             except CommitFailedException:
                 continue
             except CommitStateUnknownException as error:
-                raise TableMoved(f"{'.'.join(self.identifier)}: a commit may have taken effect ({error}).") from error
+                name = ".".join(self.identifier)
+                raise TableMoved(f"{name}: a commit may have taken effect ({error}).", unsettled=True) from error
             self._looked = None
             return
         raise TableMoved(f"{'.'.join(self.identifier)}: others commit all the time. Try again.")
+
+    def _has(self, table: Table, files: Sequence[Written]) -> bool:
+        there = {location for some in self._grown(table).files.values() for location in some}
+        return any(file.location in there for file in files)
 
     def try_once(self, table: Table, files: Sequence[Written], old: Sequence[str], said: Mapping[str, str]) -> None:
         """Commit against the table as loaded; raises PyIceberg's exceptions if it has moved."""

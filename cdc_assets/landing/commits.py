@@ -53,8 +53,9 @@ def commit(spool: Spool, reading: Reading, state: Landed) -> int:
     try:
         after = digest_of(state.next) if state.next else ""
         store.commit(added, before, after, _changed(reading.before, state))
-    except TableMoved:
-        store.discard(added)
+    except TableMoved as error:
+        if not error.where.get("unsettled"):
+            store.discard(added)
         raise
     return sum(split.rows for split in written.splits)
 

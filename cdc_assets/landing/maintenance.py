@@ -213,7 +213,8 @@ def _commit(
     added = Added(written, (store.write_events(events),))
     try:
         store.replace(added, old, digest_of(landed.next) if landed.next else "")
-    except TableMoved:
-        store.discard(added)
+    except TableMoved as error:
+        if not error.where.get("unsettled"):
+            store.discard(added)
         raise
     return landing.landed()

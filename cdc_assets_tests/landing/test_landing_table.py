@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
 from cdc_assets.errors import BadSettings, InputError, TableMoved
 from cdc_assets.lake.growing import Written
 from cdc_assets.landing import iceberg
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing
+from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, ddl, mark, row
 from cdc_assets_tests.topic_feed import TopicFeed
@@ -114,6 +117,39 @@ def test_a_compaction_that_comes_between_does_no_harm(feed: TopicFeed) -> None:
     commits = feed.landing.advance().commits
     assert (commits, rows(rival)) == (1, [(0, 1), (0, 3)])
     rival.close()
+
+
+@pytest.mark.parametrize("error", [CommitFailedException, CommitStateUnknownException])
+@pytest.mark.parametrize("what", ["landing", "upkeep"])
+def test_what_took_effect_and_was_answered_otherwise_is_neither_undone_nor_repeated(
+    feed: TopicFeed, what: str, error: type[Exception]
+) -> None:
+    broker(feed).send(0, ddl(100), row(120, 1, 7), mark(150))
+    feed.apply()
+    broker(feed).send(0, row(160, 2, 8), mark(170))
+    if what == "upkeep":
+        feed.apply()
+    table = store(feed).table
+    try_once = table.try_once
+
+    def unanswered(*given: object) -> None:
+        table.try_once = try_once  # type: ignore[method-assign]
+        try_once(*given)  # type: ignore[arg-type]
+        raise error("the answer was lost, and the client asked again")
+
+    table.try_once = unanswered  # type: ignore[assignment,method-assign]
+    if what == "landing":
+        feed.landing.advance()
+    else:
+        with suppress(TableMoved):
+            maintain_landing(feed.landing, lambda _: None, 1, LandingLimits(days=1e6, small_files=2))
+    other = another(feed)
+    landed = landing_on(feed, other).landed()
+    offsets = [offset for one in landed.splits for offset in other.fetch(one.file, one.group)["offset"].to_pylist()]
+    assert sorted(offsets) == [1, 3]
+    assert rows(other) == [(0, 1), (0, 3)]
+    assert landed.proven == 170
+    other.close()
 
 
 def test_files_whose_offsets_moved_are_refused(feed: TopicFeed) -> None:
