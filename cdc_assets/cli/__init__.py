@@ -326,7 +326,7 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
         )
         return code
     for _, one in replayed:
-        click.echo(f"{one.table}: {counted(one.rows, 'record')} replayed, {one.left:,} left")
+        click.echo(f"{one.table}: {counted(one.rows, 'record')} replayed, {one.left:,} still in quarantine")
         if one.reason:
             click.echo(f"  {one.reason}", err=True)
     if not replayed:
@@ -383,7 +383,7 @@ def _complete(as_json: bool, given: dict[str, Any]) -> int:
     else:
         for name, sentence in left.items():
             click.echo(f"{name}: {sentence}")
-        click.echo(f"Left incomplete: {counted(len(left), 'table')}." if left else "No table is incomplete.")
+        click.echo(f"Still incomplete: {counted(len(left), 'table')}." if left else "No table is incomplete.")
     return HELD if left else DONE
 
 

@@ -175,9 +175,8 @@ def _show(upkept: MaintenanceResult, dry_run: bool) -> None:
     rows = [(one.before.table, str(one.due), *one.moves, one.orphans) for one in upkept.tables]
     if rows:
         show_grid(heads, rows)
-    click.echo(
-        f"Nothing is due for {counted(upkept.idle, 'table')}." if upkept.idle or not rows else "Everything was due."
-    )
+    if upkept.idle or not rows:
+        click.echo(f"Nothing is due for {counted(upkept.idle, 'table')}.")
     if landing := upkept.landing or upkept.landing_due:
         click.echo(f"{landing}.")
     for one in upkept.tables:

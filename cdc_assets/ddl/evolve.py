@@ -101,7 +101,7 @@ def follow(
     lost = [column.name for column in new if column.name in after.key]
     if lost and not empty:
         raise held(
-            file, f"Without what it does to rows, {', '.join(lost)} of the key would be NULL in old rows", _EMPTY
+            file, f"If its effect on rows is skipped, {', '.join(lost)} of the key would be NULL in old rows", _EMPTY
         )
     changes: list[SchemaChange] = [DropColumn(column.name) for column in pairs.dropped if not column.virtual]
     changes += _renames(after, pairs)
@@ -192,7 +192,7 @@ def _hidden(file: SchemaFile, text: Text, gone: Sequence[Column], extra: Sequenc
     if left and new and not all_have_ids:
         raise held(
             file,
-            f"The columns {_names(left)} are gone and {_names(new)} new, and no text says whether that is a rename",
+            f"The columns {_names(left)} are gone and {_names(new)} are new, and no text says whether that is a rename",
             "set output-column-id = true in the changefeed for the future",
         )
     return pairs

@@ -64,8 +64,8 @@ def _retyped(file: SchemaFile, old: Column, new: Column) -> RetypeColumn:
     if not grows(old, new):
         raise held(
             file,
-            f'The column "{new.name}" was {type_text(old)} and is {type_text(new)}, which may hold other values, and '
-            "the new values of the old ones are not known",
+            f'The column "{new.name}" changed from {type_text(old)} to {type_text(new)}, which does not hold every '
+            "value of the old type, so what became of the values of old rows is not known",
             _REBUILD,
             column=new.name,
         )
@@ -77,7 +77,7 @@ def _refuse_key(file: SchemaFile, before: TableSchema, shown: TableSchema) -> No
     if not before.key or not shown.key or not there.issuperset(shown.key):
         raise held(
             file,
-            f"The key of rows was ({', '.join(before.key)}) and is ({', '.join(shown.key)}), by which old rows cannot "
-            "be identified",
+            f"The key changed from ({', '.join(before.key)}) to ({', '.join(shown.key)}), by which old rows cannot be "
+            "identified",
             _REBUILD,
         )

@@ -17,7 +17,7 @@ def bucket_of(frame: pl.DataFrame, by: Sequence[str], buckets: int) -> pl.Series
 
 
 def hash_probe() -> int:
-    """Return what this machine's hash makes of a known value: machines that disagree must not share a window."""
+    """Return this machine's hash of a known value: machines that disagree must not share a window."""
     known = pl.DataFrame({"a": [7, None], "b": ["key", ""]})
     first, second = known.select(pl.struct("a", "b").hash(_SEED)).to_series().to_list()
     return int(first) ^ (int(second) >> 1)

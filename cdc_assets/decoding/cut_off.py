@@ -4,8 +4,8 @@ A writer that dies while a file is not yet flushed goes on from its checkpoint, 
 they come again, in the order of their commit-ts, and so does all that the file would have held. A file that was cut
 off by anything else is followed by what comes after it, and what it lost is nowhere.
 
-So a cut is settled by a whole record before it that a later file has again, which proves that the feed was repeated
-from below it on, and by a whole record there that the cut one may be the beginning of.
+So nothing is lost with a cut record if later files have two whole records: one from before the cut, which proves that
+the feed was repeated from below it on, and one of which the cut record may be the beginning.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Split:
 
 @contextmanager
 def concerning_file(file: DataFile) -> Iterator[None]:
-    """Let whatever goes wrong with the bytes of a file concern that file: damage has more forms than are foreseen."""
+    """Raise an unforeseen error in the bytes of a file as MalformedData of that file: damage has many forms."""
     try:
         yield
     except (CdcError, ImportError, MemoryError):

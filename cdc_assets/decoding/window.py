@@ -86,7 +86,7 @@ def decode_window(
     share: Iterable[int] | None = None,
     quarantine: bool = False,
 ) -> Window:
-    """Do what `read_window` does but for the reduction: one row per row image, with FILE, and DELIVERY where asked."""
+    """Decode as `read_window` does, without the reduction: a row per row image, with FILE, and DELIVERY if needed."""
     started, kind = time.monotonic(), kind_of(step.schema)
     deliveries = kind.deliveries(step) if kind.deliveries is not None else None
     # A row found by its values only cannot be deleted while it is in quarantine, so its delete is quarantined too.
@@ -184,7 +184,7 @@ def _window(split: Split, step: ApplyRows, reader: SplitReader, quarantine: bool
 
 
 def _in_whole_file(split: Split, reader: DumpRows, quarantine: bool) -> Split:
-    """Let the records of a dump that a check refused have the name and the lines of their file, and their bytes."""
+    """Give records of a dump that a check refused the name of their file, their lines in it, and their bytes."""
     decoded = {id(reject) for reject in split.decoded.rejects}
     checked = [reject.line for reject in split.rejects if id(reject) not in decoded]
     if not checked:
@@ -215,14 +215,14 @@ def _ordered_by_file(changes: pa.Table, position: int) -> pa.Table:
 
 
 def _together(changes: pa.Table, windows: Sequence[Window], more: Report, seconds: float) -> Window:
-    """What is left of the changes of some windows, whose reports add up with what is to be reported of all of them."""
+    """Return one window with these changes: the reports of `windows` add up, `more` is reported of all of them."""
     report = merge_reports([*(window.report for window in windows), more], seconds)
     return Window(changes, report, tuple(reject for window in windows for reject in window.rejects))
 
 
 @contextmanager
 def concerning_table(step: ApplyRows) -> Iterator[None]:
-    """Let whatever goes wrong with the rows of one table concern that table; what is foreseen nowhere is StepFailed.
+    """Raise an unforeseen error in the rows of one table as StepFailed, which stops that table only.
 
     An installation that lacks something concerns all tables.
     """

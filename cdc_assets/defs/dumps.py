@@ -142,7 +142,7 @@ def _standing(source: Source, plan: Plan, one: Import) -> str:
             return "It is imported." if _is_in(plan, life) else "It is imported before all changes of the changefeed."
         if plan.history.offered.get(life) == one.base:
             return _offer(source, life, table)
-    return "It is not used: a newer dump has the table, or the table is another one by now."
+    return "It is not used: a newer dump has the table, or another table has its name by now."
 
 
 def _is_in(plan: Plan, life: Life) -> bool:

@@ -28,6 +28,7 @@ from cdc_assets.types.mysql_types import (
     Binary,
     Values,
     arrow_type,
+    changed_in_key,
     finish,
     misfit,
     values,
@@ -247,7 +248,7 @@ def _converted(
                 _bits(mask),
                 images,
                 lambda image, rule=rule: (  # type: ignore[misc]
-                    f'"{_shown(cells.array[image])}" is in a key, where no value is changed: {rule}'
+                    f'"{_shown(cells.array[image])}" {changed_in_key(rule)}'
                 ),
                 column.name,
             )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import COMMIT_TS, LINE
 from cdc_assets.model.schema import Column
-from cdc_assets.types.mysql_types import LOSSY, Values, misfit
+from cdc_assets.types.mysql_types import LOSSY, Values, changed_in_key, misfit
 
 __all__ = ["NULL_OR_TEXT", "Fault", "Mask", "Sifted", "settled", "sifted"]
 
@@ -56,9 +56,8 @@ def settled(
 ) -> pa.Array:
     """Return the values of a column and add what is wrong with them: no value of a key is changed by a lossy rule."""
     if in_key:
-        for rule in sorted(LOSSY & found.notes.keys()):
-            say = f"is in a key, where no value is changed: {rule}"
-            faults.append(Fault(found.notes[rule], texts, column, say))
+        lossy = sorted(LOSSY & found.notes.keys())
+        faults += [Fault(found.notes[rule], texts, column, changed_in_key(rule)) for rule in lossy]
         found = found.for_key()
     if found.bad is not None:
         faults.append(Fault(found.bad, texts, column))

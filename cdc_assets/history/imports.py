@@ -111,7 +111,7 @@ def _doubt(base: Base, begun: Tso | None) -> str:
     earliest = f"its earliest known TSO is {begun}" if begun is not None else "it has no changes yet"
     return (
         f"{base.uri} was taken at {base.at}, and whether the changefeed began at or before that is not known: "
-        f"{earliest}. If it began later, changes in between are in neither. If it did not, say so: its start-ts as "
+        f"{earliest}. If it began later, changes in between are in neither. If it began by then, give its start-ts as "
         "initial.start_ts in the settings"
     )
 

@@ -138,7 +138,7 @@ class Opener:
             except Exception as error:
                 if isinstance(error, (PermissionError, NotADirectoryError)) or _is_refusal(error):
                     raise BucketMissing(
-                        f"{where} may not be read: {self.redacted(error)}. Give credentials in storage_options "
+                        f"access to {where} is denied: {self.redacted(error)}. Give credentials in storage_options "
                         "or in the environment, and check that they may list and get objects there.",
                         file=where,
                     ) from None

@@ -18,9 +18,9 @@ def refuse_names(schema: TableSchema, step: CreateTable | ChangeTable) -> None:
         reason = ""
         if other != column.name:
             reason = (
-                f'the columns "{other}" and "{column.name}" differ in nothing but the case of letters, and the lake '
-                "does not tell such names apart. Leave one of them out at the source (column.exclude.list), or give it "
-                "another name there."
+                f'the columns "{other}" and "{column.name}" differ only in the case of letters, and the lake '
+                "does not distinguish such names. Leave one of them out at the source (column.exclude.list), or give "
+                "it another name there."
             )
         elif folded.startswith("_cdc_"):
             reason = (

@@ -45,8 +45,8 @@ def gap_text(gap: Gap, life: Life, base: Base | None = None) -> str:
     """
     if base is not None and gap.life == life:
         return (
-            f"incomplete: its rows as of {base.at}, which are in {base.uri}, are not imported yet, and nothing of it "
-            "is there before they are. Let it be applied; the reason that stops it is shown too."
+            f"incomplete: its rows as of {base.at}, which are in {base.uri}, are not imported yet, and the table "
+            "stays empty until they are. Apply it; if something stops it, the reason is shown too."
         )
     pattern = pattern_of(gap.life)
     quoted = shlex.quote(pattern)

@@ -141,8 +141,8 @@ class TableRun:
             yield self._finding(
                 "rows-run-again",
                 f"it has no key, and {counted(self.run_again, 'row')} came twice in a transaction of a partition, the "
-                "whole run of them behind itself: equal rows of the source, or a transaction that was sent again with "
-                f"no mark between. They are counted as often as they came. {_COMPARE}",
+                "second time right after the first: the source has equal rows, or the transaction was sent again "
+                f"without a mark between. They are counted as often as they came. {_COMPARE}",
             )
 
     def _by_key(self) -> Iterator[Finding]:

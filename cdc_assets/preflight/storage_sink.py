@@ -37,7 +37,7 @@ def _raw_updates(_: Listing, history: History, options: SinkOptions) -> Iterator
         yield warning(
             "raw-updates",
             "output-raw-change-event is on: an update that changes a key is not split, and its images are not in order "
-            "within a transaction. They are applied right, deletes first; other readers of these files may lose rows.",
+            "within a transaction. They are applied in the right order; other readers of these files may lose rows.",
         )
         return
     yield warning(

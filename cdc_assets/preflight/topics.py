@@ -26,7 +26,7 @@ def findings(
     if options.required_acks != -1:
         yield warning(
             "required-acks",
-            f"required-acks is {options.required_acks}, so a mark may overtake rows that a broker lost again, and a "
+            f"required-acks is {options.required_acks}, so a broker may lose rows that it has confirmed, and a "
             "table would be called complete without them. Set required-acks to -1, which is TiCDC's default.",
         )
     yield from _without_ddl(listing, history, options.messages)
@@ -45,10 +45,10 @@ def _without_ddl(listing: Listing, history: History, messages: MessageOptions) -
         return
     yield warning(
         "no-ddl",
-        f"no message has the DDL of {_some(silent)}, whose columns are as rows show them: a new column is added and "
-        "NULL in old rows, one that is gone stays and reads NULL, one that is renamed is both. TRUNCATE, DROP TABLE, "
-        "RENAME TABLE, dropped partitions and values that an ALTER changed never arrive, so such a table stays as it "
-        f"was: rebuild it from a new snapshot then. {_way(messages)}",
+        f"no message has the DDL of {_some(silent)}, so its columns are taken from its rows: a new column is added and "
+        "NULL in old rows, one that is gone stays and reads NULL, a renamed one counts as gone and new. TRUNCATE, "
+        "DROP TABLE, RENAME TABLE, dropped partitions and values that an ALTER changed never arrive, so such a table "
+        f"stays as it was: rebuild it from a new snapshot then. {_way(messages)}",
     )
 
 

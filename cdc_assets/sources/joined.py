@@ -141,17 +141,17 @@ def _of_feed(dump: Dump, tables: Replicated, in_feed: Collection[TableId]) -> tu
 
 
 _FILTERED = (
-    "the changefeed's filter excludes {}, so nothing is imported of that: it would never change here. If TiCDC "
+    "the changefeed's filter excludes {}, so nothing of that is imported: it would never change here. If TiCDC "
     "replicates it, give the changefeed TOML exactly as TiCDC has it."
 )
 _KEYLESS = (
-    "the changefeed has force-replicate = false and so replicates nothing of {}, without a PRIMARY KEY or a UNIQUE key "
-    "of NOT NULL columns. Nothing is imported of that: it would never change here."
+    "the changefeed has force-replicate = false, so it does not replicate tables without a PRIMARY KEY or a UNIQUE "
+    "key of NOT NULL columns: {}. Nothing of that is imported: it would never change here."
 )
 _DOUBTFUL = (
-    "TiCDC replicates nothing of {}, without a PRIMARY KEY or a UNIQUE key of NOT NULL columns, unless force-replicate "
-    "is true, and no changefeed TOML that is given says so. Then it stays as the dump has it: exclude it from the "
-    "dump, or give the TOML exactly as TiCDC has it."
+    "TiCDC replicates tables without a PRIMARY KEY or a UNIQUE key of NOT NULL columns only if force-replicate is "
+    "true, and no changefeed TOML that is given says so: {}. What is not replicated stays as the dump has it: exclude "
+    "it from the dump, or give the TOML exactly as TiCDC has it."
 )
 _SHOWN = 5
 

@@ -26,6 +26,7 @@ from cdc_assets.types.mysql_values import (
     Binary,
     Reading,
     Values,
+    changed_in_key,
     either,
 )
 from cdc_assets.types.rules import Fidelity, Grade, TypeRule, always, graded, text_rule
@@ -46,6 +47,7 @@ __all__ = [
     "Values",
     "arrow_schema",
     "arrow_type",
+    "changed_in_key",
     "default_text",
     "defaults_to_now",
     "fidelity",

@@ -33,6 +33,7 @@ __all__ = [
     "Reading",
     "Values",
     "bit_numbers",
+    "changed_in_key",
     "either",
     "finish_bit",
     "finish_float",
@@ -54,6 +55,12 @@ SKIPPED_TIME = "time in the skipped hour moved to its end"
 BAD_UTF8 = "invalid UTF-8 replaced by U+FFFD"
 LOSSY = frozenset({ZERO_DATE, NO_SUCH_DATE, SKIPPED_TIME, BAD_UTF8})
 """Rules after which two source values may look alike: a key column must not be changed by them."""
+
+
+def changed_in_key(rule: str) -> str:
+    """Return what is said, after the value, of a value in a key that a rule changes."""
+    return f"is in a key, where values must not be changed: {rule}"
+
 
 Binary = Literal["raw", "base64", "hex", "latin-1"]
 """How binary types stand in a text: CSV's two methods, Canal-JSON's code point for a byte, or the bytes themselves."""

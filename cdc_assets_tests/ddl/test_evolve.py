@@ -121,7 +121,7 @@ def test_without_text_equal_ids_are_a_rename_and_other_ids_a_new_column() -> Non
 
 
 def test_without_text_and_ids_a_possible_rename_is_held() -> None:
-    with pytest.raises(TableHeld, match='"a" are gone and "z" new'):
+    with pytest.raises(TableHeld, match='"a" are gone and "z" are new'):
         changes(base(), "", ID, Column("z", "INT"), B, kind=0)
 
 

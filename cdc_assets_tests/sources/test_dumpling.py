@@ -258,7 +258,7 @@ def test_files_from_before_the_dump_are_reported(directory: Path) -> None:
     assert dump_of(directory).warnings == ()
     os.utime(directory / "shop.orders.000000001.csv", (5_000, 5_000))
     (warning,) = dump_of(directory).warnings
-    assert "shop.orders.000000001.csv first, lie there since before it began" in warning
+    assert "shop.orders.000000001.csv first, are older than its beginning" in warning
 
 
 @pytest.mark.parametrize(

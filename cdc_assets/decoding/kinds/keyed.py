@@ -139,7 +139,7 @@ def _keyed(changes: pa.Table, schema: TableSchema, besides: tuple[str, ...]) -> 
 def _settle_alike(
     frame: pl.DataFrame, last: pl.DataFrame, key: Sequence[str], by: Sequence[str]
 ) -> tuple[pl.DataFrame, AlikeKeys]:
-    """Return the `last` row of each key with its OP settled, and how many keys met a living one that is spelled else.
+    """Return the `last` row of each key with its OP settled, and how many keys met a living one in another spelling.
 
     `frame` has all rows in order; `by` are the columns of the key in its collation's normal form. The OP of a row that
     enters becomes INSERT where this very key is new, and UPDATE where it, or one that it replaces, was there before, or

@@ -31,7 +31,7 @@ from cdc_assets.formats.members import members, named
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import CHARACTER
-from cdc_assets.types.mysql_types import LOSSY, misfit, values
+from cdc_assets.types.mysql_types import LOSSY, changed_in_key, misfit, values
 
 __all__ = [
     "EXTENSION",
@@ -458,9 +458,7 @@ def _converted(
         faults.append((done.bad, lambda text: misfit(text, column)))
     if in_key:
         lossy = sorted(LOSSY & notes.keys())
-        faults.extend(
-            (notes.pop(rule), f'"{{}}" is in a key, where no value is changed: {rule}'.format) for rule in lossy
-        )
+        faults.extend((notes.pop(rule), f'"{{}}" {changed_in_key(rule)}'.format) for rule in lossy)
     if column.type in CHARACTER:
         replaced = pc.match_substring(done.array, "\ufffd")
         if replaced.true_count:

@@ -120,7 +120,10 @@ def _ambiguity(how: Dialect, options: DumpOptions) -> str:
         (how.separator == how.delimiter, f'"{options.separator}" as separator and delimiter'),
         (_overlap(how.separator, how.delimiter), f'separator "{options.separator}", which overlaps the delimiter'),
         (set(how.separator) <= _IN_NUMBERS, f'separator "{options.separator}", which numbers may hold'),
-        (how.escape and first in (b"0", b"n", b"r"), "a letter n or r or a digit 0 first in what is escaped"),
+        (
+            how.escape and first in (b"0", b"n", b"r"),
+            "n, r or 0 as the first character of the delimiter or separator, and escape-backslash on",
+        ),
         (set(how.delimiter[:1]) & _IN_NUMBERS, f'delimiter "{options.delimiter}", with which numbers may begin'),
         (set(how.null) & set(structure + b"\r\n\0"), f'null-value "{options.null_value}", which holds structure'),
         (_NUMBER.fullmatch(options.null_value), f'null-value "{options.null_value}", written like a number'),

@@ -22,7 +22,7 @@ from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.families import BINARY, FLOATING, INTEGER
-from cdc_assets.types.mysql_types import Values, finish, values, wire_type
+from cdc_assets.types.mysql_types import Values, changed_in_key, finish, values, wire_type
 from cdc_assets.types.mysql_values import Binary, bit_numbers
 
 __all__ = [
@@ -184,7 +184,7 @@ def taken(
     rounded = _rounded(found.array) if column.type == "FLOAT" else None
     if rounded is not None and rounded.true_count:
         if in_key:
-            faults.append(Fault(rounded, texts, column, f"is in a key, where no value is changed: {SIX_DIGITS}"))
+            faults.append(Fault(rounded, texts, column, changed_in_key(SIX_DIGITS)))
         masks.append((column.name, SIX_DIGITS, rounded))
     return settled(found, texts, column, in_key, faults, masks)
 

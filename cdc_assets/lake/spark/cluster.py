@@ -59,7 +59,7 @@ def refuse_connect(conf: Mapping[str, str], session: SparkSession | None = None)
         raise BadSettings(
             f"Spark is reached through {_CONNECT} ({found}), and Iceberg's commits are made in the driver's own JVM, "
             "which a client of it does not have. Let CDC_ASSETS_SPARK_MASTER name a master (local[8], "
-            "spark://host:7077, yarn, k8s://…) and take the setting for Spark Connect away."
+            "spark://host:7077, yarn, k8s://…) and remove the setting for Spark Connect."
         )
 
 
@@ -100,8 +100,8 @@ def _watch(context: Any) -> None:
             elif time.monotonic() - waiting_since >= PATIENCE_SECONDS:
                 log.warning(
                     "Spark's master %s has given no executor for %d seconds, and the run waits for one. Look at its "
-                    "page: are there workers, have they a free core and %s of memory, and do they reach the driver at "
-                    "%s:%s (spark.driver.host)?",
+                    "page: are there workers, do they have a free core and %s of memory, and do they reach the driver "
+                    "at %s:%s (spark.driver.host)?",
                     context.master,
                     PATIENCE_SECONDS,
                     context.getConf().get("spark.executor.memory", "1g"),

@@ -181,7 +181,7 @@ def _warnings(names: _Names, metadata: DumpMetadata | None) -> Iterator[str]:
     old = [path for path, written in names.written.items() if 0 < written < began] if took is not None else []
     if old:
         yield (
-            f"{counted(len(old), 'file')} of the dump, {old[0]} first, lie there since before it began: they may be of "
+            f"{counted(len(old), 'file')} of the dump, {old[0]} first, are older than its beginning: they may be of "
             "an earlier dump into the same directory. Dump into an empty one if that is so."
         )
 

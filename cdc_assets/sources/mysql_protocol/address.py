@@ -75,11 +75,11 @@ def _tls(parts: SplitResult) -> Tls:
     if mode not in MODES:
         raise _refused(f"has an ssl-mode that is not one of {', '.join(MODES)}")
     if given and mode in ("DISABLED", "PREFERRED"):
-        raise _refused(f"gives {min(given)}, which ssl-mode {mode} does not heed; let that be REQUIRED or more")
+        raise _refused(f"gives {min(given)}, which ssl-mode {mode} ignores; set ssl-mode to REQUIRED or stricter")
     return Tls(mode, **{_FILES[name]: path for name, path in given.items()})
 
 
 def _refused(what: str) -> BadSettings:
     return BadSettings(
-        f"initial.source.uri {what}. Expected is mysql://user@host:4000, with /database behind it to read one only."
+        f"initial.source.uri {what}. Expected mysql://user@host:4000, with /database behind it to read one only."
     )

@@ -232,14 +232,14 @@ def _error(address: Address, code: int, text: str, cause: object) -> CdcError:
         return BadSettings(f"{address.uri} has no such database {said}. Correct initial.source.uri.", **where)
     if code in _TOO_OLD:
         return BucketMissing(
-            f"{address.uri} no longer has what was there at the TSO {said}: it was garbage by then. Create the "
+            f"{address.uri} no longer has the data of the TSO {said}: it has been garbage-collected. Create the "
             "changefeed first, which keeps it, or raise tidb_gc_life_time; then take a newer TSO, and "
             "a changefeed that begins at or before that.",
             **where,
         )
     if code in _MEMORY:
         return MalformedDump(
-            f"{address.uri} has not the memory for a query {said}. Raise tidb_mem_quota_query.", **where
+            f"{address.uri} does not have enough memory for a query {said}. Raise tidb_mem_quota_query.", **where
         )
     if code in _PASSING:
         return StorageUnavailable(

@@ -57,7 +57,7 @@ class LogReader(Protocol):
         """
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
-        """Return the ends of all partitions of the topics that concern, asked in one round.
+        """Return the ends of all partitions of the topics that `concerns` accepts, asked in one round.
 
         A topic that does not exist is not in it. Partitions of an archive end where its files do.
         """

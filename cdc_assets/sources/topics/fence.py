@@ -121,8 +121,8 @@ def _least_mark(
 def _kept_by(partition: Partition, mark: Tso) -> str:
     last = f"its last mark is {mark}" if mark else "it has no mark"
     return (
-        f"{partition}: {last}, and in an archive nothing else proves that a partition is complete; where nothing comes "
-        f"to it any more, `{declare_dead_command(partition)}` says so"
+        f"{partition}: {last}, and in an archive nothing else proves that a partition is complete; if nothing more "
+        f"comes to it, `{declare_dead_command(partition)}` says so"
     )
 
 
@@ -130,6 +130,6 @@ def unreadable(bad: LandedEvent) -> str:
     """Return the sentence on a message that cannot be read, with the commands that decide about it."""
     past, again = (release_command(bad.partition, bad.offset, again=again) for again in (False, True))
     return (
-        f"{bad.place} cannot be read: {bad.reason.rstrip('.')}. `{again}` reads it once more, after what is wrong is "
-        f"mended; `{past}` goes past it"
+        f"{bad.place} cannot be read: {bad.reason.rstrip('.')}. when the cause is fixed, `{again}` "
+        f"reads it again; `{past}` goes past it"
     )

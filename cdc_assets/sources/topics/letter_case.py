@@ -1,4 +1,4 @@
-"""Tables whose names differ in nothing but the case of letters: connectors' databases and YDB may have such.
+"""Tables whose names differ only in the case of letters: connectors' databases and YDB may have such.
 
 The lake does not tell these names apart, so what was landed of one would become rows of the other.
 """
@@ -34,8 +34,8 @@ def alike(landed: Landed) -> Iterator[tuple[str, str]]:
         position, partition, offset = place
         yield (
             str(LandedPath(format_root(other), position, "bad", *partition, offset, offset)),
-            f"{one} and {other} are two tables whose names differ in nothing but the case of letters, and the lake "
-            f"does not tell such names apart: from {partition} offset {offset} on neither is applied. Leave one of "
+            f"{one} and {other} are two tables whose names differ only in the case of letters, and the lake "
+            f"does not distinguish such names: from {partition} offset {offset} on neither is applied. Leave one of "
             "them out at the source (table.exclude.list), or give it another name, and let a new feed bring them.",
         )
 

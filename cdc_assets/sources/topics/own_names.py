@@ -73,7 +73,7 @@ class OwnNames:
                 yield (
                     str(path),
                     f"{split.partition} has rows from offset {split.first} on of a table whose name is written "
-                    f"{split.table}, which {names} both are: messages do not distinguish them. Give each of them a "
+                    f"{split.table}, as the names of {names} both are: messages do not distinguish them. Give each a "
                     "topic of its own in the changefeed's dispatchers, and import the tables anew.",
                 )
 

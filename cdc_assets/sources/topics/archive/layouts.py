@@ -50,7 +50,7 @@ class Layout(Protocol):
         """Return the layout for a feed; raises BadSettings for options that it does not know."""
 
     def spans(self, entries: Sequence[Entry], read: Read, concerns: Callable[[str], bool]) -> list[Span]:
-        """Return which offsets of the topics that concern lie in which file.
+        """Return which offsets of the topics that `concerns` accepts lie in which file.
 
         Raises InputError where files contradict each other, BadSettings where they lose what the protocol needs.
         """

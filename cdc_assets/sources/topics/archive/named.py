@@ -48,7 +48,7 @@ def named_spans(files: Sequence[NamedFile], count: Callable[[NamedFile], int]) -
             if one.start == other.start:
                 raise InputError(
                     f"{one.path} and {other.path} both begin at offset {one.start} of {partition}; expected that a "
-                    "file's offsets go on where the one before it ends. Remove what is no part of this archive.",
+                    "file's offsets go on where the one before it ends. Remove what does not belong to this archive.",
                     file=other.path,
                 )
             found.append(Span(partition, one.start, other.start, one.path))

@@ -97,7 +97,7 @@ def _once(messages: pa.Table, span: Span) -> pa.Table:
         if column.take(pa.array(again)) != column.take(pa.array(again + 1)):
             raise InputError(
                 f"{span.path} has two messages of {span.partition} at offset {offsets[again[0]]}; expected one. "
-                "Remove what is no part of this archive.",
+                "Remove what does not belong to this archive.",
                 file=span.path,
                 offset=int(offsets[again[0]]),
             )

@@ -105,7 +105,7 @@ class KafkaLog:
         """Return first offset and read_committed end of every partition: metadata, then one request a leader and end.
 
         A partition that is listed and that its leader does not know is new, or of a topic that is being deleted: it is
-        asked again. Raises StorageUnavailable, BucketMissing where no topic concerns, BadSettings.
+        asked again. Raises StorageUnavailable, BucketMissing where no topic is the feed's, BadSettings.
         """
         until = time.monotonic() + ANSWER_SECONDS
         while True:
@@ -127,7 +127,7 @@ class KafkaLog:
         )
 
     def _listed(self, concerns: Callable[[str], bool]) -> list[TopicPartition]:
-        """Return the partitions of topics that concern, as the broker shows them."""
+        """Return the partitions of topics that `concerns` accepts, as the broker shows them."""
         listed = self._ask(lambda client, seconds: client.list_topics(timeout=seconds)).topics
         wanted = [
             TopicPartition(name, number)
@@ -351,7 +351,7 @@ def _made(kind: Callable[[dict[str, Any]], _T], options: dict[str, Any], problem
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Keep the collector of cycles away: thousands of messages that come at once have none, and it halves the rate."""
+    """Pause cyclic garbage collection: messages have no cycles, and collecting among thousands halves the rate."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -17,7 +17,7 @@ _LOGIN = frozenset(
 )
 _RIGHTS = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 LASTING = _LOGIN | _RIGHTS | {KafkaError._SSL}
-"""Codes of errors that waiting does not mend."""
+"""Codes of errors that waiting does not fix."""
 
 _SECRET = re.compile("password|secret|key.pem|sasl.jaas|token", re.IGNORECASE)
 
@@ -40,7 +40,7 @@ def bad_option(problem: object, options: Mapping[str, Any]) -> BadSettings:
 
 
 def refusal(problems: Iterable[Any], uri: str, options: Mapping[str, Any], where: str = "") -> CdcError:
-    """Return the error for what a broker, or the way to it, refused: that which only a person can mend counts first.
+    """Return the error for what a broker, or the way to it, refused: that which only a person can fix counts first.
 
     `problems` are KafkaErrors as they came; `where` is the topic, partition and offset that it is about.
     """

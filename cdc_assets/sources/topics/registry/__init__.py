@@ -6,7 +6,7 @@ confluent   the API of Confluent's registry, which others have too
 glue        AWS Glue
 file        schemas in a file, where no registry is in reach
 
-What is asked is cached by who asks, for ever: an id never means another schema.
+Callers cache the answers for ever: an id never means another schema.
 """
 
 from __future__ import annotations
