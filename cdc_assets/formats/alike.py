@@ -2,7 +2,8 @@
 
 The first message has a shape: what stands between its values, byte for byte. Every other is held against it, and has
 texts, numbers, true, false or null where the first has any of them. What fits is what a parser would read; what does
-not (an escape, an object where the first has a number, other members) has another shape, or is left to the parser.
+not (half of a surrogate pair, an object where the first has a number, other members) has another shape, or is left to
+the parser.
 
     read_alike(values) -> for each shape its messages, and where each of their values is
 """
@@ -33,25 +34,39 @@ Path = tuple[str | int, ...]
 _QUOTE, _BACKSLASH, _SPACE = b'"\\ '
 _COMMA, _BRACE, _BRACKET, _ZERO = b",}]0"
 _LAST_ASCII = 0x7F
+_U = ord("u")
+_ESCAPED = np.isin(np.arange(256), np.frombuffer(b'"\\/bfnrtu', np.uint8))
+"""What may stand behind a backslash."""
+_HEX = np.isin(np.arange(256), np.frombuffer(b"0123456789abcdefABCDEF", np.uint8))
+_HALVES = np.isin(np.arange(256), np.frombuffer(b"dD", np.uint8))
+"""The first digit of halves of surrogate pairs."""
 _BEYOND, _LONGEST_BARE = 128, 40
 """How many bytes after the end of all data may be looked at, and how long a value before no quote may be."""
 _LONG = 64
 """Texts between values that are longer are compared as a whole, others by words of eight bytes."""
-_BLOCK_BYTES = 1 << 22
-"""Messages of so many bytes are read side by side, so that a processor's caches hold what is made of them."""
+_BLOCK_BYTES, _BLOCK_MESSAGES, _MOST_BLOCK_BYTES = 1 << 22, 1 << 13, 1 << 25
+"""So many bytes, and messages, are read side by side: a processor's caches should hold what is made of them, and what
+is done once for each value of a shape should be little beside it."""
 _CACHED_BYTES = 1 << 16
+_NULL = int.from_bytes(b"null", "little")
 _FEW, _MOST_SHAPES = 16, 16
 """Fewer messages of a shape are left to the parser, and so is what has none of the first shapes."""
-_SCALAR = re.compile(rb'"[^"]*"|[^\s{}\[\],:"]+')
+_SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
+_ESCAPE = re.compile(rb"\\.")
 _BARE = r"^(?:null|true|false|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)$"
+_DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is the same in messages: `between` stands before each value and after the last, `paths` are the values."""
+    """What is the same in messages: `between` stands before each value and after the last, `paths` are the values.
+
+    `message` is the first that has the shape, and `first` what it holds.
+    """
 
     between: tuple[bytes, ...]
     paths: tuple[Path, ...]
+    message: bytes
     first: Any
 
     def place(self, *path: str | int) -> int | None:
@@ -62,14 +77,31 @@ class Shape:
 def find_shape(message: bytes, fixed: str = "") -> Shape | None:
     """Return the shape of a message, in which the member `fixed` is the same everywhere.
 
-    None for one that is no JSON, has an escape, or a member twice.
+    None for one that is no JSON, or has a member twice.
     """
     try:
-        first = json.loads(message.decode())
+        text = message.decode()
+        first = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if b"\\" in message or not isinstance(first, dict):
+    if not isinstance(first, dict):
         return None
+    between, paths = _walk(message, text if len(text) == len(message) else "", fixed)
+    shape = Shape(between, paths, message, first)
+    return shape if len(set(paths)) == len(paths) and all(_is_scalar(first, path) for path in paths) else None
+
+
+def _is_scalar(held: Any, path: Path) -> bool:
+    """Return whether there is a scalar at a path: there may not be where a member stands twice."""
+    for step in path:
+        if not isinstance(held, dict if isinstance(step, str) else list):
+            return False
+        held = held[step]  # type: ignore[index]  # see above
+    return not isinstance(held, dict | list)
+
+
+def _walk(message: bytes, text: str, fixed: str) -> tuple[tuple[bytes, ...], tuple[Path, ...]]:
+    """Return what stands between the values of a message, and where these are; `text` is it in ASCII, else ""."""
     between: list[bytes] = []
     paths: list[Path] = []
     at = begun = 0
@@ -78,6 +110,9 @@ def find_shape(message: bytes, fixed: str = "") -> Shape | None:
     while at < len(message):
         byte = message[at : at + 1]
         if byte in b"{[":
+            if path == [fixed] and text:
+                at = _DECODER.raw_decode(text, at)[1]
+                continue
             path.append("" if byte == b"{" else 0)
             named = byte == b"{"
         elif byte in b"}]":
@@ -89,7 +124,7 @@ def find_shape(message: bytes, fixed: str = "") -> Shape | None:
         elif byte not in b": \t\r\n":
             end = _SCALAR.match(message, at).end()  # type: ignore[union-attr]  # it is JSON
             if named:
-                path[-1], named = message[at + 1 : end - 1].decode(), False
+                path[-1], named = json.loads(message[at:end]), False
             elif path[0] != fixed:
                 between.append(message[begun:at])
                 paths.append(tuple(path))
@@ -97,20 +132,20 @@ def find_shape(message: bytes, fixed: str = "") -> Shape | None:
             at = end
             continue
         at += 1
-    shape = Shape((*between, message[begun:]), tuple(paths), first)
-    return shape if len(set(paths)) == len(paths) else None
+    return (*between, message[begun:]), tuple(paths)
 
 
 @dataclass(frozen=True, slots=True)
 class Alike:
     """Messages of one shape: `messages` are their places among all, `values` where each of their values stands.
 
-    A text stands without its quotes, and is marked in `quoted`.
+    A text stands without its quotes, and is marked in `quoted`. `backslashes` are where in the data such are.
     """
 
     shape: Shape
     messages: Places
     data: pa.Buffer
+    backslashes: Places
     values: tuple[tuple[Places, Places, Marks], ...]
 
     def among(self, kept: Marks) -> Alike:
@@ -118,7 +153,7 @@ class Alike:
         if kept.all():
             return self
         values = tuple((starts[kept], ends[kept], quoted[kept]) for starts, ends, quoted in self.values)
-        return Alike(self.shape, self.messages[kept], self.data, values)
+        return replace(self, messages=self.messages[kept], values=values)
 
     def nulls(self, number: int) -> Marks:
         """Mark the messages whose value is null."""
@@ -135,20 +170,95 @@ class Alike:
         """Return values as they are written, null for null; without some last bytes, or so many first ones at most."""
         starts, ends, _ = self.values[number]
         ends = np.minimum(ends, starts + most) if most else np.maximum(ends - tail, starts)
-        found, null = pieces(self.data, starts, ends, pa.string()), self.nulls(number)
+        found, null, escaped = pieces(self.data, starts, ends, pa.string()), self.nulls(number), self.escaped(number)
+        if escaped.any():
+            mask, (starts, ends, _) = pa.array(escaped), self.values[number]
+            bytes_ = memoryview(self.data)
+            each = (bytes(bytes_[start:end]) for start, end in zip(starts[escaped], ends[escaped], strict=True))
+            texts = json.loads(b"[%s]" % b",".join(b'"%s"' % one for one in each))
+            cut = [one[:most] if most else one[: len(one) - tail] for one in texts]
+            found = pc.replace_with_mask(found, mask, pa.array(cut, pa.string()))
         return pc.if_else(pa.array(null), pa.scalar(None, pa.string()), found) if null.any() else found
+
+    def values_of(self, number: int) -> list[Any]:
+        """Return values as a parser has them."""
+        texts, quoted = self.texts(number), self.values[number][2]
+        if quoted.all():
+            found: list[Any] = texts.to_pylist()
+            return found
+        bare = pc.if_else(pa.array(quoted), pa.scalar(None, pa.string()), texts).to_pylist()
+        parsed = json.loads(f"[{','.join('null' if one is None else one for one in bare)}]")
+        if not quoted.any():
+            return list(parsed)
+        return [text if mark else one for text, one, mark in zip(texts.to_pylist(), parsed, quoted, strict=True)]
+
+    def escaped(self, number: int) -> Marks:
+        """Mark the messages whose value has escapes."""
+        starts, ends, _ = self.values[number]
+        if not len(self.backslashes):
+            return np.zeros(len(starts), bool)
+        found: Marks = np.searchsorted(self.backslashes, starts) < np.searchsorted(self.backslashes, ends)
+        return found
+
+    def written(self, number: int) -> pa.StringArray:
+        """Return values as they stand in their messages, escapes and nulls too."""
+        return pieces(self.data, *self.values[number][:2], pa.string())
 
 
 def read_alike(values: pa.BinaryArray, fixed: str = "") -> Iterator[Alike]:
     """Yield messages by their shapes (see `find_shape`); those that are in none are to be read one by one."""
-    sizes = pc.binary_length(values).fill_null(0).to_numpy().astype(np.int64)
-    cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // _BLOCK_BYTES)) + 1
-    for start, stop in pairwise([0, *cuts.tolist(), len(values)]):
-        for found in _read_block(values.slice(start, stop - start), fixed):
-            yield replace(found, messages=found.messages + start) if start else found
+    for prefix, messages, rest in _by_prefix(values, fixed) if fixed else ((b"", None, values),):
+        sizes = pc.binary_length(rest).fill_null(0).to_numpy().astype(np.int64)
+        size = min(max(_BLOCK_BYTES, int(sizes.mean() * _BLOCK_MESSAGES) if len(sizes) else 0), _MOST_BLOCK_BYTES)
+        cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // size)) + 1
+        for start, stop in pairwise([0, *cuts.tolist(), len(rest)]):
+            for found in _read_block(rest.slice(start, stop - start), prefix, fixed):
+                own = found.messages + start
+                yield replace(found, messages=own if messages is None else messages[own])
 
 
-def _read_block(values: pa.BinaryArray, fixed: str) -> Iterator[Alike]:
+def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Places, pa.BinaryArray]]:
+    """Yield messages that begin with the same member `fixed`, with where they are and what stands behind it.
+
+    Those that do not begin with such a member come as they are.
+    """
+    beginning = json.dumps({fixed: 0}, separators=(",", ":")).encode()[:-2]
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+    data, starts, ends = values.buffers()[2], offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+    view = memoryview(data or b"")
+
+    def begin(messages: Places, text: bytes) -> Marks:
+        are = [bytes(view[at : at + len(text)]) == text for at in starts[messages].tolist()]
+        return np.array(are, bool) & (ends[messages] - starts[messages] >= len(text))
+
+    all_ = np.arange(len(values))
+    left = all_[begin(all_, beginning)]
+    others = np.setdiff1d(all_, left, assume_unique=True)
+    if len(others):
+        yield b"", others, pieces(data, starts[others], ends[others])
+    for _ in range(_MOST_SHAPES):
+        if len(left) < _FEW:
+            return
+        prefix = _prefix(bytes(view[starts[left[0]] : ends[left[0]]]), len(beginning))
+        if prefix is None:
+            left = left[1:]
+            continue
+        fit = begin(left, prefix)
+        mine, left = left[fit], left[~fit]
+        yield prefix, mine, pieces(data, starts[mine] + len(prefix), ends[mine])
+
+
+def _prefix(message: bytes, at: int) -> bytes | None:
+    """Return what a message begins with, through the value at a place; None for one that is not JSON."""
+    try:
+        text = message.decode()
+        return text[: _DECODER.raw_decode(text, at)[1]].encode()
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str) -> Iterator[Alike]:
+    """Yield messages by their shapes, of which all begin with a prefix that `values` do not have."""
     if len(values) < _FEW:
         return
     block = _Block(values)
@@ -156,11 +266,11 @@ def _read_block(values: pa.BinaryArray, fixed: str) -> Iterator[Alike]:
     for _ in range(_MOST_SHAPES):
         if len(left) < _FEW:
             return
-        shape = find_shape(block.message(int(left[0])), fixed)
+        shape = find_shape(prefix + block.message(int(left[0])), fixed)
         if shape is None:
             left = left[1:]
             continue
-        found = block.of_shape(left, shape)
+        found = block.of_shape(left, shape, len(prefix))
         mine = found.messages
         if len(mine) >= _FEW:
             yield found
@@ -168,9 +278,9 @@ def _read_block(values: pa.BinaryArray, fixed: str) -> Iterator[Alike]:
 
 
 class _Block:
-    """Messages one after the other; `plain` marks those without escape or control character, which are UTF-8.
+    """Messages one after the other; `plain` marks those in UTF-8 without control character or half of a pair.
 
-    In these a quote begins or ends a text.
+    In these each of `quotes` begins or ends a text.
     """
 
     def __init__(self, values: pa.BinaryArray) -> None:
@@ -178,22 +288,39 @@ class _Block:
         first, last = int(offsets[0]), int(offsets[-1])
         self.begins = offsets[:-1].astype(np.int64) - first
         self.ends = offsets[1:].astype(np.int64) - first
-        self.data = np.zeros(last - first + _BEYOND, np.uint8)
-        if last > first:
-            self.data[: last - first] = np.frombuffer(values.buffers()[2], np.uint8)[first:last]
+        held = memoryview(values.buffers()[2])[first:last] if last > first else b""
+        self.bytes = b"".join((held, bytes(_BEYOND)))
+        self.data = np.frombuffer(self.bytes, np.uint8)
         self.words = np.ndarray((len(self.data) - 7,), "<u8", self.data, strides=(1,))
         self.size = last - first
         self.plain: Marks = self.ends > self.begins
-        quotes, ascii_ = list[npt.NDArray[np.int32]](), True
+        quotes, backslashes, ascii_ = list[npt.NDArray[np.int32]](), list[Places](), True
         for at in range(0, self.size, _CACHED_BYTES):
             part = self.data[at : min(at + _CACHED_BYTES, self.size)]
             quotes.append((np.flatnonzero(part == _QUOTE) + at).astype(np.int32))
-            if part.min() < _SPACE or (part == _BACKSLASH).any():
-                self._refuse(np.flatnonzero((part < _SPACE) | (part == _BACKSLASH)) + at)
+            backslashes.append(np.flatnonzero(part == _BACKSLASH) + at)
+            if part.min() < _SPACE:
+                self._refuse(np.flatnonzero(part < _SPACE) + at)
             ascii_ = ascii_ and part.max() <= _LAST_ASCII
         if not ascii_ and not is_utf8(self.data[: self.size]):
             self._refuse(np.flatnonzero(self.data[: self.size] > _LAST_ASCII))
         self.quotes = np.concatenate([*quotes, np.full(1, self.size, np.int32)])
+        self.backslashes = np.concatenate([*backslashes, np.zeros(0, np.int64)])
+        if len(self.backslashes):
+            self.quotes = self.quotes[~np.isin(self.quotes, self._escaped())]
+
+    def _escaped(self) -> Places:
+        """Return where characters with a backslash before them are; messages where that is no escape are not plain."""
+        runs = np.flatnonzero(np.diff(self.backslashes, prepend=-2) != 1)
+        lengths = np.diff(runs, append=len(self.backslashes))
+        found: Places = (self.backslashes[runs] + lengths)[lengths % 2 == 1]
+        sound = _ESCAPED[self.data[found]]
+        coded = found[self.data[found] == _U]
+        if len(coded):
+            digits = self.data[coded[:, None] + np.arange(1, 5)]
+            self._refuse(coded[~_HEX[digits].all(axis=1) | _HALVES[digits[:, 0]]] - 1)
+        self._refuse(found[~sound] - 1)
+        return found
 
     def _refuse(self, where: Places) -> None:
         self.plain[np.searchsorted(self.begins, where, side="right") - 1] = False
@@ -201,23 +328,24 @@ class _Block:
     def message(self, number: int) -> bytes:
         return self.data[self.begins[number] : self.ends[number]].tobytes()
 
-    def of_shape(self, messages: Places, shape: Shape) -> Alike:
-        """Go through messages side by side; return those that have the shape."""
+    def of_shape(self, messages: Places, shape: Shape, prefix: int) -> Alike:
+        """Go through messages side by side; return those that have the shape, but for so many first bytes of it."""
         at = self.begins[messages]
         quote = np.searchsorted(self.quotes, at)
         values: list[tuple[Places, Places, Marks]] = []
-        for between, then in pairwise(shape.between):
+        texts = (shape.between[0][prefix:], *shape.between[1:])
+        for between, then in pairwise(texts):
             fit = self._have(at, between)
             if not fit.all():
                 messages, at, quote = messages[fit], at[fit], quote[fit]
                 values = [(starts[fit], ends[fit], quoted[fit]) for starts, ends, quoted in values]
-            at, quote = at + len(between), quote + between.count(b'"')
+            at, quote = at + len(between), quote + _ESCAPE.sub(b"", between).count(b'"')
             starts, ends, quoted = self._value(at, quote, then)
             values.append((starts, ends, quoted))
             at, quote = ends + quoted, quote + 2 * quoted
-        last = shape.between[-1]
+        last = texts[-1]
         fit = self._have(at, last) & (at + len(last) == self.ends[messages])
-        found = Alike(shape, messages, pa.py_buffer(self.data), tuple(values)).among(fit)
+        found = Alike(shape, messages, pa.py_buffer(self.data), self.backslashes, tuple(values)).among(fit)
         return found.among(_are_scalars(found))
 
     def _value(self, at: Places, quote: Places, then: bytes) -> tuple[Places, Places, Marks]:
@@ -254,10 +382,8 @@ class _Block:
     def _have(self, at: Places, text: bytes) -> Marks:
         """Mark the places where the data goes on with a text."""
         if len(text) > _LONG:
-            inside = np.minimum(at + len(text), self.size)
-            held = pieces(pa.py_buffer(self.data), np.minimum(at, inside), inside)
-            found: Marks = pc.equal(held, pa.scalar(text, pa.binary())).to_numpy(zero_copy_only=False)
-            return found
+            begins = self.bytes.startswith
+            return np.array([begins(text, place) for place in at.tolist()], bool)
         found = np.ones(len(at), dtype=bool)
         for start in range(0, len(text), 8):
             piece = text[start : start + 8]
@@ -271,8 +397,9 @@ class _Block:
 def _are_scalars(found: Alike) -> Marks:
     """Mark messages all of whose values without quotes are numbers, true, false or null."""
     sound, data = np.ones(len(found.messages), bool), np.frombuffer(found.data, np.uint8)
+    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
     for starts, ends, quoted in found.values:
-        if quoted.all():
+        if quoted.all() or ((ends - starts == 4) & (words[starts] == _NULL) | quoted).all():
             continue
         texts = pieces(found.data, np.where(quoted, ends, starts), ends, pa.string())
         plain = pc.ascii_is_decimal(texts).to_numpy(zero_copy_only=False) & (

@@ -35,7 +35,7 @@ from cdc_assets.types.mysql_types import (
     wire_type,
 )
 
-__all__ = ["Cells", "Faults", "Images", "changes_of", "in_lines", "patch_op"]
+__all__ = ["Cells", "Faults", "Images", "changes_of", "in_lines", "patch_op", "side_by_side"]
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -77,6 +77,20 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.lines)
+
+
+def side_by_side(parts: Sequence[Images]) -> Images:
+    """Put images of several kinds one after the other."""
+    starts = np.cumsum([0, *map(len, parts)])
+    after = [np.where(one.after < 0, -1, one.after + start) for one, start in zip(parts, starts[:-1], strict=True)]
+    moved = [pa.nulls(len(one), pa.string()) if one.moved is None else one.moved for one in parts]
+    return Images(
+        np.concatenate([one.lines for one in parts]),
+        np.concatenate([one.ops for one in parts]),
+        np.concatenate([one.commit_ts for one in parts]),
+        np.concatenate(after),
+        pa.concat_arrays(moved) if any(one.moved is not None for one in parts) else None,
+    )
 
 
 @dataclass

@@ -8,6 +8,8 @@ values      the values of a column as TiCDC puts them into Debezium's types -> c
 That of the connectors:
 
 connectors  what messages speak of, the changes of a table, the schemas that rows show
+uniform     rows that are alike, side by side: what they speak of, the changes of a table
+arrays      a column of such rows -> cells
 envelope    a message -> its payload, and the schema block where it has one
 positions   where a row stands in the log of its source
 columns     columns <-> fields of messages

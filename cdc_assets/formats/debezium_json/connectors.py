@@ -17,27 +17,27 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cdc_assets.formats import Decoded, Op, shape_of
+from cdc_assets.formats.debezium_json.arrays import DEFAULTED, OUT_OF_RANGE, cells_of, faults_of
 from cdc_assets.formats.debezium_json.columns import columns_of, field_of, settled_field
 from cdc_assets.formats.debezium_json.envelope import Block, Field, Message, opened
 from cdc_assets.formats.debezium_json.positions import schema_position, source_position
-from cdc_assets.formats.debezium_json.readings import OutOfRange, Read, is_binary, reader_of
+from cdc_assets.formats.debezium_json.readings import TROUBLE, is_binary, read_marked, reader_of
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
+from cdc_assets.formats.debezium_json.uniform import Changes, changes, spoken
 from cdc_assets.formats.described import described_tables
-from cdc_assets.formats.images import Cells, Faults, Images, changes_of, patch_op
+from cdc_assets.formats.images import Cells, Faults, Images, changes_of, in_lines, patch_op, side_by_side
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, explained, lines_of, said, truncating
+from cdc_assets.formats.messages import Kind, Said, SchemaEvent, explained, in_order, lines_of, said, truncating
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.postgres_types import postgres_column
 
 __all__ = ["DEFAULTED", "OUT_OF_RANGE", "classify", "decode", "described", "schemas"]
 
-OUT_OF_RANGE = "infinity, a decimal that is not a number, or a year outside 0000 to 9999: NULL"
-DEFAULTED = "the default of its column, as which NULL is sent too"
-_TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ArithmeticError)
 _TOMBSTONE = "a tombstone, which repeats a delete"
 _PASSED_OVER: Mapping[frozenset[str], str] = {
     frozenset(("ts_ms",)): "a heartbeat",
@@ -70,8 +70,13 @@ def described(text: str, where: str, options: MessageOptions) -> Mapping[TableId
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
     """Return what each message speaks of (SPOKEN)."""
-    keys, values = messages.column("key").to_pylist(), messages.column("value").to_pylist()
-    return said(_one(number, key, value) for number, (key, value) in enumerate(zip(keys, values, strict=True)))
+    keys, values = messages.column("key"), messages.column("value")
+    left, found = np.ones(len(messages), bool), list[pa.RecordBatch]()
+    for numbers, lines in spoken(keys, values, _shape):
+        left[numbers] = False
+        found.append(lines)
+    alone = np.flatnonzero(left).tolist()
+    return in_order([*found, said(_one(one, keys[one].as_py(), values[one].as_py()) for one in alone)])
 
 
 def _one(number: int, key: bytes | None, value: bytes | None) -> Said:
@@ -79,7 +84,7 @@ def _one(number: int, key: bytes | None, value: bytes | None) -> Said:
         return Said(number, Kind.IGNORED, reason=_TOMBSTONE)
     try:
         return _said(number, key, opened(value))
-    except _TROUBLE as error:
+    except TROUBLE as error:
         return Said(number, Kind.BAD, reason=f"it is not a message of a Debezium connector: {explained(error)}")
 
 
@@ -201,24 +206,52 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     A row that cannot be read, or that has a column which the schema lacks, is a Reject with the message's bytes.
     """
     owners, _ = lines_of(rows)
-    keys, values = rows.column("key").to_pylist(), rows.column("value")
-    faults = Faults(path, lambda line: values[int(owners[line - 1])].as_py() or b"")
-    settings = connector_settings(options)
+    settings, patch = connector_settings(options), patch_op(options, Op.UPDATE)
     shape_of(schema.stored)  # an unknown type is an error before any row is
+    faults = Faults(path, lambda line: rows.column("value")[int(owners[line - 1])].as_py() or b"")
+    alike = list[Changes]() if len(owners) > rows.num_rows else list(changes(rows, table, schema, settings, patch))
+    left = np.ones(len(owners), bool)
+    for group in alike:
+        left[group.alike.messages] = False
+    images, sides = _alone((np.flatnonzero(left) + 1).tolist(), owners, rows, table, schema, options, faults)
+    stored = {column.name for column in schema.stored}
+    if alike and any(not side.whole and not stored <= side.row.keys() for side in sides):
+        # whether a column is not written at all, or is missing in some rows, can be seen of all of them only
+        images, sides = _alone(range(1, len(owners) + 1), owners, rows, table, schema, options, faults)
+        alike = []
+    parts = [(images, lambda column: _cells(sides, column, settings))] if len(images) or not alike else []
+    if alike:
+        parts.append((side_by_side([one.images for one in alike]), lambda column: cells_of(alike, column, settings)))
+    return in_lines([changes_of(one, cells, schema, options, faults) for one, cells in parts], faults)
+
+
+def _alone(
+    lines: Sequence[int],
+    owners: npt.NDArray[np.int64],
+    rows: pa.RecordBatch,
+    table: TableId,
+    schema: TableSchema,
+    options: MessageOptions,
+    faults: Faults,
+) -> tuple[Images, list[_Side]]:
+    """Read some lines one by one."""
+    settings, patch = connector_settings(options), patch_op(options, Op.UPDATE)
+    keys, values = rows.column("key"), rows.column("value")
     events: list[tuple[int, int, int, int]] = []
     sides: list[_Side] = []
     halves: list[str | None] = []
-    patch = patch_op(options, Op.UPDATE)
     names = {column.name for column in schema.columns}
     scanned: dict[bytes, Mapping[str, Any]] = {}
-    for line, owner in enumerate(owners.tolist(), 1):
+    for line in lines:
+        owner = int(owners[line - 1])
+        key = keys[owner].as_py()
         try:
             message = opened(values[owner].as_py())
-            found, ts = _images(message, keys[owner], table, schema, settings)
+            found, ts = _images(message, key, table, schema, settings)
             _refuse_unknown(found, names)
-            _refuse_second(scanned, keys[owner], message.payload)
+            _refuse_second(scanned, key, message.payload)
             half = _half_of_key_change(message, found) if schema.key else None
-        except _TROUBLE as error:
+        except TROUBLE as error:
             faults.add(line, f"it is not a row of a Debezium connector: {explained(error)}")
             continue
         after = len(events) if len(found) > 1 else -1
@@ -229,8 +262,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             halves.append(half)
     held = np.array(events, np.int64).reshape(-1, 4)
     moved = pa.array(halves, pa.string()) if any(halves) else None
-    images = Images(held[:, 0], held[:, 1].astype(np.int8), held[:, 2], held[:, 3], moved)
-    return changes_of(images, lambda column: _cells(sides, column, settings), schema, options, faults)
+    return Images(held[:, 0], held[:, 1].astype(np.int8), held[:, 2], held[:, 3], moved), sides
 
 
 def _images(
@@ -309,7 +341,7 @@ def _cells(sides: Sequence[_Side], column: Column, settings: ConnectorSettings) 
     name, binary = column.name, is_binary(column)
     texts: list[str | bytes | None] = []
     wrong, ranged, defaulted, unchanged, absent = ([False] * len(sides) for _ in range(5))
-    known, read, field = None, None, Field("string")
+    known, read, field, meanings = None, None, Field("string"), [""] * len(sides)
     for place, side in enumerate(sides):
         value = side.row.get(name)
         if value is None:
@@ -323,10 +355,10 @@ def _cells(sides: Sequence[_Side], column: Column, settings: ConnectorSettings) 
             unchanged[place] = True
             texts.append(None)
             continue
-        texts.append(_read(read, value, place, wrong, ranged))
+        texts.append(read_marked(read, value, place, wrong, ranged))
+        meanings[place] = field.meaning if wrong[place] else ""
         defaulted[place] = field.optional and field.default is not None and field.default == value
-    what = f'column "{name}" has a value that is not of the type {field.meaning}'
-    faults = ((np.array(wrong, bool), what),) if any(wrong) else ()
+    faults = faults_of(column, np.array(meanings)) if any(wrong) else ()
     marks = {OUT_OF_RANGE: ranged, DEFAULTED: defaulted}
     notes = {rule: np.array(mask, bool) for rule, mask in marks.items() if any(mask)}
     is_bytes = binary or any(isinstance(text, bytes) for text in texts)
@@ -335,16 +367,6 @@ def _cells(sides: Sequence[_Side], column: Column, settings: ConnectorSettings) 
     lacking, same = np.array(absent, bool), np.array(unchanged, bool)
     return Cells(array, lacking if any(absent) else None, "raw", zones, faults, notes, True,
                  same if any(unchanged) else None)  # fmt: skip
-
-
-def _read(read: Read, value: Any, place: int, wrong: list[bool], ranged: list[bool]) -> str | bytes | None:
-    try:
-        return read(value)
-    except OutOfRange:
-        ranged[place] = True
-    except _TROUBLE:
-        wrong[place] = True
-    return None
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -376,7 +398,7 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
                 _doubts(source["connector"]),
             )
             found[table, shape] = event
-        except _TROUBLE:
+        except TROUBLE:
             continue  # classify calls it bad, or decode rejects it
     return tuple(found.values())
 

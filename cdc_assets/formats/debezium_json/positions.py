@@ -15,9 +15,17 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.formats.alike import Alike, Path
 from cdc_assets.formats.messages import position_text
 
-__all__ = ["schema_position", "source_position"]
+__all__ = ["schema_position", "source_position", "source_positions"]
+
+Marks = npt.NDArray[np.bool_]
 
 _SNAPSHOT = frozenset(("true", "first", "last", "first_in_data_collection", "last_in_data_collection"))
 
@@ -69,4 +77,97 @@ _PLACES: Mapping[str, Callable[[Mapping[str, Any]], tuple[int, ...]]] = {
     "postgresql": _wal,
     "oracle": _scn,
     "sqlserver": _lsn,
+}
+
+
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+_NUMBER = r"^[0-9]{1,20}$"
+_FILE = r"(?s)^(?:.*\.)?(?P<number>[0-9]{1,20})$"
+_SEQUENCE = r'^\[(?:null|\\"(?P<last>[0-9]{1,20})\\"),(?:null|\\"(?P<here>[0-9]{1,20})\\")\]$'
+_TROUBLE = (ValueError, KeyError, TypeError, AttributeError)
+
+
+def source_positions(alike: Alike, at: Path, source: Mapping[str, Any]) -> tuple[pa.StringArray, Marks]:
+    """Return the places of messages of one shape and connector, whose source is at a path, and which are right.
+
+    Others are to be found one by one, see `source_position`.
+    """
+    slots = {name: place for name in source if (place := alike.shape.place(*at, name)) is not None}
+    connector, count = source["connector"], len(alike.messages)
+    if slots.keys() != source.keys():
+        return pa.nulls(count, pa.string()), np.zeros(count, bool)
+    read = _SIDE_BY_SIDE.get(connector)
+    if read is None:
+        return _each(alike, slots)
+    phases = pc.utf8_lower(alike.texts(slots["snapshot"])) if "snapshot" in slots else pa.nulls(count, pa.string())
+    no_place = pc.equal(phases, "incremental").fill_null(False)
+    first = pc.if_else(pc.is_in(phases, pa.array(sorted(_SNAPSHOT))), position_text(1), position_text(2))
+    parts, sound = read(alike, slots)
+    padded = (pc.ascii_lpad(part, 20, "0") for part in parts)
+    found = pc.if_else(no_place, pa.scalar(None, pa.string()), pc.binary_join_element_wise(first, *padded, "."))
+    return found, sound | no_place.to_numpy(zero_copy_only=False)
+
+
+def _each(alike: Alike, slots: Mapping[str, int]) -> tuple[pa.StringArray, Marks]:
+    columns = [alike.values_of(place) for place in slots.values()]
+    found, sound = list[str | None](), np.ones(len(alike.messages), bool)
+    for place, values in enumerate(zip(*columns, strict=True)):
+        found.append(None)
+        try:
+            found[place] = source_position(dict(zip(slots, values, strict=True)))
+        except _TROUBLE:
+            sound[place] = False
+    return pa.array(found, pa.string()), sound
+
+
+_Parts = tuple[list[pa.StringArray], Marks]
+
+
+def _are(texts: pa.StringArray, pattern: str) -> Marks:
+    found: Marks = pc.match_substring_regex(texts, pattern).fill_null(False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _number(alike: Alike, place: int | None) -> tuple[pa.StringArray, Marks]:
+    """Return numbers as texts, 0 for none."""
+    if place is None:
+        return pa.array(["0"] * len(alike.messages)), np.ones(len(alike.messages), bool)
+    texts = pc.fill_null(alike.texts(place), "0")
+    return texts, ~alike.quoted(place) & _are(texts, _NUMBER)
+
+
+def _binlogs(alike: Alike, slots: Mapping[str, int]) -> _Parts:
+    none = np.zeros(len(alike.messages), bool)
+    if "file" not in slots or "pos" not in slots:
+        return [], none
+    files = alike.texts(slots["file"])
+    numbers = pc.struct_field(pc.extract_regex(files, _FILE), "number")
+    (positions, sound), (rows, right) = _number(alike, slots["pos"]), _number(alike, slots.get("row"))
+    sound &= right & alike.quoted(slots["file"]) & _are(files, _FILE) & ~alike.nulls(slots["pos"])
+    return [numbers, positions, rows], sound
+
+
+def _wals(alike: Alike, slots: Mapping[str, int]) -> _Parts:
+    lsn, sound = _number(alike, slots.get("lsn"))
+    zero = pa.array(["0"] * len(alike.messages))
+    if "sequence" not in slots:
+        return [zero, lsn], sound & ("lsn" in slots) & ~alike.nulls(slots.get("lsn", 0))
+    place = slots["sequence"]
+    without = pa.array(alike.nulls(place))
+    texts = alike.written(place)
+    parts = pc.extract_regex(texts, _SEQUENCE)
+    last, here = (pc.struct_field(parts, name) for name in ("last", "here"))
+    last, here = (pc.if_else(pc.equal(one, ""), pa.scalar(None, pa.string()), one) for one in (last, here))
+    sound &= (alike.quoted(place) & _are(texts, _SEQUENCE)) | alike.nulls(place)
+    if "lsn" not in slots:
+        return [], np.zeros(len(zero), bool)
+    sound &= ~(alike.nulls(place) & alike.nulls(slots["lsn"]))
+    return [pc.coalesce(pc.if_else(without, zero, last), zero), pc.coalesce(pc.if_else(without, lsn, here), lsn)], sound
+
+
+_SIDE_BY_SIDE: Mapping[str, Callable[[Alike, Mapping[str, int]], _Parts]] = {
+    "mysql": _binlogs,
+    "mariadb": _binlogs,
+    "postgresql": _wals,
 }

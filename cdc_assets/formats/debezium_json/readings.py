@@ -1,6 +1,7 @@
 """Values of connectors' messages, by the schema of their field -> texts and bytes as the type table reads them.
 
     reader_of(field, column, settings) -> (value -> text or bytes)
+    read_marked(read, value, place, wrong, ranged) -> text or bytes; None, and a mark, where the value is not right
 
 A reader raises ValueError or TypeError for what is not a value of its field, and OutOfRange for one that the lake does
 not keep. Facts: Debezium's data type mappings, Connect's JsonConverter.
@@ -22,12 +23,28 @@ from cdc_assets.types.connect_types import BITS, DECIMAL, GEOMETRIES, VARIABLE_D
 from cdc_assets.types.conversions.moments import Moment, time_text
 from cdc_assets.types.families import BINARY, INTEGER
 
-__all__ = ["OutOfRange", "Read", "is_binary", "reader_of"]
+__all__ = [
+    "COUNTS",
+    "FIRST_MICROS",
+    "LAST_MICROS",
+    "TROUBLE",
+    "OutOfRange",
+    "Read",
+    "is_binary",
+    "is_date",
+    "read_marked",
+    "read_text",
+    "reader_of",
+]
 
 Read = Callable[[Any], "str | bytes"]
 
 _CONNECT, _TIME = "org.apache.kafka.connect.data", "io.debezium.time"
-_DAY, _FIRST_DAY, _LAST_DAY = 86_400_000_000, -719_528, 2_932_896
+_DAY = 86_400_000_000
+FIRST_MICROS, LAST_MICROS = -719_528 * _DAY, 2_932_897 * _DAY - 1
+"""The years 0000 to 9999, in microseconds since 1970."""
+TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ArithmeticError)
+"""What a message raises that is not what it should be."""
 _UNSIGNED = (1 << 64) - 1
 _WIDE = Context(prec=400)
 _GREATEST_FLOAT = 3.4028235677973366e38
@@ -54,9 +71,9 @@ def reader_of(field: Field, column: Column, settings: ConnectorSettings) -> Read
         return lambda value: _number_text(_scaled(value, scale), column)
     if meaning == VARIABLE_DECIMAL:
         return lambda value: _number_text(_variable(value), column)
-    if meaning in _MOMENTS:
-        micros = _MOMENTS[meaning]
-        return lambda value: _moment(micros(_whole(value)), column)
+    if meaning in COUNTS:
+        times, over = COUNTS[meaning]
+        return lambda value: _moment(_whole(value) * times // over, column)
     if meaning in _CLOCKS:
         read = _CLOCKS[meaning]
         return lambda value: _clock(read(value), column)
@@ -65,7 +82,7 @@ def reader_of(field: Field, column: Column, settings: ConnectorSettings) -> Read
         return lambda value: str(int(value)) if isinstance(value, bool) else plain(value)
     if column.type in ("ENUM", "SET") and column.elems:
         members = frozenset(column.elems)
-        return lambda value: _member(_text(value), members)
+        return lambda value: _member(read_text(value), members)
     if column.type == "YEAR":
         return _year
     if meaning in _TEXTS:
@@ -73,6 +90,17 @@ def reader_of(field: Field, column: Column, settings: ConnectorSettings) -> Read
     if field.type in ("array", "map", "struct"):
         return _nested(field, settings)
     return _plain(field, column)
+
+
+def read_marked(read: Read, value: Any, place: int, wrong: list[bool], ranged: list[bool]) -> str | bytes | None:
+    """Read a value; one that is not of its field is marked in `wrong`, one that the lake does not keep in `ranged`."""
+    try:
+        return read(value)
+    except OutOfRange:
+        ranged[place] = True
+    except TROUBLE:
+        wrong[place] = True
+    return None
 
 
 def _plain(field: Field, column: Column) -> Read:
@@ -90,7 +118,7 @@ def _plain(field: Field, column: Column) -> Read:
         return _float
     if field.type in ("float", "float32"):
         return _single
-    return _from_base64 if field.type == "bytes" else _text
+    return _from_base64 if field.type == "bytes" else read_text
 
 
 # --- plain values -----------------------------------------------------------------------------------------------------
@@ -140,25 +168,26 @@ def _single(value: Any) -> str:
     return text
 
 
-def _text(value: Any) -> str:
+def read_text(value: Any) -> str:
+    """Return a text as it is."""
     if not isinstance(value, str):
         raise TypeError(value)
     return value
 
 
 def _from_base64(value: Any) -> bytes:
-    return base64.b64decode(_text(value), validate=True)
+    return base64.b64decode(read_text(value), validate=True)
 
 
 def _from_url_safe(value: Any) -> bytes:
-    return base64.b64decode(_text(value), altchars=b"-_", validate=True)
+    return base64.b64decode(read_text(value), altchars=b"-_", validate=True)
 
 
 _STRINGS: Mapping[str, Read] = {
     "bytes": _from_base64,
     "base64": _from_base64,
     "base64-url-safe": _from_url_safe,
-    "hex": lambda value: bytes.fromhex(_text(value)),
+    "hex": lambda value: bytes.fromhex(read_text(value)),
 }
 """`binary.handling.mode` -> what reads its texts."""
 
@@ -236,31 +265,32 @@ def _digits(number: Decimal) -> int:
 
 
 def _moment(micros: int, column: Column) -> str:
-    if not _FIRST_DAY * _DAY <= micros < (_LAST_DAY + 1) * _DAY:
+    if not FIRST_MICROS <= micros <= LAST_MICROS:
         raise OutOfRange
     found = Moment(micros)
-    return found.date_text() if _is_date(column) else found.text(6)
+    return found.date_text() if is_date(column) else found.text(6)
 
 
-def _is_date(column: Column) -> bool:
+def is_date(column: Column) -> bool:
+    """Return whether a column has days without a time."""
     return column.type == "DATE" or column.type.endswith("Date")
 
 
-_MOMENTS: Mapping[str, Callable[[int], int]] = {
-    f"{_CONNECT}.Date": lambda days: days * _DAY,
-    f"{_TIME}.Date": lambda days: days * _DAY,
-    f"{_CONNECT}.Timestamp": lambda ms: ms * 1000,
-    f"{_TIME}.Timestamp": lambda ms: ms * 1000,
-    f"{_TIME}.MicroTimestamp": lambda micros: micros,
-    f"{_TIME}.NanoTimestamp": lambda nanos: nanos // 1000,
+COUNTS: Mapping[str, tuple[int, int]] = {
+    f"{_CONNECT}.Date": (_DAY, 1),
+    f"{_TIME}.Date": (_DAY, 1),
+    f"{_CONNECT}.Timestamp": (1000, 1),
+    f"{_TIME}.Timestamp": (1000, 1),
+    f"{_TIME}.MicroTimestamp": (1, 1),
+    f"{_TIME}.NanoTimestamp": (1, 1000),
 }
-"""Logical name -> microseconds since 1970."""
+"""Logical name of a count since 1970 -> by what it is to be multiplied and divided to be microseconds."""
 
 _CLOCK = re.compile(r"(-?)(\d{1,3}):(\d\d):(\d\d)(?:\.(\d{1,9}))?Z?")
 
 
 def _iso_clock(value: Any) -> int:
-    found = _CLOCK.fullmatch(_text(value))
+    found = _CLOCK.fullmatch(read_text(value))
     if found is None:
         raise ValueError(value)
     micros = ((int(found[2]) * 60 + int(found[3])) * 60 + int(found[4])) * 1_000_000
@@ -295,7 +325,7 @@ def _iso_date(value: Any) -> str:
 
 def _iso(value: Any) -> str:
     """Turn an ISO 8601 moment in UTC into the text of a date and time."""
-    text = _text(value)
+    text = read_text(value)
     if text.lstrip("-") == "infinity":
         raise OutOfRange
     found = _ISO.fullmatch(text.removesuffix(" BC"))

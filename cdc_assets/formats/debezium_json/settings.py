@@ -26,6 +26,11 @@ class ConnectorSettings:
     time: str = ""
     unavailable: str = "__debezium_unavailable_value"
 
+    @property
+    def stand_ins(self) -> frozenset[str]:
+        """Texts that stand for what did not change."""
+        return _placeholders(self.unavailable).texts
+
     def leaves_out(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row has a value that only stands for what did not change."""
         known = _placeholders(self.unavailable)

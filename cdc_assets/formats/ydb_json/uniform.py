@@ -211,14 +211,16 @@ def _dates(alike: Alike, number: int, column: Column) -> tuple[pa.Array, Marks]:
     texts = alike.texts(number)
     is_moment = pc.and_(pc.ends_with(texts, _DATE_AS_MOMENT), pc.equal(pc.binary_length(texts), 27))
     dated = pc.and_(pc.or_(is_moment, pc.equal(pc.binary_length(texts), _DATE)), pc.string_is_ascii(texts))
-    return alike.texts(number, most=_DATE), alike.quoted(number) & _bits(dated)
+    return alike.texts(number, most=_DATE), alike.quoted(number) & ~alike.escaped(number) & _bits(dated)
 
 
 def _instants(alike: Alike, number: int, column: Column) -> tuple[pa.Array, Marks]:
     """Moments without the Z; only where one of them is none does it matter that a blank stands for the T."""
     starts, ends, quoted = alike.values[number]
     data, texts = np.frombuffer(alike.data, np.uint8), alike.texts(number, tail=1)
-    sound = quoted & (ends - starts >= 20) & (data[starts + _DATE] == _T) & (data[ends - 1] == _Z)
+    sound = (
+        quoted & ~alike.escaped(number) & (ends - starts >= 20) & (data[starts + _DATE] == _T) & (data[ends - 1] == _Z)
+    )
     sound &= _bits(pc.string_is_ascii(texts))
     try:
         pc.if_else(pa.array(sound), texts, pa.scalar(None, pa.string())).cast(pa.timestamp("us"))
