@@ -1,9 +1,16 @@
-"""AWS Glue: a listing of a database has the metadata locations of all its tables, a hundred in a request."""
+"""AWS Glue: a listing of a database has the metadata locations of all its tables, a hundred in a request.
+
+Glue cannot rename a table: it is made under its new name, which says the old one, and removed under that. A rename that
+was cut short leaves both names with one metadata location; the old one is listed until the rename is made again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 
 from cdc_assets.lake.names import Identifier
 
@@ -14,14 +21,24 @@ __all__ = ["LISTS_LOCATIONS", "VENDS", "entries", "entry", "names", "rename"]
 
 LISTS_LOCATIONS, VENDS = True, False
 
+_RENAMED_FROM = "cdc.renamed-from"
+"""Glue's own parameter of a table: the name that it had before."""
+_INPUT = ("Description", "Owner", "StorageDescriptor", "TableType")
+"""What a request to make a table takes of an answer about one, beside name and parameters."""
+
 
 def entries(catalog: Catalog) -> Iterator[tuple[Identifier, str]]:
     """Yield (identifier, metadata location) of every Iceberg table."""
     client: Any = catalog.glue  # type: ignore[attr-defined]
     account = _account(catalog)
+    found: dict[Identifier, tuple[str, str]] = {}
     for databases in client.get_paginator("get_databases").paginate(**account):
         for database in databases["DatabaseList"]:
-            yield from _tables(client, database["Name"], account)
+            found.update(_tables(client, database["Name"], account))
+    places = {_text(identifier): place for identifier, (place, _) in found.items()}
+    for identifier, (place, before) in found.items():
+        if places.get(before) != place:
+            yield identifier, place
 
 
 def names(catalog: Catalog) -> Iterator[Identifier]:
@@ -31,21 +48,27 @@ def names(catalog: Catalog) -> Iterator[Identifier]:
 
 def entry(catalog: Catalog, identifier: Identifier) -> str | None:
     """Return the metadata location of one table, None where there is none."""
+    table = _table(catalog, identifier)
+    return None if table is None else _place(table)
+
+
+def _table(catalog: Catalog, identifier: Identifier) -> Any:
+    """Return what Glue says of a table, None where there is none."""
     client: Any = catalog.glue  # type: ignore[attr-defined]
     try:
-        found = client.get_table(DatabaseName=identifier[0], Name=identifier[1], **_account(catalog))
+        return client.get_table(DatabaseName=identifier[0], Name=identifier[1], **_account(catalog))["Table"]
     except client.exceptions.EntityNotFoundException:
         return None
-    return _place(found["Table"])
 
 
-def _tables(client: Any, database: str, account: dict[str, str]) -> Iterator[tuple[Identifier, str]]:
+def _tables(client: Any, database: str, account: dict[str, str]) -> Iterator[tuple[Identifier, tuple[str, str]]]:
+    """Yield the metadata location of each table, and the name that it had before, "" for none."""
     try:
         for tables in client.get_paginator("get_tables").paginate(DatabaseName=database, **account):
             for table in tables["TableList"]:
                 place = _place(table)
                 if place is not None:
-                    yield (database, table["Name"]), place
+                    yield (database, table["Name"]), (place, table["Parameters"].get(_RENAMED_FROM, ""))
     except client.exceptions.EntityNotFoundException:  # dropped since it was listed
         return
 
@@ -61,6 +84,26 @@ def _account(catalog: Catalog) -> dict[str, str]:
     return {"CatalogId": found} if found else {}
 
 
+def _text(identifier: Identifier) -> str:
+    return ".".join(identifier)
+
+
 def rename(catalog: Catalog, source: Identifier, target: Identifier) -> None:
-    """Rename a table."""
-    catalog.rename_table(source, target)
+    """Rename a table, or finish a rename that was cut short. Requests may be repeated whose answers are lost.
+
+    Raises NoSuchTableError, TableAlreadyExistsError.
+    """
+    client: Any = catalog.glue  # type: ignore[attr-defined]
+    table, account = _table(catalog, source), _account(catalog)
+    place = None if table is None else _place(table)
+    if place is None:
+        raise NoSuchTableError(f"Table does not exist: {_text(source)}")
+    made = {name: table[name] for name in _INPUT if name in table}
+    made |= {"Name": target[1], "Parameters": {**table["Parameters"], _RENAMED_FROM: _text(source)}}
+    try:
+        client.create_table(DatabaseName=target[0], TableInput=made, **account)
+    except client.exceptions.AlreadyExistsException as error:
+        if entry(catalog, target) != place:
+            raise TableAlreadyExistsError(f"Table {_text(target)} already exists") from error
+    with suppress(client.exceptions.EntityNotFoundException):
+        client.delete_table(DatabaseName=source[0], Name=source[1], **account)
