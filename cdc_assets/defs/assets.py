@@ -206,9 +206,9 @@ def _log_lake_tables(
     moved = {table.life for table in outcome.tables if table.steps} | pipeline.accounts.keys() | set(lives)
     if not moved:
         return
-    for life, held in source.held_tables().items():
+    for life, table in source.lake_tables().items():
         if life in moved:
-            for event in lake_table(source, pipeline, outcome.plan, held, changed):
+            for event in lake_table(source, pipeline, outcome.plan, table, changed):
                 context.log_event(event)
 
 

@@ -13,6 +13,7 @@ from cdc_assets.defs.dumps import log_imported
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key
 from cdc_assets.defs.resources import Source
+from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.reports import Report
 from cdc_assets.model.steps import ApplyRows, CreateTable, Step
@@ -180,13 +181,13 @@ class RunEvents:
 
     def _lake_tables(self, plan: Plan) -> None:
         if self._pending:
-            held = self._source.held_tables()
-            for event in self._events_of(held, plan):
+            tables = self._source.lake_tables()
+            for event in self._events_of(tables, plan):
                 self._context.log_event(event)
         self._pending.clear()
         self._read_at = time.monotonic()
 
-    def _events_of(self, held: Mapping[Life, Any], plan: Plan) -> Iterator[dg.AssetMaterialization]:
+    def _events_of(self, tables: Mapping[Life, LakeTable], plan: Plan) -> Iterator[dg.AssetMaterialization]:
         for life, changes in self._pending.items():
-            if life in held:
-                yield from lake_table(self._source, self._pipeline, plan, held[life], changes)
+            if life in tables:
+                yield from lake_table(self._source, self._pipeline, plan, tables[life], changes)

@@ -17,7 +17,7 @@ from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import Source
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.lake.held import Held
+from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.ledger import JournalEntry
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.reports import Report
@@ -123,22 +123,22 @@ def report_metadata(report: Report | None) -> dict[str, Any]:
 
 
 def lake_table(
-    source: Source, pipeline: Pipeline, plan: Plan, held: Held, changed: int
+    source: Source, pipeline: Pipeline, plan: Plan, table: LakeTable, changed: int
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield the event of a lake table: rows, schema, location, lag; nothing for one that has no name.
 
     Each window that the pipeline committed is in exactly one event; `changed` counts if it committed none.
     """
-    life = held.life
+    life = table.life
     accounts = pipeline.accounts.pop(life, [])
     history = plan.history.lives[life]
     if history.name is None:
         return
-    through = held.label.progress.tso
-    schema = _schema_at(history, held.label.ddl)
+    through = table.label.progress.tso
+    schema = _schema_at(history, table.label.ddl)
     metadata: dict[str, Any] = {
         "dagster/column_schema": _columns(schema, lake=True),
-        "dagster/column_lineage": column_lineage(history, held.label.ddl, source.changefeed.name),
+        "dagster/column_lineage": column_lineage(history, table.label.ddl, source.changefeed.name),
         "dagster/table_name": f"{source.changefeed.namespace_of(history.name.schema)}.{history.name.table}",
         "applied_ts": str(through),
         "applied_time": tso_time(through) if through else "",
@@ -146,16 +146,16 @@ def lake_table(
         "changes": sum(account.changes for account in accounts) if accounts else changed,
         **_series(accounts),
     }
-    counts = {"dagster/row_count": held.rows, "dagster/size_bytes": held.file_bytes, "data_files": held.data_files}
+    counts = {"dagster/row_count": table.rows, "dagster/size_bytes": table.file_bytes, "data_files": table.data_files}
     metadata.update({name: dg.MetadataValue.int(count) for name, count in counts.items() if count is not None})
     fidelity = pipeline.ledger.fidelity(source.changefeed.name, life)
     if fidelity:
         metadata["fidelity"] = dg.MetadataValue.md(format_report(fidelity))
-    if held.gap is not None:
-        metadata["incomplete_since"] = str(held.gap.since)
-        metadata["incomplete"] = gap_text(held.gap, life, held.base)
-    if held.location:
-        metadata["dagster/uri"] = held.location
+    if table.gap is not None:
+        metadata["incomplete_since"] = str(table.gap.since)
+        metadata["incomplete"] = gap_text(table.gap, life, table.base)
+    if table.location:
+        metadata["dagster/uri"] = table.location
     yield dg.AssetMaterialization(lake_key(source.changefeed, history.name), metadata=metadata)
 
 

@@ -85,7 +85,7 @@ def _rebuild_op(source: Source, name: str) -> dg.OpDefinition:
                 done = _rebuilt(context, config, pipeline)
                 if not done:
                     return
-                held = source.held_tables()
+                tables = source.lake_tables()
                 yield from _events(context, source, pipeline, done)
         except (BadSettings, RebuildRefused) as error:
             raise dg.Failure(str(error), allow_retries=False) from error
@@ -94,7 +94,7 @@ def _rebuild_op(source: Source, name: str) -> dg.OpDefinition:
                 yield dg.AssetMaterialization(
                     lake_key(source.changefeed, one.name),
                     description=f"rebuilt from its history through {tso_time(one.through)}",
-                    metadata=_figures(one, held[one.life].rows),
+                    metadata=_figures(one, tables[one.life].rows),
                 )
 
     return rebuild_tables

@@ -23,7 +23,7 @@ from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 from cdc_assets.settings.env import merged
 
 if TYPE_CHECKING:
-    from cdc_assets.lake.held import Held
+    from cdc_assets.lake.lake_table import LakeTable
     from cdc_assets.model.steps import Step
 
 __all__ = ["S3Credentials", "Source", "spark_resource"]
@@ -62,7 +62,7 @@ class Source:
         """Return the changefeed's settings with the credentials of the S3 resource."""
         return _with_s3(self.changefeed, s3)
 
-    def held_tables(self) -> Mapping[Life, Held]:
+    def lake_tables(self) -> Mapping[Life, LakeTable]:
         """Return the changefeed's tables as the catalog has them now."""
         with open_state(self.lake, self.changefeed.name, self.changefeed.namespace) as state:
             return state.tables()

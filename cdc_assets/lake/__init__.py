@@ -6,7 +6,7 @@ steps                tables created, renamed, dropped, exchanged
 windows              rows staged and committed
 replaying            quarantined records applied after a fix
 state                contents of the catalog (no JVM)
-held                 a table by its metadata file, with its label (no JVM)
+lake_table           a table by its metadata file, with its label (no JVM)
 decisions            what people decided, as properties of the lake's own namespace (no JVM)
 namespaces           the catalog's namespaces (no JVM)
 settling             tables brought to the names that they should have (no JVM)

@@ -18,8 +18,8 @@ from pyiceberg.manifest import DataFileContent, ManifestContent
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.lake import quarantine
 from cdc_assets.lake.catalogs.catalog import table_io
-from cdc_assets.lake.held import IDENTITY, Held, read_model, snapshot_below
 from cdc_assets.lake.label import Label, fallback
+from cdc_assets.lake.lake_table import IDENTITY, LakeTable, read_model, snapshot_below
 from cdc_assets.lake.names import Identifier, format_identity
 from cdc_assets.lake.replaying import REPLAY
 from cdc_assets.lake.spark.failures import races
@@ -54,14 +54,14 @@ class LakeMaintenance:
 
     def facts(self, exchanges: Mapping[Life, frozenset[Tso]] | None = None) -> tuple[TableFacts, ...]:
         """Return the facts in each table's metadata; starts no JVM. `exchanges` are open ones (`open_exchanges`)."""
-        held = {one.identifier: one for one in self.lake.state.tables().values()}
+        lake_table = {one.identifier: one for one in self.lake.state.tables().values()}
         tokens = {ticket.token for ticket in Rebuilds(self.lake).tickets()}
         own = self.lake.state.places.own.main
-        mine = sorted(entry for entry in self.lake.state.entries() if entry[0] in held or entry[0][0] == own)
+        mine = sorted(entry for entry in self.lake.state.entries() if entry[0] in lake_table or entry[0][0] == own)
 
         def look(entry: tuple[Identifier, str]) -> TableFacts | None:
             with suppress(FileNotFoundError):  # a commit just removed it; the next look finds its successor
-                return self._fact(*entry, held.get(entry[0]), tokens, exchanges or {})
+                return self._fact(*entry, lake_table.get(entry[0]), tokens, exchanges or {})
             return None
 
         with ThreadPoolExecutor(8) as pool:
@@ -71,7 +71,7 @@ class LakeMaintenance:
         self,
         identifier: Identifier,
         place: str,
-        held: Held | None,
+        lake_table: LakeTable | None,
         tokens: set[str],
         exchanges: Mapping[Life, frozenset[Tso]],
     ) -> TableFacts:
@@ -89,7 +89,7 @@ class LakeMaintenance:
         self._places[table] = identifier
         return TableFacts(
             table,
-            held.life if held is not None else None,
+            lake_table.life if lake_table is not None else None,
             total("records") - total("position-deletes"),
             data_files,
             total("files-size"),
@@ -100,7 +100,7 @@ class LakeMaintenance:
             sum(manifests),
             tuple(_fact_of(one, file) for one in line.values()),
             tuple(_fact_of(one, file) for one in file.snapshots.values() if one.snapshot_id not in line),
-            frozenset(self._needed(held, line.values(), tokens, exchanges)),
+            frozenset(self._needed(lake_table, line.values(), tokens, exchanges)),
             int(file.properties.get(_SWEPT, 0)),
         )
 
@@ -122,15 +122,19 @@ class LakeMaintenance:
         return [manifest.manifest_length for manifest in manifests], sizes
 
     def _needed(
-        self, held: Held | None, line: Iterable[Snapshot], tokens: set[str], exchanges: Mapping[Life, frozenset[Tso]]
+        self,
+        lake_table: LakeTable | None,
+        line: Iterable[Snapshot],
+        tokens: set[str],
+        exchanges: Mapping[Life, frozenset[Tso]],
     ) -> Iterator[int]:
         """Snapshots that an open exchange reads, or that prove that a replay or a rebuild was committed."""
-        if held is None:
+        if lake_table is None:
             return
-        for version in exchanges.get(held.life, ()):
+        for version in exchanges.get(lake_table.life, ()):
             with suppress(InputError):
-                yield snapshot_below(self.lake.state.file(held.metadata_location), held, version)
-        begun = set(quarantine.begun(self.lake.state, held.life)) if self._replays() else set()
+                yield snapshot_below(self.lake.state.file(lake_table.metadata_location), lake_table, version)
+        begun = set(quarantine.begun(self.lake.state, lake_table.life)) if self._replays() else set()
         for one in line:
             if one.summary.get(REPLAY) in begun or one.summary.get(REBUILD) in tokens:
                 yield one.snapshot_id
@@ -167,10 +171,10 @@ class LakeMaintenance:
     def _again(self, facts: TableFacts) -> TableFacts:
         """Read one table's facts again."""
         identifier = self._places[facts.table]
-        held = self.lake.state.find(facts.life) if facts.life is not None else None
+        lake_table = self.lake.state.find(facts.life) if facts.life is not None else None
         places = dict(self.lake.state.entries())
-        place = held.metadata_location if held is not None else places[identifier]
-        return self._fact(identifier, place, held, set(), {})
+        place = lake_table.metadata_location if lake_table is not None else places[identifier]
+        return self._fact(identifier, place, lake_table, set(), {})
 
     def sweep(self) -> tuple[int, int]:
         """Remove stages and aside tables of dead runs; return how many (stages, tables)."""
@@ -205,9 +209,9 @@ class LakeMaintenance:
         table, properties = self._load(session, facts), dict(swept)
         if facts.life is not None:
             place = table.operations().current().metadataFileLocation()
-            held = self.lake.state.at(place, identifier)
-            if held.snapshot_id is not None:
-                properties.update(fallback(held.label, held.snapshot_id))
+            lake_table = self.lake.state.at(place, identifier)
+            if lake_table.snapshot_id is not None:
+                properties.update(fallback(lake_table.label, lake_table.snapshot_id))
         if not properties:
             return
         update = table.updateProperties()

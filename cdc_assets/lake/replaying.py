@@ -51,7 +51,7 @@ def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Fou
             if staged.rows and kind_of(replay.frame.schema).EQUAL_ROWS:
                 work.session.label({REPLAY: quarantine.replaying(bench.sessions.side, bench.state, life, fitting)})
             if staged.rows:
-                io = bench.storage(work.held)[1]
+                io = bench.storage(work.lake_table)[1]
                 batch = stage.read_manifest(io, staged.path)
                 take_in(work.target, work.label, replay.frame, staged, batch, io)
     finally:

@@ -34,8 +34,8 @@ from cdc_assets.lake.commit import (
     refuse_undated,
     sql_condition,
 )
-from cdc_assets.lake.held import CHANGEFEED, GAP, IDENTITY, KEY, NAME, Held, format_base
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_table import CHANGEFEED, GAP, IDENTITY, KEY, NAME, LakeTable, format_base
 from cdc_assets.lake.names import Identifier, format_identity, format_name, own_location
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.installation import alike
@@ -133,7 +133,7 @@ def column_doc(column: Column) -> str:
     return text if column.default is None else f"{text} DEFAULT {json.dumps(column.default, ensure_ascii=False)}"
 
 
-def bury(session: StepSession, held: Held, changefeed: str, tombstones: Identifier, warehouse: str) -> None:
+def bury(session: StepSession, lake_table: LakeTable, changefeed: str, tombstones: Identifier, warehouse: str) -> None:
     """Remove a dropped table with its files, after writing its tombstone: identity and TSO of the drop."""
     name = session.name(tombstones)
     session.sql(
@@ -143,8 +143,8 @@ def bury(session: StepSession, held: Held, changefeed: str, tombstones: Identifi
     )
     stone = session.spark.range(1).select(
         sql.lit(changefeed).alias("changefeed"),
-        sql.lit(format_identity(held.life)).alias("identity"),
-        sql.lit(held.label.ddl).cast("bigint").alias("dropped"),
+        sql.lit(format_identity(lake_table.life)).alias("identity"),
+        sql.lit(lake_table.label.ddl).cast("bigint").alias("dropped"),
         sql.current_timestamp().alias("purged_at"),
     )
     stone.createOrReplaceTempView("stone")
@@ -152,8 +152,8 @@ def bury(session: StepSession, held: Held, changefeed: str, tombstones: Identifi
         f"MERGE INTO {name} t USING stone s ON t.changefeed = s.changefeed AND t.identity = s.identity "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
-    session.iceberg.drop(held.identifier)
-    session.statements.append(f"DROP TABLE {session.name(held.identifier)} PURGE")
+    session.iceberg.drop(lake_table.identifier)
+    session.statements.append(f"DROP TABLE {session.name(lake_table.identifier)} PURGE")
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

@@ -53,10 +53,10 @@ def _refuse_stale(state: LakeState, move: Move) -> None:
 def _moves(state: LakeState) -> list[Move]:
     """Return the renames that are due as far as is known, in order."""
     tables = state.known()
-    now = {life: held.identifier for life, held in tables.items()}
+    now = {life: lake_table.identifier for life, lake_table in tables.items()}
     wanted = {
-        life: state.places.aside(life) if held.name is None else state.places.home(held.name)
-        for life, held in tables.items()
+        life: state.places.aside(life) if lake_table.name is None else state.places.home(lake_table.name)
+        for life, lake_table in tables.items()
     }
     if now == wanted:
         return []

@@ -22,7 +22,7 @@ from cdc_assets.lake.catalogs.catalog import (
 )
 from cdc_assets.lake.decisions import Decisions
 from cdc_assets.lake.failures import answering
-from cdc_assets.lake.held import CHANGEFEED, IDENTITY, Held, Owned, read_file, read_owned, read_standing
+from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, LakeTable, Owned, read_file, read_owned, read_standing
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
 from cdc_assets.lake.names import Identifier, OwnNamespaces, Places, parse_identity
 from cdc_assets.model.progress import Applied, Life, Phase, Progress
@@ -51,7 +51,7 @@ class LakeState:
         self.places = Places(changefeed, namespace, own, settings.kind.folds_names, settings.kind.plain_names)
         self.decisions = Decisions(lambda: self.catalog, changefeed, own.main)
         self._catalog = LazyCatalog(settings)
-        self._seen: dict[Life, Held] = {}
+        self._seen: dict[Life, LakeTable] = {}
         self._listed: dict[Identifier, str] | None = None
 
     @property
@@ -65,12 +65,12 @@ class LakeState:
 
     # --- tables ---
 
-    def tables(self) -> dict[Life, Held]:
+    def tables(self) -> dict[Life, LakeTable]:
         """Return every table that this changefeed created, whatever its name is now."""
-        self._seen = {one.held.life: one.held for one in self._owned() if one.changefeed == self.changefeed}
+        self._seen = {one.lake_table.life: one.lake_table for one in self._owned() if one.changefeed == self.changefeed}
         return dict(self._seen)
 
-    def standing(self) -> dict[Life, Held]:
+    def standing(self) -> dict[Life, LakeTable]:
         """Return what `tables` returns, without a request for each table if the catalog still has the same names.
 
         A table to which another writer has committed since is as it was last seen; its next step finds out.
@@ -80,7 +80,7 @@ class LakeState:
         )
         return dict(self._seen) if same else self.tables()
 
-    def known(self) -> dict[Life, Held]:
+    def known(self) -> dict[Life, LakeTable]:
         """Return what `tables` returns; if a look takes several requests, as looks and steps here last saw it.
 
         Whoever acts on it has to notice what another writer has changed since.
@@ -91,14 +91,14 @@ class LakeState:
         """Return the metadata location of every table in the catalog by name, as of the last listing."""
         return dict(self.entries()) if self._listed is None else self._listed
 
-    def note(self, held: Held, before: Identifier | None = None) -> Held:
+    def note(self, lake_table: LakeTable, before: Identifier | None = None) -> LakeTable:
         """Record a table of this changefeed as a step left it, and its name before."""
-        self._seen[held.life] = held
+        self._seen[lake_table.life] = lake_table
         if self._listed is not None:
             if before is not None:
                 self._listed.pop(before, None)
-            self._listed[held.identifier] = held.metadata_location
-        return held
+            self._listed[lake_table.identifier] = lake_table.metadata_location
+        return lake_table
 
     def changefeeds(self) -> set[str]:
         """Return the names of all changefeeds that have tables in the catalog."""
@@ -124,24 +124,24 @@ class LakeState:
         """Return the metadata location of the table of a name, None if there is none."""
         return entry(self.catalog, identifier)
 
-    def find(self, life: Life) -> Held:
+    def find(self, life: Life) -> LakeTable:
         """Return one table as it is now; raises TableHeld if it was purged, TableMoved if it does not exist."""
-        held = self.where_it_was(life) or self.tables().get(life)
-        if held is None and life in self.tombstones():
+        lake_table = self.where_it_was(life) or self.tables().get(life)
+        if lake_table is None and life in self.tombstones():
             raise TableHeld(
                 f"{life} was purged after its DROP, so its rows are gone from the lake. Copy them into a new table at "
                 "the source: that one is applied.",
                 table=str(life),
             )
-        if held is None:
+        if lake_table is None:
             raise TableMoved(f"{life} is not in the lake: another program dropped it. Plan again.", table=str(life))
-        return held
+        return lake_table
 
-    def last(self, life: Life) -> Held:
+    def last(self, life: Life) -> LakeTable:
         """Return one table as a look or a step last saw it; raises TableMoved if there is none."""
         return self._seen.get(life) or self.find(life)
 
-    def where_it_was(self, life: Life) -> Held | None:
+    def where_it_was(self, life: Life) -> LakeTable | None:
         """Return a table as it is now if it still has the name under which it was last seen, else None."""
         identifier = self._seen[life].identifier if life in self._seen else None
         place = self.place_of(identifier) if identifier is not None else None
@@ -151,30 +151,30 @@ class LakeState:
             owned = read_owned(self.catalog, place, identifier)
         except FileNotFoundError:
             return None
-        mine = owned is not None and (owned.changefeed, owned.held.life) == (self.changefeed, life)
-        return owned.held if owned is not None and mine else None
+        mine = owned is not None and (owned.changefeed, owned.lake_table.life) == (self.changefeed, life)
+        return owned.lake_table if owned is not None and mine else None
 
-    def seen(self, life: Life) -> Held | None:
+    def seen(self, life: Life) -> LakeTable | None:
         """Return one table as it was last seen, None if it was not."""
         return self._seen.get(life)
 
-    def io(self, held: Held) -> dict[str, str]:
+    def io(self, lake_table: LakeTable) -> dict[str, str]:
         """Return PyIceberg's properties for a table's files."""
-        return io_of(self.catalog, held.identifier, held.metadata_location)
+        return io_of(self.catalog, lake_table.identifier, lake_table.metadata_location)
 
-    def named(self, name: TableId) -> Held:
+    def named(self, name: TableId) -> LakeTable:
         """Return the table that should have a source name; raises KeyError."""
-        for held in self.tables().values():
-            if held.name == name:
-                return held
+        for lake_table in self.tables().values():
+            if lake_table.name == name:
+                return lake_table
         raise KeyError(str(name))
 
-    def at(self, place: str, identifier: Identifier) -> Held:
+    def at(self, place: str, identifier: Identifier) -> LakeTable:
         """Return a table by its metadata file."""
         owned = read_owned(self.catalog, place, identifier)
         if owned is None:
             raise TableMoved(f"{'.'.join(identifier)} has no progress in {place}. Plan again.")
-        return owned.held
+        return owned.lake_table
 
     def foreign(self, identifier: Identifier, life: Life) -> TableHeld:
         """Return the error about a table that has the name meant for a life, and is not one of `tables`."""
@@ -209,7 +209,7 @@ class LakeState:
 
     def row_counts(self) -> dict[str, int | None]:
         """Return the rows of each table that has a name, by the text of its life."""
-        return {str(life): held.rows for life, held in self.tables().items() if held.name is not None}
+        return {str(life): table.rows for life, table in self.tables().items() if table.name is not None}
 
     def tombstones(self) -> dict[Life, Applied]:
         """Return the progress of tables that were purged after their drop."""
@@ -258,14 +258,14 @@ class LakeState:
         snapshots = self.file(self.find(life).metadata_location).lineage(across_rewrites=True)
         return next((one for one in snapshots if one.summary.get(name) == value), None)
 
-    def has_mark(self, held: Held, name: str, value: str) -> bool:
+    def has_mark(self, lake_table: LakeTable, name: str, value: str) -> bool:
         """Return whether any snapshot in a table's metadata has a property of that value."""
-        snapshots = self.file(held.metadata_location).snapshots.values()
+        snapshots = self.file(lake_table.metadata_location).snapshots.values()
         return any(one.summary.get(name) == value for one in snapshots)
 
-    def summary(self, held: Held) -> Mapping[str, str]:
+    def summary(self, lake_table: LakeTable) -> Mapping[str, str]:
         """Return the newest snapshot's summary."""
-        snapshot = self.file(held.metadata_location).snapshot
+        snapshot = self.file(lake_table.metadata_location).snapshot
         return snapshot.summary if snapshot is not None else {}
 
     def _properties(self, identifier: Identifier) -> Mapping[str, str] | None:

@@ -9,8 +9,8 @@ from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake import schema, settling
 from cdc_assets.lake.commit import columns_of, exchange, overwrite, publish, refuse_undated, sql_condition
-from cdc_assets.lake.held import GAP, KEY, NAME, format_base, snapshot_below
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_table import GAP, KEY, NAME, format_base, snapshot_below
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import quoted
@@ -91,15 +91,20 @@ def _refuse_taken(bench: Workbench, name: TableId, life: Life) -> None:
     """Refuse a name that is not free for a changefeed; one of its own tables may have it until names are settled."""
     bench.state.places.refuse_reserved(name, life)
     home = bench.state.places.home(name)
-    if bench.state.exists(home) and all(held.identifier != home for held in bench.state.tables().values()):
+    if bench.state.exists(home) and all(lake_table.identifier != home for lake_table in bench.state.tables().values()):
         raise bench.state.foreign(home, life)
 
 
 def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
-    held = bench.state.standing().get(step.life)
-    if held is not None and held.applied.unfilled and step.base is not None and held.base != step.base:
+    lake_table = bench.state.standing().get(step.life)
+    if (
+        lake_table is not None
+        and lake_table.applied.unfilled
+        and step.base is not None
+        and lake_table.base != step.base
+    ):
         return _make_anew(bench, step, started)
-    if held is not None:
+    if lake_table is not None:
         return StepResult(seconds=time.monotonic() - started)
     bench.state.places.refuse_reserved(step.name, step.life)
     home = bench.state.places.home(step.name)
@@ -109,13 +114,13 @@ def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
     with bench.sessions.step() as session:
         try:
             with races(str(step.life)):
-                held = bench.held_after_commit(schema.create(session, home, step, bench.changefeed, place), home)
+                lake_table = bench.table_after_commit(schema.create(session, home, step, bench.changefeed, place), home)
         except Exception:  # catalogs differ in how they report that another run created it first
             if step.life not in bench.state.tables():
                 raise
-            held = bench.held_now(step.life)
+            lake_table = bench.table_now(step.life)
         statements = tuple(session.statements)
-    return StepResult(statements, None, held.snapshot_id, seconds=time.monotonic() - started)
+    return StepResult(statements, None, lake_table.snapshot_id, seconds=time.monotonic() - started)
 
 
 def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResult:
@@ -124,7 +129,7 @@ def _make_anew(bench: Workbench, step: CreateTable, started: float) -> StepResul
     Raises TableHeld if the other dump has other columns.
     """
     with bench.on(step.life) as work:
-        if work.held.applied.unfilled and work.held.base != step.base:
+        if work.lake_table.applied.unfilled and work.lake_table.base != step.base:
             parser = work.session.iceberg.java("org.apache.iceberg.SchemaParser")
             wanted = parser.fromJson(json.dumps(schema.schema_json(step.schema))).columns()
             if [(field.name(), field.type().toString()) for field in wanted] != columns_of(work.target.table):
@@ -144,17 +149,17 @@ def purge(bench: Workbench, life: Life) -> StepResult:
     Raises BadSettings for a table that is not dropped; nothing happens if it was already purged.
     """
     started = time.monotonic()
-    held = bench.state.tables().get(life)
-    if held is None:
+    lake_table = bench.state.tables().get(life)
+    if lake_table is None:
         return StepResult()
-    if held.name is not None:
-        raise BadSettings(f"{life} is {held.name} now and was not dropped, so it is not purged.")
+    if lake_table.name is not None:
+        raise BadSettings(f"{life} is {lake_table.name} now and was not dropped, so it is not purged.")
     own = bench.state.places.own.main
     bench.state.ensure_namespace(own)
     with races(str(life)), bench.sessions.step() as session:
-        schema.bury(session, held, bench.changefeed, (own, TOMBSTONES), bench.settings.root)
+        schema.bury(session, lake_table, bench.changefeed, (own, TOMBSTONES), bench.settings.root)
         statements = tuple(session.statements)
-    return StepResult(statements, held.snapshot_id, seconds=time.monotonic() - started)
+    return StepResult(statements, lake_table.snapshot_id, seconds=time.monotonic() - started)
 
 
 def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Label) -> None:

@@ -21,8 +21,8 @@ from pyspark.sql import functions as sql
 
 from cdc_assets.errors import RebuildRefused, TableMoved
 from cdc_assets.lake.commit import Target, columns_of, overwrite, publish, refuse_moved
-from cdc_assets.lake.held import CHANGEFEED, IDENTITY, KEY, NAME, Held, format_base
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, KEY, NAME, LakeTable, format_base
 from cdc_assets.lake.names import Identifier, aside_changefeed, format_identity, format_name, location
 from cdc_assets.lake.namespaces import own_properties, remove_own_properties, set_own_properties
 from cdc_assets.lake.schema import TABLE_PROPERTIES
@@ -160,7 +160,7 @@ class Rebuilds:
                 _replace(work.target, _documented(rows, source), label, token, properties)
             return self.live.workbench.result(work, started)
 
-    def _create(self, theirs: Held, token: str, started: float) -> StepResult:
+    def _create(self, theirs: LakeTable, token: str, started: float) -> StepResult:
         """Create a live table that did not exist, with its rows and its label at once."""
         life, name, state = theirs.life, theirs.name, self._state
         if name is None:
@@ -185,8 +185,10 @@ class Rebuilds:
             rows = _documented(_rows(session, theirs), source)
             _writer(rows, session.name(home), theirs.label, token, properties).create()
             statements = (f"CREATE TABLE {session.name(home)} AS SELECT * FROM {session.name(theirs.identifier)}",)
-        held = state.find(life)
-        return StepResult(statements, None, held.snapshot_id, held.rows or 0, seconds=time.monotonic() - started)
+        lake_table = state.find(life)
+        return StepResult(
+            statements, None, lake_table.snapshot_id, lake_table.rows or 0, seconds=time.monotonic() - started
+        )
 
     # --- cleaning up ---
 
@@ -198,8 +200,8 @@ class Rebuilds:
         state, name = self._state, aside_changefeed(self.live.changefeed, token)
         vends = self.live.settings.kind.vends
         tables = AsideLake(self.live, token).state.tables()
-        for held in tables.values():
-            self._drop(held.identifier) if vends else state.forget(held.identifier)
+        for lake_table in tables.values():
+            self._drop(lake_table.identifier) if vends else state.forget(lake_table.identifier)
         if not vends:
             self._remove_directory(name)
         for namespace in self._namespaces(token):
@@ -239,9 +241,11 @@ class Rebuilds:
 # --- rows and columns -------------------------------------------------------------------------------------------------
 
 
-def _rows(session: StepSession, held: Held) -> DataFrame:
+def _rows(session: StepSession, lake_table: LakeTable) -> DataFrame:
     """Read a table as of its newest snapshot now."""
-    return session.spark.read.option("versionAsOf", str(held.snapshot_id)).table(session.name(held.identifier))
+    return session.spark.read.option("versionAsOf", str(lake_table.snapshot_id)).table(
+        session.name(lake_table.identifier)
+    )
 
 
 def _document(transaction: Any, source: Any) -> None:

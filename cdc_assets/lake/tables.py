@@ -70,8 +70,8 @@ class Lake:
         Steps carried out afterwards refuse tables that another writer has moved since.
         """
         tables = self.state.tables()
-        self.workbench.expect({life: held.label for life, held in tables.items()})
-        return {**self.state.tombstones(), **{life: held.applied for life, held in tables.items()}}
+        self.workbench.expect({life: lake_table.label for life, lake_table in tables.items()})
+        return {**self.state.tombstones(), **{life: lake_table.applied for life, lake_table in tables.items()}}
 
     def releases(self) -> Releases:
         """Return people's decisions about single DDL. Starts no JVM."""
@@ -111,7 +111,7 @@ class Lake:
 
     def names(self) -> set[TableId]:
         """Return the source names of the lake's tables."""
-        return {held.name for held in self.state.tables().values() if held.name is not None}
+        return {lake_table.name for lake_table in self.state.tables().values() if lake_table.name is not None}
 
     # --- steps ---
 
@@ -124,7 +124,7 @@ class Lake:
 
     def dropped(self) -> Mapping[Life, Applied]:
         """Return the progress of dropped tables that still have their files. Starts no JVM."""
-        return {life: held.applied for life, held in self.state.tables().items() if held.name is None}
+        return {life: lake_table.applied for life, lake_table in self.state.tables().items() if lake_table.name is None}
 
     def purge(self, life: Life) -> StepResult:
         """Remove a dropped table with its files for good; its progress stays, and RECOVER is no longer possible.
@@ -147,7 +147,7 @@ class Lake:
         homes = {claim: self.state.places.home(claim[1]) for claim in claims}
         if not homes:
             return {}
-        ours = {held.identifier for held in self.state.known().values()}
+        ours = {lake_table.identifier for lake_table in self.state.known().values()}
         theirs = set(self.state.listed()) - ours
         return {claim: self.state.foreign(home, claim[0]).message for claim, home in homes.items() if home in theirs}
 

@@ -9,8 +9,8 @@ from pyspark.sql import functions as sql
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import Target, publish
-from cdc_assets.lake.held import GAP
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_table import GAP
 from cdc_assets.lake.staging.stage import Batch, name_of, read_batch
 from cdc_assets.lake.writers import writer_of
 from cdc_assets.model.reports import AlikeKeys, Staged

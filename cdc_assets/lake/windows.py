@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
-from cdc_assets.lake.held import landing_of, read_model
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_table import landing_of, read_model
 from cdc_assets.lake.schema import mark_incomplete
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
@@ -34,12 +34,12 @@ def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarant
     if not step.files:
         return Staged("", 0, Report())
     with races(str(step.life)):
-        held = bench.state.last(step.life)  # what has changed since is found out when the window is committed
-        landing = landing_of(read_model(bench.state.catalog, held.metadata_location)) if held.empty else None
+        table = bench.state.last(step.life)  # what has changed since is found out when the window is committed
+        landing = landing_of(read_model(bench.state.catalog, table.metadata_location)) if table.empty else None
         if landing is not None and not landing.takes(step.schema):
             landing = None
         engine = stage.Engine(lambda: bench.sessions.side().spark, lambda: bench.sessions.local, bench.decode)
-        root, io = bench.storage(held)
+        root, io = bench.storage(table)
         return stage.stage(engine, root, io, step, reader, quarantine, landing=landing)
 
 
@@ -64,7 +64,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
                         "another writer committed first. Plan again.",
                         table=str(step.life),
                     )
-                io = bench.storage(work.held)[1]
+                io = bench.storage(work.lake_table)[1]
                 if staged.rows:
                     batch = stage.read_manifest(io, staged.path)
                 alike, passed = take_in(work.target, label, step, staged, batch, io)
@@ -82,10 +82,10 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
 def _forget(bench: Workbench, life: Life, staged: Staged) -> None:
     """Remove a window that lost a race, and its data files unless a snapshot has them, by an earlier run's commit."""
     with suppress(CdcError, OSError):
-        held = bench.state.tables().get(life)
+        lake_table = bench.state.tables().get(life)
         io = bench.io_at(staged.path)
         batch = stage.read_manifest(io, staged.path) if staged.path else Batch()
-        lost = held is not None and not bench.state.has_mark(held, STAGED, stage.name_of(staged.path))
+        lost = lake_table is not None and not bench.state.has_mark(lake_table, STAGED, stage.name_of(staged.path))
         if batch.schema_id is not None and lost:
             stage.remove_files(io, batch.parts)
         discard_window(bench, staged)

@@ -14,8 +14,8 @@ from cdc_assets.errors import CdcError, TableHeld, TableMoved
 from cdc_assets.lake import settling
 from cdc_assets.lake.catalogs.catalog import io_properties, local_path, remember
 from cdc_assets.lake.commit import Target, target
-from cdc_assets.lake.held import IDENTITY, Held
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_table import IDENTITY, LakeTable
 from cdc_assets.lake.names import Identifier, format_identity
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import Sessions, StepSession
@@ -40,7 +40,7 @@ class Work:
 
     session: StepSession
     target: Target
-    held: Held
+    lake_table: LakeTable
     label: Label
 
 
@@ -63,13 +63,13 @@ class Workbench:
         self._cleaned = False
         self._expected: dict[Life, Label] = {}
 
-    def storage(self, held: Held) -> tuple[str, dict[str, str]]:
+    def storage(self, lake_table: LakeTable) -> tuple[str, dict[str, str]]:
         """Return where windows of a table are staged, and PyIceberg's properties for that place.
 
         Beside the tables; if a catalog may grant a table's own location only, below that.
         """
-        root = held.location if self.settings.kind.vends else self.settings.root
-        return root, self.state.io(held)
+        root = lake_table.location if self.settings.kind.vends else self.settings.root
+        return root, self.state.io(lake_table)
 
     def io_at(self, place: str) -> dict[str, str]:
         """Return PyIceberg's properties for a stage that was written or read here."""
@@ -83,19 +83,19 @@ class Workbench:
         """Return whether steps on a table were planned from a known label."""
         return life in self._expected
 
-    def held_now(self, life: Life) -> Held:
+    def table_now(self, life: Life) -> LakeTable:
         """Return a table as a step left it, for the next one."""
-        held = self.state.note(self.state.find(life))
-        self._expected[life] = held.label
-        return held
+        lake_table = self.state.note(self.state.find(life))
+        self._expected[life] = lake_table.label
+        return lake_table
 
-    def held_after_commit(self, operations: Any, identifier: Identifier) -> Held:
+    def table_after_commit(self, operations: Any, identifier: Identifier) -> LakeTable:
         """Return a table from Iceberg's `TableOperations` after a commit through them, without a request."""
-        held = self.state.note(self._held(operations, identifier))
-        self._expected[held.life] = held.label
-        return held
+        lake_table = self.state.note(self._table_of(operations, identifier))
+        self._expected[lake_table.life] = lake_table.label
+        return lake_table
 
-    def _held(self, operations: Any, identifier: Identifier) -> Held:
+    def _table_of(self, operations: Any, identifier: Identifier) -> LakeTable:
         """Read a table's progress from what Iceberg has loaded of it; remote files are not read once more."""
         metadata = operations.current()
         place = metadata.metadataFileLocation()
@@ -109,20 +109,20 @@ class Workbench:
         """Load a table in a session of its own and read its label there; lost races become TableMoved."""
         with races(str(life)), self.sessions.step() as session:
             table, identifier = self._loaded(session, life)
-            held = self.state.note(self._held(table.operations(), identifier))
-            loaded = target(session, held.identifier, table, held.empty)
+            lake_table = self.state.note(self._table_of(table.operations(), identifier))
+            loaded = target(session, lake_table.identifier, table, lake_table.empty)
             expected = self._expected.get(life)
-            if expected is not None and expected != held.label:
+            if expected is not None and expected != lake_table.label:
                 raise TableMoved(
-                    f"{life} is applied to {held.label.progress.tso}, and was at {expected.progress.tso} when its "
-                    "progress was read: another writer committed first. Plan again.",
+                    f"{life} is applied to {lake_table.label.progress.tso}, and was at {expected.progress.tso} when "
+                    "its progress was read: another writer committed first. Plan again.",
                     table=str(life),
                 )
             try:
-                yield Work(session, loaded, held, held.label)
+                yield Work(session, loaded, lake_table, lake_table.label)
             except AnalysisException as error:
                 # Spark may have resolved the statement against what another writer made of the table by then.
-                if self._stands_still(held):
+                if self._stands_still(lake_table):
                     raise
                 raise TableMoved(
                     f"{life} was changed by another writer meanwhile ({error}). Plan again.", table=str(life)
@@ -135,18 +135,18 @@ class Workbench:
             table = session.find(seen.identifier)
             if table is not None and table.properties().get(IDENTITY) == format_identity(life):
                 return table, seen.identifier
-        held = self.state.find(life)
-        table = session.load(held.identifier)
+        lake_table = self.state.find(life)
+        table = session.load(lake_table.identifier)
         if table.properties().get(IDENTITY) != format_identity(life):
             raise TableMoved(f"{life} was renamed meanwhile. Plan again.", table=str(life))
-        return table, held.identifier
+        return table, lake_table.identifier
 
-    def _stands_still(self, held: Held) -> bool:
+    def _stands_still(self, lake_table: LakeTable) -> bool:
         try:
-            now = self.state.find(held.life)
+            now = self.state.find(lake_table.life)
         except CdcError:
             return False
-        return (now.metadata_location, now.identifier) == (held.metadata_location, held.identifier)
+        return (now.metadata_location, now.identifier) == (lake_table.metadata_location, lake_table.identifier)
 
     def result(
         self, work: Work, started: float, report: Report | None = None, leaving: int | None = None
@@ -156,31 +156,35 @@ class Workbench:
         Iceberg counts rows added and removed. `leaving` of the removed ones were deletes, the others were replaced by
         an update; if that is not known, a removed row counts as updated when one was added.
         """
-        held = self._left(work)
-        summary = self.state.summary(held) if held.snapshot_id != work.held.snapshot_id else {}
+        before, after = work.lake_table, self._left(work)
+        summary = self.state.summary(after) if after.snapshot_id != before.snapshot_id else {}
         added, removed = int(summary.get("added-records", 0)), int(summary.get("deleted-records", 0))
         removed += int(summary.get("added-position-deletes", 0)) - int(summary.get("removed-position-deletes", 0))
         deleted = max(removed - added, 0) if leaving is None else min(leaving, removed)
         updated = removed - deleted
-        alone = held.snapshot_id == work.held.snapshot_id or held.parent_id == work.held.snapshot_id
+        alone = after.snapshot_id == before.snapshot_id or after.parent_id == before.snapshot_id
         return StepResult(
             tuple(work.session.statements),
-            work.held.snapshot_id,
-            held.snapshot_id,
+            before.snapshot_id,
+            after.snapshot_id,
             added - updated,
             updated,
             deleted,
             seconds=time.monotonic() - started,
             report=report,
-            rows_before=work.held.rows,
-            rows_after=held.rows if alone else None,
+            rows_before=before.rows,
+            rows_after=after.rows if alone else None,
         )
 
-    def _left(self, work: Work) -> Held:
+    def _left(self, work: Work) -> LakeTable:
         """Return a table as a step left it; after a commit through Iceberg's own `Table` without a request."""
         operations = work.target.table.operations()
-        moved = operations.current().metadataFileLocation() != work.held.metadata_location
-        return self.held_after_commit(operations, work.held.identifier) if moved else self.held_now(work.held.life)
+        moved = operations.current().metadataFileLocation() != work.lake_table.metadata_location
+        return (
+            self.table_after_commit(operations, work.lake_table.identifier)
+            if moved
+            else self.table_now(work.lake_table.life)
+        )
 
     def free(self, home: Identifier, step: CreateTable) -> None:
         """Make sure that a new table's name is free; a table that waits for another name is renamed first."""
@@ -189,7 +193,7 @@ class Workbench:
         settling.settle_names(self.state)
         if not self.state.exists(home):
             return
-        owner = next((held for held in self.state.tables().values() if held.identifier == home), None)
+        owner = next((lake_table for lake_table in self.state.tables().values() if lake_table.identifier == home), None)
         if owner is None:
             raise self.state.foreign(home, step.life)
         raise TableHeld(

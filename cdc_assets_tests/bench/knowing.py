@@ -15,8 +15,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import write_manifest_list
 
 from cdc_assets.history.history import read_history
-from cdc_assets.lake.held import CHANGEFEED, IDENTITY, KEY, NAME
 from cdc_assets.lake.label import Label
+from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, KEY, NAME
 from cdc_assets.lake.names import format_identity, format_name, location
 from cdc_assets.lake.namespaces import ensure_namespace
 from cdc_assets.lake.schema import TABLE_PROPERTIES, schema_json

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.defs.resources import Source
-from cdc_assets.lake import Lake, held
+from cdc_assets.lake import Lake, lake_table
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.opening import open_ledger
@@ -176,7 +176,7 @@ def test_many_windows_on_spark_leave_nothing_open_and_nothing_behind(
     early = use(spark)
     _run(pipeline, feed, windows)
     late = use(spark)
-    cached = {"cdc_assets.lake.held.Owned", "cdc_assets.lake.held.Held", "cdc_assets.lake.label.Label"}
+    cached = {"cdc_assets.lake.lake_table.Owned", "cdc_assets.lake.lake_table.LakeTable", "cdc_assets.lake.label.Label"}
     cached |= {f"cdc_assets.model.{name}" for name in ("progress.Progress", "progress.Life", "schema.TableId")}
     assert [one for one in grown(early, late, windows) if one.partition(":")[0] not in cached] == []
     assert late.java_heap_bytes - early.java_heap_bytes < 100 << 20
@@ -213,7 +213,7 @@ def test_who_only_looks_into_a_lake_leaves_no_connection_open(tmp_path: Path) ->
     with open_ledger(warehouse) as ledger:
         _run(Pipeline(feed.settings, feed.settings.open_source(), MemoryLake(), ledger), feed, 1)
     looks: list[Callable[[], object]] = [
-        Source(feed.settings, warehouse).held_tables,
+        Source(feed.settings, warehouse).lake_tables,
         lambda: row_counts(warehouse, feed.settings),
         lambda: lake_status(warehouse),
         lambda: quarantined_records(warehouse, feed.settings.name),
@@ -234,6 +234,6 @@ def test_what_was_read_of_tables_is_forgotten_once_they_have_newer_states(
 ) -> None:
     lake = open_lake()
     lake.applied()
-    monkeypatch.setattr(held, "_cache", dict.fromkeys((f"old-{number}" for number in range(5000)), None))
+    monkeypatch.setattr(lake_table, "_cache", dict.fromkeys((f"old-{number}" for number in range(5000)), None))
     lake.applied()
-    assert len(held._cache) <= 1000
+    assert len(lake_table._cache) <= 1000

@@ -45,7 +45,7 @@ __all__ = [
     "IDENTITY",
     "KEY",
     "NAME",
-    "Held",
+    "LakeTable",
     "Owned",
     "format_base",
     "landing_of",
@@ -64,7 +64,7 @@ BASE = ("cdc.initial", "cdc.initial-of")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LakeTable:
     """A table of this changefeed as it is in the catalog now. `rows` is its row count, None if it is not known.
 
     `empty` says that its data files have no rows, not even deleted ones: the first rows may be files of its own.
@@ -98,7 +98,7 @@ class Owned:
     """A table, and the name of the changefeed that made it."""
 
     changefeed: str
-    held: Held
+    lake_table: LakeTable
 
 
 _cache: dict[str, Owned | None] = {}
@@ -127,8 +127,8 @@ def read_owned(catalog: Catalog, place: str, identifier: Identifier) -> Owned | 
     Raises FileNotFoundError.
     """
     owned = _interpreted(catalog, place)
-    if owned is not None and owned.held.identifier != identifier:
-        owned = Owned(owned.changefeed, replace(owned.held, identifier=identifier))
+    if owned is not None and owned.lake_table.identifier != identifier:
+        owned = Owned(owned.changefeed, replace(owned.lake_table, identifier=identifier))
         with _cache_lock:
             _cache[place] = owned
     return owned
@@ -159,7 +159,7 @@ def _interpret(place: str, file: MetadataFile) -> Owned | None:
     if label is None:
         return None
     snapshot = file.snapshot
-    held = Held(
+    lake_table = LakeTable(
         identifier=("", ""),
         metadata_location=place,
         life=parse_identity(file.properties[IDENTITY]),
@@ -175,7 +175,7 @@ def _interpret(place: str, file: MetadataFile) -> Owned | None:
         gap=Gap(parse_identity(file.properties[GAP[1]])) if GAP[1] in file.properties else None,
         base=_parse_base(file.properties),
     )
-    return Owned(file.properties.get(CHANGEFEED, ""), held)
+    return Owned(file.properties.get(CHANGEFEED, ""), lake_table)
 
 
 def format_base(base: Base | None) -> dict[str, str]:
@@ -219,21 +219,21 @@ def read_model(catalog: Catalog, place: str) -> TableMetadata:
     return TableMetadataUtil.parse_raw((gzip.decompress(data) if data.startswith(GZIP) else data).decode())
 
 
-def snapshot_below(file: MetadataFile, held: Held, version: Tso) -> int:
+def snapshot_below(file: MetadataFile, lake_table: LakeTable, version: Tso) -> int:
     """Return the newest snapshot that has not seen the DDL of that version: the state before it.
 
     Not by progress: rows through a checkpoint that is the DDL's own TSO come before the DDL.
     """
-    if held.snapshot_id is not None and held.label.ddl < version:
-        return held.snapshot_id
+    if lake_table.snapshot_id is not None and lake_table.label.ddl < version:
+        return lake_table.snapshot_id
     for snapshot in file.lineage(across_rewrites=True):
         label = Label.parse(snapshot.summary)
         if label is not None and label.ddl < version:
             return snapshot.snapshot_id
     raise TableHeld(
-        f"{held.life}: no snapshot from before version {version} is left, so its rows cannot be exchanged. "
+        f"{lake_table.life}: no snapshot from before version {version} is left, so its rows cannot be exchanged. "
         "Snapshots of a table must not be expired while an exchange is open; rebuild both tables.",
-        table=str(held.life),
+        table=str(lake_table.life),
     )
 
 
