@@ -110,6 +110,10 @@ LONG_FUNCTIONS = {
 }
 """Functions of more lines, docstring and arguments included, with the reason. This list only shrinks."""
 
+MOST_CLASS_LINES = 250
+LONG_CLASSES: dict[str, str] = {}
+"""Classes of more lines, with the reason."""
+
 NAMELESS = re.compile(r"(^|_)(utils?|helpers?|common|base|managers?|misc)(_|$)")
 
 
@@ -279,6 +283,17 @@ def test_a_function_has_at_most_40_lines_or_a_reason() -> None:
     assert long == set(LONG_FUNCTIONS)
 
 
+def test_a_class_has_at_most_250_lines_or_a_reason() -> None:
+    classes = (
+        (name_of(path), node)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    long = {f"{file} {one.name}" for file, one in classes if (one.end_lineno or 0) - one.lineno >= MOST_CLASS_LINES}
+    assert long == set(LONG_CLASSES)
+
+
 @pytest.mark.parametrize("path", [*MODULES, *TESTS], ids=name_of)
 def test_a_module_has_a_name_of_its_own(path: Path) -> None:
     for part in path.relative_to(ROOT).with_suffix("").parts:
@@ -359,3 +374,25 @@ def test_what_a_folder_lists_is_what_it_holds(folder: Path) -> None:
 
 NO_MODULES = {"fence", "splits", "events"}
 """What docstrings of folders list beside modules: what a source gives."""
+
+
+DRAWN = re.compile(r"^ {0,8}(?:([A-Za-z_][\w.]*)\(|([a-z]+_[a-z_]+)(?:, [a-z_]+)*   +\S)", re.MULTILINE)
+"""What begins a line of a header's drawing: `Class.function(…)`, or a `function_name   what it does`."""
+
+NO_FUNCTIONS = {"gbk_chinese_ci"}
+"""What begins lines of headers beside functions: a collation."""
+
+
+def test_headers_draw_functions_that_exist() -> None:
+    named: dict[Path, set[str]] = {}
+    trees = {path: ast.parse(path.read_text()) for path in MODULES}
+    for path, tree in trees.items():
+        defined = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        named.setdefault(path.parent, set()).update(defined, {path.stem})
+    wrong = {
+        f"{name_of(path)}: {name}"
+        for path, tree in trees.items()
+        for found in DRAWN.finditer(ast.get_docstring(tree, clean=False) or "")
+        if (name := (found[1] or found[2]).split(".")[-1]) not in named[path.parent] | NO_FUNCTIONS
+    }
+    assert wrong == set()

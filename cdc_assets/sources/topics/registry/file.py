@@ -10,11 +10,11 @@ from typing import Any
 
 from cdc_assets.errors import BadSettings
 
-__all__ = ["SchemaFile", "connect"]
+__all__ = ["FileRegistry", "connect"]
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaFile:
+class FileRegistry:
     """The schemas of a file, by their ids."""
 
     path: str
@@ -25,7 +25,7 @@ class SchemaFile:
         return self.by_id.get(schema_id)
 
 
-def connect(options: Mapping[str, Any]) -> SchemaFile:
+def connect(options: Mapping[str, Any]) -> FileRegistry:
     """Read the file that `file` names; raises BadSettings for one that holds no schemas."""
     path = str(options["file"])
     try:
@@ -36,4 +36,4 @@ def connect(options: Mapping[str, Any]) -> SchemaFile:
             f"schema_registry: {path} holds no schemas ({type(error).__name__}: {error}); expected JSON such as "
             '{"schemas_by_id": {"1": "…"}}, with the ids that messages name.'
         ) from None
-    return SchemaFile(path, by_id)
+    return FileRegistry(path, by_id)
