@@ -29,7 +29,7 @@ from cdc_assets.decoding.split import MAX_REJECTS, Split, due, file_stats, in_sh
 from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
 from cdc_assets.errors import CdcError, MalformedData, StepFailed
-from cdc_assets.formats import COMMIT_TS, LINE, DumpRows, SplitReader, dump_rows, raw_records
+from cdc_assets.formats import COMMIT_TS, LINE, DumpRows, SplitReader, dump_rows, raw_records, record_places
 from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
@@ -46,6 +46,7 @@ __all__ = [
     "rejected",
     "rejects_table",
     "sentence",
+    "way_to_fit",
 ]
 
 _BATCH_FILES, _BATCH_BYTES = 200, 16 << 20
@@ -162,6 +163,8 @@ def _window(split: Split, step: ApplyRows, reader: SplitReader, quarantine: bool
         return Window(_NO_ROWS, Report(files=(stats,)))
     if split.file.piece and split.rejects:
         split = _in_whole_file(split, dump_rows(reader), quarantine)
+    elif split.rejects:
+        split = _in_messages(split)
     if split.decoded.tail is not None:  # it is no older than the file's last whole record
         lost = lost_tail(split, replace(split.decoded.tail, commit_ts=stats.max_commit_ts), step, reader)
     kept_aside = _with_raw(split) if quarantine and split.rejects else ()
@@ -196,6 +199,12 @@ def _in_whole_file(split: Split, reader: DumpRows, quarantine: bool) -> Split:
         for r in split.rejects
     )
     return replace(split, rejects=rejects)
+
+
+def _in_messages(split: Split) -> Split:
+    """Say in which message of its topic each record that does not fit came; those of files came in none."""
+    places = record_places(split.wire, split.data, {reject.line for reject in split.rejects})
+    return replace(split, rejects=tuple(replace(one, place=places.get(one.line, "")) for one in split.rejects))
 
 
 def _with_raw(split: Split) -> tuple[Reject, ...]:
@@ -292,9 +301,19 @@ def sentence(reject: Reject) -> str:
     """Return the sentence on where a record does not fit and why, unless the reason already has both."""
     if reject.reason.startswith(reject.path):
         return reject.reason
-    place = f"{reject.path} line {reject.line}" if reject.line else reject.path
+    place = reject.place or (f"{reject.path} line {reject.line}" if reject.line else reject.path)
     column = f', column "{reject.column}"' if reject.column else ""
     return f"{place}{column}: {reject.reason}"
+
+
+def way_to_fit(reject: Reject | None) -> str:
+    """Return what lets a record fit that does not, as a clause: files can be restored, messages are as they are."""
+    if reject is not None and reject.place:
+        return (
+            "The message is kept in the landing as it came: correct the settings by which it is read (the sink URI, "
+            "the changefeed TOML, tz, schemas)"
+        )
+    return "Restore the file as TiCDC wrote it, or correct the settings by which it is read"
 
 
 def rejected(step: ApplyRows, report: Report) -> MalformedData:
@@ -302,13 +321,12 @@ def rejected(step: ApplyRows, report: Report) -> MalformedData:
     first = report.rejects[0] if report.rejects else None
     more = f" ({report.reject_count:,} such records in this window)" if report.reject_count > 1 else ""
     text = sentence(first).rstrip(".") if first is not None else "records do not fit"
+    aside = "Let records that do not fit be set aside and the rest be applied: setting quarantine, or --quarantine."
+    if first is None or not first.place:
+        aside += " A file that was truncated, or that cannot be trusted at all, stops its table even so."
     return MalformedData(
         f"{text}{more}. Nothing of this window was written; the table stays at {step.lo}.",
-        ways=(
-            "Restore the file as TiCDC wrote it, or correct the settings by which it is read.",
-            "Let records that do not fit be set aside and the rest be applied: setting quarantine, or --quarantine. "
-            "A file that was truncated, or that cannot be trusted at all, stops its table even so.",
-        ),
+        ways=(f"{way_to_fit(first)}.", aside),
         file=first.path if first else None,
         line=first.line if first else None,
         column=first.column if first else None,
@@ -342,7 +360,8 @@ def rejects_table(rejects: Iterable[Reject], step: ApplyRows) -> pa.Table:
     for reject in rejects:
         file = files[reject.path]
         name = step.schemas[file.root, file.version][0]
-        place = {"file": reject.path, "line": reject.line, "column": reject.column, "reason": reject.reason}
+        reason = f"{reject.place}: {reject.reason}" if reject.place else reject.reason
+        place = {"file": reject.path, "line": reject.line, "column": reject.column, "reason": reason}
         origin = {"schema": name.schema, "table": name.table, "schema_version": file.version}
         rows.append({**place, **origin, "commit_ts": reject.commit_ts, "raw": reject.raw})
     return pa.Table.from_pylist(rows, schema=REJECTS)

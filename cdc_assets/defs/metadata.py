@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_assets.decoding.window import sentence
+from cdc_assets.decoding.window import sentence, way_to_fit
 from cdc_assets.defs.dumps import base_metadata
 from cdc_assets.defs.names import asset_key, lake_key
 from cdc_assets.defs.resources import Source
@@ -109,8 +109,8 @@ def report_metadata(report: Report | None) -> dict[str, Any]:
     if report.rejects:
         found["first failures"] = dg.MetadataValue.md("\n".join(f"- {sentence(reject)}" for reject in report.rejects))
         found["what to do"] = (
-            "Restore the file as TiCDC wrote it or correct the settings by which it is read, then run the partition "
-            "again; or let such records be set aside (setting quarantine) and the rest be applied."
+            f"{way_to_fit(report.rejects[0])}, then run the partition again; or let such records be set aside (setting "
+            "quarantine) and the rest be applied."
         )
     if report.notes:
         found["changed values"] = dg.MetadataValue.json(

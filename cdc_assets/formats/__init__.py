@@ -74,6 +74,7 @@ __all__ = [
     "raw_records",
     "record_beginning",
     "record_identity",
+    "record_places",
     "shape_of",
     "wire_class",
 ]
@@ -335,6 +336,14 @@ def raw_records(wire: Wire, data: bytes, lines: Collection[int] | None) -> dict[
     All whole records for None.
     """
     found: dict[int, bytes] = _plug(wire).raw_records(data, lines, wire)
+    return found
+
+
+def record_places(wire: Wire, data: bytes, lines: Collection[int]) -> dict[int, str]:
+    """Return the messages in which records came, by their lines: topic, partition, offset. Those of files have none."""
+    found: dict[int, str] = {}
+    if wire.format in INNER_FORMATS:
+        found = _plug(wire).record_places(data, lines)
     return found
 
 

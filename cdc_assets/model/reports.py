@@ -30,7 +30,10 @@ class AlikeKeys:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that was not applied: where, why, and its raw bytes. `line` counts records from 1, header included."""
+    """A record that was not applied: where, why, and its raw bytes. `line` counts records from 1, header included.
+
+    `place` is the message of a topic that the record came in, "" for one of a file.
+    """
 
     path: str
     line: int
@@ -38,6 +41,7 @@ class Reject:
     raw: bytes = b""
     column: str = ""
     commit_ts: Tso | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

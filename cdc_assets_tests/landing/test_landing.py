@@ -408,3 +408,23 @@ def test_a_store_whose_offsets_moved_refuses_a_landing() -> None:
 
     with pytest.raises(TableMoved):
         MemoryStore().commit(Added(), "another", "next", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"), [("abc", '"abc" is not INT'), ("99999999999", "99999999999"), (None, "NOT NULL")]
+)
+def test_a_row_that_does_not_fit_is_named_by_its_message(value: str | None, reason: str) -> None:
+    given: dict[str, Any] = {"data": [{"id": "2", "v": value}]}
+    feeds = [TopicFeed.of(Broker(), sink_uri=URI, quarantine=aside) for aside in (False, True)]
+    for one in feeds:
+        create = ddl(100, "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` INT NOT NULL)")
+        broker(one).send(1, create, row(110, 1, 7), canal("INSERT", 120, **given), mark(150))
+    (held,) = feeds[0].apply().tables
+    assert held.reason.startswith('cdc[1] offset 2, column "v": ')
+    assert reason in held.reason
+    assert "kept in the landing as it came" in held.ways[0]
+    assert "file" not in " ".join(held.ways)
+    feeds[1].apply()
+    (aside,) = feeds[1].lake.quarantined()
+    assert aside.reason.startswith("cdc[1] offset 2: ")
+    assert (aside.line, rows_of(feeds[1])) == (2, [(1, 7)])

@@ -100,10 +100,8 @@ def _placed(reject: Reject, frame: Frame, line: int, owners: Lines, by_offset: b
     """Say of which message a row event is, and of which commit-ts where its message has one only."""
     held = frame.messages.slice(int(owners[line - 1]), 1).to_pylist()[0]
     known = held["position"] if held["position"] == held["last_position"] else None
-    where = f"{held['topic']}[{held['partition']}] offset {held['offset']}"
-    said = f"{where}: {reject.reason}"
     own = None if by_offset else reject.commit_ts
-    return replace(reject, line=line, reason=said, commit_ts=known if own is None else own)
+    return replace(reject, line=line, commit_ts=known if own is None else own)
 
 
 def raw_records(data: bytes, lines: Collection[int] | None, options: LandedOptions) -> dict[int, bytes]:
@@ -112,6 +110,15 @@ def raw_records(data: bytes, lines: Collection[int] | None, options: LandedOptio
     owners, values = _owners(frame), frame.messages.column("value")
     wanted = range(1, len(owners) + 1) if lines is None else lines
     return {line: values[int(owners[line - 1])].as_py() or b"" for line in wanted if 0 < line <= len(owners)}
+
+
+def record_places(data: bytes, lines: Collection[int]) -> dict[int, str]:
+    """Return the topic, partition and offset of row events."""
+    frame = parse_frame(data)
+    owners = _owners(frame)
+    messages = frame.messages.select(["topic", "partition", "offset"])
+    held = {line: messages.slice(int(owners[line - 1]), 1).to_pylist()[0] for line in lines if 0 < line <= len(owners)}
+    return {line: f"{one['topic']}[{one['partition']}] offset {one['offset']}" for line, one in held.items()}
 
 
 def commit_stamps(data: bytes, options: LandedOptions) -> list[int | None]:
