@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from cdc_assets.model.splits import Settled
 
-__all__ = ["FILES", "METADATA", "SettledRecord", "forget", "replace_rows", "select_everywhere", "settled_rows"]
+__all__ = ["FILES", "KINDS", "METADATA", "SettledRecord", "forget", "replace_rows", "select_everywhere", "settled_rows"]
 
 METADATA = sa.MetaData()
 
@@ -60,6 +60,8 @@ _SETTLED = sa.Table(
 _KEPT = tuple(field.name for field in fields(Settled) if field.name != "passed_over")
 _INSERT: Mapping[str, Callable[[sa.Table], Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 """Dialect of the ledger's database -> its INSERT, which knows ON CONFLICT."""
+KINDS = tuple(_INSERT)
+"""The dialects of databases that a ledger may be in."""
 _MANY = 500
 """How many names go into one condition."""
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from cdc_assets.errors import StorageUnavailable
+from cdc_assets.errors import BadSettings, StorageUnavailable
 from cdc_assets.ledger.files import (
     FILES,
+    KINDS,
     METADATA,
     SettledRecord,
     forget,
@@ -120,11 +121,13 @@ _WINDOWS = sa.Table(
 
 
 class _Database:
-    """The ledger's tables behind a SQLAlchemy URL, made where they are missing. Raises StorageUnavailable."""
+    """The ledger's tables behind a SQLAlchemy URL, made where they are missing.
+
+    Raises StorageUnavailable, and BadSettings for a URL that names no database of a known kind.
+    """
 
     def __init__(self, url: str, patience_seconds: float) -> None:
-        waiting = {"timeout": patience_seconds} if sa.make_url(url).get_backend_name() == "sqlite" else {}
-        self._engine = sa.create_engine(url, connect_args=waiting)
+        self._engine = _engine(url, patience_seconds)
         for _ in METADATA.tables:  # another process may make each of them at the same moment
             with suppress(sa.exc.DBAPIError):
                 METADATA.create_all(self._engine, checkfirst=True)
@@ -154,6 +157,20 @@ class _Database:
                 f"the ledger {self._engine.url.render_as_string()} did not answer ({error.orig}). The tables are as "
                 "their own commits say; nothing of them is lost. Try again."
             ) from error
+
+
+def _engine(url: str, patience_seconds: float) -> sa.Engine:
+    try:
+        kind = sa.make_url(url).get_backend_name()
+        if kind in KINDS:
+            return sa.create_engine(url, connect_args={"timeout": patience_seconds} if kind == "sqlite" else {})
+        reason = f"databases of kind {kind} are not known"
+    except (sa.exc.ArgumentError, ImportError, ValueError) as error:
+        reason = str(error) if isinstance(error, ImportError) else "it is no URL of a database"
+    raise BadSettings(
+        f"the ledger cannot be opened: {reason}. Give lake.ledger as postgresql+psycopg2://USER:PASSWORD@HOST/NAME, "
+        "with cdc-assets[postgres] installed, or as sqlite:///PATH."
+    ) from None
 
 
 class Ledger:

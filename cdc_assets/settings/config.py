@@ -204,6 +204,14 @@ class ChangefeedSettings(Model):
             return given
         return {"url": given} if "://" in given else {"file": given}
 
+    @field_validator("kafka", "schema_registry")
+    @classmethod
+    def _plain_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name, value in options.items():
+            if isinstance(value, (list, Mapping)) and not (isinstance(value, Mapping) and set(value) == {"env"}):
+                raise ValueError(f"{name} is neither a text nor {{env: NAME}}")
+        return options
+
     @field_serializer("storage_options", "kafka", "schema_registry")
     def _masked(self, options: dict[str, Any]) -> dict[str, str]:
         return dict.fromkeys(options, "***")
@@ -397,7 +405,7 @@ def settings_of(document: Mapping[str, Any], directory: Path) -> Settings:
         for number, changefeed in enumerate(changefeeds, 1):
             with _inside(f"changefeed {number}"):
                 if not isinstance(changefeed, dict):
-                    raise BadSettings(f"it is {changefeed!r}; expected name, sink_uri and the like.")
+                    raise BadSettings("it is no mapping; expected name, sink_uri and the like.")
                 entries["changefeeds"].append(ChangefeedSettings(**with_paths(directory, changefeed)))
     return Settings(**entries)
 

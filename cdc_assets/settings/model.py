@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zoneinfo
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,11 +24,21 @@ class Model(BaseModel):
             raise _bad_settings(error, type(self)) from None
 
 
-_SECRET_FIELDS = {"sink_uri", "storage_options", "catalog", "dump", "uri", "password", "kafka", "schema_registry"}
+_SECRET_FIELDS = {
+    "sink_uri",
+    "storage_options",
+    "catalog",
+    "dump",
+    "uri",
+    "password",
+    "kafka",
+    "schema_registry",
+    "ledger",
+}
 
 
 def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:
-    """Return one message for all errors. Values of fields that may hold secrets are not repeated."""
+    """Return one message for all errors. Values that may hold secrets, as URIs may, are not repeated, nor long ones."""
     sentences = []
     for one in error.errors(include_url=False):
         place = [part for part in one["loc"] if isinstance(part, (str, int))]
@@ -39,10 +48,16 @@ def _bad_settings(error: ValidationError, kind: type[BaseModel]) -> BadSettings:
         elif one["type"] == "missing":
             sentences.append(f'setting "{where}" is missing')
         else:
-            secret = _SECRET_FIELDS & {str(part) for part in place} or isinstance(one["input"], Mapping)
+            secret = _SECRET_FIELDS & {str(part) for part in place} or not _is_plain(one["input"])
             came = "" if secret else f" is {one['input']!r}"
             sentences.append(f'setting "{where}"{came}: {one["msg"].removeprefix("Value error, ")}')
     return BadSettings(". ".join(sentences) + ". Correct the settings.")
+
+
+def _is_plain(given: Any) -> bool:
+    if isinstance(given, (list, tuple)):
+        return all(map(_is_plain, given))
+    return isinstance(given, (str, int, float, bool, type(None))) and "://" not in str(given)
 
 
 def known_zone(tz: str) -> str:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.cli import commands
+from cdc_assets.errors import BadSettings
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import UNREAD, FileEntry, Ledger, TableState
 from cdc_assets.model.progress import Applied, Life, Phase, Progress, State
@@ -333,6 +334,15 @@ def test_a_file_that_vanished_unread_is_no_file_that_was_read(ledger: Ledger) ->
     assert (
         ledger.file_stats("default") == read == {e.path: read[e.path] for e in ledger.files("default") if e.rows >= 0}
     )
+
+
+@pytest.mark.parametrize(
+    "url", ["u:s3cret@127.0.0.1/x", "postgresq://u:s3cret@h/x", "postgresql+no_such://u:s3cret@h/x"]
+)
+def test_a_ledger_of_no_known_kind_is_a_setting_to_correct(url: str) -> None:
+    with pytest.raises(BadSettings, match=r"Give lake\.ledger as postgresql\+psycopg2://USER") as raised:
+        Ledger(url)
+    assert "s3cret" not in str(raised.value)
 
 
 def test_states_are_kept_as_the_texts_that_they_always_had(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,30 @@ def test_storage_options_win_over_the_uri_and_may_come_from_the_environment(monk
 def test_an_unset_variable_is_named() -> None:
     with pytest.raises(BadSettings, match="NO_SUCH_VARIABLE"):
         feed(storage_options={"key": {"env": "NO_SUCH_VARIABLE"}}).storage()
+
+
+HIDDEN = "v3rys3cr3t"
+OVERT = {"name": "a", "sink_uri": f"s3://b/p?protocol=csv&secret-access-key={HIDDEN}"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"changefeeds": [OVERT["sink_uri"]]},
+        {"changefeeds": OVERT["sink_uri"]},
+        {"changefeeds": [OVERT, OVERT]},
+        {"changefeeds": [{**OVERT, "archive": f"s3://b?session-token={HIDDEN}"}]},
+        {"changefeeds": [{**OVERT, "kafka": {"sasl.password": {"value": HIDDEN}}}]},
+        {"lake": {"warehouse": "/w", "ledger": [HIDDEN]}, "changefeeds": []},
+    ],
+)
+def test_a_secret_at_a_place_where_it_does_not_belong_is_not_repeated(document: Any, tmp_path: Path) -> None:
+    file = tmp_path / "changefeeds.yaml"
+    file.write_text(json.dumps({"lake": {"warehouse": "/w"}, **document}))
+    with pytest.raises(BadSettings) as raised:
+        load(file)
+    assert HIDDEN not in str(raised.value)
+    assert "ChangefeedSettings(" not in str(raised.value)
 
 
 def test_secrets_are_in_no_text_that_comes_out() -> None:
