@@ -146,9 +146,10 @@ def _flavoured(held: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _pair(given: Any) -> tuple[int, int]:
-    step, transaction = given
-    if not all(type(one) is int and 0 <= one < _UNSIGNED for one in (step, transaction)):
+    whole = isinstance(given, list | tuple) and [type(one) for one in given] == [int, int]
+    if not whole or not all(0 <= one < _UNSIGNED for one in given):
         raise ValueError(f"a virtual timestamp is two numbers of 64 bits, not {given}")
+    step, transaction = given
     if step >= _GREATEST_STEP:
         raise ValueError(f"the step {step} of its virtual timestamp is no time in milliseconds since 1970")
     return step, transaction
@@ -189,8 +190,10 @@ def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEv
 
 
 def _stated(held: Mapping[str, Any]) -> TableSchema:
-    (change,) = held["tableChanges"]
-    described = change["table"]
+    changes = held["tableChanges"]
+    if not isinstance(changes, list) or len(changes) != 1:
+        raise ValueError("its tableChanges is not a list of one change")
+    described = changes[0]["table"]
     names = described["primaryKeyColumnNames"]
     key = (names,) if isinstance(names, str) else tuple(names)
     columns = tuple(
@@ -278,7 +281,9 @@ def _change(held: Mapping[str, Any], key: bytes | None, schema: TableSchema, ups
     if not isinstance(values, list) or len(values) != len(schema.key):
         raise ValueError(f"its key is {json.dumps(values)[:100]}, and the table's ({', '.join(schema.key)})")
     named = dict(zip(schema.key, values, strict=True))
-    (kind,) = (name for name in CHANGES if name in held)
+    kind, *others = (name for name in CHANGES if name in held)
+    if others:
+        raise ValueError(f"it has {kind} and {others[0]}, of which a change has one")
     if kind == "erase":
         return _Change(Op.DELETE_KEY, named, False)
     image = held.get("newImage")
@@ -317,6 +322,8 @@ def _document_change(held: Mapping[str, Any]) -> _Change:
 
 
 def _document_value(typed: Mapping[str, Any]) -> Any:
+    if len(typed) != 1:
+        raise ValueError(f"an attribute's value has one kind, not {', '.join(typed) or 'none'}")
     ((kind, value),) = typed.items()
     if kind in ("S", "B", "BOOL"):
         return value

@@ -130,6 +130,6 @@ def unreadable(bad: LandedEvent) -> str:
     """Return the sentence on a message that cannot be read, with the commands that decide about it."""
     past, again = (release_command(bad.partition, bad.offset, again=again) for again in (False, True))
     return (
-        f"{bad.place} cannot be read: {bad.reason.rstrip('.')}. when the cause is fixed, `{again}` "
+        f"{bad.place} cannot be read: {bad.reason.rstrip('.')}. When the cause is fixed, `{again}` "
         f"reads it again; `{past}` goes past it"
     )

@@ -150,7 +150,12 @@ class TopicsSource:
             schema_files=tuple(files),
             data_files=tuple(file for _, _, file in parts),
             ignored=landed.ignored,
-            problems={**dict(_problems(landed)), **dict(names.problems(written)), **self._alike(landed), **unknown},
+            problems={
+                **dict(self._problems(landed)),
+                **dict(names.problems(written)),
+                **self._alike(landed),
+                **unknown,
+            },
             late=dict(_late(landed)),
             warnings=(*kept, *_losses(landed)),
             published=landed.landed_ms / 1000,
@@ -223,6 +228,20 @@ class TopicsSource:
         if not found.tso:
             raise MetadataMissing(self._no_fence(landed, found.kept_by))
         return found
+
+    def _problems(self, landed: Landed) -> Iterator[tuple[str, str]]:
+        """Yield the messages that cannot be read: rows of a known table stop at the mark before them.
+
+        One that names no table is a problem of the feed. With quarantine so is one of a protocol by offset, which is
+        no DDL and stands at its own place.
+        """
+        passes = self.passes_bad and self.options.messages.by_offset
+        for bad in landed.open_bad:
+            path = bad.place
+            if bad.table is not None and not passes:
+                root = format_root(bad.table)
+                path = str(LandedPath(root, bad.position + 1, "bad", *bad.partition, bad.offset, bad.offset))
+            yield path, f"{unreadable(bad)}."
 
     def _no_fence(self, landed: Landed, kept_by: str) -> str:
         if self.options.archive is not None and not landed.next:
@@ -315,19 +334,6 @@ def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, _
         bounds=(max(split.low, since + 1), min(split.high, until)),
     )
     return file.path, _Part(split, since, until), file
-
-
-def _problems(landed: Landed) -> Iterator[tuple[str, str]]:
-    """Yield the messages that cannot be read: rows of a known table stop at the mark before them.
-
-    One that names no table is a problem of the feed.
-    """
-    for bad in landed.open_bad:
-        path = bad.place
-        if bad.table is not None:
-            root = format_root(bad.table)
-            path = str(LandedPath(root, bad.position + 1, "bad", *bad.partition, bad.offset, bad.offset))
-        yield path, f"{unreadable(bad)}."
 
 
 def _late(landed: Landed) -> Iterator[tuple[str, str]]:
