@@ -376,7 +376,7 @@ NO_MODULES = {"fence", "splits", "events"}
 """What docstrings of folders list beside modules: what a source gives."""
 
 
-DRAWN = re.compile(r"^ {0,8}(?:([A-Za-z_][\w.]*)\(|([a-z]+_[a-z_]+)(?:, [a-z_]+)*   +\S)", re.MULTILINE)
+DRAWN = re.compile(r"^ {0,8}(?:([A-Za-z_][\w.]*)\(|([a-z]+_[a-z_]+)(?:, [a-z_]+)*  +\S)", re.MULTILINE)
 """What begins a line of a header's drawing: `Class.function(…)`, or a `function_name   what it does`."""
 
 NO_FUNCTIONS = {"gbk_chinese_ci"}
