@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cdc_assets
-from cdc_assets.model.wording import counted, seconds_text
+from cdc_assets.model.wording import counted, range_text, seconds_text
 
 NOUNS = (
     "table|record|row|file|run|change|statement|column|version|snapshot|step|field|value|directory|directories|attempt"
@@ -31,6 +31,11 @@ def test_a_noun_goes_with_its_count(count: int, text: str) -> None:
 
 def test_a_verb_goes_with_it_too() -> None:
     assert [counted(n, "table is", "tables are") for n in (1, 2)] == ["1 table is", "2 tables are"]
+
+
+@pytest.mark.parametrize(("numbers", "text"), [(range(7, 8), "7"), (range(7, 10), "7 to 9")])
+def test_a_range_of_one_number_is_that_number(numbers: range, text: str) -> None:
+    assert range_text(numbers) == text
 
 
 @pytest.mark.parametrize(

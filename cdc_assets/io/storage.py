@@ -45,7 +45,7 @@ Entry = tuple[str, int, str, float]
 _Attempt = Callable[[Callable[[], _T]], _T]
 
 WORTH_NAMES = 2_000
-"""How many names in a row are passed over at least: as many are listed by the two requests that it takes."""
+"""The least number of consecutive names to pass over: the two requests that this takes list as many."""
 
 PAUSES_SECONDS = (0.2, 1.0, 4.0)
 """Seconds between attempts; after the last the storage counts as unavailable."""

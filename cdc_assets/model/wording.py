@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "seconds_text"]
+__all__ = ["counted", "range_text", "seconds_text"]
 
 
 def counted(count: int, noun: str, more: str = "") -> str:
     """Return a count with its noun: `1 table`, `1,200 tables`; `more` is an irregular plural."""
     return f"{count:,} {noun if count == 1 else more or f'{noun}s'}"
+
+
+def range_text(numbers: range) -> str:
+    """Return the numbers of a range that is not empty: `7`, or `7 to 9`."""
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def seconds_text(seconds: float) -> str:

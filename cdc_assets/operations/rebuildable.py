@@ -11,7 +11,7 @@ from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.tso import Tso, seconds_between
-from cdc_assets.model.wording import counted
+from cdc_assets.model.wording import counted, range_text
 from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources import Source
@@ -127,6 +127,6 @@ def _lost_numbers(listing: Listing, roots: set[str], older: set[tuple[str, str, 
         ranges = [*([range(1, number)] if number > 1 else []), *gaps.get((directory, dispatcher), ())]
         lost = [one for one in ranges if any((directory, dispatcher, each) not in older for each in one)]
         if lost:
-            numbers = ", ".join(str(one[0]) if len(one) == 1 else f"{one[0]} to {one[-1]}" for one in lost[:5])
+            numbers = ", ".join(map(range_text, lost[:5]))
             of = f" of dispatcher {dispatcher}" if dispatcher else ""
             yield f"{directory}: the files with the numbers {numbers}{of} are missing. Restore them."

@@ -13,7 +13,7 @@ from cdc_assets.formats import COMMIT_TS, Decoded
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, wall_clock_ms
-from cdc_assets.model.wording import counted
+from cdc_assets.model.wording import counted, range_text
 from cdc_assets.preflight.conformance import Finding, live, warning
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
@@ -152,10 +152,9 @@ def _gaps(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
     gaps = missing_numbers(listing)
     if gaps:
         (directory, _dispatcher), ranges = min(gaps.items())
-        shown = f"{ranges[0][0]}" if len(ranges[0]) == 1 else f"{ranges[0][0]} to {ranges[0][-1]}"
         yield warning(
             "missing-files",
-            f"{directory} lacks the file number {shown}"
+            f"{directory} lacks the file number {range_text(ranges[0])}"
             + (
                 f", and {counted(len(gaps) - 1, 'more directory lacks', 'more directories lack')} some"
                 if len(gaps) > 1

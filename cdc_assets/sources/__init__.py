@@ -155,7 +155,7 @@ class InitialSource(Protocol):
         """Return a file of its tables in pieces for tasks."""
 
     def generators(self, table: DumpTable) -> Generators:
-        """Return how the columns get their values that are not read. For planning only: brings heavy libraries."""
+        """Return how columns that are not read get their values. For planning only: imports heavy libraries."""
 
     def glance(self, table: DumpTable) -> Glance:
         """Return an estimate from the first rows of a table; reads a few megabytes at most."""

@@ -29,7 +29,7 @@ __all__ = ["Joined", "JoinedReader"]
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of one dump. `generated` has what gives the columns their values that it leaves out, by root."""
+    """The rows of one dump. `generated` says, by root, how columns that it leaves out get their values."""
 
     reader: DumpReader
     generated: Mapping[str, Generators] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class JoinedReader:
 
 
 class Joined:
-    """A feed, and what was in its tables before. Whatever else is asked of a source is asked of the feed."""
+    """A feed, and what was in its tables before. All else that a source does is the feed's."""
 
     def __init__(self, feed: Source, initial: Sequence[InitialSource], tables: Replicated) -> None:
         self.feed = feed

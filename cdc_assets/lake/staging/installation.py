@@ -1,4 +1,4 @@
-"""What a process runs that decodes rows: a driver and its executors must run the same, or rows might differ by place.
+"""The software of processes that decode rows: a driver and its executors must have the same, or their rows may differ.
 
 Spark sends functions by the names of their modules: an executor with another version of this package would decode with
 other code, and say nothing. So what an executor is to do travels as bytes that it opens only where it runs the same.
@@ -50,9 +50,9 @@ def _version(name: str) -> str:
 
 
 def alike(run: Batches) -> Batches:
-    """Return what an executor does in place of `run`: that, where it runs what this process runs.
+    """Return the function that an executor calls: `run`, if it has the same software as this process.
 
-    It raises SetupError that names the executor's machine and what differs.
+    Otherwise it raises SetupError, which names the executor's machine and what differs.
     """
     from pyspark.cloudpickle import dumps
 

@@ -28,7 +28,7 @@ _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "YEAR")
 
 
 def generators(schema: TableSchema) -> dict[str, Predicate | str]:
-    """Return how each stored generated column of a table gets its value. Brings sqlglot: for planning only."""
+    """Return how each stored generated column of a table gets its value. Imports sqlglot: for planning only."""
     found: dict[str, Predicate | str] = {}
     for column in schema.stored:
         if column.generated:
@@ -115,7 +115,7 @@ def _evaluated(changes: pa.Table, value: Predicate, column: Column) -> pa.Chunke
 
 
 def _undated(changes: pa.Table, value: Predicate, notes: Mapping[tuple[str, str], int]) -> int:
-    """Count the rows whose value comes of a date that is NULL for want of such a date."""
+    """Count the rows whose value is generated from a zero or partial date, which is NULL here."""
     torn = {name for name, rule in notes if rule in (ZERO_DATE, NO_SUCH_DATE)}
     used = {node.value for node in _nodes(value) if node.op == "column"}
     return max((changes.column(name).null_count for name in torn & used), default=0)

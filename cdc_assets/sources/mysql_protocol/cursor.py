@@ -1,4 +1,4 @@
-"""A cursor that reads rows as they are asked for, and may be left before the last one. Brings the client library."""
+"""A cursor that reads rows as they are asked for, and may be left before the last one. Imports the client library."""
 
 from __future__ import annotations
 

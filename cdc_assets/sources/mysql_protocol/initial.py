@@ -54,7 +54,7 @@ class Server:
         return {}
 
     def glance(self, table: DumpTable) -> Glance:
-        """Return the rows by the server's statistics, and what its first rows have that does not fit."""
+        """Estimate the rows by the server's statistics, and say what does not fit in the first of them."""
         try:
             block = next(self.reader.read(self.splits(table.files[0])[0], table, self.at, {}), None)
             with session(self.reader.address, self.at) as opened:

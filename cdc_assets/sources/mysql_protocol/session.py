@@ -109,7 +109,7 @@ class Session:
         return (self.query(sql)[0][0] or b"").decode("utf-8", "replace")
 
     def prepare(self, at: Tso) -> None:
-        """Set what a reader of exact values needs, the TSO last: some TiDB forgot it when another variable was set."""
+        """Set the variables for exact values, the TSO last: some versions of TiDB forget it when another one is set."""
         for statement in _ALWAYS:
             self.query(statement)
         for statement in _WHERE_KNOWN:

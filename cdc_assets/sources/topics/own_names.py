@@ -22,7 +22,7 @@ _NAMED_IN = (EventKind.SCHEMA, EventKind.BAD)
 
 @dataclass(frozen=True, slots=True)
 class OwnNames:
-    """The names that may stand behind each written one; without any, messages write names as they are."""
+    """The names that each written one may mean; empty if messages write names as they are."""
 
     of: Mapping[TableId, tuple[TableId, ...]] = field(default_factory=dict)
     topic_of: Callable[[TableId], str] = field(default=lambda _: "", repr=False)
@@ -79,7 +79,7 @@ class OwnNames:
 
 
 def own_names(tables: Iterable[TableId], written: Written, topic_of: Callable[[TableId], str]) -> OwnNames:
-    """Return what stands behind written names, of the tables that are known."""
+    """Return what written names may mean, of the tables that are known."""
     found: dict[TableId, dict[TableId, TableId]] = {}
     for table in tables:
         name = TableId(written(table.schema), written(table.table)).folded

@@ -70,7 +70,7 @@ class Routing:
 
     @cached_property
     def _expected(self) -> tuple[re.Pattern[str], ...]:
-        """What topics look like that the rules give: of a matcher `shop.*` with {schema} only those with `shop`."""
+        """The forms of topics that the rules give: of a matcher `shop.*` with {schema} only those with `shop`."""
         found = set()
         for rule in self.options.rules:
             found |= {pattern for pattern in _topics_of(rule, self.options.case_sensitive) if rule.topic}

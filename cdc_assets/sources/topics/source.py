@@ -95,7 +95,7 @@ class LandedReader:
 
 
 class TopicsSource:
-    """One feed of topics. `landed` gives what is landed by now, `fetch` reads rows of it; without them nothing is.
+    """One feed of topics. `landed` returns what is landed by now, `fetch` reads its rows; without them it is nothing.
 
     `passes_bad` is set with quarantine.
     """
@@ -121,7 +121,7 @@ class TopicsSource:
         return self._log
 
     def read_from(self, landed: Callable[[], Landed], fetch: Fetch) -> None:
-        """Take what is landed from here on from a landing."""
+        """Read what is landed from this landing from now on."""
         self._landed, self._fetch = landed, fetch
 
     @property
@@ -202,7 +202,7 @@ class TopicsSource:
         return own_names([*self.older.tables, *by_ddl], written, self.routing.topic_of)
 
     def names_behind(self) -> Callable[[TableId], Collection[TableId]]:
-        """Return what finds the tables that a name in messages may mean."""
+        """Return the function from a name in messages to the tables that it may mean."""
         return self._names(self._known()).behind
 
     def named(self, landed: Landed) -> Landed:

@@ -53,7 +53,7 @@ class ArchiveReader:
         }
 
     def read(self, wanted: OffsetRange, batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a range; those that lie in two files once. `ends` has to have been asked."""
+        """Yield the messages of a range; those that lie in two files once. `ends` must have been called before."""
         at = wanted.start
         for span in self.spans.get(wanted.partition, ()):
             if span.stop <= at or span.start >= wanted.stop:

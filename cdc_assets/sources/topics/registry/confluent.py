@@ -1,7 +1,7 @@
 """A registry with Confluent's API: Confluent's own, Karapace, Apicurio, Redpanda and others.
 
-One question is asked, `GET /schemas/ids/{id}`, or `/schemas/guids/{guid}` where messages have a GUID, so `requests`
-does: it is there for PyIceberg, and Confluent's client would bring an HTTP library and an OAuth one of its own. Options
+There is one request, `GET /schemas/ids/{id}`, or `/schemas/guids/{guid}` where messages have a GUID, so `requests` is
+enough: PyIceberg needs it too, and Confluent's client would bring an HTTP library and an OAuth one of its own. Options
 are by the names of that client; a login may stand in the URL, as TiCDC takes it.
 
     url  basic.auth.user.info (user:password)  bearer.auth.token

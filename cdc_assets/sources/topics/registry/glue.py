@@ -2,7 +2,7 @@
 
     glue: {region: eu-central-1, access_key: …, secret_access_key: …, token: …, endpoint: …}
 
-Without keys boto3 finds a login as everything of AWS does. TiCDC has the same under
+Without keys boto3 finds a login as all clients of AWS do. TiCDC has the same under
 `[sink.kafka-config.glue-schema-registry-config]`.
 """
 
