@@ -88,7 +88,7 @@ def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, in
 
 def quarantined_counts(state: LakeState) -> dict[str, int]:
     """Return how many records of each table wait in quarantine, by the text of its life."""
-    if not any(namespace == state.places.own.main for (namespace, _), _ in state.entries()):
+    if not any(namespace == state.places.own.main for namespace, _ in state.listed()):
         return {}  # nothing was ever quarantined, and reading further would import decoders
     from cdc_assets.lake import quarantine
 
@@ -109,7 +109,10 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
     for changefeed, tables in states.items():
         windows = accounts.get(changefeed, {})
         with open_state(lake, changefeed) as state:
-            counts, waiting, lacking = state.row_counts(), quarantined_counts(state), _lacking(state)
+            known = {str(life): one for life, one in state.tables().items() if one.name is not None}
+            waiting = quarantined_counts(state)
+        counts = {life: one.rows for life, one in known.items()}
+        lacking = {life: gap_text(one.gap, one.life, one.base) for life, one in known.items() if one.gap is not None}
         rows += [
             TableStatus(
                 changefeed,
@@ -132,16 +135,6 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             for table in tables
         ]
     return rows
-
-
-def _lacking(state: LakeState) -> dict[str, str]:
-    """Return the sentences on rows that incomplete tables lack, by the text of their lives."""
-    tables = state.tables()
-    return {
-        str(life): gap_text(t.gap, life, t.base)
-        for life, t in tables.items()
-        if t.gap is not None and t.name is not None
-    }
 
 
 def _accounted(windows: Sequence[WindowMetrics]) -> tuple[Lag | None, str]:

@@ -21,11 +21,13 @@ from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError
 from cdc_assets.lake import Lake, workbench
 from cdc_assets.lake.staging.tasks import storage
 from cdc_assets.lake.swap import Rebuilds
-from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import Life
+from cdc_assets.ledger import Ledger, TableState
+from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.steps import CreateTable, DropTable
+from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.rebuild import rebuild
+from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.settings.config import LakeSettings, MaintenanceSettings
 from cdc_assets_tests.cases import Config
@@ -186,6 +188,21 @@ def test_a_look_asks_once_for_each_table_and_once_for_each_namespace(stores: Sto
     before = len(stores.vending.requests())
     assert {held.rows for held in looking.state.standing().values()} == {1}
     assert not [line for line in stores.vending.requests()[before:] if re.search(r"/tables/.", line)]
+
+
+def test_status_asks_once_for_each_table(stores: Stores, open_in: Open, tmp_path: Path) -> None:
+    settings = stores.settings("vended").model_copy(update={"ledger": f"sqlite:///{tmp_path}/ledger.db"})
+    lake = open_in(settings)
+    sources = [Source(lake, TableId(f"status_{lake.changefeed}", name)) for name in ("a", "b")]
+    for source in sources:
+        source.apply(200, [("I", 110, 1, "x")])
+    with open_ledger(settings) as ledger:
+        states = [TableState(str(one.life), one.name, 100, 200, 200, State.APPLIED, "", (), "run") for one in sources]
+        ledger.record_states(lake.changefeed, states)
+    before = len(stores.vending.requests())
+    assert [row.rows for row in lake_status(settings)] == [1, 1]
+    asked = [line.split()[1] for line in stores.vending.requests()[before:]]
+    assert len([path for path in asked if f"/status_{lake.changefeed}/tables/" in path]) == 2
 
 
 # --- kills and races --------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cdc_assets.cli import commands
 from cdc_assets.errors import BadSettings
+from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import UNREAD, FileEntry, Ledger, TableState
 from cdc_assets.model.progress import Applied, Life, Phase, Progress, State
@@ -136,11 +137,11 @@ def test_the_ledger_keeps_what_each_file_held(ledger: Ledger) -> None:
 def test_status_of_one_changefeed_looks_at_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, looked = LakeSettings.from_warehouse(tmp_path), list[str]()
 
-    def row_counts(state: LakeState) -> dict[str, int | None]:
+    def tables(state: LakeState) -> dict[Life, LakeTable]:
         looked.append(state.changefeed)
         return {}
 
-    monkeypatch.setattr(LakeState, "row_counts", row_counts)
+    monkeypatch.setattr(LakeState, "tables", tables)
     with open_ledger(lake) as ledger:
         for name in ("one", "two"):
             ledger.record_states(
