@@ -24,7 +24,7 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 from cdc_assets_tests.bench import contenders, scenarios, topic_contenders, topic_scenarios
-from cdc_assets_tests.bench.__main__ import line, measure
+from cdc_assets_tests.bench.__main__ import line, main, measure, unmeasured
 from cdc_assets_tests.bench.feeds import Feed, _operations, _transactions
 from cdc_assets_tests.bench.measuring import Cost, lap, run
 from cdc_assets_tests.bench.rows import fingerprint_of_files, fingerprint_of_rows
@@ -273,6 +273,20 @@ def test_a_missed_target_is_said_so() -> None:
     assert figure.met is False
     assert "at most 0.3" in line(figure)
     assert "NOT met" in line(figure)
+
+
+@pytest.mark.parametrize(("value", "may_be_nothing"), [(0, False), (-1, False), (float("nan"), True)])
+def test_a_figure_that_cannot_be_one_ends_the_bench_with_what_it_was(
+    value: float, may_be_nothing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = [scenarios.Figure("a", "growth", 0, may_be_nothing=True), scenarios.Figure("a", "requests", 1)]
+    wrong = scenarios.Figure("a", "requests of none", value, may_be_nothing=may_be_nothing)
+    assert unmeasured([*right, wrong]) == [f"a: requests of none came out as {value:g}"]
+    monkeypatch.setitem(scenarios.SCENARIOS, "a", lambda place: iter([*right, wrong]))
+    monkeypatch.setattr(sys, "argv", ["bench", "--only", "a", "--json", str(tmp_path / "all.json")])
+    with pytest.raises(SystemExit, match="requests of none"):
+        main()
+    assert len(json.loads((tmp_path / "all.json").read_text())["figures"]) == 3
 
 
 def test_the_peak_of_memory_is_reported_over_all_scenarios(

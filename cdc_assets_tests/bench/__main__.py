@@ -8,8 +8,10 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,11 @@ def measure(names: list[str], place: Place) -> list[Figure]:
         found.append(Figure("memory", f"driver, workers and JVM together, in {where}", peak, "MB", MEMORY_LIMIT_MB))
         print(line(found[-1]))
     return found
+
+
+def unmeasured(figures: Iterable[Figure]) -> list[str]:
+    """Return a sentence for each figure that cannot be one, so that nobody writes it down."""
+    return [f"{one.scenario}: {one.what} came out as {one.value:g}" for one in figures if not one.measured]
 
 
 def line(figure: Figure) -> str:
@@ -82,6 +89,8 @@ def main() -> None:
     given.json.write_text(json.dumps({**report, "figures": written}, indent=2))
     missed = sum(figure.met is False for figure in figures)
     print(f"{len(figures)} figures, {missed} targets not met at scale {given.scale:g}; all in {given.json}")
+    if wrong := unmeasured(figures):
+        sys.exit("what was counted or timed was not there: " + "; ".join(wrong))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.gaps import Completed
@@ -29,17 +30,15 @@ DAY: Tso = 24 * 3_600_000 << 18
 _ROW = b'"I","t","bench",1,1\r\n'
 
 
-def files_of(feed: Feed, days: Iterable[int], count: int) -> dict[str, bytes]:
-    """Return `count` files of a line for each table and day, as TiCDC names them, with the directories' index files."""
-    found = {}
+def files_of(feed: Feed, days: Iterable[int], count: int) -> Iterator[tuple[str, bytes]]:
+    """Yield `count` files of a line for each table and day, as TiCDC names them, with the directories' index files."""
     for table in range(feed.tables):
         name = feed.name(table)
         for day in days:
             directory = f"{name.schema}/{name.table}/{VERSION}/{tso_time(VERSION + day * DAY)[:10]}"
             names = [f"CDC{number:020d}.csv" for number in range(1, count + 1)]
-            found.update({f"{directory}/{one}": _ROW for one in names})
-            found[f"{directory}/meta/CDC.index"] = f"{names[-1]}\n".encode()
-    return found
+            yield from ((f"{directory}/{one}", _ROW) for one in names)
+            yield f"{directory}/meta/CDC.index", f"{names[-1]}\n".encode()
 
 
 class _Standing:
@@ -62,8 +61,13 @@ class _Standing:
 
 
 @_contender
-def look(uri: str, config: str, ledger: str, tables: int, through: Tso, learn: bool) -> dict[str, Any]:
-    """List and plan; with `learn` all that is listed is then recorded as read, and settled where it may be."""
+def look(
+    uri: str, config: str, ledger: str, tables: int, through: Tso, learn: bool, later: float = 0
+) -> dict[str, Any]:
+    """List and plan; with `learn` all that is listed is then recorded as read, and settled where it may be.
+
+    The clock is `later` by so many seconds.
+    """
     feed = Feed(Path(config).parent, tables=tables)
     login = {"key": OWNER[0], "secret": OWNER[1], "client_kwargs": {"region_name": "us-east-1"}}
     given: dict[str, Any] = {"name": "look", "sink_uri": uri, "changefeed_config": config, "storage_options": login}
@@ -72,7 +76,9 @@ def look(uri: str, config: str, ledger: str, tables: int, through: Tso, learn: b
     with_ledger = Ledger(ledger)
     planner = Planner(settings, settings.open_source(), lake, with_ledger)
     before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    listing, planned = planner.plan()
+    now = time.time() + later
+    with patch.object(time, "time", lambda: now):
+        listing, planned = planner.plan()
     found = {
         "cpu_seconds": time.process_time() - begun,
         "grown_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from cdc_assets_tests.bench.feeds import Feed
 from cdc_assets_tests.servers.counted import Counted, counted
 from cdc_assets_tests.servers.lakes import Stores
 from cdc_assets_tests.servers.object_store import BUCKET, OWNER, object_store
+from cdc_assets_tests.servers.poured import pour
 
 __all__ = ["Asked", "Away", "away"]
 
@@ -45,7 +46,7 @@ class Away:
 
     def __init__(self, home: Path, running: ExitStack) -> None:
         self._home = home
-        self._store = running.enter_context(object_store(home / "store"))
+        self._store = running.enter_context(object_store(home / "store", small_bytes=1024))
         self._stores = Stores(self._store, home / "catalogs", running)
         self._way: Counted = running.enter_context(counted(self._store.endpoint))
         self._at = (0, 0)
@@ -57,9 +58,9 @@ class Away:
         for path in sorted(found, key=lambda path: path.name == "metadata"):
             files.pipe_file(f"{BUCKET}/{FEED}/{name}/{path.relative_to(bucket)}", path.read_bytes())
 
-    def put(self, name: str, files: Mapping[str, bytes]) -> None:
-        """Write files of a feed, many at once."""
-        self._store.files.pipe({f"{BUCKET}/{FEED}/{name}/{path}": data for path, data in files.items()}, batch_size=32)
+    def put(self, name: str, files: Iterable[tuple[str, bytes]]) -> int:
+        """Write files of a feed, each a path and its bytes; return how many."""
+        return pour(self._store, ((f"{FEED}/{name}/{path}", data) for path, data in files))
 
     def uri(self, name: str, query: str) -> str:
         """Return the sink URI of a feed."""

@@ -36,7 +36,8 @@ from cdc_assets_tests.lake.table_source import SCHEMA, Source
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
 from cdc_assets_tests.replay import compare, replay
 from cdc_assets_tests.servers.lakes import KINDS, SECRETS, Stores
-from cdc_assets_tests.servers.object_store import BUCKET
+from cdc_assets_tests.servers.object_store import BUCKET, ObjectStore
+from cdc_assets_tests.servers.poured import pour
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 
@@ -205,6 +206,15 @@ def test_status_asks_once_for_each_table(stores: Stores, open_in: Open, tmp_path
     assert len([path for path in asked if f"/status_{lake.changefeed}/tables/" in path]) == 2
 
 
+def test_files_poured_into_the_store_are_there_and_a_refused_one_is_named(store: ObjectStore) -> None:
+    files = {f"poured/{number % 3}/{number:04d}": b"%d" % number for number in range(300)}
+    assert pour(store, files.items()) == len(files)
+    assert store.files.find(f"{BUCKET}/poured") == sorted(f"{BUCKET}/{path}" for path in files)
+    assert store.files.cat_file(f"{BUCKET}/poured/1/0001") == b"1"
+    with pytest.raises(AssertionError, match="not a path"):
+        pour(store, [("not a path", b"")])
+
+
 # --- kills and races --------------------------------------------------------------------------------------------------
 
 PLACES = (
@@ -235,8 +245,8 @@ def test_runs_that_are_stopped_leave_what_the_next_one_completes(
         if not trap.killed:
             break
         killed |= {place for place in PLACES if place in trap.killed}
-    assert len(killed) == len(PLACES)
     assert compare(config, checkpoint.expected, lake, outcome) == []
+    assert len(killed) == len(PLACES)
 
 
 @EACH_KIND

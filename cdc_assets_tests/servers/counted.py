@@ -13,7 +13,7 @@ from io import BufferedIOBase
 from threading import Lock, Thread
 from urllib.parse import urlsplit
 
-__all__ = ["Counted", "counted", "kind_of"]
+__all__ = ["Counted", "counted", "kind_of", "read_body", "read_head"]
 
 _PIECE = 1 << 16
 
@@ -46,17 +46,20 @@ def counted(endpoint: str) -> Iterator[Counted]:
             with socket.create_connection((str(target.hostname), int(target.port or 80))) as there, suppress(OSError):
                 back = Thread(target=_answers, args=(there, self.connection), daemon=True)
                 back.start()
-                while request := _head(self.rfile):
+                while request := read_head(self.rfile):
                     method, path, *_ = request[0].decode("latin-1").split()
                     with seen.lock:
                         seen.requests.append((kind_of(method, path), path))
                     there.sendall(b"".join(request))
-                    for piece in _body(self.rfile, request):
+                    for piece in read_body(self.rfile, request):
                         there.sendall(piece)
                 there.shutdown(socket.SHUT_WR)
                 back.join()
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Passed) as server:
+    class Server(socketserver.ThreadingTCPServer):
+        request_queue_size = 128  # Iceberg's and Python's clients open many connections at once
+
+    with Server(("127.0.0.1", 0), Passed) as server:
         server.daemon_threads = True
         seen = Counted(f"http://127.0.0.1:{server.server_address[1]}")
         Thread(target=server.serve_forever, daemon=True).start()
@@ -73,15 +76,15 @@ def _answers(there: socket.socket, here: socket.socket) -> None:
         here.shutdown(socket.SHUT_WR)
 
 
-def _head(source: BufferedIOBase) -> list[bytes]:
-    """Return the lines of a request's head with the empty one at its end, none where the client has gone."""
+def read_head(source: BufferedIOBase) -> list[bytes]:
+    """Return the lines of a message's head with the empty one at its end, none where the other side has gone."""
     lines = [source.readline()]
     while lines[-1] not in (b"\r\n", b""):
         lines.append(source.readline())
     return lines if len(lines) > 1 else []
 
 
-def _body(source: BufferedIOBase, head: list[bytes]) -> Iterator[bytes]:
+def read_body(source: BufferedIOBase, head: list[bytes]) -> Iterator[bytes]:
     """Yield the bytes that follow a head."""
     said = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in head[1:])}
     if said.get(b"transfer-encoding", b"").lower() == b"chunked":

@@ -33,9 +33,10 @@ _PORTS = ("master", "filer", "volume", "s3", "admin")
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """The address of the store, and who may use it."""
+    """The addresses of the store, of S3 and of its filer, which asks for no signature; and who may use it."""
 
     endpoint: str
+    filer: tuple[str, int]
 
     def properties(self, who: tuple[str, str] = OWNER) -> dict[str, str]:
         """Return the properties of a lake's catalog that reach the store."""
@@ -52,8 +53,8 @@ class ObjectStore:
 
 
 @contextmanager
-def object_store(home: Path) -> Iterator[ObjectStore]:
-    """Run a store with one empty bucket, its data in `home`."""
+def object_store(home: Path, small_bytes: int = 0) -> Iterator[ObjectStore]:
+    """Run a store with one empty bucket, its data in `home`; files below `small_bytes` lie with their names."""
     (home / "data").mkdir(parents=True)
     _write_grants(home / "s3.json")
     ports = {f"{name}.port{kind}": free_port() for name in _PORTS for kind in ("", ".grpc")}
@@ -67,12 +68,13 @@ def object_store(home: Path) -> Iterator[ObjectStore]:
         "-s3.port.lance=0",
         "-s3.autoCreateBucket=false",
     ]
+    command += [f"-filer.saveToFilerLimit={small_bytes}"]
     command += [f"-filer.localSocket={home / 'filer.sock'}", f"-s3.localSocket={home / 's3.sock'}"]
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=home, start_new_session=True)
         try:
             _wait(process, home / "log")
-            yield ObjectStore(f"http://127.0.0.1:{ports['s3.port']}")
+            yield ObjectStore(f"http://127.0.0.1:{ports['s3.port']}", ("127.0.0.1", ports["filer.port"]))
         finally:
             _end(process)
 
