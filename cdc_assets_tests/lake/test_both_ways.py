@@ -15,9 +15,12 @@ from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.both_ways import BothWays, Inside
 from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.connector_topics import Recording
 from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
 from cdc_assets_tests.kills import named
-from cdc_assets_tests.landing.test_recorded_feeds import REFUSED, TOPICS, some_often
+from cdc_assets_tests.landing.test_barriers import Lines, feed_of, rows
+from cdc_assets_tests.landing.test_connectors import recorded_feed, some_connectors
+from cdc_assets_tests.landing.test_recorded_feeds import BY_OFFSET, REFUSED, TOPICS, some_often
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
 from cdc_assets_tests.replay import compare, replay
 from cdc_assets_tests.topic_feed import TopicFeed
@@ -58,6 +61,41 @@ def test_messages_of_a_topic(topic: Topic, executors: Any) -> None:
     assert lake.different == []
     assert lake.windows
     assert feed.differences(except_for=REFUSED) == []
+
+
+@pytest.mark.parametrize("topic", some_often(BY_OFFSET, {"A_all_types/avro"}))
+def test_messages_in_the_order_of_offsets(topic: Topic, executors: Any) -> None:
+    feed = TopicFeed.recording(topic, accept_unordered=True)
+    lake = feed.lake = BothWays(executors)
+    feed.send()
+    feed.apply()
+    assert lake.different == []
+    assert lake.windows
+    assert feed.differences() == []
+
+
+@pytest.mark.parametrize("recording", some_connectors(()))
+def test_messages_of_a_connector(recording: Recording, executors: Any, tmp_path: Path) -> None:
+    feed = recorded_feed(recording, tmp_path)
+    lake = feed.lake = BothWays(executors)
+    for mark in recording.marks:
+        feed.log.lines = recording.lines_at(mark)
+        feed.apply()
+        assert lake.different == []
+    assert lake.windows
+
+
+def test_records_of_ydb_that_change_some_columns(executors: Any, tmp_path: Path) -> None:
+    lines = Lines()
+    for number in range(20):
+        lines.change(number % 2, number % 7, number, 1000 + number)
+    lines.barrier(1100, 0, 1)
+    feed = feed_of(lines, tmp_path)
+    lake = feed.lake = BothWays(executors)
+    feed.apply()
+    assert lake.different == []
+    assert lake.windows
+    assert rows(feed) == {number % 7: number for number in range(13, 20)}
 
 
 @pytest.mark.parametrize("kind", ["csv", pytest.param("sql", marks=pytest.mark.soak)])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from cdc_assets.formats.debezium_json.envelope import opened
 from cdc_assets_tests.connector_topics import Recording, recordings
+from cdc_assets_tests.topic_feed import TopicFeed
 
 RECORDINGS = recordings()
 ALWAYS = ("M_mariadb/default", "M_mariadb/iso3", "P_postgres/default")
@@ -17,9 +19,9 @@ HELD = {"P_postgres/iso3": ("public.visit_log", "public.visit_archive")}
 """Tables that are held: a key change with values that are left out, and rows without key that come again elsewhere."""
 
 
-def some() -> list[object]:
+def some_connectors(always: Collection[str]) -> list[object]:
     return [
-        pytest.param(one, id=str(one), marks=() if str(one) in ALWAYS else (pytest.mark.soak,)) for one in RECORDINGS
+        pytest.param(one, id=str(one), marks=() if str(one) in always else (pytest.mark.soak,)) for one in RECORDINGS
     ] or [pytest.param(None, marks=pytest.mark.skip(reason="no recorded connectors beside the checkout"))]
 
 
@@ -34,13 +36,18 @@ def test_messages_are_json_however_it_is_spaced(between: str, around: str) -> No
         assert (found.payload, list(found.block)) == ({"after": {"id": 1}}, ["id"])
 
 
-@pytest.mark.parametrize("recording", some())
-def test_a_connector_s_topics_equal_its_database_at_every_mark(recording: Recording, tmp_path: Path) -> None:
+def recorded_feed(recording: Recording, directory: Path) -> TopicFeed:
+    """Return the feed of a recording, with the schemas that its messages do not tell."""
     given = {}
     if recording.postgres and not recording.has_schemas:
-        given["schemas"] = tmp_path / "schemas.sql"
+        given["schemas"] = directory / "schemas.sql"
         given["schemas"].write_text(recording.schemas)
-    feed = recording.feed(**given)
+    return recording.feed(**given)
+
+
+@pytest.mark.parametrize("recording", some_connectors(ALWAYS))
+def test_a_connector_s_topics_equal_its_database_at_every_mark(recording: Recording, tmp_path: Path) -> None:
+    feed = recorded_feed(recording, tmp_path)
     held = HELD.get(str(recording), HELD.get(recording.case, ()))
     for mark in recording.marks:
         feed.log.lines = recording.lines_at(mark)
