@@ -6,6 +6,7 @@ Options are those of s3fs, gcsfs and adlfs. S3 has two more, which TiCDC has in 
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -129,6 +130,7 @@ def _assumed(role_arn: str, external_id: str, key: str, secret: str, token: str,
     from aiobotocore.credentials import AioDeferredRefreshableCredentials
     from aiobotocore.session import AioSession
 
+    logging.getLogger("aiobotocore.credentials").setLevel(logging.CRITICAL)  # it prints what is raised, with its trace
     own = AioSession()
     if key:
         own.set_credentials(key, secret, token or None)

@@ -30,6 +30,8 @@ SAID: list[tuple[str, type[CdcError], str]] = [
     ("S3Exception: Access Denied. (Service: S3, Status Code: 403, Request ID: 1)", SetupError, "s3.access-key-id"),
     ("OSError: When reading information: AWS Error ACCESS_DENIED during HeadObject", SetupError, "grants"),
     ("RESTError: NotFoundException: Warehouse not found: prod", BadSettings, "warehouse of lake.catalog"),
+    ("BadRequestError: BadRequestException: No route for request: GET x/v1/config", BadSettings, "Check uri of"),
+    ("RESTError: RESTError 404: Received unexpected JSON Payload: <html>", BadSettings, "Check uri of lake.catalog"),
     ("org.apache.iceberg.exceptions.NotAuthorizedException: Not authorized", SetupError, "token, credential"),
     ("OAuthError: invalid_client: the client or its secret is wrong", SetupError, "token, credential"),
     ("org.apache.iceberg.exceptions.ForbiddenException: Forbidden: no grant", SetupError, "grants"),

@@ -344,6 +344,7 @@ WRONG: dict[str, tuple[str, dict[str, str], type[CdcError], str]] = {
     "a dead catalog": ("rest", {"uri": DEAD}, LakeUnavailable, "Check uri"),
     "a wrong login": ("vended", {"credential": "applier:wrong-000000"}, SetupError, "token, credential and scope"),
     "an unknown warehouse": ("vended", {"warehouse": "nowhere"}, BadSettings, "warehouse of lake.catalog"),
+    "a wrong path": ("rest", {}, BadSettings, "Check uri of lake.catalog"),
     "a dead database": (
         "postgres",
         {"uri": NO_DATABASE},
@@ -372,6 +373,8 @@ def test_what_is_wrong_with_a_lake_is_one_sentence_with_the_setting_to_look_at(
         monkeypatch.setattr(workbench, "refuse_unusable", lambda settings: None)
     if what == "an unknown database":
         change = {"uri": f"{stores.database}_nowhere"}
+    if what == "a wrong path":
+        change = {"uri": f"{stores.rest.uri}/nowhere"}
     lake = open_in(stores.settings(kind, **{"s3.retry.num-retries": "0", **change}))
     name = TableId(f"wrong_{uuid4().hex[:8]}", "orders")
     with pytest.raises(CdcError) as raised:

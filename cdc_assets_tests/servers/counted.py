@@ -91,6 +91,8 @@ def read_body(source: BufferedIOBase, head: list[bytes]) -> Iterator[bytes]:
         size = 1
         while size:
             line = source.readline()
+            if not line:
+                return
             size = int(line.partition(b";")[0], 16)
             yield line
             yield source.read(size) + source.readline()
