@@ -153,8 +153,9 @@ class _Database:
         try:
             yield
         except sa.exc.DBAPIError as error:
+            said = " ".join(str(error.orig).split())  # what Postgres says has several lines
             raise StorageUnavailable(
-                f"the ledger {self._engine.url.render_as_string()} did not answer ({error.orig}). The tables are as "
+                f"the ledger {self._engine.url.render_as_string()} did not answer ({said}). The tables are as "
                 "their own commits say; nothing of them is lost. Try again."
             ) from error
 

@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 
 import cdc_assets
 from cdc_assets.errors import BadSettings, LakeUnavailable, SetupError, StepFailed
-from cdc_assets.lake import LakeState, spark_configuration
+from cdc_assets.lake import Lake, LakeState, spark_configuration
 from cdc_assets.lake.spark import cluster
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import Sessions, spark_session
@@ -309,12 +309,30 @@ def test_a_master_that_does_not_answer_is_an_error_at_once(settings: LakeSetting
     assert time.monotonic() - begun < 10
 
 
+def test_a_run_does_not_begin_where_no_master_answers(settings: LakeSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDC_ASSETS_SPARK_MASTER", "spark://127.0.0.1:9")
+    with pytest.raises(LakeUnavailable, match="no Spark master answers"):
+        Lake(settings, "default").warm()
+
+
+@pytest.mark.parametrize(
+    "master", ["spark://far", "far:7077", "standalone", "spark://far:7077,near", "https://k8s:6443"]
+)
+def test_an_address_that_is_no_masters_is_a_setting_to_correct(master: str) -> None:
+    with pytest.raises(BadSettings, match=rf"'{re.escape(master)}'; expected local"):
+        cluster.refuse_dead(master)
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,3]", "yarn", "k8s://https://far:6443"])
+def test_other_masters_are_sparks_to_find(master: str) -> None:
+    cluster.refuse_dead(master)
+
+
 def test_of_several_masters_one_that_answers_is_enough(tmp_path: Path) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         cluster.refuse_dead(f"spark://127.0.0.1:9,127.0.0.1:{server.getsockname()[1]}")
-    cluster.refuse_dead("yarn")
 
 
 @pytest.mark.parametrize("what", ["Python", "cdc-assets", "polars", "pyarrow"])

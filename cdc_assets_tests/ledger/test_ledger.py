@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.cli import commands
-from cdc_assets.errors import BadSettings
+from cdc_assets.errors import BadSettings, StorageUnavailable
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import UNREAD, FileEntry, Ledger, TableState
@@ -149,6 +149,12 @@ def test_status_of_one_changefeed_looks_at_no_other(tmp_path: Path, monkeypatch:
             )
     assert [row.changefeed for row in lake_status(lake, "one")] == looked == ["one"]
     assert [row.changefeed for row in lake_status(lake)] == ["one", "two"]
+
+
+def test_a_ledger_that_does_not_answer_is_named_in_one_line_without_its_password() -> None:
+    with pytest.raises(StorageUnavailable, match=r"u:\*\*\*@127\.0\.0\.1:9/x did not answer \(.*refused") as raised:
+        Ledger("postgresql+psycopg2://u:sesame@127.0.0.1:9/x").states()
+    assert "\n" not in str(raised.value)
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------

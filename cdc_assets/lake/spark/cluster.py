@@ -1,7 +1,7 @@
 """Spark on other machines: further options of its driver, and errors for a cluster that gives no executors.
 
 is_local, refuse_connect   what kind of Spark an address names
-refuse_dead                a standalone master that does not answer: Spark would try for a minute
+refuse_dead                what is no master, and a standalone one that does not answer: Spark would try for a minute
 watch_executors            jobs that wait for executors which never register: Spark would wait for ever
 """
 
@@ -28,6 +28,7 @@ PATIENCE_SECONDS = 60.0
 """How long a job may wait for its first executor before something is said."""
 
 _CONNECT_SECONDS = 5.0
+_MASTER = re.compile(r"local(-cluster)?(\[[^\]]*\])?|yarn|k8s://.+|spark://[^/,]+:\d+(,[^/,]+:\d+)*")
 _CONNECT = "Spark Connect"
 
 log = logging.getLogger(__name__)
@@ -64,12 +65,17 @@ def refuse_connect(conf: Mapping[str, str], session: SparkSession | None = None)
 
 
 def refuse_dead(master: str) -> None:
-    """Raise LakeUnavailable where a standalone master does not answer."""
+    """Raise BadSettings for an address that is no master's, LakeUnavailable if a standalone master does not answer."""
+    if _MASTER.fullmatch(master) is None:
+        raise BadSettings(
+            f"CDC_ASSETS_SPARK_MASTER (or spark.master) is {master!r}; expected local[8], spark://HOST:PORT, several "
+            "with commas between, yarn or k8s://https://HOST:PORT. Correct it."
+        )
     places = re.findall(r"([^/,]+):(\d+)", master.removeprefix("spark://")) if master.startswith("spark://") else []
     said = ""
     for host, port in places:
         try:
-            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
         except OSError as error:
             said = str(error)
         else:

@@ -290,8 +290,12 @@ class Sessions:
         return is_local(spark_master() if self._given is None else str(self.spark.sparkContext.master))
 
     def warm(self) -> None:
-        """Start the JVM in the background, unless Spark is given; returns at once."""
+        """Start the JVM in the background, unless Spark is given; returns at once.
+
+        Raises LakeUnavailable for a dead master: each table would wait for it anew.
+        """
         if self._given is None and self._iceberg is None:
+            refuse_dead(spark_master())
             _start_jvm_aside(self._settings)
 
     @property
