@@ -88,6 +88,14 @@ def open_in(spark: SparkSession) -> Iterator[Open]:
         lake.close()
 
 
+def own_names() -> str:
+    """Return a namespace pattern of a test's own: all but Postgres know one set of names, and the first to come has it.
+
+    A table whose name another changefeed has is held.
+    """
+    return f"{uuid4().hex[:8]}_{{schema}}"
+
+
 def applied(config: Config, lake: Lake, ledger: Ledger, every: bool) -> Iterator[tuple[Outcome, list[str]]]:
     """Apply a recorded changefeed, checkpoint by checkpoint or in one go; yield what differs from the source."""
     for checkpoint in config.replayable if every else config.checkpoints[-1:]:
@@ -101,7 +109,7 @@ def test_a_recorded_changefeed_is_equal_at_every_checkpoint_and_no_secret_is_sho
     kind: str, feed: str, stores: Stores, open_in: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings = stores.settings(kind)
-    lake, config, ledger = open_in(settings), named(feed), Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    lake, config, ledger = open_in(settings, own_names()), named(feed), Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     outputs = []
     for outcome, different in applied(config, lake, ledger, feed.startswith("H_bank")):
         assert different == []
@@ -163,7 +171,7 @@ A_STEP, LOOKS = 6, 2
 
 
 def test_a_catalog_is_asked_little(stores: Stores, open_in: Open) -> None:
-    lake, config = open_in(stores.settings("rest")), named("C_ddl_tables/csv-ts")
+    lake, config = open_in(stores.settings("rest"), own_names()), named("C_ddl_tables/csv-ts")
     before, steps = len(stores.rest.requests()), Trap(lambda number, name: False)
     with trapped(steps):
         replay(config, config.checkpoints[-1], lake)
@@ -230,6 +238,7 @@ def test_runs_that_are_stopped_leave_what_the_next_one_completes(
     kind: str, stores: Stores, open_in: Open, tmp_path: Path
 ) -> None:
     settings, config, killed = stores.settings(kind), named("C_ddl_tables/csv-ts"), set[str]()
+    namespace = own_names()
     checkpoint = config.checkpoints[-1]
     assert checkpoint.expected is not None
 
@@ -238,7 +247,7 @@ def test_runs_that_are_stopped_leave_what_the_next_one_completes(
 
     for _ in range(2 * len(PLACES)):
         trap = Trap(due)
-        lake, ledger = open_in(settings), Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+        lake, ledger = open_in(settings, namespace), Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
         with suppress(Killed), trapped(trap):
             outcome = replay(config, checkpoint, lake, ledger)
         ledger.close()
@@ -308,7 +317,7 @@ def test_records_are_kept_aside_and_replayed_and_tables_built_anew_and_no_secret
     kind: str, stores: Stores, open_in: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings = stores.settings(kind)
-    lake, ledger = open_in(settings, f"{uuid4().hex[:8]}_{{schema}}"), Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    lake, ledger = open_in(settings, own_names()), Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     bucket = Bucket(tmp_path / "feed", lake, ledger)
     bucket.schema(100, CREATE, 3, COLUMNS)
     bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, 6))
