@@ -9,11 +9,13 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+from pyspark.errors import PySparkException
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableHeld
 from cdc_assets.lake import failures, warehouse
 from cdc_assets.lake.catalogs.catalog import open_catalog
 from cdc_assets.lake.failures import CAUSES, answering, explained, hide, redacted
+from cdc_assets.lake.spark.failures import races
 from cdc_assets.settings.config import LakeSettings
 
 SAID: list[tuple[str, type[CdcError], str]] = [
@@ -58,6 +60,23 @@ def test_every_known_cause_has_its_example() -> None:
         next(cause.meaning for cause in CAUSES if cause.meaning in str(explained("t", text))) for text, _, _ in SAID
     }
     assert found == {cause.meaning for cause in CAUSES}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("org.apache.iceberg.shaded.org.apache.hc.core5.http.NoHttpResponseException", "h:443 failed to respond"),
+        ("org.postgresql.util.PSQLException", "FATAL: terminating connection due to administrator command"),
+        ("org.apache.thrift.transport.TTransportException", "Socket is closed by peer."),
+    ],
+)
+def test_a_connection_that_ends_at_a_commit_is_tried_again(name: str, text: str) -> None:
+    error = PySparkException("the commit failed")
+    error._origin = SimpleNamespace(  # type: ignore[attr-defined]
+        getClass=lambda: SimpleNamespace(getName=lambda: name), getMessage=lambda: text, getCause=lambda: None
+    )
+    with pytest.raises(LakeUnavailable, match="as it was before this step, or after it"), races("shop.orders"):
+        raise error
 
 
 def test_a_failure_that_is_not_known_is_not_explained() -> None:

@@ -38,7 +38,10 @@ _UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
 _OTHER_TABLE = "Table UUID does not match"
 """Iceberg's message, without a class of its own, when another table took the name of a loaded one."""
 
-_UNANSWERED = ("java.io.", "java.net.", "java.nio.file.", "java.sql.", "org.sqlite.", "software.amazon.awssdk.core.")
+_UNANSWERED = (
+    "java.io.", "java.net.", "java.nio.file.", "java.sql.", "org.sqlite.", "org.postgresql.",
+    "org.apache.thrift.transport.", "org.apache.iceberg.shaded.org.apache.hc.", "software.amazon.awssdk.core.",
+)  # fmt: skip
 """Packages of exceptions about a catalog or a warehouse that did not answer."""
 
 _IN_TEXT = re.compile(r"\bjava\.(?:io|net|nio\.file)\.\w+Exception: [^\n]*")
