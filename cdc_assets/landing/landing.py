@@ -310,7 +310,7 @@ class Landing:
             if batch.num_rows:
                 at = refuse_missing(log, reading.before, wanted, at, batch)
                 reading.take(batch, wanted)
-                self._spool.take(reading.rows)
+                self._spool.take_ahead(reading.rows, reading.stored_bytes)
             if reading.stored_bytes >= self._commit_bytes:
                 done = self._commit(reading, state_after(reading, ends, reading.before.proven), done)
                 reading = self._reading(self.landed())

@@ -1,8 +1,9 @@
 """Rows on their way into a file of the landing: row groups are written as they fill, while messages are read on.
 
-    Spool.take(rows)    take rows; those of a table's partition become a row group once they are enough for one
-    Spool.finish()      write what is left, by table, and close the file
-    Spool.abandon()     stop, and leave no file
+    Spool.take(rows)     take rows; those of a table's partition become a row group once they are enough for one
+    Spool.take_ahead(…)  the same while messages are read, once it is worth it
+    Spool.finish()       write what is left, by table, and close the file
+    Spool.abandon()      stop, and leave no file
 
 A file is in no snapshot until it is committed, so a landing is as whole as if all of it had been written at once, and
 no more of it is in memory than what fills no row group yet.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import Empty, Full, Queue
 
 import pyarrow as pa
@@ -39,6 +40,14 @@ class Written:
 
     files: tuple[tuple[str, int], ...] = ()
     splits: tuple[LandedSplit, ...] = ()
+
+
+@dataclass
+class _Pending:
+    """Rows of one table in a partition that fill no row group yet."""
+
+    rows: list[pa.Table] = field(default_factory=list)
+    size: int = 0
 
 
 class _File:
@@ -92,19 +101,30 @@ class Spool:
 
     def _clear(self) -> None:
         self._file: _File | None = None
-        self._pending: dict[Place, list[Group]] = {}
+        self._pending: dict[Place, _Pending] = {}
         self._splits: list[LandedSplit | None] = []
+        self._taken_bytes = 0
+
+    def take_ahead(self, rows: list[pa.Table], stored_bytes: int) -> None:
+        """Take tables of rows out of a list once they are worth it; `stored_bytes` counts all of the landing so far.
+
+        To sort and cut costs as much for ten rows as for thousands, and an archive may have ten in a file.
+        """
+        if stored_bytes - self._taken_bytes >= self.group_bytes // 2:
+            self._taken_bytes = stored_bytes
+            self.take(rows)
 
     def take(self, rows: list[pa.Table]) -> None:
         """Take tables of rows out of a list; of a partition they come in the order of offsets."""
         for run in runs(pa.concat_tables(rows)) if rows else ():
-            held = [*self._pending.get(run.place, ()), Group(run.rows, run.size)]
-            if sum(one.size for one in held) >= self.group_bytes:
-                *full, last = cut(pa.concat_tables([one.rows for one in held]), self.group_bytes)
-                held = [last]
+            held = self._pending.setdefault(run.place, _Pending())
+            held.rows.append(run.rows)
+            held.size += run.size
+            if held.size >= self.group_bytes:
+                *full, last = cut(pa.concat_tables(held.rows), self.group_bytes)
+                held.rows, held.size = [last.rows], last.size
                 for group in full:
                     self._put(group)
-            self._pending[run.place] = held
         rows.clear()
 
     def _put(self, group: Group) -> None:
@@ -119,7 +139,7 @@ class Spool:
             left = [
                 group
                 for _, held in sorted(self._pending.items(), key=lambda one: one[0])
-                for group in cut(pa.concat_tables([one.rows for one in held]), self.group_bytes)
+                for group in cut(pa.concat_tables(held.rows), self.group_bytes)
             ]
             if self._file is None and not left:
                 return Written()

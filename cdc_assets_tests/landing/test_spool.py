@@ -105,6 +105,19 @@ def test_no_more_is_held_than_what_fills_no_row_group_and_what_is_being_written(
     assert store.seen == 40
 
 
+def test_many_little_pieces_are_sorted_and_cut_together() -> None:
+    store, rows = Watched(), list[pa.Table]()
+    spool, taken = Spool(store, 10_000), 0
+    for piece in range(1_000):
+        rows.append(rows_of([("a", 0, "row", None)], piece))
+        spool.take_ahead(rows, 10 * (piece + 1))
+        taken += not rows
+    assert taken == 2
+    spool.take(rows)
+    ((name, _),) = spool.finish().files
+    assert [at for group in store.files[name] for at in group.column("offset").to_pylist()] == list(range(1_000))
+
+
 def test_a_file_that_cannot_be_written_stops_who_reads() -> None:
     spool, rows = Spool(Watched(fails_after=2), 100), [("a", 0, "row", None)] * 400
     with pytest.raises(LakeUnavailable, match="the disk is full"):
