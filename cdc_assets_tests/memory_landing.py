@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.landing.rows import LANDED, Group
-from cdc_assets.landing.store import Added, Kept
+from cdc_assets.landing.store import Added, Stored
 
 __all__ = ["MemoryStore"]
 
@@ -21,12 +21,12 @@ class MemoryStore:
     """`files` are open to look into, `changes` what each commit says it changed."""
 
     files: dict[str, list[pa.Table]] = field(default_factory=dict)
-    state: Kept = field(default_factory=lambda: Kept("landing-1"))
+    state: Stored = field(default_factory=lambda: Stored("landing-1"))
     changes: list[str] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    def kept(self) -> Kept:
+    def stored(self) -> Stored:
         return self.state
 
     def read_events(self, files: Sequence[str]) -> pa.Table:
@@ -57,7 +57,7 @@ class MemoryStore:
         if self.state.digest != before:
             raise TableMoved("another run landed first")
         rows, events = ([name for name, _ in some] for some in (added.rows, added.events))
-        self.state = Kept(
+        self.state = Stored(
             self.state.identity,
             (*self.state.events, *events),
             (*self.state.rows, *rows),

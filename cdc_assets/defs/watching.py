@@ -98,7 +98,7 @@ class Watch:
 
     def _complete_through(self, feed: Feed, landing: Landing) -> tuple[Tso, str]:
         """Return the fence, or why there is none; determined again only when something was landed."""
-        kept = landing.store.kept()
+        kept = landing.store.stored()
         if self._fence is None or self._fence[0] != kept:
             try:
                 self._fence = (kept, feed.source.fence(), "")

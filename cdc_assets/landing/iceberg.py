@@ -14,7 +14,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.lake.growing import GrowingTable, Written
 from cdc_assets.lake.names import OwnNamespaces, location
 from cdc_assets.landing.rows import LANDED, PART, Group
-from cdc_assets.landing.store import Added, Kept
+from cdc_assets.landing.store import Added, Stored
 from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["LandingTable"]
@@ -36,14 +36,14 @@ class LandingTable:
             settings, (OwnNamespaces(settings.namespaces).landing, changefeed), LANDED, PART, _PREFIX, place
         )
 
-    def kept(self) -> Kept:
+    def stored(self) -> Stored:
         """Return what is there now; a state that is known costs one question to the catalog.
 
         Raises BadSettings for a landing that was written by a version of this software with other columns or events.
         """
         grown = self.table.look()
         if grown is None:
-            return Kept()
+            return Stored()
         if grown.said and grown.said.get(_VERSION) != _WRITTEN:
             name, version = ".".join(self.table.identifier), grown.said.get(_VERSION, "0")
             raise BadSettings(
@@ -52,7 +52,7 @@ class LandingTable:
                 "topics anew."
             )
         files = grown.files
-        return Kept(
+        return Stored(
             grown.identity, files.get("events", ()), files.get("rows", ()), grown.said.get(_NEXT, ""), grown.at_ms
         )
 

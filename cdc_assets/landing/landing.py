@@ -109,7 +109,7 @@ class Landing:
 
     def landed(self) -> Landed:
         """Return what is landed by now; only files of events that are new are read."""
-        kept = self.store.kept()
+        kept = self.store.stored()
         known = self._read if kept.identity == self._landed.identity else ()
         if not known or kept.events[: len(known)] != known:
             self._landed, known = Landed(kept.identity), ()
@@ -326,5 +326,5 @@ class Landing:
 
 def landed_in(store: Store) -> Landed:
     """Return what is landed in a place, read at once."""
-    kept = store.kept()
+    kept = store.stored()
     return read_event_rows(Landed(kept.identity), store.read_events(kept.events), kept.rows)

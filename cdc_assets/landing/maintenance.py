@@ -17,7 +17,7 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.landing.events import digest_of, event_rows
 from cdc_assets.landing.landing import Landing
 from cdc_assets.landing.rows import Group, splits_of
-from cdc_assets.landing.store import Added, Kept
+from cdc_assets.landing.store import Added, Stored
 from cdc_assets.model.landed import Landed, LandedSplit
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -115,10 +115,10 @@ def maintain_landing(landing: Landing, needed: Needed, now_ms: int, limits: Land
     landed = due.landed
     for files in due.batches:
         landed = _rewritten(landing, landed, files, due.expired)
-    if len(landing.store.kept().events) >= limits.small_files:
-        _commit(landing, landed, (), landing.store.kept().events, whole=True)
+    if len(landing.store.stored().events) >= limits.small_files:
+        _commit(landing, landed, (), landing.store.stored().events, whole=True)
     removed = landing.store.sweep(int(now_ms - limits.removed_days * _DAY_MS))
-    after = landing.store.kept()
+    after = landing.store.stored()
     return LandingUpkeep(
         len(due.kept.rows),
         len(after.rows),
@@ -134,7 +134,7 @@ def maintain_landing(landing: Landing, needed: Needed, now_ms: int, limits: Land
 class _Due:
     """A landing as it is, the splits of it that expire, and the files that are written anew together."""
 
-    kept: Kept
+    kept: Stored
     landed: Landed
     expired: frozenset[LandedSplit]
     batches: Sequence[Sequence[str]]
@@ -146,7 +146,7 @@ class _Due:
 
 def _due(landing: Landing, needed: Needed, now_ms: int, limits: LandingLimits) -> _Due | None:
     """Return what is due for a landing's files, None where nothing was ever landed."""
-    kept = landing.store.kept()
+    kept = landing.store.stored()
     if not kept.identity:
         return None
     landed = landing.landed()

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from cdc_assets.landing.rows import Group
 
-__all__ = ["Added", "Kept", "Store"]
+__all__ = ["Added", "Store", "Stored"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Stored:
     """The files of a landing table as it stands: `events` in the order in which they were added.
 
     `identity` is the table's own id, "" where there is no table. `digest` is that of all next offsets, "" before the
@@ -39,7 +39,7 @@ class Added:
 class Store(Protocol):
     """A place for one feed's landing."""
 
-    def kept(self) -> Kept:
+    def stored(self) -> Stored:
         """Return what is there now."""
 
     def read_events(self, files: Sequence[str]) -> pa.Table:

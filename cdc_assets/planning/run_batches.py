@@ -136,7 +136,7 @@ def _since(step: Step) -> Tso:
 
 def _mark(steps: Iterable[Step], salt: str) -> str:
     """Return six characters that change when one of the tables moves or its next step changes."""
-    parts = sorted((str(s.life), type(s).__name__, _since(s), getattr(s, "ddl", 0)) for s in steps)
+    parts = sorted((str(s.life), type(s).__name__, _since(s), s.ddl if isinstance(s, ApplyRows) else 0) for s in steps)
     digest = hashlib.blake2b(repr((salt, parts)).encode(), digest_size=4).digest()
     return base64.urlsafe_b64encode(digest)[:MARK_SIGNS].decode()
 

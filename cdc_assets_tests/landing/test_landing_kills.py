@@ -85,7 +85,7 @@ def stopped_at(due: Callable[[str], bool], directory: Path, stops: int) -> set[s
     assert process.feed.landing.behind() == 0
     offsets = landed_offsets(process.table)
     assert len(offsets) == len(set(offsets)) > 0
-    kept = process.table.kept()
+    kept = process.table.stored()
     there = {path.name for path in directory.rglob("*.parquet")}
     assert {name.rsplit("/", 1)[-1] for name in (*kept.events, *kept.rows)} == there
     process.table.close()

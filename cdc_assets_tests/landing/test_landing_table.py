@@ -108,7 +108,7 @@ def test_a_compaction_that_comes_between_does_no_harm(feed: TopicFeed) -> None:
 
     def overtaken(*given: object) -> None:
         table.try_once = try_once  # type: ignore[method-assign]
-        kept = rival.kept()
+        kept = rival.stored()
         again = rival.table.write("rows", [rival.fetch(kept.rows[0], 0)])
         rival.table.replace([again], kept.rows, {"cdc.landing.next": kept.digest}, lambda _: True)
         try_once(*given)  # type: ignore[arg-type]

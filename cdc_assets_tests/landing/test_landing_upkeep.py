@@ -132,7 +132,7 @@ def table(tmp_path: Path) -> Iterator[LandingTable]:
 def test_in_the_lake_files_are_put_together_and_removed_when_nothing_refers_to_them(table: LandingTable) -> None:
     feed = landed_in_turns(TopicFeed.of(Broker(), sink_uri=URI, store=table), range(90, 94))
     assert table.table.identifier == ("own_landing", "shop")
-    files = table.kept().rows
+    files = table.stored().rows
     done = maintain_landing(feed.landing, lambda _: None, NOW, LandingLimits(small_files=2))
     assert (done.row_files_before, done.row_files, done.files_removed) == (4, 1, 0)
     assert all(Path(file).exists() for file in files)
