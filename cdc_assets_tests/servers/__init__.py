@@ -2,7 +2,7 @@
 
 object_store   S3 with signatures and grants: SeaweedFS
 rest_catalog   Iceberg's reference REST catalog: a Java main over its own test classes
-counted        a way to one of them that counts what is asked
+counted        a way to one of them that counts what is asked, and may lose answers
 gcs            Google Cloud Storage: fake-gcs-server
 azure          Azure Blob Storage: Azurite
 glue           AWS Glue's API: moto

@@ -1,4 +1,7 @@
-"""A way to an HTTP server that counts what is asked on it, by kind: bytes pass as they are, so signatures still fit."""
+"""A way to an HTTP server that counts what is asked on it, by kind: bytes pass as they are, so signatures still fit.
+
+It can lose answers: the server does what it was asked, and the connection ends instead of saying so.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import re
 import socket
 import socketserver
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BufferedIOBase
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from urllib.parse import urlsplit
 
 __all__ = ["Counted", "counted", "kind_of", "read_body", "read_head"]
@@ -37,19 +40,25 @@ def kind_of(method: str, path: str) -> str:
 
 
 @contextmanager
-def counted(endpoint: str) -> Iterator[Counted]:
-    """Listen at an address of its own and pass on to `endpoint`, an http URL without path."""
+def counted(endpoint: str, lost: Callable[[list[bytes]], bool] = lambda _: False) -> Iterator[Counted]:
+    """Listen at an address of its own and pass on to `endpoint`, an http URL without path.
+
+    `lost` is asked with the lines of a request's head whether the answer to it is lost.
+    """
     target = urlsplit(endpoint)
 
     class Passed(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             with socket.create_connection((str(target.hostname), int(target.port or 80))) as there, suppress(OSError):
-                back = Thread(target=_answers, args=(there, self.connection), daemon=True)
+                losing = Event()
+                back = Thread(target=_answers, args=(there, self.connection, losing), daemon=True)
                 back.start()
                 while request := read_head(self.rfile):
                     method, path, *_ = request[0].decode("latin-1").split()
                     with seen.lock:
                         seen.requests.append((kind_of(method, path), path))
+                    if lost(request):
+                        losing.set()
                     there.sendall(b"".join(request))
                     for piece in read_body(self.rfile, request):
                         there.sendall(piece)
@@ -69,9 +78,12 @@ def counted(endpoint: str) -> Iterator[Counted]:
             server.shutdown()
 
 
-def _answers(there: socket.socket, here: socket.socket) -> None:
+def _answers(there: socket.socket, here: socket.socket, losing: Event) -> None:
     with suppress(OSError):
         while piece := there.recv(_PIECE):
+            if losing.is_set():
+                here.shutdown(socket.SHUT_RDWR)
+                return
             here.sendall(piece)
         here.shutdown(socket.SHUT_WR)
 
