@@ -27,7 +27,7 @@ from cdc_assets.formats.debezium_json.envelope import Block, Field, Message, ope
 from cdc_assets.formats.debezium_json.positions import schema_position, source_position
 from cdc_assets.formats.debezium_json.readings import TROUBLE, is_binary, read_marked, reader_of
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
-from cdc_assets.formats.debezium_json.uniform import Changes, changes, spoken
+from cdc_assets.formats.debezium_json.uniform import REFUSED, Changes, changes, spoken
 from cdc_assets.formats.described import described_tables
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, in_lines, patch_op, side_by_side
 from cdc_assets.formats.message_codecs import MessageCodec
@@ -47,6 +47,11 @@ _MYSQL = ("mysql", "mariadb")
 _NO_KEY = (
     "message.key.columns of the connector gives messages keys that do not identify rows: let it name columns that do, "
     "with a REPLICA IDENTITY that has them, and let the table be rebuilt from a new snapshot"
+)
+_OF_ANOTHER = 'its connector is "{}"; give the protocol of that writer'
+_DOCUMENT = (
+    'its connector is "mongodb", whose documents have no columns: of them no table can be built. Take its topics out '
+    "of this feed"
 )
 _BARE = (
     "it is a row alone, as the transformation ExtractNewRecordState leaves it: which table it is of, which change it "
@@ -101,8 +106,8 @@ def _said(number: int, key: bytes | None, message: Message) -> Said:
             _BARE if source is None and "op" not in held else "it has no source that says where it is from"
         )
     connector = source["connector"]
-    if connector in ("TiCDC", "ydb"):
-        raise ValueError(f'its connector is "{connector}"; give the protocol of that writer')
+    if connector in REFUSED:
+        raise ValueError(_DOCUMENT if connector == "mongodb" else _OF_ANOTHER.format(connector))
     ts = int(source["ts_ms"]) << 18
     where: dict[str, Any] = {"source": str(source["name"]), "source_position": source_position(source)}
     if "ddl" in held:

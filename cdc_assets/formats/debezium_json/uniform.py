@@ -26,14 +26,15 @@ from cdc_assets.formats.images import Images
 from cdc_assets.formats.messages import said_of_lone_rows
 from cdc_assets.model.schema import TableId, TableSchema
 
-__all__ = ["Changes", "Group", "changes", "spoken"]
+__all__ = ["REFUSED", "Changes", "Group", "changes", "spoken"]
 
 Marks = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
 
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 _OPS = ("c", "u", "d", "r")
-_OTHERS = ("TiCDC", "ydb")
+REFUSED = ("TiCDC", "ydb", "mongodb")
+"""Writers of the envelope that are no connectors of tables."""
 _MS_DIGITS = 13
 
 
@@ -60,7 +61,7 @@ class Group:
             return None
         found = cls(alike, message, ("payload",) if wrapped else ())
         connector = source.get("connector")
-        if connector in _OTHERS or not isinstance(connector, str):
+        if connector in REFUSED or not isinstance(connector, str):
             return None
         return found._plain(connector)
 
