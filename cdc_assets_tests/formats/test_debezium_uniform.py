@@ -271,7 +271,7 @@ def test_no_message_of_a_plain_table_is_read_by_itself(monkeypatch: pytest.Monke
     monkeypatch.setattr(connectors, "_one", alone)
     monkeypatch.setattr(connectors, "_images", alone)
     schema = TableSchema((Column("id", "int64"), Column("text", "string")), ("id",))
-    spoken, found = read(schema, [row(number) for number in range(100)])
+    spoken, found = read(schema, [row(number) for number in range(300)])
     assert {one["source_position"][:20] for one in spoken} == {f"{2:020d}"}
-    assert found.changes.column("id").to_pylist() == list(range(100))
+    assert found.changes.column("id").to_pylist() == list(range(300))
     assert set(found.changes.column("text").to_pylist()) == {'a "long" way\n'}
