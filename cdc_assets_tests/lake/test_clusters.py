@@ -20,7 +20,7 @@ import yaml
 from pyspark.errors import PySparkException
 
 import cdc_assets
-from cdc_assets.errors import BadSettings, LakeUnavailable, SetupError, StepFailed
+from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, StepFailed
 from cdc_assets.lake import Lake, LakeState, spark_configuration
 from cdc_assets.lake.spark import cluster
 from cdc_assets.lake.spark.failures import races
@@ -309,9 +309,19 @@ def test_a_master_that_does_not_answer_is_an_error_at_once(settings: LakeSetting
     assert time.monotonic() - begun < 10
 
 
-def test_a_run_does_not_begin_where_no_master_answers(settings: LakeSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CDC_ASSETS_SPARK_MASTER", "spark://127.0.0.1:9")
-    with pytest.raises(LakeUnavailable, match="no Spark master answers"):
+@pytest.mark.parametrize(
+    ("master", "error", "said"),
+    [
+        ("spark://127.0.0.1:9", LakeUnavailable, "no Spark master answers"),
+        ("sc://127.0.0.1:15002", BadSettings, "through Spark Connect"),
+        ("standalone", BadSettings, "expected local"),
+    ],
+)
+def test_a_run_does_not_begin_without_a_master(
+    master: str, error: type[CdcError], said: str, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDC_ASSETS_SPARK_MASTER", master)
+    with pytest.raises(error, match=said):
         Lake(settings, "default").warm()
 
 

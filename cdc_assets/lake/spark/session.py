@@ -292,9 +292,10 @@ class Sessions:
     def warm(self) -> None:
         """Start the JVM in the background, unless Spark is given; returns at once.
 
-        Raises LakeUnavailable for a dead master: each table would wait for it anew.
+        Raises BadSettings for Spark Connect, LakeUnavailable for a dead master: each table would wait for it anew.
         """
         if self._given is None and self._iceberg is None:
+            refuse_connect({"spark.master": spark_master()})
             refuse_dead(spark_master())
             _start_jvm_aside(self._settings)
 
