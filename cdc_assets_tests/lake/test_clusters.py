@@ -334,8 +334,19 @@ def test_an_address_that_is_no_masters_is_a_setting_to_correct(master: str) -> N
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,3]", "yarn", "k8s://https://far:6443"])
-def test_other_masters_are_sparks_to_find(master: str) -> None:
+def test_other_masters_are_sparks_to_find(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
     cluster.refuse_dead(master)
+
+
+def test_yarn_needs_the_directory_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    with pytest.raises(BadSettings, match="HADOOP_CONF_DIR"):
+        cluster.refuse_dead("yarn")
+    (tmp_path / "spark-env.sh").touch()  # it may set them
+    cluster.refuse_dead("yarn")
 
 
 def test_of_several_masters_one_that_answers_is_enough(tmp_path: Path) -> None:

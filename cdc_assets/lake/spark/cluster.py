@@ -18,6 +18,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.errors import BadSettings, LakeUnavailable
+from cdc_assets.jvm.java import spark_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,11 +66,20 @@ def refuse_connect(conf: Mapping[str, str], session: SparkSession | None = None)
 
 
 def refuse_dead(master: str) -> None:
-    """Raise BadSettings for an address that is no master's, LakeUnavailable if a standalone master does not answer."""
+    """Raise LakeUnavailable for a standalone master that does not answer.
+
+    Raises BadSettings for an address that is no master's, and for YARN without its settings.
+    """
     if _MASTER.fullmatch(master) is None:
         raise BadSettings(
             f"CDC_ASSETS_SPARK_MASTER (or spark.master) is {master!r}; expected local[8], spark://HOST:PORT, several "
             "with commas between, yarn or k8s://https://HOST:PORT. Correct it."
+        )
+    named = {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & set(os.environ)
+    if master == "yarn" and not named and not spark_conf("spark-env.sh").exists():
+        raise BadSettings(
+            "the Spark master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster's settings "
+            "are. Set one to the directory of yarn-site.xml."
         )
     places = re.findall(r"([^/,]+):(\d+)", master.removeprefix("spark://")) if master.startswith("spark://") else []
     said = ""
