@@ -313,6 +313,7 @@ def test_a_master_that_does_not_answer_is_an_error_at_once(settings: LakeSetting
     ("master", "error", "said"),
     [
         ("spark://127.0.0.1:9", LakeUnavailable, "no Spark master answers"),
+        ("k8s://https://127.0.0.1:9", LakeUnavailable, "no Spark master answers at k8s://https://127.0.0.1:9"),
         ("sc://127.0.0.1:15002", BadSettings, "through Spark Connect"),
         ("standalone", BadSettings, "expected local"),
     ],
@@ -333,10 +334,16 @@ def test_an_address_that_is_no_masters_is_a_setting_to_correct(master: str) -> N
         cluster.refuse_dead(master)
 
 
-@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,3]", "yarn", "k8s://https://far:6443"])
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,3]", "yarn"])
 def test_other_masters_are_sparks_to_find(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
     cluster.refuse_dead(master)
+
+
+def test_a_drivers_memory_is_a_size(settings: LakeSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDC_ASSETS_DRIVER_MEMORY", "lots")
+    with pytest.raises(BadSettings, match="CDC_ASSETS_DRIVER_MEMORY is 'lots'"):
+        spark_configuration(settings)
 
 
 def test_yarn_needs_the_directory_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

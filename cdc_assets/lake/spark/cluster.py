@@ -1,7 +1,7 @@
 """Spark on other machines: further options of its driver, and errors for a cluster that gives no executors.
 
 is_local, refuse_connect   what kind of Spark an address names
-refuse_dead                what is no master, and a standalone one that does not answer: Spark would try for a minute
+refuse_dead                what is no master, and one that does not answer: Spark would try for minutes
 watch_executors            jobs that wait for executors which never register: Spark would wait for ever
 """
 
@@ -18,6 +18,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.errors import BadSettings, LakeUnavailable
+from cdc_assets.io.drivers import refuse_silent
 from cdc_assets.jvm.java import spark_conf
 
 if TYPE_CHECKING:
@@ -66,21 +67,16 @@ def refuse_connect(conf: Mapping[str, str], session: SparkSession | None = None)
 
 
 def refuse_dead(master: str) -> None:
-    """Raise LakeUnavailable for a standalone master that does not answer.
+    """Raise LakeUnavailable for a master that does not answer: a standalone one, or that of Kubernetes.
 
     Raises BadSettings for an address that is no master's, and for YARN without its settings.
     """
-    if _MASTER.fullmatch(master) is None:
-        raise BadSettings(
-            f"CDC_ASSETS_SPARK_MASTER (or spark.master) is {master!r}; expected local[8], spark://HOST:PORT, several "
-            "with commas between, yarn or k8s://https://HOST:PORT. Correct it."
-        )
-    named = {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & set(os.environ)
-    if master == "yarn" and not named and not spark_conf("spark-env.sh").exists():
-        raise BadSettings(
-            "the Spark master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster's settings "
-            "are. Set one to the directory of yarn-site.xml."
-        )
+    _refuse_wrong(master)
+    if master.startswith("k8s://"):
+        address = master.removeprefix("k8s://")
+        url = address if "://" in address else f"https://{address}"
+        refuse_silent(url, lambda place, silence: _dead(master, str(silence)))
+        return
     places = re.findall(r"([^/,]+):(\d+)", master.removeprefix("spark://")) if master.startswith("spark://") else []
     said = ""
     for host, port in places:
@@ -91,9 +87,27 @@ def refuse_dead(master: str) -> None:
         else:
             return
     if places:
-        raise LakeUnavailable(
-            f"no Spark master answers at {master} ({said}). Look at CDC_ASSETS_SPARK_MASTER (or spark.master), and "
-            "whether that master runs and is reached from here; then try again."
+        raise _dead(master, said)
+
+
+def _dead(master: str, said: str) -> LakeUnavailable:
+    return LakeUnavailable(
+        f"no Spark master answers at {master} ({said}). Look at CDC_ASSETS_SPARK_MASTER (or spark.master), and "
+        "whether that master runs and is reached from here; then try again."
+    )
+
+
+def _refuse_wrong(master: str) -> None:
+    if _MASTER.fullmatch(master) is None:
+        raise BadSettings(
+            f"CDC_ASSETS_SPARK_MASTER (or spark.master) is {master!r}; expected local[8], spark://HOST:PORT, several "
+            "with commas between, yarn or k8s://https://HOST:PORT. Correct it."
+        )
+    named = {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & set(os.environ)
+    if master == "yarn" and not named and not spark_conf("spark-env.sh").exists():
+        raise BadSettings(
+            "the Spark master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster's settings "
+            "are. Set one to the directory of yarn-site.xml."
         )
 
 

@@ -7,6 +7,7 @@ Sessions are reused one after the other: each has a catalog with connections of 
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from cdc_assets.errors import CdcError, JavaMissing
+from cdc_assets.errors import BadSettings, CdcError, JavaMissing
 from cdc_assets.jvm.class_data import class_data_options
 from cdc_assets.jvm.jars import needed_jars, spark_jars
 from cdc_assets.jvm.java import prepare_environment, spark_conf, spark_default
@@ -57,7 +58,7 @@ def spark_configuration(settings: LakeSettings, given: Mapping[str, str] | None 
     return {
         "spark.master": master,
         "spark.app.name": "cdc-assets",
-        "spark.driver.memory": os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "1536m"),
+        "spark.driver.memory": _driver_memory(),
         **(_INSIDE if is_local(master) else _reached(jars, more)),
         # On the driver's own class path they are part of the class-data archive, and no session copies them.
         "spark.driver.extraClassPath": os.pathsep.join([*jars, *spark_default("spark.driver.extraClassPath")]),
@@ -121,6 +122,13 @@ def _log_options() -> list[str]:
     """Return the options for our settings of Spark's log; none if the installation has its own."""
     ours = Path(__file__).with_name("log4j2.properties")
     return [] if spark_conf(ours.name).exists() or " " in str(ours) else [f"-Dlog4j2.configurationFile={ours.as_uri()}"]
+
+
+def _driver_memory() -> str:
+    said = os.environ.get("CDC_ASSETS_DRIVER_MEMORY", "1536m")
+    if re.fullmatch("[1-9][0-9]*[kmgtKMGT]?", said) is None:
+        raise BadSettings(f"CDC_ASSETS_DRIVER_MEMORY is {said!r}; expected a size such as 1536m or 4g. Correct it.")
+    return said
 
 
 def _log_level() -> str:
