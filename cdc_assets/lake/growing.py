@@ -225,7 +225,7 @@ class GrowingTable:
         said: Mapping[str, str],
         still: Callable[[Mapping[str, str]], bool],
     ) -> None:
-        """Replace files by others in one commit; raises what `append` raises."""
+        """Replace files by others in one commit; raises what `append` raises, and TableMoved where one is not there."""
         self._commit(files, old, said, still)
 
     def _commit(
@@ -259,20 +259,20 @@ class GrowingTable:
         return any(file.location in there for file in files)
 
     def try_once(self, table: Table, files: Sequence[Written], old: Sequence[str], said: Mapping[str, str]) -> None:
-        """Commit against the table as loaded; raises PyIceberg's exceptions if it has moved."""
+        """Commit against the table as loaded; raises PyIceberg's exceptions if it has moved.
+
+        Raises TableMoved where an old file is not in it any more: its rows are in another one, and would stand twice.
+        """
         gone = frozenset(old)
+        leaving = _leaving(table, gone) if gone else []
         with table.transaction() as work:
             update = work.update_snapshot(snapshot_properties=dict(said))
             snapshot: Any = update.overwrite() if gone else update.merge_append()
             with snapshot as change:
                 for file in files:
                     change.append_data_file(parquet_file_to_data_file(table.io, table.metadata, file.location))
-                if gone:
-                    current = table.current_snapshot()
-                    for manifest in current.manifests(table.io) if current is not None else ():
-                        for one in manifest.fetch_manifest_entry(table.io):
-                            if one.data_file.file_path in gone:
-                                change.delete_data_file(one.data_file)
+                for data_file in leaving:
+                    change.delete_data_file(data_file)
 
     # --- upkeep ---
 
@@ -346,3 +346,14 @@ class GrowingTable:
             work.update_spec() as spec,
         ):
             spec.add_identity(self._part)
+
+
+def _leaving(table: Table, gone: frozenset[str]) -> list[Any]:
+    """Return files of a table as it was loaded. Raises TableMoved where one is not in it any more."""
+    current = table.current_snapshot()
+    manifests = current.manifests(table.io) if current is not None else []
+    entries = (one for manifest in manifests for one in manifest.fetch_manifest_entry(table.io))
+    found = [one.data_file for one in entries if one.data_file.file_path in gone]
+    if len(found) < len(gone):
+        raise TableMoved(f"{'.'.join(table.name())}: another run has replaced the same files. Look again.")
+    return found

@@ -67,7 +67,8 @@ class Store(Protocol):
     def replace(self, added: Added, old: Sequence[str], digest: str) -> None:
         """Put files in place of others in one commit, and say the same of the next offsets as before.
 
-        Raises TableMoved, with nothing done, where the digest of all next offsets is another one.
+        Raises TableMoved, with nothing done, where the digest of all next offsets is another one, or an old file is not
+        there any more.
         """
 
     def sweep(self, before_ms: int) -> int:

@@ -152,6 +152,26 @@ def test_what_took_effect_and_was_answered_otherwise_is_neither_undone_nor_repea
     other.close()
 
 
+def test_of_two_that_put_the_same_files_together_one_wins(feed: TopicFeed) -> None:
+    for at in range(3):
+        broker(feed).send(0, *([ddl(100)] if not at else []), row(120 + at, at, 7), mark(150 + at))
+        feed.apply()
+    rival, table = another(feed), store(feed).table
+    limits, try_once = LandingLimits(days=1e6, small_files=2, removed_days=1e6), table.try_once
+
+    def overtaken(*given: object) -> None:
+        table.try_once = try_once  # type: ignore[method-assign]
+        maintain_landing(landing_on(feed, rival), lambda _: None, 1 << 42, limits)
+        try_once(*given)  # type: ignore[arg-type]
+
+    table.try_once = overtaken  # type: ignore[assignment,method-assign]
+    with pytest.raises(TableMoved):
+        maintain_landing(feed.landing, lambda _: None, 1 << 42, limits)
+    assert rows(rival) == [(0, 1), (0, 3), (0, 5)]
+    assert [len(feed.landing.landed().splits), len(rival.stored().rows)] == [3, 1]
+    rival.close()
+
+
 def test_files_whose_offsets_moved_are_refused(feed: TopicFeed) -> None:
     broker(feed).send(0, ddl(100), mark(150))
     feed.apply()
