@@ -324,8 +324,9 @@ def rejected(step: ApplyRows, report: Report) -> MalformedData:
     aside = "Let records that do not fit be set aside and the rest be applied: setting quarantine, or --quarantine."
     if first is None or not first.place:
         aside += " A file that was truncated, or that cannot be trusted at all, stops its table even so."
+    stays = f"the table stays at {step.lo}" if step.lo >= 0 else "the table has no rows yet"
     return MalformedData(
-        f"{text}{more}. Nothing of this window was written; the table stays at {step.lo}.",
+        f"{text}{more}. Nothing of this window was written; {stays}.",
         ways=(f"{way_to_fit(first)}.", aside),
         file=first.path if first else None,
         line=first.line if first else None,

@@ -301,7 +301,7 @@ class Freshness:
     def sentence(self) -> str:
         """How late the table is, why, and what to do."""
         behind = (
-            f"{shown(self.table)} is applied through {tso_time(self.through) if self.through else 'nothing yet'}: "
+            f"{shown(self.table)} is applied through {tso_time(self.through) if self.through > 0 else 'nothing yet'}: "
             f"{seconds_text(self.age_seconds)} behind the present, its target is {seconds_text(self.target_seconds)}."
         )
         if self.passed:
@@ -323,7 +323,7 @@ class Freshness:
         metadata: dict[str, Any] = {
             "age_seconds": dg.MetadataValue.float(self.age_seconds),
             "target_seconds": dg.MetadataValue.int(self.target_seconds),
-            "applied_time": tso_time(self.through) if self.through else "",
+            "applied_time": tso_time(self.through) if self.through > 0 else "",
         }
         return _result(FRESHNESS, self.passed, metadata, True, self.sentence, self.key)
 

@@ -141,7 +141,7 @@ def lake_table(
         "dagster/column_lineage": column_lineage(history, table.label.ddl, source.changefeed.name),
         "dagster/table_name": f"{source.changefeed.namespace_of(history.name.schema)}.{history.name.table}",
         "applied_ts": str(through),
-        "applied_time": tso_time(through) if through else "",
+        "applied_time": tso_time(through) if through > 0 else "",
         "behind_checkpoint_seconds": seconds_between(through, plan.checkpoint),
         "changes": sum(account.changes for account in accounts) if accounts else changed,
         **_series(accounts),

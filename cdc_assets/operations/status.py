@@ -120,7 +120,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 table.version,
                 counts.get(table.life),
                 table.through,
-                tso_time(table.through) if table.through else "",
+                tso_time(table.through) if table.through > 0 else "",
                 table.checkpoint,
                 seconds_between(table.through, table.checkpoint),
                 table.state,

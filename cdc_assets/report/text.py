@@ -65,7 +65,7 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
     """Yield what a run did as lines of text, each with whether it goes to the error output."""
     heads = ("table", "version", "state", "applied through", "its time", "steps", "changes")
     shown = [table for table in outcome.tables if table.state is not State.DROPPED or table.steps]
-    times = [tso_time(table.through) if table.through else "" for table in shown]
+    times = [tso_time(table.through) if table.through > 0 else "" for table in shown]
     rows = [
         (t.name, t.version, _state(t.state, t.incomplete), t.through, time, t.steps, t.changes)
         for t, time in zip(shown, times, strict=True)

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.decoding.window import Window, read_window
+from cdc_assets.decoding.window import Window, read_window, rejected
 from cdc_assets.errors import CdcError
 from cdc_assets.formats import UniformReader, Wire
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.csv import decode as csv
 from cdc_assets.model.progress import Life
+from cdc_assets.model.reports import Reject, Report
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
@@ -72,6 +73,15 @@ def test_whatever_a_damaged_file_raises_is_an_error_of_the_tree(options: Wire) -
         except CdcError:
             continue
         assert found.changes.num_rows <= 24
+
+
+@pytest.mark.parametrize(("lo", "stays"), [(-1, "the table has no rows yet"), (TSO, f"the table stays at {TSO}")])
+def test_the_error_of_a_window_says_where_its_table_is(lo: int, stays: str) -> None:
+    reject = Reject("a.csv", 1, "it does not fit")
+    schemas = {("shop/orders", 1): (TABLE, PAIR)}
+    step = ApplyRows(Life(TABLE, 1), lo, TSO + 9, (), schemas, PAIR, 1, ((TABLE, 0, 1 << 63),))
+    error = rejected(step, Report(rejects=(reject,), reject_count=1))
+    assert str(error).startswith(f"a.csv line 1: it does not fit. Nothing of this window was written; {stays}.")
 
 
 def test_what_a_decoder_raises_concerns_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
