@@ -15,7 +15,7 @@ from cdc_assets_tests.bench.contenders import CONTENDERS, Laps, _contender
 from cdc_assets_tests.bench.measuring import lap
 from cdc_assets_tests.bench.topics import archive_changes, consume_all
 
-__all__ = ["CONTENDERS", "land", "landings", "look", "topic"]
+__all__ = ["CONTENDERS", "land", "landings", "look_at_topic", "topic"]
 
 SINK = "kafka://none:9092/bench?protocol=canal-json&enable-tidb-extension=true"
 
@@ -51,7 +51,7 @@ def land(uri: str, lake: str) -> dict[str, int]:
 
 
 @_contender
-def look(uri: str, lake: str, times: int) -> dict[str, float]:
+def look_at_topic(uri: str, lake: str, times: int) -> dict[str, float]:
     """Land a topic, then look again and again whether it has more, as the sensor does."""
     spent = []
     with _landing(lake, uri) as landing:

@@ -110,7 +110,7 @@ def idle_topic(place: Place) -> Iterator[Figure]:
     feed.append(20, 10)
     with running_broker() as broker:
         play(feed, broker, "bench")
-        cost, measured = contend("look", uri=sink_uri(broker.address, "bench"), lake=str(lake), times=30)
+        cost, measured = contend("look_at_topic", uri=sink_uri(broker.address, "bench"), lake=str(lake), times=30)
     assert measured["behind"] == 0, measured
     notes = {"cpu_seconds": round(measured["cpu_seconds"], 4), **files._memory(cost)}
     yield Figure("idle-topic", "a look without news, in a process", measured["wall_seconds"], limit=0.05, notes=notes)
