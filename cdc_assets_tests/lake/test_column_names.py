@@ -13,7 +13,10 @@ from cdc_assets.model.steps import CreateTable
 
 @pytest.mark.parametrize(
     ("names", "why"),
-    [(("id", "_CDC_commit_ts"), "reserved"), (("id", "Note", "note"), '"Note" and "note" differ in nothing but')],
+    [
+        (("id", "_CDC_commit_ts"), "reserved"),
+        (("id", "Note", "note"), '"Note" and "note" differ only in the case of letters'),
+    ],
 )
 def test_a_name_that_the_lake_cannot_have_holds_its_table(names: tuple[str, ...], why: str) -> None:
     schema = TableSchema(tuple(Column(name, "INT") for name in names))

@@ -103,7 +103,7 @@ def test_two_tables_that_avro_writes_alike_in_one_topic_are_both_held(broker: Av
     broker.send(0, twin.row(100, id=1), twin.row(100, id=2))
     found = stopped(feed_of(broker, schemas=tmp_path / "schemas.sql"))
     assert found.keys() == {"s.a-b", "s.a_b"}
-    assert "which s.a-b and s.a_b both are" in found["s.a-b"]
+    assert "as the names of s.a-b and s.a_b both are" in found["s.a-b"]
 
 
 # --- deletes without commit-ts ----------------------------------------------------------------------------------------

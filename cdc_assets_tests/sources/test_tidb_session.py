@@ -123,7 +123,7 @@ def test_a_session_that_forgets_the_snapshot_is_not_read(answering: Callable[...
 @pytest.mark.parametrize(
     ("error", "kind", "said"),
     [
-        ((8055, "snapshot is older than GC safe point 2026-01-01"), BucketMissing, "no longer has what was there"),
+        ((8055, "snapshot is older than GC safe point 2026-01-01"), BucketMissing, "no longer has the data of the TSO"),
         ((9006, "GC life time is shorter than transaction duration"), BucketMissing, "Create the changefeed first"),
         ((9005, "Region is unavailable"), StorageUnavailable, "Try again later"),
         ((8175, "Your query has been cancelled"), MalformedDump, "tidb_mem_quota_query"),
