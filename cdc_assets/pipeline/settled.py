@@ -33,6 +33,7 @@ from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.planning.plan import Plan
 from cdc_assets.sources import Source
+from cdc_assets.sources.unchanged import Unchanged
 
 __all__ = [
     "LEAST_FILES",
@@ -79,14 +80,11 @@ def recalled(settled: Iterable[Settled], now: float) -> tuple[Settled, ...]:
 
 def with_reopened(whole: Listing, before: Iterable[Settled]) -> Listing:
     """Return a listing of all files with which closed directories are not what they were: rows may be late there."""
-    closed = {one.directory: one for one in before if one.closed}
-    found = dict.fromkeys(closed, (0, 0))
-    for file in whole.data_files if closed else ():
-        if file.directory in found:
-            count, digest = found[file.directory]
-            found[file.directory] = count + 1, (digest + fingerprint(file.path, file.size, file.etag)) & DIGEST_MASK
-    changed = tuple(one for one in closed.values() if found[one.directory] not in ((0, 0), (one.files, one.digest)))
-    return replace(whole, reopened=changed) if changed else whole
+    closed = Unchanged(one for one in before if one.closed)
+    for file in whole.data_files:
+        closed.takes(file.directory, file.path, file.size, file.etag)
+    changed = closed.verdict(whole.checkpoint)[1]
+    return replace(whole, reopened=tuple(changed)) if changed else whole
 
 
 def seen_again(before: Iterable[Settled], listing: Listing, now: float) -> dict[Settled, tuple[str, ...]]:

@@ -14,6 +14,7 @@ What several of them have in common:
     changefeed_toml   TiCDC's changefeed TOML: its tables and members
     given             what the settings say of a feed besides
     replicated        which tables a changefeed replicates, by its TOML
+    unchanged         settled files among those that are listed
 """
 
 from __future__ import annotations

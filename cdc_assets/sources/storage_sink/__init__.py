@@ -5,5 +5,4 @@ options        sink URI and changefeed TOML -> sink options, and where the bucke
 sink_options   how TiCDC writes rows and paths, as a value
 paths          path grammar, both ways
 schema_file    schema files and their checksum
-settled        settled files among the names that are listed
 """

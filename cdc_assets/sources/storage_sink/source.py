@@ -32,8 +32,8 @@ from cdc_assets.sources.storage_sink.paths import (
     split_directory,
 )
 from cdc_assets.sources.storage_sink.schema_file import checksum_matches, parse_schema_file
-from cdc_assets.sources.storage_sink.settled import Unchanged
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.sources.unchanged import Unchanged
 
 __all__ = ["Changefeed", "connect", "parse", "storage_options"]
 
