@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.json_lines import is_utf8, pieces
 
-__all__ = ["Alike", "Path", "Shape", "find_shape", "read_alike"]
+__all__ = ["Alike", "Path", "Shape", "bits", "cast_fitting", "find_shape", "read_alike"]
 
 Places = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
@@ -412,3 +412,21 @@ def _are_scalars(found: Alike) -> Marks:
                 zero_copy_only=False
             )
     return sound
+
+
+# --- masks and numbers ------------------------------------------------------------------------------------------------
+
+
+def bits(mask: pa.Array) -> Marks:
+    """Return a mask of Arrow's; null is no."""
+    found: Marks = mask.fill_null(False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def cast_fitting(texts: pa.StringArray, kind: pa.DataType, pattern: str) -> tuple[pa.Array, Marks | bool]:
+    """Return texts as numbers, and which are such; those that do not fit the pattern are null where one is none."""
+    try:
+        return texts.cast(kind), True
+    except pa.ArrowInvalid:
+        fits = pc.match_substring_regex(texts, pattern)
+        return pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(kind), bits(fits)

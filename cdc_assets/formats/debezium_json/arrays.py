@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.alike import Alike
+from cdc_assets.formats.alike import Alike, bits, cast_fitting
 from cdc_assets.formats.debezium_json.columns import field_of, settled_field
 from cdc_assets.formats.debezium_json.envelope import Field
 from cdc_assets.formats.debezium_json.readings import (
@@ -173,27 +173,17 @@ def _reading(field: Field, column: Column, read: Read) -> _Reading | None:
     return None
 
 
-def _bits(mask: pa.Array) -> Marks:
-    found: Marks = mask.fill_null(False).to_numpy(zero_copy_only=False)
-    return found
-
-
 def _numbers(alike: Alike, number: int) -> tuple[pa.StringArray, pa.Int64Array, Marks]:
     """Return integers as texts and numbers, and which of them are such."""
     texts, sound = alike.texts(number), ~alike.quoted(number)
-    try:
-        found = texts.cast(pa.int64())
-    except pa.ArrowInvalid:
-        fits = pc.match_substring_regex(texts, r"^-?[0-9]{1,18}$")
-        found = pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(pa.int64())
-        sound &= _bits(fits)
-    return texts, found, sound
+    found, fits = cast_fitting(texts, pa.int64(), r"^-?[0-9]{1,18}$")
+    return texts, found, sound & fits
 
 
 def _integers(alike: Alike, number: int, least: int, most: int) -> tuple[pa.Array, Marks]:
     texts, found, sound = _numbers(alike, number)
     low, high = pc.min_max(found).as_py().values()
-    if low is not None and (low < least or high > most or (low <= 0 and _bits(pc.equal(texts, "-0")).any())):
+    if low is not None and (low < least or high > most or (low <= 0 and bits(pc.equal(texts, "-0")).any())):
         sound &= False
     return texts, sound
 
@@ -202,13 +192,13 @@ def _doubles(alike: Alike, number: int) -> tuple[pa.Array, Marks]:
     texts, sound = alike.texts(number), ~alike.quoted(number)
     fits = pc.and_(pc.match_substring_regex(texts, r"^-?[0-9]"), pc.not_equal(texts, "-0"))
     found = pc.if_else(pc.and_(fits, pa.array(sound)), texts, pa.scalar(None, pa.string())).cast(pa.float64())
-    return found, sound & _bits(fits) & _bits(pc.is_finite(found))
+    return found, sound & bits(fits) & bits(pc.is_finite(found))
 
 
 def _moments(alike: Alike, number: int, meaning: str, column: Column) -> tuple[pa.Array, Marks]:
     """Counts since 1970 as texts of moments, or of dates."""
     _, found, sound = _numbers(alike, number)
-    sound &= _bits(pc.is_valid(found))
+    sound &= bits(pc.is_valid(found))
     counts, (times, over) = found.fill_null(0).to_numpy(), COUNTS[meaning]
     counts = counts // over if over > 1 else counts
     sound &= (counts >= FIRST_MICROS // times) & (counts <= LAST_MICROS // times)
@@ -218,7 +208,7 @@ def _moments(alike: Alike, number: int, meaning: str, column: Column) -> tuple[p
 
 def _instants(alike: Alike, number: int) -> tuple[pa.Array, Marks]:
     texts = alike.texts(number)
-    sound = alike.quoted(number) & _bits(pc.match_substring_regex(texts, _INSTANT))
+    sound = alike.quoted(number) & bits(pc.match_substring_regex(texts, _INSTANT))
     plain = pc.utf8_replace_slice(pc.utf8_slice_codeunits(texts, 0, -1), 10, 11, " ")
     dotted = pc.if_else(pc.equal(pc.binary_length(plain), 19), pc.binary_join_element_wise(plain, "", "."), plain)
     return pc.ascii_rpad(dotted, 26, "0"), sound

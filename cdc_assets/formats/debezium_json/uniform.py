@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Op
-from cdc_assets.formats.alike import Alike, read_alike
+from cdc_assets.formats.alike import Alike, bits, read_alike
 from cdc_assets.formats.debezium_json.envelope import Block, Message, opened
 from cdc_assets.formats.debezium_json.positions import source_positions
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings
@@ -117,12 +117,6 @@ class Group:
         """When the changes were made."""
         found: Places = self.texts("source", "ts_ms").cast(pa.int64()).to_numpy() << 18
         return found
-
-
-def bits(mask: pa.Array) -> Marks:
-    """Return a mask of Arrow's; null is no."""
-    found: Marks = mask.fill_null(False).to_numpy(zero_copy_only=False)
-    return found
 
 
 # --- what they speak of -----------------------------------------------------------------------------------------------

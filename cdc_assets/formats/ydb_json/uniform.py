@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Op
-from cdc_assets.formats.alike import Alike
+from cdc_assets.formats.alike import Alike, bits, cast_fitting
 from cdc_assets.formats.images import Cells
 from cdc_assets.formats.ydb_json.values import GREATEST_FLOAT, TROUBLE, OutOfRange, reader_of
 from cdc_assets.model.schema import Column, TableSchema
@@ -66,19 +66,14 @@ def stamps(alike: Alike) -> Stamps | None:
         assert number is not None
         texts = alike.texts(number)
         found.append(texts)
-        digits = _bits(pc.ascii_is_decimal(texts)) & ~alike.quoted(number)
+        digits = bits(pc.ascii_is_decimal(texts)) & ~alike.quoted(number)
         sizes = pc.binary_length(texts).fill_null(0).to_numpy()
         sound &= digits & (sizes <= (_STEP_DIGITS if number == places[0] else len(_MOST)))
         if (sizes == len(_MOST)).any():
-            sound &= (sizes < len(_MOST)) | _bits(pc.less_equal(texts, _MOST))
+            sound &= (sizes < len(_MOST)) | bits(pc.less_equal(texts, _MOST))
     if sound.all():
         return Stamps(alike, *found)
     return Stamps(alike.among(sound), *(texts.filter(pa.array(sound)) for texts in found))
-
-
-def _bits(mask: pa.Array) -> Marks:
-    found: Marks = mask.fill_null(False).to_numpy(zero_copy_only=False)
-    return found
 
 
 # --- what they are ----------------------------------------------------------------------------------------------------
@@ -164,15 +159,11 @@ def _integers(low: int, high: int) -> Callable[[Alike, int, Column], tuple[pa.Ar
         texts, sound = alike.texts(number), ~alike.quoted(number)
         if not sound.all():
             texts = pc.if_else(pa.array(sound), texts, pa.scalar(None, pa.string()))
-        try:
-            found = texts.cast(kind)
-        except pa.ArrowInvalid:
-            fits = pc.match_substring_regex(texts, r"^-?[0-9]{1,18}$" if low else "^[0-9]{1,18}$")
-            found = pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(kind)
-            sound &= _bits(fits)
+        found, fits = cast_fitting(texts, kind, r"^-?[0-9]{1,18}$" if low else "^[0-9]{1,18}$")
+        sound &= fits
         least, most = pc.min_max(found).as_py().values()
         if least is not None and (least < low or most > high):
-            sound &= _bits(pc.and_(pc.greater_equal(found, low), pc.less_equal(found, high)))
+            sound &= bits(pc.and_(pc.greater_equal(found, low), pc.less_equal(found, high)))
         return found, sound
 
     return read
@@ -180,13 +171,8 @@ def _integers(low: int, high: int) -> Callable[[Alike, int, Column], tuple[pa.Ar
 
 def _doubles(alike: Alike, number: int, column: Column) -> tuple[pa.Array, Marks]:
     texts, sound = alike.texts(number), ~alike.quoted(number)
-    try:
-        found = texts.cast(pa.float64())
-    except pa.ArrowInvalid:
-        fits = pc.match_substring_regex(texts, r"^-?[0-9][-+.0-9eE]*$")
-        found = pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(pa.float64())
-        sound &= _bits(fits)
-    return found, sound & _bits(pc.is_finite(found))
+    found, fits = cast_fitting(texts, pa.float64(), r"^-?[0-9][-+.0-9eE]*$")
+    return found, sound & fits & bits(pc.is_finite(found))
 
 
 def _floats(alike: Alike, number: int, column: Column) -> tuple[pa.Array, Marks]:
@@ -194,24 +180,24 @@ def _floats(alike: Alike, number: int, column: Column) -> tuple[pa.Array, Marks]
     found, sound = _doubles(alike, number, column)
     texts = alike.texts(number)
     few = pc.less_equal(pc.binary_length(texts), 16)
-    return texts, sound & _bits(pc.and_(few, pc.less_equal(pc.abs(found), GREATEST_FLOAT)))
+    return texts, sound & bits(pc.and_(few, pc.less_equal(pc.abs(found), GREATEST_FLOAT)))
 
 
 def _booleans(alike: Alike, number: int, column: Column) -> tuple[pa.Array, Marks]:
     texts = alike.texts(number)
-    return texts, ~alike.quoted(number) & _bits(pc.is_in(texts, pa.array(["true", "false"])))
+    return texts, ~alike.quoted(number) & bits(pc.is_in(texts, pa.array(["true", "false"])))
 
 
 def _decimals(alike: Alike, number: int, column: Column) -> tuple[pa.Array, Marks]:
     texts = alike.texts(number)
-    return texts, alike.quoted(number) & _bits(pc.match_substring_regex(texts, r"^-?[0-9]+(?:\.[0-9]+)?$"))
+    return texts, alike.quoted(number) & bits(pc.match_substring_regex(texts, r"^-?[0-9]+(?:\.[0-9]+)?$"))
 
 
 def _dates(alike: Alike, number: int, column: Column) -> tuple[pa.Array, Marks]:
     texts = alike.texts(number)
     is_moment = pc.and_(pc.ends_with(texts, _DATE_AS_MOMENT), pc.equal(pc.binary_length(texts), 27))
     dated = pc.and_(pc.or_(is_moment, pc.equal(pc.binary_length(texts), _DATE)), pc.string_is_ascii(texts))
-    return alike.texts(number, most=_DATE), alike.quoted(number) & ~alike.escaped(number) & _bits(dated)
+    return alike.texts(number, most=_DATE), alike.quoted(number) & ~alike.escaped(number) & bits(dated)
 
 
 def _instants(alike: Alike, number: int, column: Column) -> tuple[pa.Array, Marks]:
@@ -221,7 +207,7 @@ def _instants(alike: Alike, number: int, column: Column) -> tuple[pa.Array, Mark
     sound = (
         quoted & ~alike.escaped(number) & (ends - starts >= 20) & (data[starts + _DATE] == _T) & (data[ends - 1] == _Z)
     )
-    sound &= _bits(pc.string_is_ascii(texts))
+    sound &= bits(pc.string_is_ascii(texts))
     try:
         pc.if_else(pa.array(sound), texts, pa.scalar(None, pa.string())).cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
