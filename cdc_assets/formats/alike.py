@@ -41,7 +41,7 @@ _HEX = np.isin(np.arange(256), np.frombuffer(b"0123456789abcdefABCDEF", np.uint8
 _HALVES = np.isin(np.arange(256), np.frombuffer(b"dD", np.uint8))
 """The first digit of halves of surrogate pairs."""
 _BEYOND, _LONGEST_BARE = 128, 40
-"""How many bytes after the end of all data may be looked at, and how long a value before no quote may be."""
+"""How many bytes after the end of all data may be looked at, and how long a value without quotes may be."""
 _LONG = 64
 """Texts between values that are longer are compared as a whole, others by words of eight bytes."""
 _BLOCK_BYTES, _BLOCK_MESSAGES, _MOST_BLOCK_BYTES = 1 << 22, 1 << 13, 1 << 25
@@ -97,7 +97,10 @@ def _is_scalar(held: Any, path: Path) -> bool:
     for step in path:
         if not isinstance(held, dict if isinstance(step, str) else list):
             return False
-        held = held[step]  # type: ignore[index]  # see above
+        try:
+            held = held[step]  # type: ignore[index]  # see above
+        except (KeyError, IndexError):
+            return False
     return not isinstance(held, dict | list)
 
 
@@ -402,6 +405,7 @@ def _are_scalars(found: Alike) -> Marks:
     for starts, ends, quoted in found.values:
         if quoted.all() or ((ends - starts == 4) & (words[starts] == _NULL) | quoted).all():
             continue
+        sound &= quoted | (ends - starts <= _LONGEST_BARE)
         texts = pieces(found.data, np.where(quoted, ends, starts), ends, pa.string())
         plain = pc.ascii_is_decimal(texts).to_numpy(zero_copy_only=False) & (
             (data[starts] != _ZERO) | (ends - starts == 1)

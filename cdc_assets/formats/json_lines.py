@@ -34,6 +34,7 @@ __all__ = [
     "parse",
     "parse_each",
     "pieces",
+    "refuse_half_pairs",
     "unmark_null",
 ]
 
@@ -231,9 +232,18 @@ def loads(record: bytes) -> Any:
         value = json.loads(record.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if b"\\u" in record:
-        json.dumps(value, ensure_ascii=False).encode()
+    refuse_half_pairs(record, value)
     return value
+
+
+def refuse_half_pairs(text: bytes, found: object) -> None:
+    """Raise ValueError for JSON with half of a surrogate pair: it is escaped, and no text in UTF-8."""
+    if b"\\ud" not in text and b"\\uD" not in text:
+        return
+    try:
+        json.dumps(found, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text in it has half of a surrogate pair, so it is not UTF-8") from None
 
 
 def dumps(value: Any) -> bytes:

@@ -35,11 +35,9 @@ __all__ = [
     "position_text",
     "position_texts",
     "read_claim",
-    "refuse_half_pairs",
     "said",
     "said_of_lone_rows",
     "said_of_rows",
-    "sentence_of",
 ]
 
 Rows = npt.NDArray[np.int64]
@@ -54,6 +52,8 @@ HANDLE_KEY_ONLY = (
 )
 
 _PART_BYTES = 8 << 20
+_BEYOND = 10**20
+"""More than any number of a place in a log."""
 
 
 class Kind(str, enum.Enum):
@@ -233,13 +233,14 @@ def position_texts(numbers: pa.Array) -> pa.Array:
 
 
 def position_text(*parts: int) -> str:
-    """Return numbers of a source's log, the most significant first, as a text that sorts as they do."""
+    """Return numbers of a source's log, the most significant first, as a text that sorts as they do.
+
+    Raises ValueError for numbers that no log has.
+    """
+    for part in parts:
+        if not 0 <= part < _BEYOND:
+            raise ValueError(f"{str(part)[:40]} is no place in a log")
     return ".".join(f"{part:020d}" for part in parts)
-
-
-def sentence_of(error: Exception) -> str:
-    """Return the sentence with which a decoder refused something, or what Python raised by its name."""
-    return str(error) if type(error) is ValueError else repr(error)
 
 
 def is_of_snapshot(position: str) -> bool:
@@ -259,18 +260,10 @@ def explained(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"it is not JSON: {error}"
     if isinstance(error, KeyError):
-        return f"it lacks {error.args[0]!r}"
-    return sentence_of(error)[:300]
-
-
-def refuse_half_pairs(text: bytes, found: object) -> None:
-    """Raise ValueError for JSON with half of a surrogate pair: it is escaped, and no text in UTF-8."""
-    if b"\\ud" not in text and b"\\uD" not in text:
-        return
-    try:
-        json.dumps(found, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise ValueError("a text in it has half of a surrogate pair, so it is not UTF-8") from None
+        return f"it lacks {error.args[0]!r}"[:300]
+    if not isinstance(error, ValueError):
+        return "a value in it is of another kind than it should be"
+    return "a number in it has too many digits" if "set_int_max_str_digits" in str(error) else str(error)[:300]
 
 
 def in_order(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:

@@ -129,7 +129,7 @@ def test_markers_are_ddl_and_marks() -> None:
     ("message", "says"),
     [
         ((None, None), "no key"),
-        ((None, b"\1{"), "JSONDecodeError"),
+        ((None, b"\1{"), "it is not JSON"),
         ((None, b"\1{}"), "schema"),
         ((KEY, b""), "not the framing"),
         ((KEY, b"\0\0\0\0\x09\2"), "no schema 9"),

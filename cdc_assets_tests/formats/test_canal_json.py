@@ -330,7 +330,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "an empty record": (b"", "not a row change"),
     "two objects": (GOOD + GOOD, "Extra data"),
     "bytes that are not UTF-8": (GOOD.replace(b"good", b"\xff\xfe"), "not a row change"),
-    "half a surrogate": (GOOD.replace(b"good", b"\\ud800"), "surrogates not allowed"),
+    "half a surrogate": (GOOD.replace(b"good", b"\\ud800"), "half of a surrogate pair"),
     "a member twice": (GOOD.replace(b'"id":"7"', b'"id":"7","id":"8"'), "twice"),
     "an unknown column": (GOOD.replace(b'"name":"good"', b'"name":"good","z":"1"'), 'column "z"'),
     "a missing column": (GOOD.replace(b',"name":"good"', b""), 'lacks the column "name"'),

@@ -38,13 +38,13 @@ from cdc_assets.formats.messages import (
     Kind,
     Said,
     SchemaEvent,
+    explained,
     in_order,
     lines_of,
     position_text,
     position_texts,
     said,
     said_of_lone_rows,
-    sentence_of,
 )
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.families import INTEGER
@@ -106,8 +106,9 @@ def _one(message: int, key: bytes | None, value: bytes | None, null: bool, optio
         table = TableId(*schema.schema_and_table)
         return Said(message, Kind.ROW, table, (0,), ts, source_position=_place(ts), shape=f"{framed(key).id}/{row.id}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = sentence_of(error)
-        return Said(message, Kind.BAD, _table_of_key(key, options), reason=f"it is not an Avro message: {reason[:300]}")
+        return Said(
+            message, Kind.BAD, _table_of_key(key, options), reason=f"it is not an Avro message: {explained(error)}"
+        )
 
 
 def _place(ts: int | None) -> str | None:
@@ -195,8 +196,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         try:
             events += _images(line, keys[owner].as_py(), values[owner].as_py(), len(events), table, fields, options)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = sentence_of(error)
-            faults.add(line, f"it is not a row of Avro: {reason[:300]}")
+            faults.add(line, f"it is not a row of Avro: {explained(error)}")
     images = _numbered(events, groups)
     by_key, key = replace(options, delete_only_output_handle_key_columns=True), schema.exact
     found = changes_of(images, lambda one: _cells(events, groups, one, one.name in key), schema, by_key, faults)

@@ -90,9 +90,10 @@ def read_ends(values: pa.BinaryArray, extended: bool) -> Ends:
 
 
 def name_of(text: bytes) -> str | None:
-    """Return the name that a text of JSON is, None for none."""
+    """Return the name that a text of JSON is, None for none, and for half of a surrogate pair, which is no UTF-8."""
     try:
-        return str(json.loads(text)) or None
+        name = str(json.loads(text))
+        return name if name.encode() else None
     except ValueError:
         return None
 

@@ -33,13 +33,13 @@ from cdc_assets.formats.messages import (
     Kind,
     Said,
     SchemaEvent,
+    explained,
     in_order,
     lines_of,
     position_text,
     position_texts,
     said,
     said_of_lone_rows,
-    sentence_of,
 )
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 
@@ -141,8 +141,7 @@ def _one(message: int, value: bytes | None, options: MessageOptions) -> Said:
             raise ValueError("it has no value, or one not compressed as large-message-handle-compression says")
         return _said(message, json_lines.loads(value), options)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = sentence_of(error)
-        return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Canal-JSON: {reason[:200]}")
+        return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Canal-JSON: {explained(error)}")
 
 
 def _said(message: int, held: Any, options: MessageOptions) -> Said:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.debezium_json.arrays import DEFAULTED, OUT_OF_RANGE, cells_of, faults_of
 from cdc_assets.formats.debezium_json.columns import columns_of, field_of, settled_field
-from cdc_assets.formats.debezium_json.envelope import Block, Field, Message, opened
+from cdc_assets.formats.debezium_json.envelope import Block, Field, Message, image_of, opened
 from cdc_assets.formats.debezium_json.positions import schema_position, source_position
 from cdc_assets.formats.debezium_json.readings import TROUBLE, is_binary, read_marked, reader_of
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
@@ -44,6 +44,8 @@ _PASSED_OVER: Mapping[frozenset[str], str] = {
     frozenset(("status", "id", "event_count", "data_collections", "ts_ms")): "a transaction's beginning or end",
 }
 _MYSQL = ("mysql", "mariadb")
+_GREATEST_MS = 1 << 45
+"""Milliseconds since 1970 that are a TSO."""
 _NO_KEY = (
     "message.key.columns of the connector gives messages keys that do not identify rows: let it name columns that do, "
     "with a REPLICA IDENTITY that has them, and let the table be rebuilt from a new snapshot"
@@ -108,7 +110,7 @@ def _said(number: int, key: bytes | None, message: Message) -> Said:
     connector = source["connector"]
     if connector in REFUSED:
         raise ValueError(_DOCUMENT if connector == "mongodb" else _OF_ANOTHER.format(connector))
-    ts = int(source["ts_ms"]) << 18
+    ts = _commit_ts(source)
     where: dict[str, Any] = {"source": str(source["name"]), "source_position": source_position(source)}
     if "ddl" in held:
         if connector not in _MYSQL:
@@ -131,6 +133,14 @@ def _table(source: Mapping[str, Any]) -> TableId:
     if not isinstance(space, str) or not isinstance(source["table"], str):
         raise ValueError("it names no table")
     return TableId(space, source["table"])
+
+
+def _commit_ts(source: Mapping[str, Any]) -> int:
+    """Return when a change was made."""
+    ms = source["ts_ms"]
+    if type(ms) is not int or not 0 <= ms < _GREATEST_MS:
+        raise ValueError(f"its source.ts_ms {str(ms)[:40]} is no time in milliseconds since 1970")
+    return ms << 18
 
 
 _NO_TABLES = ("SET", "USE")
@@ -278,8 +288,9 @@ def _images(
     found, op = _table(held["source"]), held["op"]
     if found != table:
         raise ValueError(f"it is a row of {found}, not of {table}")
-    before, after = held.get("before"), held.get("after")
-    ts, whole = int(held["source"]["ts_ms"]) << 18, bool(block) or held["source"]["connector"] not in _MYSQL
+    before: Any = image_of(held, "before")
+    after: Any = image_of(held, "after")
+    ts, whole = _commit_ts(held["source"]), bool(block) or held["source"]["connector"] not in _MYSQL
     if (after is None) != (op == "d"):
         raise ValueError(f'its op is "{op}", and its image after does not fit that')
     if op == "d":

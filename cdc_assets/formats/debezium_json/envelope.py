@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from cdc_assets.formats.messages import refuse_half_pairs
+from cdc_assets.formats.json_lines import refuse_half_pairs
 
-__all__ = ["Block", "Field", "Message", "opened"]
+__all__ = ["Block", "Field", "Message", "image_of", "opened"]
 
 _BEGINNING = '{"schema":'
 _BETWEEN = ',"payload":'
@@ -73,11 +73,10 @@ def _opened(text: str) -> tuple[Message, int]:
         if text.startswith(prefix):
             return _behind(text, prefix)
     block, stop = _DECODER.raw_decode(text, len(_BEGINNING))
-    if not text.startswith(_BETWEEN, stop):
+    if not isinstance(block, dict) or not text.startswith(_BETWEEN, stop):
         return _whole(json.loads(text)), 0
     prefix = text[: stop + len(_BETWEEN)]
-    if isinstance(block, dict):
-        _remember(head, prefix)
+    _remember(head, prefix)
     return _behind(text, prefix)
 
 
@@ -95,6 +94,14 @@ def _whole(held: Any) -> Message:
         block = held.get("schema")
         return Message(held["payload"], _columns(block) if isinstance(block, dict) else {})
     return Message(held, {})
+
+
+def image_of(payload: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """Return the row before or after a change, None where there is none; raises ValueError for what is no row."""
+    found = payload.get(name)
+    if not isinstance(found, dict | None):
+        raise ValueError(f"its {name} is no row")
+    return found
 
 
 # --- schema blocks ----------------------------------------------------------------------------------------------------

@@ -22,12 +22,14 @@ import pyarrow as pa
 from cdc_assets.formats import Decoded, Op
 from cdc_assets.formats.column_codes import guess
 from cdc_assets.formats.compression import unpacked
+from cdc_assets.formats.debezium_json.envelope import image_of
 from cdc_assets.formats.debezium_json.values import cells_of
 from cdc_assets.formats.images import Faults, Images, changes_of
+from cdc_assets.formats.json_lines import refuse_half_pairs
 from cdc_assets.formats.members import allowed_members
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, lines_of, position_text, said, sentence_of
+from cdc_assets.formats.messages import Kind, Said, SchemaEvent, explained, lines_of, position_text, said
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 
 __all__ = ["classify", "decode", "schemas"]
@@ -47,7 +49,7 @@ def _one(message: int, value: bytes | None) -> Said:
     try:
         return _said(message, _payload(value))
     except _TROUBLE as error:
-        return Said(message, Kind.BAD, reason=f"it is no Debezium message of TiCDC: {sentence_of(error)[:300]}")
+        return Said(message, Kind.BAD, reason=f"it is no Debezium message of TiCDC: {explained(error)}")
 
 
 def _payload(value: bytes | None) -> Mapping[str, Any]:
@@ -64,6 +66,7 @@ def _payload(value: bytes | None) -> Mapping[str, Any]:
             raise ValueError("it ends too early")
     if not isinstance(held, dict):
         raise ValueError("its payload is not an object")
+    refuse_half_pairs(value, held)
     return held
 
 
@@ -112,7 +115,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         try:
             before, after, ts = _row(_payload(texts[owner]), table, names)
         except _TROUBLE as error:
-            faults.add(line, f"it is not a row of Debezium: {sentence_of(error)[:300]}")
+            faults.add(line, f"it is not a row of Debezium: {explained(error)}")
             continue
         place = -1
         if after is not None:
@@ -142,7 +145,7 @@ def _row(
     found, ts = _source(held)
     if found != table:
         raise ValueError(f"it is a row of {found}, not of {table}")
-    before, after = held.get("before"), held.get("after")
+    before, after = image_of(held, "before"), image_of(held, "after")
     wanted = {"c": (False, True), "u": (before is not None, True), "d": (True, False)}[held["op"]]
     if (before is not None, after is not None) != wanted:
         raise ValueError(f'its op is "{held["op"]}", and before and after do not fit that')

@@ -27,6 +27,8 @@ TOO_LARGE = "a DECIMAL that was sent as a double, which is too large for the typ
 DEFAULTED = "the default of its column, as which NULL is sent too"
 
 _DOUBLE_DIGITS = 15
+_MOST_EXPONENT = 400
+"""More than that of any double."""
 _UNSIGNED = (1 << 64) - 1
 _DAY, _MS = 86_400_000_000, 1000
 _INTEGERS = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT", "YEAR")
@@ -69,6 +71,8 @@ def _losses(held: Sequence[Any], column: Column) -> Mapping[str, np.ndarray[Any,
         if not isinstance(value, int | Decimal) or isinstance(value, bool) or not Decimal(value).is_finite():
             continue
         number = Decimal(value)
+        if abs(number.adjusted()) > _MOST_EXPONENT:
+            continue  # it is no double
         large[place] = abs(_scaled(number, column)) >= Decimal(10) ** whole
         rounded[place] = (
             not large[place] and number.adjusted() + 1 + (column.scale or 0) > _DOUBLE_DIGITS and number != 0
@@ -87,6 +91,8 @@ def _scaled(number: Decimal, column: Column) -> Decimal:
 def _number(value: Any) -> int | Decimal:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise TypeError(value)
+    if isinstance(value, Decimal) and abs(value.adjusted()) > _MOST_EXPONENT:
+        raise ValueError(value)
     return value
 
 

@@ -30,6 +30,7 @@ from cdc_assets.formats.messages import (
     Kind,
     Said,
     SchemaEvent,
+    explained,
     in_order,
     lines_of,
     said,
@@ -174,11 +175,12 @@ def _others(
             continue
         try:
             held = json_lines.loads(unpack(values[at], options.large_message_handle_compression))
-            query, action = str(held["q"]), int(held["t"])
-            if not 0 <= action < _MOST_TYPE:
-                raise ValueError(f"its action {action} is not one of TiDB's")
+            query, action = held["q"], held["t"]
+            if not isinstance(query, str) or type(action) is not int or not 0 <= action < _MOST_TYPE:
+                raise ValueError(f"its action {str(action)[:40]} is not one of TiDB's, or its query is not a text")
         except (ValueError, KeyError, TypeError) as error:
-            yield Said(message, Kind.BAD, name, commit_ts=commit_ts, reason=f"its DDL cannot be read: {error!r}"[:200])
+            reason = f"its DDL cannot be read: {explained(error)}"
+            yield Said(message, Kind.BAD, name, commit_ts=commit_ts, reason=reason)
         else:
             yield Said(message, Kind.DDL, name, commit_ts=commit_ts, query=query, type=action)
 
@@ -206,7 +208,7 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
             commit_ts[line] = head["ts"]
             texts[line] = unpack(value, options.large_message_handle_compression)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            faults.add(line, f"it cannot be read: {error}")
+            faults.add(line, f"it cannot be read: {explained(error)}")
     for line in set(range(1, len(owners) + 1)) - raw.keys():
         faults.add(line, "it is not in its message")
     sides = _sides(texts, schema, faults)
@@ -295,8 +297,8 @@ def _sift(texts: Mapping[int, bytes], schema: TableSchema, faults: Faults) -> tu
             lines.append(line)
         except _Strange as error:
             faults.add(line, str(error), error.column)
-        except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            faults.add(line, f"it is not a row event: {error}")
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            faults.add(line, f"it is not a row event: {explained(error)}")
     return pa.Table.from_pylist(sound, shape), np.array(lines, np.int64)
 
 

@@ -29,11 +29,11 @@ from cdc_assets.formats.messages import (
     Kind,
     Said,
     SchemaEvent,
+    explained,
     in_order,
     lines_of,
     said,
     said_of_rows,
-    sentence_of,
 )
 from cdc_assets.formats.simple.avro import read_head, read_message
 from cdc_assets.formats.simple.rows import KINDS, read_rows
@@ -86,9 +86,11 @@ def _name(text: bytes | None) -> str | None:
         except UnicodeDecodeError:
             return None
     try:
-        return str(json.loads(text))
+        name = str(json.loads(text))
+        name.encode()  # half of a surrogate pair is no UTF-8
     except ValueError:
         return None
+    return name
 
 
 def _one(message: int, value: bytes | None, options: MessageOptions) -> Said:
@@ -97,8 +99,7 @@ def _one(message: int, value: bytes | None, options: MessageOptions) -> Said:
             raise ValueError("it has no value, or one not compressed as large-message-handle-compression says")
         return _said(message, read_head(value) if _is_avro(options) else json_lines.loads(value))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        reason = sentence_of(error)
-        return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Simple: {reason[:200]}")
+        return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Simple: {explained(error)}")
 
 
 def _said(message: int, held: Mapping[str, Any]) -> Said:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import Op, json_lines
 from cdc_assets.formats.images import Cells, Faults, Images
-from cdc_assets.formats.messages import sentence_of
+from cdc_assets.formats.messages import explained
 from cdc_assets.model.schema import Column, TableId, TableSchema
 
 __all__ = ["KINDS", "read_rows"]
@@ -51,8 +51,7 @@ def read_rows(
         except _Strange as error:
             faults.add(line, str(error), error.column)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            reason = sentence_of(error)
-            faults.add(line, f"it is not a row of the protocol Simple: {reason[:200]}")
+            faults.add(line, f"it is not a row of the protocol Simple: {explained(error)}")
     return _one_by_one(rows, in_base64=read is None)
 
 
@@ -153,6 +152,8 @@ def _sound(held: Any, table: TableId, schema: TableSchema) -> Row:
         raise ValueError(f"its commitTs {commit_ts} is not a TSO")
     columns = {column.name: column for column in schema.stored}
     for side in ("data", "old"):
+        if not isinstance(held.get(side), dict | None):
+            raise ValueError(f"its {side} is no row")
         for name, value in (held.get(side) or {}).items():
             if name not in columns:
                 raise _Strange(name, f'column "{name}" is not in the table\'s schema at this commit-ts')

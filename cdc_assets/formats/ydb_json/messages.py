@@ -29,6 +29,7 @@ from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.alike import read_alike
 from cdc_assets.formats.described import described_tables, table_of_path
 from cdc_assets.formats.images import Faults, Images, changes_of, in_lines, patch_op
+from cdc_assets.formats.json_lines import refuse_half_pairs
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
@@ -39,7 +40,6 @@ from cdc_assets.formats.messages import (
     in_order,
     lines_of,
     position_text,
-    refuse_half_pairs,
     said,
     said_of_lone_rows,
 )

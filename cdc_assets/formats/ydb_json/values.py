@@ -36,6 +36,8 @@ TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, Recursio
 GREATEST_FLOAT = 3.4028235677973366e38
 
 _DAY, _SECOND = 86_400_000_000, 1_000_000
+_MOST_DIGITS = 100
+"""More than any Decimal has on either side of its point."""
 _FIRST, _LAST = -719_528 * _DAY, 2_932_897 * _DAY
 
 
@@ -148,6 +150,8 @@ def _decimal(value: Any) -> str:
     number = Decimal(read_text(value))
     if not number.is_finite():
         raise OutOfRange
+    if abs(number.adjusted()) > _MOST_DIGITS:
+        raise ValueError(value)
     return format(number, "f")
 
 
