@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,6 +35,8 @@ SchemaIds = Callable[[pa.RecordBatch, MessageOptions], Mapping[str, int]]
 """Messages -> the ids of schemas in a registry that they name, each with the first message that does."""
 Whole = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Messages, here with the column `headers` -> messages that say in keys and values what their headers say."""
+LoneRow = Callable[["bytes | None", bytes, MessageOptions], Mapping[str, Any]]
+"""Key and value of a message that holds one row -> that row, as it is written. Raises what Python does for another."""
 Described = Callable[[str, str, MessageOptions], Mapping[TableId, TableSchema]]
 """Text of the setting `schemas` and its path -> tables described in the words of the source. Raises BadSettings."""
 Written = Callable[[str], str]
@@ -50,8 +53,8 @@ class MessageCodec:
     `schema_ids` is of protocols whose messages name schemas of a registry: what they stand for is in `options.registry`
     when messages are classified and decoded. `whole` is of one whose headers say something: messages are landed as it
     returns them, and what is landed is read by keys and values alone. `described` is of one whose messages may have the
-    names of columns without their types, `written` and `as_described` of one that writes names otherwise than the
-    source, and types less exactly.
+    names of columns without their types, `lone_row` of one whose large messages may lie elsewhere. `written` and
+    `as_described` are of one that writes names otherwise than the source, and types less exactly.
     """
 
     classify: Classify
@@ -60,6 +63,7 @@ class MessageCodec:
     schema_ids: SchemaIds | None = None
     whole: Whole | None = None
     described: Described | None = None
+    lone_row: LoneRow | None = None
     written: Written | None = None
     as_described: AsDescribed | None = None
 

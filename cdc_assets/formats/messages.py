@@ -308,6 +308,6 @@ def read_claim(content: bytes, options: MessageOptions) -> tuple[bytes | None, b
         return key, base64.b64decode(held["value"], validate=True)
     except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
         raise MalformedData(
-            f"a claim-check file holds no message ({type(error).__name__}: {error}); expected an object with key and "
+            f"a claim-check file holds no message ({explained(error)}); expected an object with key and "
             "value in base64. If the changefeed has claim-check-raw-value, give it in the changefeed TOML."
         ) from None

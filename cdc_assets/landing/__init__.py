@@ -4,6 +4,7 @@ landing      look at the ends, read up to them, commit once
 losses       what is to be read of each partition, and what of it is gone
 ahead        batches of a log, read while those before them are landed
 reading      batches of messages -> rows, events, marks
+claims       what lies in files beside the topic -> the messages that name it
 ordered      the same of protocols by offset: their positions, and what of them is landed
 order        their order, and which of them had come before
 kept         what of these is read and not landed: how far it goes, what can be landed

@@ -24,7 +24,8 @@ from cdc_assets.ddl import Unreadable, database_of
 from cdc_assets.errors import BadSettings, InputError, SetupError
 from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, SchemaEvent, read_claim
+from cdc_assets.formats.messages import Kind, SchemaEvent
+from cdc_assets.landing.claims import whole_message
 from cdc_assets.landing.late import LateRows
 from cdc_assets.landing.rows import LANDED, PART, ROW
 from cdc_assets.landing.tables import Tables
@@ -219,13 +220,12 @@ class Reading:
         for place, location in enumerate(rows.column("claim").to_pylist()):
             if location is None:
                 continue
+            row = rows.slice(place, 1).to_pylist()[0]
             try:
-                keys[place], values[place] = read_claim(self.claims(location), self.options)
+                keys[place], values[place] = whole_message(self.claims(location), row, self._codec, self.options)
             except (InputError, SetupError, FileNotFoundError) as error:
                 gone[place] = True
-                self._hold_row(
-                    rows.slice(place, 1).to_pylist()[0], f"its value, at {location}, cannot be read: {error}"
-                )
+                self._hold_row(row, f"its value, at {location}, cannot be read: {error}")
         for name, changed in (("key", keys), ("value", values)):
             at = LANDED.get_field_index(name)
             rows = rows.set_column(at, LANDED.field(at), pa.array(changed, pa.binary()))

@@ -89,6 +89,36 @@ def test_a_value_that_is_gone_holds_its_table_until_it_is_back(feed: TopicFeed) 
     assert sorted(table.rows.column("v").to_pylist()) == [7, 8, 9]
 
 
+def whole(value: bytes) -> bytes:
+    return json.dumps({"key": None, "value": base64.b64encode(value).decode()}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (whole(row(999, 2, 8)), "with the commit-ts 999"),
+        (whole(row(130, 2, 8, "u")), "row of shop.u"),
+        (whole(row(130, 77, 8)), "a row with another key"),
+        (whole(mark(130)), "of the kind resolved"),
+        (whole(claimed(130, 2, "s3://c/b.json")), "which names a file itself"),
+        (whole(b"xx"), "it is not JSON"),
+        (b"\xff", "not UTF-8"),
+    ],
+)
+def test_a_file_of_another_message_holds_the_table_before_anything_of_it_is_landed(content: bytes, says: str) -> None:
+    feed = TopicFeed.of(Broker(), sink_uri=URI)
+    files = {"a.json": content}
+    with_claims(feed, files.__getitem__)
+    broker(feed).send(0, ddl(100), row(120, 1, 7), claimed(130, 2, "a.json"), row(140, 3, 9), mark(170))
+    state, reason = states(feed)["shop.t"]
+    assert (state, rows_of(feed)) == ("held", [(1, 7)])
+    assert says in reason
+    files["a.json"] = whole(row(130, 2, 8))
+    release(feed.landing, CDC, 2, again=True, applied=lambda _: 0)
+    assert states(feed)["shop.t"][0] == "applied"
+    assert rows_of(feed) == [(1, 7), (2, 8), (3, 9)]
+
+
 def test_a_table_whose_first_row_lies_elsewhere_is_read_by_its_next_ones() -> None:
     feed = TopicFeed.of(Broker(), sink_uri=URI, accept_unordered=True)
     with_claims(feed, lambda _: json.dumps({"key": None, "value": base64.b64encode(row(130, 2, 8)).decode()}).encode())

@@ -23,7 +23,7 @@ from cdc_assets.formats.canal_json.ends import LEAD, name_of, read_ends
 from cdc_assets.formats.canal_json.options import CanalJsonOptions
 from cdc_assets.formats.canal_json.uniform import KINDS
 from cdc_assets.formats.column_codes import guess
-from cdc_assets.formats.compression import unpacked, unpacked_array
+from cdc_assets.formats.compression import unpack, unpacked, unpacked_array
 from cdc_assets.formats.members import members
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
@@ -281,4 +281,9 @@ def _column(name: str, text: str, value: str | None, in_key: bool) -> tuple[Colu
     return replace(column, precision=precision, scale=scale), doubt
 
 
-CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas)
+def _lone_row(key: bytes | None, value: bytes, options: MessageOptions) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json_lines.loads(unpack(value, options.large_message_handle_compression))["data"][0]
+    return found
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, lone_row=_lone_row)

@@ -462,4 +462,10 @@ def _shapes(
         yield TableId(str(head["scm"]), str(head["tbl"])), int(head["ts"]), columns
 
 
-CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas)
+def _lone_row(key: bytes | None, value: bytes, options: MessageOptions) -> Mapping[str, Any]:
+    (text,) = _framed(key, value)[1]
+    event = json_lines.loads(unpack(text, options.large_message_handle_compression))
+    return {name: cell["v"] for name, cell in (event.get("u") or event["d"]).items()}
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, lone_row=_lone_row)

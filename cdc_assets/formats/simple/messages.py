@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Decoded, json_lines
-from cdc_assets.formats.compression import unpacked
+from cdc_assets.formats.compression import unpack, unpacked
 from cdc_assets.formats.images import Faults, changes_of
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
@@ -175,4 +175,11 @@ def _with_schema(value: bytes) -> Mapping[str, Any]:
     return held if isinstance(held, dict) and held.get("type") not in KINDS else {}
 
 
-CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas)
+def _lone_row(key: bytes | None, value: bytes, options: MessageOptions) -> Mapping[str, Any]:
+    read = read_message if _is_avro(options) else json_lines.loads
+    held = read(unpack(value, options.large_message_handle_compression))
+    found: Mapping[str, Any] = held.get("data") or held["old"]
+    return found
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, lone_row=_lone_row)

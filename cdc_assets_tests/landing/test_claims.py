@@ -1,0 +1,78 @@
+"""Files of large messages, in every protocol that has them: the message's own is taken, any other is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_assets.errors import MalformedData
+from cdc_assets.formats.message_codecs import codec_of
+from cdc_assets.formats.messages import Kind
+from cdc_assets.landing.claims import whole_message
+from cdc_assets_tests.topics import Topic, messages_of, topics
+
+TOPICS = [
+    topic for topic in topics("canal-json", "open-protocol", "simple", "simple-avro") if topic.case.name == "D_keys"
+]
+
+
+def lone_rows(topic: Topic) -> list[dict[str, Any]]:
+    """Messages of one row each, as landing has them."""
+    held = [parts for one in topic.messages.to_pylist() for parts in alone(topic, one["key"], one["value"])]
+    messages = messages_of(held)
+    spoken = topic.format.classify(messages, topic.options).to_pylist()
+    rows = [line for line in spoken if line["kind"] == Kind.ROW.value]
+    return [{**line, "key": held[line["message"]][0], "value": held[line["message"]][1]} for line in rows[:12]]
+
+
+def alone(topic: Topic, key: bytes | None, value: bytes) -> list[tuple[bytes | None, bytes]]:
+    """A message's row events, each as a message; only those of the Open Protocol have several."""
+    if topic.name != "open-protocol":
+        return [(key, value)]
+    keys, values = frames(key or b"", 8), frames(value, 0)
+    return [((key or b"")[:8] + one, other) for one, other in zip(keys, values, strict=True)]
+
+
+def frames(data: bytes, at: int) -> list[bytes]:
+    found = []
+    while at < len(data):
+        end = at + 8 + int.from_bytes(data[at : at + 8], "big")
+        found.append(data[at:end])
+        at = end
+    return found
+
+
+def file_of(row: dict[str, Any], value: bytes | None = None) -> bytes:
+    coded = [None if one is None else base64.b64encode(one).decode() for one in (row["key"], value or row["value"])]
+    return json.dumps({"key": coded[0], "value": coded[1]}).encode()
+
+
+@pytest.mark.parametrize("topic", TOPICS, ids=str)
+def test_the_file_of_a_message_is_taken_and_that_of_another_is_not(topic: Topic) -> None:
+    codec, rows = codec_of(topic.options), lone_rows(topic)
+    assert len(rows) > 2
+    for row in rows:
+        assert whole_message(file_of(row), row, codec, topic.options) == (row["key"], row["value"])
+        for other in rows:
+            if other["value"] != row["value"] or other["key"] != row["key"]:
+                with pytest.raises(MalformedData, match="the file holds a "):
+                    whole_message(file_of(other), row, codec, topic.options)
+
+
+def test_a_compressed_message_is_taken_and_one_that_is_so_twice_is_not() -> None:
+    topic = next(one for one in TOPICS if one.name == "canal-json")
+    options = replace(topic.options, large_message_handle_compression="lz4")
+    packed = pa.Codec("lz4")
+    row = lone_rows(topic)[0]
+    once = bytes(packed.compress(row["value"], asbytes=True))
+    twice = bytes(packed.compress(once, asbytes=True))
+    row = {**row, "value": once}
+    assert whole_message(file_of(row), row, codec_of(options), options) == (row["key"], once)
+    for other in (twice, topic.messages.column("value")[0].as_py()):
+        with pytest.raises(MalformedData, match="what cannot be read"):
+            whole_message(file_of(row, other), row, codec_of(options), options)
