@@ -58,7 +58,7 @@ PLUGS = {
 
 SHARED_BY_PLUGS = ("alike", "changefeed_toml", "column_codes", "compression", "delimited", "described", "given",
                    "images", "json_lines", "members", "message_codecs", "message_options", "messages", "replicated",
-                   "sifting", "unchanged")  # fmt: skip
+                   "sifting", "unchanged", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 
 NAMED_ELSEWHERE = {

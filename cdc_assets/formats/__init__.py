@@ -18,6 +18,7 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
     sifting           rows that do not fit are left out with their reason
     members           members of ENUM and SET by their numbers
     alike             JSON messages of one shape, read side by side
+    words             bytes at many places of a buffer at once
     images            row images, column by column -> changes
     messages          change messages of a topic: what each speaks of
     message_codecs    the functions of a protocol of messages

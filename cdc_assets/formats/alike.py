@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.json_lines import is_utf8, pieces
+from cdc_assets.formats.words import Marked, have, places, whole_numbers, words
 
 __all__ = ["Alike", "Path", "Shape", "bits", "cast_fitting", "find_shape", "read_alike"]
 
@@ -31,8 +33,8 @@ Marks = npt.NDArray[np.bool_]
 Path = tuple[str | int, ...]
 """Where a value is: the names of members and the places in arrays that lead to it."""
 
-_QUOTE, _BACKSLASH, _SPACE = b'"\\ '
-_COMMA, _BRACE, _BRACKET, _ZERO = b",}]0"
+_QUOTE, _BACKSLASH, _SPACE, _ZERO, _DOT, _MINUS = b'"\\ 0.-'
+_NINE = 9
 _LAST_ASCII = 0x7F
 _U = ord("u")
 _ESCAPED = np.isin(np.arange(256), np.frombuffer(b'"\\/bfnrtu', np.uint8))
@@ -47,8 +49,6 @@ _LONG = 64
 _BLOCK_BYTES, _BLOCK_MESSAGES, _MOST_BLOCK_BYTES = 1 << 22, 1 << 13, 1 << 25
 """So many bytes, and messages, are read side by side: a processor's caches should hold what is made of them, and what
 is done once for each value of a shape should be little beside it."""
-_CACHED_BYTES = 1 << 16
-_NULL = int.from_bytes(b"null", "little")
 _FEW, _MOST_SHAPES = 192, 16
 """Fewer messages of a shape are left to the parser, and so is what has none of the first shapes: what is done once for
 a shape and its values takes as long as to parse some hundred messages."""
@@ -162,8 +162,9 @@ class Alike:
     def nulls(self, number: int) -> Marks:
         """Mark the messages whose value is null."""
         starts, ends, quoted = self.values[number]
-        bytes_ = np.frombuffer(self.data, np.uint8)
-        null: Marks = ~quoted & (ends - starts == 4) & (bytes_[starts] == ord("n"))
+        null: Marks = ~quoted
+        if null.any():
+            null &= (ends - starts == 4) & (np.frombuffer(self.data, np.uint8)[starts] == ord("n"))
         return null
 
     def quoted(self, number: int) -> Marks:
@@ -195,6 +196,12 @@ class Alike:
         if not quoted.any():
             return list(parsed)
         return [text if mark else one for text, one, mark in zip(texts.to_pylist(), parsed, quoted, strict=True)]
+
+    def whole_numbers(self, number: int) -> tuple[npt.NDArray[np.uint64], Marks]:
+        """Return values that are whole numbers of at most 64 bits and not below zero, and which are such."""
+        starts, ends, quoted = self.values[number]
+        found, sound = whole_numbers(words(np.frombuffer(self.data, np.uint8)), starts, ends)
+        return found, sound & ~quoted
 
     def escaped(self, number: int) -> Marks:
         """Mark the messages whose value has escapes."""
@@ -284,7 +291,7 @@ def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str) -> Iterator[A
 class _Block:
     """Messages one after the other; `plain` marks those in UTF-8 without control character or half of a pair.
 
-    In these each of `quotes` begins or ends a text.
+    In these each quote that has no backslash before it begins or ends a text.
     """
 
     def __init__(self, values: pa.BinaryArray) -> None:
@@ -292,26 +299,21 @@ class _Block:
         first, last = int(offsets[0]), int(offsets[-1])
         self.begins = offsets[:-1].astype(np.int64) - first
         self.ends = offsets[1:].astype(np.int64) - first
-        held = memoryview(values.buffers()[2])[first:last] if last > first else b""
-        self.bytes = b"".join((held, bytes(_BEYOND)))
-        self.data = np.frombuffer(self.bytes, np.uint8)
-        self.words = np.ndarray((len(self.data) - 7,), "<u8", self.data, strides=(1,))
-        self.size = last - first
+        held = memoryview(values.buffers()[2] or b"")
+        if len(held) < last + _BEYOND:
+            held, first, last = memoryview(b"".join((held[first:last], bytes(_BEYOND)))), 0, last - first
+        self.view, self.size = held[first : last + _BEYOND], last - first
+        self.data = np.frombuffer(self.view, np.uint8)
+        self.words = words(self.data)
         self.plain: Marks = self.ends > self.begins
-        quotes, backslashes, ascii_ = list[npt.NDArray[np.int32]](), list[Places](), True
-        for at in range(0, self.size, _CACHED_BYTES):
-            part = self.data[at : min(at + _CACHED_BYTES, self.size)]
-            quotes.append((np.flatnonzero(part == _QUOTE) + at).astype(np.int32))
-            backslashes.append(np.flatnonzero(part == _BACKSLASH) + at)
-            if part.min() < _SPACE:
-                self._refuse(np.flatnonzero(part < _SPACE) + at)
-            ascii_ = ascii_ and part.max() <= _LAST_ASCII
-        if not ascii_ and not is_utf8(self.data[: self.size]):
-            self._refuse(np.flatnonzero(self.data[: self.size] > _LAST_ASCII))
-        self.quotes = np.concatenate([*quotes, np.full(1, self.size, np.int32)])
-        self.backslashes = np.concatenate([*backslashes, np.zeros(0, np.int64)])
-        if len(self.backslashes):
-            self.quotes = self.quotes[~np.isin(self.quotes, self._escaped())]
+        body = self.data[: self.size]
+        if body.min(initial=_SPACE) < _SPACE:
+            self._refuse(np.flatnonzero(body < _SPACE))
+        if body.max(initial=0) > _LAST_ASCII and not is_utf8(body):
+            self._refuse(np.flatnonzero(body > _LAST_ASCII))
+        self.backslashes = places(body, _BACKSLASH)
+        escaped = self._escaped() if len(self.backslashes) else None
+        self.quotes = Marked(self.data, self.size, lambda part: part == _QUOTE, escaped)
 
     def _escaped(self) -> Places:
         """Return where characters with a backslash before them are; messages where that is no escape are not plain."""
@@ -335,87 +337,70 @@ class _Block:
     def of_shape(self, messages: Places, shape: Shape, prefix: int) -> Alike:
         """Go through messages side by side; return those that have the shape, but for so many first bytes of it."""
         at = self.begins[messages]
-        quote = np.searchsorted(self.quotes, at)
         values: list[tuple[Places, Places, Marks]] = []
         texts = (shape.between[0][prefix:], *shape.between[1:])
         for between, then in pairwise(texts):
             fit = self._have(at, between)
             if not fit.all():
-                messages, at, quote = messages[fit], at[fit], quote[fit]
+                messages, at = messages[fit], at[fit]
                 values = [(starts[fit], ends[fit], quoted[fit]) for starts, ends, quoted in values]
-            at, quote = at + len(between), quote + _ESCAPE.sub(b"", between).count(b'"')
-            starts, ends, quoted = self._value(at, quote, then)
+            starts, ends, quoted = self._value(at + len(between), then)
             values.append((starts, ends, quoted))
-            at, quote = ends + quoted, quote + 2 * quoted
+            at = ends + quoted
         last = texts[-1]
         fit = self._have(at, last) & (at + len(last) == self.ends[messages])
-        found = Alike(shape, messages, pa.py_buffer(self.data), self.backslashes, tuple(values)).among(fit)
-        return found.among(_are_scalars(found))
+        return Alike(shape, messages, pa.py_buffer(self.data), self.backslashes, tuple(values)).among(fit)
 
-    def _value(self, at: Places, quote: Places, then: bytes) -> tuple[Places, Places, Marks]:
-        """Return where values begin and end, and which are texts; what is none ends where no message fits.
-
-        Without quotes a value ends before `then`, which is found by its first quote.
-        """
+    def _value(self, at: Places, then: bytes) -> tuple[Places, Places, Marks]:
+        """Return where values begin and end, and which are texts; what is none ends where no message goes on."""
         quoted: Marks = self.data[at] == _QUOTE
         if quoted.all():
-            return at + 1, self._quote(quote + 1), quoted
-        to_quote = then.find(b'"')
-        bare = self._end(at) if to_quote < 0 else np.maximum(self._quote(quote) - to_quote, at)
+            return at + 1, self.quotes.next(at + 1), quoted
         if not quoted.any():
-            return at, bare, quoted
-        return at + quoted, np.where(quoted, self._quote(quote + 1), bare), quoted
+            return at, self._bare(at, then[0]), quoted
+        ends = self.quotes.next(at + 1)
+        ends[~quoted] = self._bare(at[~quoted], then[0])
+        return at + quoted, ends, quoted
 
-    def _end(self, at: Places) -> Places:
-        """Return where values without quotes end, of which none is longer than some bytes."""
-        ends, left = at + _LONGEST_BARE, np.arange(len(at))
-        for length in range(_LONGEST_BARE):
-            byte = self.data[at[left] + length]
-            ended = (byte == _COMMA) | (byte == _BRACE) | (byte == _BRACKET)
-            if ended.any():
-                ends[left[ended]] = at[left[ended]] + length
-                left = left[~ended]
-                if not len(left):
-                    break
+    def _bare(self, at: Places, then: int) -> Places:
+        """Return where numbers, true, false and null end that a byte follows, and for what is none of these the end."""
+        starts = at + (self.data[at] == _MINUS)
+        ends = self.strange.next(starts)
+        dotted = np.flatnonzero(self.data[ends] == _DOT)
+        whole = ends > starts
+        if len(dotted):
+            digits = ends[dotted] + 1
+            ends[dotted] = self.strange.next(digits)
+            whole[dotted] &= ends[dotted] > digits
+        zero = self.data[starts] == _ZERO
+        if zero.any():
+            whole &= ~zero | (ends == starts + 1) | (self.data[starts + 1] == _DOT)
+        others = np.flatnonzero(~whole | (self.data[ends] != then) | (ends - at > _LONGEST_BARE))
+        if len(others):
+            ends[others] = self._spelled(at[others], then)
         return ends
 
-    def _quote(self, number: Places) -> Places:
-        found: Places = self.quotes[np.minimum(number, len(self.quotes) - 1)].astype(np.int64)
-        return found
+    def _spelled(self, at: Places, then: int) -> Places:
+        """Do so for what is no number in digits."""
+        null = have(self.words, at, b"null") & (self.data[at + 4] == then)
+        ends, left = at + 4, np.flatnonzero(~null)
+        if len(left):
+            stops = Marked(self.data, self.size, lambda part: part == then).next(at[left])
+            texts = pieces(pa.py_buffer(self.data), at[left], stops, pa.string())
+            fit = bits(pc.match_substring_regex(texts, _BARE)) & (stops - at[left] <= _LONGEST_BARE)
+            ends[left] = np.where(fit, stops, self.size)
+        return ends
+
+    @cached_property
+    def strange(self) -> Marked:
+        """Where bytes are that are no digits."""
+        return Marked(self.data, self.size, lambda part: part - np.uint8(_ZERO) > _NINE)
 
     def _have(self, at: Places, text: bytes) -> Marks:
-        """Mark the places where the data goes on with a text."""
         if len(text) > _LONG:
-            begins = self.bytes.startswith
-            return np.array([begins(text, place) for place in at.tolist()], bool)
-        found = np.ones(len(at), dtype=bool)
-        for start in range(0, len(text), 8):
-            piece = text[start : start + 8]
-            held = self.words[at + start if start else at]
-            if len(piece) < 8:
-                held &= np.uint64((1 << 8 * len(piece)) - 1)
-            found &= held == np.uint64(int.from_bytes(piece, "little"))
-        return found
-
-
-def _are_scalars(found: Alike) -> Marks:
-    """Mark messages all of whose values without quotes are numbers, true, false or null."""
-    sound, data = np.ones(len(found.messages), bool), np.frombuffer(found.data, np.uint8)
-    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
-    for starts, ends, quoted in found.values:
-        if quoted.all() or ((ends - starts == 4) & (words[starts] == _NULL) | quoted).all():
-            continue
-        sound &= quoted | (ends - starts <= _LONGEST_BARE)
-        texts = pieces(found.data, np.where(quoted, ends, starts), ends, pa.string())
-        plain = pc.ascii_is_decimal(texts).to_numpy(zero_copy_only=False) & (
-            (data[starts] != _ZERO) | (ends - starts == 1)
-        )
-        others = np.flatnonzero(~plain & ~quoted)
-        if len(others):
-            sound[others] &= pc.match_substring_regex(texts.take(pa.array(others)), _BARE).to_numpy(
-                zero_copy_only=False
-            )
-    return sound
+            size = len(text)
+            return np.array([self.view[place : place + size] == text for place in at.tolist()], bool)
+        return have(self.words, at, text)
 
 
 # --- masks and numbers ------------------------------------------------------------------------------------------------

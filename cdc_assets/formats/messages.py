@@ -52,8 +52,11 @@ HANDLE_KEY_ONLY = (
 )
 
 _PART_BYTES = 8 << 20
-_BEYOND = 10**20
+_POSITION_DIGITS, _TEN_THOUSAND = 20, np.uint64(10_000)
+_BEYOND = 10**_POSITION_DIGITS
 """More than any number of a place in a log."""
+_FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % number for number in range(10_000)), "<u4")
+"""Each number below ten thousand as four characters."""
 
 
 class Kind(str, enum.Enum):
@@ -227,9 +230,19 @@ def said_of_lone_rows(
     return pa.RecordBatch.from_arrays(arrays, schema=SPOKEN)
 
 
-def position_texts(numbers: pa.Array) -> pa.Array:
-    """Return the texts of positions that are one number each; null for none."""
-    return pc.ascii_lpad(numbers.cast(pa.string()), 20, "0")
+def position_texts(*parts: pa.Array) -> pa.Array:
+    """Return the texts of positions (see `position_text`) of which parts are columns; null where the first is."""
+    count, width = len(parts[0]), len(parts) * (_POSITION_DIGITS + 1) - 1
+    texts = np.full((count + 1, width), ord("."), np.uint8)  # one more, for none has no place for a digit
+    for part, start in zip(parts, range(0, width, _POSITION_DIGITS + 1), strict=True):
+        left = part.fill_null(0).to_numpy().astype(np.uint64)
+        for place in range(start + _POSITION_DIGITS - 4, start - 1, -4):
+            left, four = left // _TEN_THOUSAND, left % _TEN_THOUSAND
+            column = np.ndarray((count,), "<u4", texts, place, (width,))
+            column[:] = _FOUR_DIGITS[four]
+    offsets = pa.py_buffer(np.arange(0, (count + 1) * width, width, dtype=np.int32))
+    found = pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(texts)])
+    return found if not parts[0].null_count else pc.if_else(parts[0].is_valid(), found, pa.scalar(None, pa.string()))
 
 
 def position_text(*parts: int) -> str:
@@ -240,12 +253,12 @@ def position_text(*parts: int) -> str:
     for part in parts:
         if not 0 <= part < _BEYOND:
             raise ValueError(f"{str(part)[:40]} is no place in a log")
-    return ".".join(f"{part:020d}" for part in parts)
+    return ".".join(f"{part:0{_POSITION_DIGITS}d}" for part in parts)
 
 
 def is_of_snapshot(position: str) -> bool:
     """Return whether a position in the source's log is that of a connector's snapshot, which stands before the log."""
-    return position.startswith(f"{1:020d}.")
+    return position.startswith(f"{1:0{_POSITION_DIGITS}d}.")
 
 
 def truncating(table: TableId) -> str:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats.canal_json.uniform import KINDS
 from cdc_assets.formats.json_lines import pieces
+from cdc_assets.formats.words import have, whole_numbers, words
 
 __all__ = ["LEAD", "TEXT", "Ends", "name_of", "read_ends"]
 
@@ -41,16 +42,6 @@ _BARE, _CLOSED = b"]}", b"}}"
 _LEAST_BEHIND = _KIND + len(_ES) + _ES_DIGITS + 1 + len(_BARE)
 _GUESSES = 8
 _WORD = 8
-_HIGH, _SIX, _THREES = (np.uint64(0x0101010101010101 * byte) for byte in (0xF0, 0x06, 0x33))
-_PAIRED = tuple(
-    (np.uint64(mask), np.uint64(factor), np.uint64(shift))
-    for mask, factor, shift in (
-        (0x0F0F0F0F0F0F0F0F, 10 * 2**8 + 1, 8),
-        (0x00FF00FF00FF00FF, 100 * 2**16 + 1, 16),
-        (0x0000FFFF0000FFFF, 10_000 * 2**32 + 1, 32),
-    )
-)
-"""Eight digits in a word, the first of them lowest, become four numbers of two digits, then two of four, then one."""
 
 
 class Ends(NamedTuple):
@@ -66,8 +57,8 @@ def read_ends(values: pa.BinaryArray, extended: bool) -> Ends:
     """Return what stands at the ends of rows: with the extension their commit-ts, else their `es`."""
     starts, ends = _bounds(values)
     body = values.buffers()[2]
-    words = _words(body)
-    leads = _leads(values, words, starts, ends)
+    held = words(np.frombuffer(body or b"", np.uint8))
+    leads = _leads(values, held, starts, ends)
     kind = starts + leads + len(_LAST_OF_LEAD)
     es = kind + _KIND + len(_ES)
     after = es + _ES_DIGITS + 1
@@ -76,17 +67,17 @@ def read_ends(values: pa.BinaryArray, extended: bool) -> Ends:
     if not len(places):
         return Ends(places, pa.nulls(0, pa.string()), pa.nulls(0, pa.string()), places)
     kind, es, after, last, stop = (one[places] for one in (kind, es, after, last, ends))
-    numbers, fit = _number(words, es, _ES_DIGITS)
-    fit &= _is_one_of(words, kind, _KINDS) & _is_one_of(words, after - 8, (b",",), 7)
+    numbers, fit = whole_numbers(held, es, es + _ES_DIGITS)
+    fit &= _is_one_of(held, kind, _KINDS) & _is_one_of(held, after - 8, (b",",), 7)
     if extended:
-        numbers, fits = _number(words, last + len(_TS), _TS_DIGITS)
-        fit &= fits & _is_one_of(words, last, (_TS,)) & _is_one_of(words, stop - 8, (_CLOSED,), 6)
+        numbers, fits = whole_numbers(held, last + len(_TS), last + len(_TS) + _TS_DIGITS)
+        fit &= fits & _is_one_of(held, last, (_TS,)) & _is_one_of(held, stop - 8, (_CLOSED,), 6)
     else:
-        fit &= _is_one_of(words, stop - 8, (_BARE,), 6)
+        fit &= _is_one_of(held, stop - 8, (_BARE,), 6)
     schemas, tables = _names(body, starts[places], starts[places] + leads[places] + len(_LAST_OF_LEAD))
     fit &= schemas.is_valid().to_numpy(zero_copy_only=False)
     mask = pa.array(fit)
-    return Ends(places[fit], schemas.filter(mask), tables.filter(mask), numbers[fit])
+    return Ends(places[fit], schemas.filter(mask), tables.filter(mask), numbers[fit].astype(np.int64))
 
 
 def name_of(text: bytes) -> str | None:
@@ -104,14 +95,7 @@ def _bounds(values: pa.BinaryArray) -> tuple[Numbers, Numbers]:
     return bounds[:-1], bounds[1:]
 
 
-def _words(body: pa.Buffer | None) -> Words:
-    """Return the eight bytes from each place of a buffer on, as a number."""
-    size = 0 if body is None else body.size
-    found: Words = np.ndarray((max(0, size - 7),), "<u8", body if size > 7 else b"", strides=(1,))
-    return found
-
-
-def _leads(values: pa.BinaryArray, words: Words, starts: Numbers, ends: Numbers) -> Numbers:
+def _leads(values: pa.BinaryArray, held: Words, starts: Numbers, ends: Numbers) -> Numbers:
     """Return where the end of each lead begins, by the bytes before it, -1 where there is none.
 
     It stands where it does in the first message that has one, or in one of the next that differ, or is searched for.
@@ -126,40 +110,23 @@ def _leads(values: pa.BinaryArray, words: Words, starts: Numbers, ends: Numbers)
         unknown[left[0]] = False
         left = left[ends[left] - starts[left] >= lead + len(_LAST_OF_LEAD)]
         if lead >= 0:
-            found = left[_is_one_of(words, starts[left] + lead, (_LAST_OF_LEAD,))]
+            found = left[_is_one_of(held, starts[left] + lead, (_LAST_OF_LEAD,))]
             leads[found], unknown[found] = lead, False
     left = np.flatnonzero(unknown)
     leads[left] = pc.find_substring(values.take(pa.array(left)), _LAST_OF_LEAD).to_numpy(zero_copy_only=False)
     return leads
 
 
-def _is_one_of(words: Words, at: Numbers, texts: Iterable[bytes], start: int = 0) -> Marks:
+def _is_one_of(held: Words, at: Numbers, texts: Iterable[bytes], start: int = 0) -> Marks:
     """Return where one of some texts stands; one of less than eight bytes from `start` of a word to its end."""
     found = np.zeros(len(at), bool)
     for text in texts:
         if len(text) < _WORD:
             mask = ~np.uint64(0) << np.uint64(8 * start)
-            found |= words[at] & mask == np.uint64(int.from_bytes(text.rjust(_WORD, b"\0"), "little"))
-            continue
-        same = np.ones(len(at), bool)
-        for place in (*range(0, len(text) - _WORD, _WORD), len(text) - _WORD):
-            same &= words[at + place] == np.uint64(int.from_bytes(text[place : place + _WORD], "little"))
-        found |= same
+            found |= held[at] & mask == np.uint64(int.from_bytes(text.rjust(_WORD, b"\0"), "little"))
+        else:
+            found |= have(held, at, text)
     return found
-
-
-def _number(words: Words, at: Numbers, digits: int) -> tuple[Numbers, Marks]:
-    """Return the numbers of eight digits or more that stand there, and which of them are written in digits alone."""
-    found, fit = np.zeros(len(at), np.uint64), np.ones(len(at), bool)
-    for done in range(0, digits, _WORD):
-        step = min(_WORD, digits - done)
-        word = words[at + done + step - _WORD]
-        fit &= (word & _HIGH) | ((word + _SIX & _HIGH) >> np.uint64(4)) == _THREES
-        for mask, factor, shift in _PAIRED:
-            word = (word & mask) * factor >> shift
-        power = np.uint64(10**step)
-        found = found * power + word % power
-    return found.astype(np.int64), fit
 
 
 def _names(data: pa.Buffer, starts: Numbers, ends: Numbers) -> tuple[pa.Array, pa.Array]:

@@ -40,6 +40,7 @@ from cdc_assets.formats.messages import (
     in_order,
     lines_of,
     position_text,
+    position_texts,
     said,
     said_of_lone_rows,
 )
@@ -88,9 +89,8 @@ def _of_alike(given: Stamps, topics: pa.Array, tables: Sequence[TableId]) -> pa.
     more = {"shape": pa.repeat("row", len(topics))}
     ts: pa.Array = pa.nulls(len(topics), pa.int64())
     if given.steps is not None:
-        ts = pc.shift_left(given.steps.cast(pa.int64()), 18)
-        pair = (pc.ascii_lpad(one, 20, "0") for one in (given.steps, given.transactions))
-        more["source_position"] = pc.binary_join_element_wise(*pair, ".")
+        ts = pa.array(given.steps.astype(np.int64) << 18)
+        more["source_position"] = position_texts(pa.array(given.steps), pa.array(given.transactions))
     return said_of_lone_rows(given.alike.messages, schemas_, tables_, ts, **more)
 
 

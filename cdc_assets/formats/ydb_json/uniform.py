@@ -30,9 +30,10 @@ CHANGES = ("update", "reset", "erase")
 """Members of which a change has one."""
 
 Marks = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.uint64]
 
 _MEMBERS = frozenset(("key", *CHANGES, "newImage", "oldImage", "ts", "user"))
-_STEP_DIGITS, _MOST = 13, "18446744073709551615"
+_MOST_STEP = np.uint64(10**13)
 _DATE, _DATE_AS_MOMENT = 10, "T00:00:00.000000Z"
 _T, _Z = b"TZ"
 
@@ -47,11 +48,11 @@ def is_change(alike: Alike) -> bool:
 
 
 class Stamps(NamedTuple):
-    """Virtual timestamps: the records that have sound ones, their steps and numbers of transactions as texts."""
+    """Virtual timestamps: the records that have sound ones, their steps and numbers of transactions."""
 
     alike: Alike
-    steps: pa.Array | None
-    transactions: pa.Array | None
+    steps: Numbers | None
+    transactions: Numbers | None
 
 
 def stamps(alike: Alike) -> Stamps | None:
@@ -61,19 +62,11 @@ def stamps(alike: Alike) -> Stamps | None:
     places = alike.shape.place("ts", 0), alike.shape.place("ts", 1)
     if None in places or len(alike.shape.first["ts"]) != len(places):
         return None
-    sound, found = np.ones(len(alike.messages), bool), list[pa.Array]()
-    for number in places:
-        assert number is not None
-        texts = alike.texts(number)
-        found.append(texts)
-        digits = bits(pc.ascii_is_decimal(texts)) & ~alike.quoted(number)
-        sizes = pc.binary_length(texts).fill_null(0).to_numpy()
-        sound &= digits & (sizes <= (_STEP_DIGITS if number == places[0] else len(_MOST)))
-        if (sizes == len(_MOST)).any():
-            sound &= (sizes < len(_MOST)) | bits(pc.less_equal(texts, _MOST))
+    (steps, sound), (transactions, fits) = (alike.whole_numbers(number) for number in places if number is not None)
+    sound &= fits & (steps < _MOST_STEP)
     if sound.all():
-        return Stamps(alike, *found)
-    return Stamps(alike.among(sound), *(texts.filter(pa.array(sound)) for texts in found))
+        return Stamps(alike, steps, transactions)
+    return Stamps(alike.among(sound), steps[sound], transactions[sound])
 
 
 # --- what they are ----------------------------------------------------------------------------------------------------
@@ -89,7 +82,7 @@ class Rows:
     slots: Mapping[str, int]
     key: frozenset[str]
     arrays: Mapping[str, pa.Array]
-    steps: pa.Array | None
+    steps: Numbers | None
 
     @classmethod
     def of(cls, alike: Alike, schema: TableSchema, upsert: Op) -> Rows | None:
@@ -119,7 +112,7 @@ class Rows:
         if not sound.all():  # those that are read one by one
             alike, kept = alike.among(sound), pa.array(sound)
             arrays = {name: array.filter(kept) for name, array in arrays.items()}
-            given = given._replace(steps=None if given.steps is None else given.steps.filter(kept))
+            given = given._replace(steps=None if given.steps is None else given.steps[sound])
         return cls(alike, op, image == "update", slots, frozenset(schema.key), arrays, given.steps)
 
     @property
@@ -127,8 +120,7 @@ class Rows:
         """When the changes were made, 0 where they do not say."""
         if self.steps is None:
             return np.zeros(len(self.alike.messages), np.int64)
-        found: npt.NDArray[np.int64] = self.steps.cast(pa.int64()).to_numpy() << 18
-        return found
+        return self.steps.astype(np.int64) << 18
 
     @property
     def are_keys_only(self) -> bool:

@@ -1,0 +1,145 @@
+"""Bytes at many places of a buffer at once, eight of them as one number.
+
+    words(data)                      the eight bytes from each place on
+    have(words, at, text)            where a text stands
+    whole_numbers(words, from, to)   what digits say
+    places(data, byte)               where a byte stands
+    Marked(data, size, test)         where the next byte stands that passes a test
+
+A piece that is looked at may end with the data: whoever made the data appends as many bytes as are read beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Marked", "have", "places", "whole_numbers", "words"]
+
+Places = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
+Test = Callable[[npt.NDArray[np.uint8]], Marks]
+
+_WORD, _BITS = 8, 64
+_MOST_DIGITS, _ZERO = 20, ord("0")
+_PART_BYTES = 1 << 17
+_SEEN, _TRIED = 57, 8
+"""How many bytes a word of bits tells of at least, and how many such words are looked at."""
+_HEAD, _TAIL = (np.uint64(one) for one in divmod((1 << 64) - 1, 10**16))
+"""The greatest number of 64 bits: its first four digits, and the sixteen behind them."""
+
+
+_ZEROS, _LOW, _TO_HIGH, _HIGH = (np.uint64(0x0101010101010101 * byte) for byte in (_ZERO, 0x7F, 0x80 - 10, 0x80))
+_PAIRED = tuple(
+    (np.uint64(mask), np.uint64(factor), np.uint64(shift))
+    for mask, factor, shift in (
+        (0x0F0F0F0F0F0F0F0F, 10 * 2**8 + 1, 8),
+        (0x00FF00FF00FF00FF, 100 * 2**16 + 1, 16),
+        (0x0000FFFF0000FFFF, 10_000 * 2**32 + 1, 32),
+    )
+)
+"""Eight digits in a word, the first of them lowest, become four numbers of two digits, then two of four, then one."""
+
+
+def words(data: npt.NDArray[np.uint8]) -> Words:
+    """Return the eight bytes from each place on as a number, the first of them lowest."""
+    found: Words = np.ndarray((max(0, len(data) - _WORD + 1),), "<u8", data, strides=(1,))
+    return found
+
+
+def have(held: Words, at: Places, text: bytes) -> Marks:
+    """Mark the places where a text stands."""
+    if len(text) < _WORD:
+        mask = np.uint64((1 << _WORD * len(text)) - 1)
+        found: Marks = held[at] & mask == np.uint64(int.from_bytes(text, "little"))
+        return found
+    last = len(text) - _WORD
+    found = held[at] == np.uint64(int.from_bytes(text[:_WORD], "little"))
+    for start in (*range(_WORD, last, _WORD), *((last,) if last else ())):
+        found &= held[at + start] == np.uint64(int.from_bytes(text[start : start + _WORD], "little"))
+    return found
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def whole_numbers(held: Words, starts: Places, ends: Places) -> tuple[Words, Marks]:
+    """Return the numbers that pieces are in digits alone, and which pieces are such, of at most 64 bits."""
+    lengths = ends - starts
+    sound: Marks = (lengths > 0) & (lengths <= _MOST_DIGITS)
+    total, power = np.zeros(len(lengths), np.uint64), 1
+    for done in range(0, int(min(lengths.max(initial=0), _MOST_DIGITS)), _WORD):
+        size = np.clip(lengths - done, 0, _WORD)
+        word = _padded(held, np.maximum(ends - done - size, 0), size)
+        digits = word ^ _ZEROS
+        sound &= ((digits & _LOW) + _TO_HIGH | digits) & _HIGH == 0
+        for mask, factor, shift in _PAIRED:
+            word = (word & mask) * factor >> shift
+        if done == 2 * _WORD:
+            sound &= (word < _HEAD) | (word == _HEAD) & (total <= _TAIL)
+        total += word * np.uint64(power)
+        power *= 10**_WORD
+    return total, sound
+
+
+def _padded(held: Words, at: Places, size: Places) -> Words:
+    """Return so many bytes of each word, the last of them highest, with the digit 0 before them."""
+    more = ((_WORD - size) * _WORD).astype(np.uint64)
+    found: Words = held[at] << more | _ZEROS >> np.uint64(_BITS) - more
+    return found
+
+
+# --- where bytes stand ------------------------------------------------------------------------------------------------
+
+
+def places(data: npt.NDArray[np.uint8], byte: int) -> Places:
+    """Return all places of a byte."""
+    parts = (np.flatnonzero(part == byte) + at for at, part in _parts(data))
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def _parts(data: npt.NDArray[np.uint8]) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+    """Yield pieces of the data with their beginnings: what is made of one stays in memory that is at hand."""
+    for at in range(0, len(data), _PART_BYTES):
+        yield at, data[at : at + _PART_BYTES]
+
+
+class Marked:
+    """Where bytes stand that pass a test, but for some places; after so many bytes, at each place."""
+
+    def __init__(self, data: npt.NDArray[np.uint8], size: int, test: Test, but: Places | None = None) -> None:
+        bits = np.concatenate([np.packbits(test(part), bitorder="little") for _, part in _parts(data)])
+        if but is not None:
+            left_out = np.zeros(len(data), bool)
+            left_out[but] = True
+            bits &= ~np.packbits(left_out, bitorder="little")
+        bits[size // 8] |= 0xFF << size % 8 & 0xFF
+        bits[size // 8 + 1 :] = 0xFF
+        self._bits, self._size, self._words = bits, size, words(bits)
+
+    def next(self, at: Places) -> Places:
+        """Return where the next one stands, at these places or after them."""
+        found, near = self._near(at)
+        for step in range(1, _TRIED):
+            far = np.flatnonzero(~near)
+            if not len(far):
+                return found
+            found[far], near[far] = self._near(np.minimum(at[far] + step * _SEEN, self._size))
+        far = np.flatnonzero(~near)
+        if len(far):
+            found[far] = self._all[np.minimum(np.searchsorted(self._all, at[far]), len(self._all) - 1)]
+        return found
+
+    def _near(self, at: Places) -> tuple[Places, Marks]:
+        """Return where the next one stands if it does among some bytes, and where that is so."""
+        word = self._words[at >> 3] >> (at & 7).astype(np.uint64)
+        lowest = (word & ~word + np.uint64(1)).astype(np.float64)  # a power of two, of which the exponent is read
+        return at + ((lowest.view(np.int64) >> 52) - 1023), word != 0
+
+    @cached_property
+    def _all(self) -> Places:
+        return np.flatnonzero(np.unpackbits(self._bits, count=self._size + 1, bitorder="little"))

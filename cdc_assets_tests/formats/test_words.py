@@ -1,0 +1,62 @@
+"""What is read of a buffer at many places at once is what Python reads at each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_assets.formats.words import Marked, Words, have, places, whole_numbers, words
+
+_BEYOND = bytes(128)
+_NUMBERS = st.one_of(
+    st.integers(0, 10**21).map(str),
+    st.integers(-3, 3).map(lambda more: str((1 << 64) + more)),
+    st.text(st.sampled_from("0123456789.-:/\u00b0"), max_size=26),
+).map(str.encode)
+_TEXTS = st.text(st.sampled_from("ab"), max_size=20).map(str.encode)
+
+
+def laid_out(pieces: Sequence[bytes], between: bytes) -> tuple[Words, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Put pieces one after the other; return the words of all, and where each piece begins and ends."""
+    ends = np.cumsum([len(between) + len(one) for one in pieces])
+    data = b"".join(between + one for one in pieces) + _BEYOND
+    return words(np.frombuffer(data, np.uint8)), ends - [len(one) for one in pieces], ends
+
+
+@given(pieces=st.lists(_NUMBERS, min_size=1, max_size=20), between=st.sampled_from([b"", b",", b"7"]))
+def test_digits_are_the_numbers_that_they_say_up_to_64_bits(pieces: list[bytes], between: bytes) -> None:
+    numbers, sound = whole_numbers(*laid_out(pieces, between))
+    whole = [re.fullmatch(rb"[0-9]{1,20}", one) is not None and int(one) < 1 << 64 for one in pieces]
+    assert sound.tolist() == whole
+    assert numbers[sound].tolist() == [int(one) for one, mark in zip(pieces, whole, strict=True) if mark]
+
+
+@given(pieces=st.lists(_TEXTS, min_size=1, max_size=9), text=_TEXTS)
+def test_a_text_stands_where_the_data_goes_on_with_it(pieces: list[bytes], text: bytes) -> None:
+    held, starts, _ = laid_out(pieces, b"")
+    data = b"".join(pieces)
+    assert have(held, starts, text).tolist() == [data[at : at + len(text)] == text for at in starts.tolist()]
+
+
+@given(
+    pieces=st.lists(st.tuples(st.sampled_from([0, 1, 3, 56, 57, 58, 64, 300, 900]), st.booleans()), max_size=8),
+)
+def test_the_next_place_is_the_first_one_that_is_not_left_out(pieces: list[tuple[int, bool]]) -> None:
+    data = np.frombuffer(b"".join(b"a" * size + b"b" for size, _ in pieces) + _BEYOND, np.uint8)
+    size = len(data) - len(_BEYOND)
+    stand = places(data[:size], ord("b"))
+    left_out = stand[[mark for _, mark in pieces]]
+    wanted = [*sorted(set(stand.tolist()) - set(left_out.tolist())), size]
+    at = np.arange(size + 1)
+    marked = Marked(data, size, lambda part: part == ord("b"), left_out)
+    assert marked.next(at).tolist() == [min(one for one in wanted if one >= place) for place in at.tolist()]
+    assert stand.tolist() == np.flatnonzero(data == ord("b")).tolist()
+
+
+def test_data_of_less_than_a_word_has_no_words() -> None:
+    assert len(words(np.frombuffer(b"", np.uint8))) == len(words(np.frombuffer(b"1234567", np.uint8))) == 0
