@@ -31,6 +31,7 @@ __all__ = [
     "is_utf8",
     "loads",
     "mark_nulls",
+    "marks_all_nulls",
     "parse",
     "parse_each",
     "pieces",
@@ -55,6 +56,7 @@ _CACHED_BYTES = 1 << 18
 _BLOCK_BYTES = 1 << 23
 _LONGEST_BLOCK_BYTES = (1 << 31) - 1
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_SPACED_NULL = re.compile(rb'(?<!\\)"(?:[ \t]+:[ \t]*|:[ \t]+)null')
 _DECODER = json.JSONDecoder()
 
 
@@ -175,6 +177,12 @@ def is_utf8(body: bytes | npt.NDArray[np.uint8]) -> bool:
 def is_compact(record: bytes) -> bool:
     """Return whether the object has no white space between its tokens, as Go writes JSON."""
     return not re.search(rb"\s", _STRING.sub(b"", record.strip()))
+
+
+def marks_all_nulls(body: bytes) -> bool:
+    """Return whether `mark_nulls` finds all nulls: none of them has white space before it."""
+    suspect = any(one in body for one in (b" null", b"\tnull", b'" :', b'"\t:'))
+    return not suspect or _SPACED_NULL.search(body) is None
 
 
 def mark_nulls(body: bytes) -> Iterator[bytes]:

@@ -107,3 +107,13 @@ def test_rows_give_types_and_primary_key_of_their_table() -> None:
         Column("v", "SET", elems=("a", "b")),
     )
     assert event.approximate
+
+
+@pytest.mark.parametrize("spaced", [": null", ":\tnull", " : null", " :null"])
+def test_a_null_behind_white_space_is_one_in_every_message(spaced: str) -> None:
+    first, second = (message({"id": str(key), "v": None}, commitTs=7, rowkey="") for key in (1, 2))
+    second = second.replace(b'"v":null', b'"v"' + spaced.encode())
+    batch = messages_of([(None, first), (None, second)])
+    found = decode(rows_of(batch, classify(batch, OPTIONS), T), "landed", T, SCHEMA, OPTIONS)
+    assert found.rejects == ()
+    assert found.changes.column("id").to_pylist() == [1, 2]

@@ -149,6 +149,14 @@ def test_texts_that_look_like_nulls_stay_texts() -> None:
 # --- large messages ---------------------------------------------------------------------------------------------------
 
 
+def test_a_null_behind_white_space_is_one_in_every_message() -> None:
+    first, second = (message("INSERT", 7, row(key, None)) for key in (1, 2))
+    batch = messages_of([(None, first), (None, second.replace(b'"name":null', b'"name": null'))])
+    found = decode(rows_of(batch, classify(batch, OPTIONS), T), "landed", T, SCHEMA, OPTIONS)
+    assert found.rejects == ()
+    assert found.changes.column("id").to_pylist() == [1, 2]
+
+
 def test_a_claim_and_a_row_of_its_key_only_are_distinguished() -> None:
     claim, key_only = said(
         message("INSERT", 7, {"id": "1"}, claimCheckLocation="s3://claims/0a.json", handleKeyOnly=True),

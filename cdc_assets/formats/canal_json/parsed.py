@@ -44,6 +44,7 @@ def parse_records(frame: Frame, lines: Lines, schema: TableSchema, path: str) ->
         len(alone) == len(lines)
         and alone.in_lines
         and json_lines.is_compact(alone[0])
+        and json_lines.marks_all_nulls(alone.body)
         and json_lines.is_utf8(alone.body)
     ):
         members = _record_schema(schema, frame[0])

@@ -74,7 +74,10 @@ def _images(lines: Places, commit_ts: Places, has_data: Mask, has_old: Mask) -> 
 def _parsed(values: Mapping[int, bytes | None], table: TableId, schema: TableSchema) -> tuple[Images, OfColumn] | None:
     """Parse JSON rows together; None where one of them is anything else than such a row."""
     texts = [value or b"" for value in values.values()]
-    if not texts or not json_lines.is_compact(texts[0]) or not json_lines.is_utf8(b"\n".join(texts)):
+    body = b"\n".join(texts)
+    if not texts or not json_lines.is_compact(texts[0]) or not json_lines.marks_all_nulls(body):
+        return None
+    if not json_lines.is_utf8(body):
         return None
     parsed = json_lines.parse_each(_marked(texts, schema), _row_schema(schema), checked=True)
     if parsed is None:
