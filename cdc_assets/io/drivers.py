@@ -129,6 +129,7 @@ def _assumed(role_arn: str, external_id: str, key: str, secret: str, token: str,
     from aiobotocore.config import AioConfig
     from aiobotocore.credentials import AioDeferredRefreshableCredentials
     from aiobotocore.session import AioSession
+    from botocore.parsers import ResponseParserError
 
     logging.getLogger("aiobotocore.credentials").setLevel(logging.CRITICAL)  # it prints what is raised, with its trace
     own = AioSession()
@@ -139,8 +140,13 @@ def _assumed(role_arn: str, external_id: str, key: str, secret: str, token: str,
         which = {"RoleArn": role_arn, "RoleSessionName": "cdc-assets"}
         if external_id:
             which["ExternalId"] = external_id
-        async with own.create_client("sts", region or "us-east-1", config=AioConfig(**_PATIENCE)) as sts:
-            lent = (await sts.assume_role(**which))["Credentials"]
+        try:
+            async with own.create_client("sts", region or "us-east-1", config=AioConfig(**_PATIENCE)) as sts:
+                _refuse_silent_tokens(role_arn, sts.meta.endpoint_url)
+                lent = (await sts.assume_role(**which))["Credentials"]
+        except (ValueError, ResponseParserError) as error:
+            said = str(error).partition(", invalid XML")[0]
+            raise BadSettings(f"no token service can be asked for the role {role_arn} ({said}). {_TOKENS}.") from None
         return {
             "access_key": lent["AccessKeyId"],
             "secret_key": lent["SecretAccessKey"],
@@ -152,3 +158,17 @@ def _assumed(role_arn: str, external_id: str, key: str, secret: str, token: str,
     # No public way leads to credentials that renew themselves; botocore's own providers set this attribute, too.
     session._credentials = AioDeferredRefreshableCredentials(refresh_using=assume, method="assume-role")
     return session
+
+
+_TOKENS = "Check AWS_ENDPOINT_URL_STS, a URL with scheme and host; without it Amazon's own service is asked"
+
+
+def _refuse_silent_tokens(role_arn: str, endpoint: str) -> None:
+    """Raise StorageUnavailable if no token service listens at a URL: the reader's retries would take half a minute."""
+    refuse_silent(
+        endpoint,
+        lambda place, silence: StorageUnavailable(
+            f"no token service answers at {place} ({silence}), and the role {role_arn} is assumed there. {_TOKENS}. "
+            "If it is right, try again later."
+        ),
+    )

@@ -142,13 +142,17 @@ def test_a_role_of_the_sink_uri_is_assumed(s3: str, s3_uri: str) -> None:
     assert (role + "2", "") in roles_assumed(s3)
 
 
-def test_a_role_that_cannot_be_assumed_is_named_once_and_without_a_trace(
-    s3_uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_role_that_cannot_be_assumed_is_named_once_with_the_service_and_without_a_trace(
+    s3: str, s3_uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(CdcError, match=r"AssumeRole|127\.0\.0\.1") as raised:
-        opened(f"{s3_uri}&role-arn=arn:aws:iam::123456789012:role/other").read("metadata")
-    assert "\n" not in str(raised.value)
+    port = free_port()
+    for number, (service, error) in enumerate(
+        [(f"http://127.0.0.1:{port}", StorageUnavailable), (f"127.0.0.1:{port}", BadSettings), (f"{s3}/x", BadSettings)]
+    ):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", service)
+        said = refusal(f"{s3_uri}&role-arn=arn:aws:iam::123456789012:role/other{number}", error)
+        assert "AWS_ENDPOINT_URL_STS" in said
+        assert f"role/other{number}" in said
     assert not [record for record in caplog.records if record.exc_info]
 
 
