@@ -92,6 +92,19 @@ def test_a_listing_holds_what_ticdc_wrote_and_counts_the_rest(bucket: Path) -> N
     assert [feed.opener.read(index.path).strip() for index in listing.index_files] == [b"CDC000001.csv"]
 
 
+def test_names_that_are_not_those_below_the_prefix_are_no_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = fsspec.filesystem("memory")
+    files.pipe_file("/folded/metadata", b'{"checkpoint-ts":7}')
+    files.pipe_file(f"/folded/db/t/meta/schema_{V}_1.json", b"{}")
+    feed, find = open_feed("memory://folded"), MemoryFileSystem.find
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "find", lambda self, path, **how: find(self, "/elsewhere", **how))
+        with pytest.raises(BucketMissing, match=r"memory://folded/metadata can be read, and is not among the names"):
+            feed.listing()
+    assert feed.listing().checkpoint == 7
+    MemoryFileSystem.store.clear()
+
+
 def test_several_generations_live_in_one_bucket(bucket: Path) -> None:
     put(bucket, f"db/t/{V}/schema.json", document())
     write_schema(bucket, document(version=V + 5))

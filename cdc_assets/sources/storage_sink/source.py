@@ -95,12 +95,17 @@ class Changefeed:
 
         Costs one small read, one recursive listing, and one read for every schema file not seen before. Files that
         should be readable and are not are in `problems`; names that are no changefeed's are counted in `ignored`.
-        Raises what `fence` raises, and BadSettings when all data files are of another protocol.
+        Raises what `fence` raises, BucketMissing when names are listed that are not those below the prefix, and
+        BadSettings when all data files are of another protocol.
         """
         checkpoint = self.fence()
         self._recalled = {**(known or {}), **self._recalled, **self._fresh}
         self._fresh = {}
         sorted_out, unchanged, reopened = self._sorted_out(settled, checkpoint)
+        if not sorted_out.whole:  # a local one may have been replaced that very moment
+            sorted_out, unchanged, reopened = self._sorted_out(settled, checkpoint)
+        if not sorted_out.whole:
+            raise self._listed_without_metadata()
         problems: dict[str, str] = {}
         schema_files, warnings = self._schema_files(sorted_out.schema_entries, problems)
         schema_files = _once(schema_files)
@@ -170,6 +175,15 @@ class Changefeed:
             f"{opener.uri} has no `metadata`; expected it since the changefeed's first checkpoint. "
             "Wait for that, or check that the sink URI names the changefeed's own prefix.",
             file="metadata",
+        )
+
+    def _listed_without_metadata(self) -> Exception:
+        uri = self.opener.uri
+        return BucketMissing(
+            f"{uri}/metadata can be read, and is not among the names that the storage lists below {uri}: the others "
+            "may be missing, too, so nothing is applied. Some servers store a name under another one; let the "
+            "changefeed write to a prefix of letters, digits, '-', '_' and single slashes.",
+            file=uri,
         )
 
     def _schema_files(
@@ -253,7 +267,7 @@ class _SortedOut:
     def __init__(self, entries: Iterable[Entry], extension: str, settled: Iterable[Settled] = ()) -> None:
         self.schema_entries: list[tuple[str, int, str]] = []
         self.data_entries: dict[str, list[tuple[str, int, str, str, int, float]]] = {}
-        self.published = 0.0
+        self.published, self.whole = 0.0, False  # `metadata` is among the names
         self.index_files: list[IndexFile] = []
         self.ignored: Counter[str] = Counter()
         self.extension = extension
@@ -279,7 +293,7 @@ class _SortedOut:
         if name.endswith(".tmp") or ".tmp." in name:
             return "unfinished upload (.tmp)"
         if path == "metadata":
-            self.published = modified
+            self.published, self.whole = modified, True
             return ""
         if index := parse_index_path(path):
             self.index_files.append(index)
