@@ -53,6 +53,28 @@ class LakeSettings(Model):
             raise ValueError("a name of letters, digits and '_' is expected, such as cdc")
         return namespaces
 
+    @field_validator("warehouse")
+    @classmethod
+    def _plain_location(cls, warehouse: str) -> str:
+        """Refuse what the clients of stores read as no part of a path: all files would be one object, or nowhere."""
+        scheme, separator, rest = warehouse.partition("://")
+        if not separator or scheme == "file":
+            return warehouse
+        path = rest.rstrip("/").partition("/")[2]
+        if found := re.search(r"[?#]|[\x00-\x1f\x7f]", rest):
+            raise BadSettings(
+                f"lake.warehouse {scheme}://{rest[: found.start()]} goes on with {found[0]!r}, and clients of stores "
+                "take nothing behind that for a path. Name a location without it; options of a store go into "
+                "lake.catalog."
+            )
+        if path and {"", ".", ".."} & set(path.split("/")):
+            raise BadSettings(
+                f"lake.warehouse {warehouse!r} has an empty part, '.' or '..' between slashes, which the clients of "
+                "stores read differently. Name a location without it, such as "
+                f"{scheme}://{rest.partition('/')[0]}/tables."
+            )
+        return warehouse
+
     @field_validator("catalog")
     @classmethod
     def _known_type(cls, catalog: dict[str, Any]) -> dict[str, Any]:

@@ -125,6 +125,19 @@ def test_azures_key_token_and_endpoint_are_spelled_for_each_side() -> None:
     assert python["adls.connection-string"] == "AccountName=acc;AccountKey=k;BlobEndpoint=http://127.0.0.1:9/acc"
 
 
+@pytest.mark.parametrize("path", ["a#b", "a?key=v3rys3cr3t", "a\tb", "a//b", "/a", "a/../b", "./a"])
+@pytest.mark.parametrize("root", ["s3://bucket", "gs://bucket", "abfss://c@a.dfs.core.windows.net"])
+def test_a_location_that_clients_read_differently_is_refused(root: str, path: str) -> None:
+    with pytest.raises(BadSettings, match=r"lake\.warehouse .*Name a location without it") as raised:
+        LakeSettings(catalog=REST, warehouse=f"{root}/{path}")
+    assert "v3rys3cr3t" not in str(raised.value)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/a//", "/50%41", "/a+b c", "/größe/日本", "/k=v/a&b;c", "/[x]{y}*~@$'"])
+def test_any_other_location_is_as_it_was_given(path: str) -> None:
+    assert LakeSettings(catalog=REST, warehouse=f"s3://bucket{path}").root == f"s3://bucket{path}".rstrip("/")
+
+
 def test_a_warehouses_name_is_kept_apart_from_its_location() -> None:
     python, java = sides({**REST, "warehouse": "prod"})
     assert python["warehouse"] == java["warehouse"] == "prod"
