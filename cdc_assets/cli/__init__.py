@@ -16,6 +16,7 @@ import dataclasses
 import gc
 import logging
 import sys
+import traceback
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -73,9 +74,16 @@ def main() -> None:
         sys.exit(DONE)
     except CdcError as error:
         if debug:
-            raise
+            click.echo(_trace(), err=True)
         click.echo(f"cdc-assets: {error}", err=True)
         sys.exit(WRONG if isinstance(error, (SetupError, MetadataMissing)) else HELD)
+
+
+def _trace() -> str:
+    """Return the stack trace of the present error without secrets: causes are in the words of other programs."""
+    from cdc_assets.lake.failures import redacted
+
+    return redacted(traceback.format_exc())
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:

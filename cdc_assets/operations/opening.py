@@ -110,9 +110,11 @@ def open_pipeline(
 ) -> Iterator[LakePipeline]:
     """Open a changefeed and a lake. Spark starts with the first step that needs it, and is stopped if started here."""
     from cdc_assets.lake import Lake
+    from cdc_assets.lake.failures import hide
     from cdc_assets.landing.opening import open_feed
     from cdc_assets.operations.lake_pipeline import LakePipeline
 
+    hide(settings.secrets)
     with open_feed(settings, lake) as feed, open_ledger(lake) as ledger:
         opened = Lake(lake, settings.name, spark, settings.namespace, settings.decode)
         try:

@@ -255,6 +255,13 @@ class ChangefeedSettings(Model):
         options = broker_options(self.sink_uri.get_secret_value(), self.changefeed_config)
         return {**options, **resolved(self.kafka, "kafka")}
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values of options for access to the feed and its registry that no message may contain."""
+        options = {**self.access(), **resolved(self.schema_registry, "schema_registry")}
+        named = re.compile("key|secret|token|password|credential|connection_string|user.info")
+        return tuple(str(value) for name, value in options.items() if named.search(name) and len(str(value)) > 5)
+
     def registry(self) -> dict[str, Any]:
         """Return the options of the schema registry, in clear text: from the settings, else those of TiCDC."""
         return resolved(self.schema_registry, "schema_registry") or registry_options(
