@@ -319,6 +319,17 @@ def test_the_ledger_keeps_what_it_knew_of_settled_files(dated: Dated) -> None:
     assert gone not in dated.ledger.file_stats(name)
 
 
+def test_without_the_ledger_everything_is_listed_again_and_late_rows_from_then_on_are_applied(dated: Dated) -> None:
+    dated.ledger = Ledger("sqlite://")
+    listing, _ = dated.pipeline.plan()
+    assert listing.settled == ()
+    assert {file.date for file in listing.data_files} == {dated.date(day) for day in range(6)}
+    late = FIRST + 5 * DAY + 30
+    dated.put(0, late)
+    assert dated.apply(FIRST + 5 * DAY + 40).complete
+    assert key(late) in dated.ids()
+
+
 def test_what_is_settled_is_looked_at_once_a_day(dated: Dated) -> None:
     kept = dated.ledger.settled.read(dated.feed.settings().name)
     seen = max(one.seen_at for one in kept)
