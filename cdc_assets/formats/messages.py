@@ -27,6 +27,7 @@ __all__ = [
     "Kind",
     "Said",
     "SchemaEvent",
+    "dialect_of",
     "explained",
     "in_order",
     "is_of_snapshot",
@@ -38,6 +39,7 @@ __all__ = [
     "said",
     "said_of_lone_rows",
     "said_of_rows",
+    "source_text",
 ]
 
 Rows = npt.NDArray[np.int64]
@@ -99,9 +101,9 @@ one holds the key only. `reason` says why a message is bad or ignored; a bad one
 Protocols by offset (`MessageOptions.by_offset`) have more. `source_position` is the place in the source's own log, as
 a text that sorts as the log goes (see `position_text`); null where the message has none, or where the protocol never
 sends anything twice. What stands at or below the greatest one of its table in its partition has come before. `source`
-names that log where there may be several whose positions do not compare, null for the only one. `shape` is equal for
-rows of a table whose messages describe the same columns; null where messages do not describe them. `commit_ts` is when
-the change was made, as a TSO, null if the message does not have it.
+names that log where there may be several whose positions do not compare (see `source_text`), null for the only
+one. `shape` is equal for rows of a table whose messages describe the same columns; null where messages do not describe
+them. `commit_ts` is when the change was made, as a TSO, null if the message does not have it.
 """
 
 
@@ -254,6 +256,16 @@ def position_text(*parts: int) -> str:
         if not 0 <= part < _BEYOND:
             raise ValueError(f"{str(part)[:40]} is no place in a log")
     return ".".join(f"{part:0{_POSITION_DIGITS}d}" for part in parts)
+
+
+def source_text(dialect: str, name: str) -> str:
+    """Return the name of a source's log: the kind of database, whose name has no blank, and the name of the source."""
+    return f"{dialect} {name}"
+
+
+def dialect_of(source: str) -> str:
+    """Return the kind of database in the name of a source's log, "" where it has none."""
+    return source.partition(" ")[0] if " " in source else ""
 
 
 def is_of_snapshot(position: str) -> bool:

@@ -10,6 +10,7 @@ order        their order, and which of them had come before
 kept         what of these is read and not landed: how far it goes, what can be landed
 tables       what rows show of tables: where they begin, their first columns, what came back after a DROP
 snapshots    which snapshot of a connector rows are of
+dialects     which kind of database the messages of a topic and a table are from
 shapes       columns that rows had before, and those of the newest
 late         rows that came when their table may have been applied beyond them
 commits      what was read -> one commit, guarded by offsets

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_assets.formats.messages import Kind, truncating
+from cdc_assets.landing.dialects import Dialects
 from cdc_assets.landing.kept import Kept, Piece
 from cdc_assets.landing.order import INDEX, Line, SourceOrder, is_together, place_text
 from cdc_assets.landing.reading import Reading
@@ -68,7 +69,7 @@ class OrderedReading(Reading):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kept = Kept(self.sources)
-        self._shapes = Shapes(self.before)
+        self._shapes, self._dialects = Shapes(self.before), Dialects(self.before)
         self._order = SourceOrder(self.before, self.options, self.kept, self.sources, self.streams, self.barriers)
 
     def take(self, batch: pa.RecordBatch, wanted: OffsetRange) -> None:
@@ -77,6 +78,9 @@ class OrderedReading(Reading):
             return
         batch = self.whole(batch)
         self.kept.add(Piece(wanted.partition, batch, self._spoken(batch)))
+
+    def _spoken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return self._dialects.parted(batch, super()._spoken(batch))
 
     def finish(self, wanted: OffsetRange) -> None:
         """Note that a range was read to its end."""

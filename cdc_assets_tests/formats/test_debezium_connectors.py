@@ -57,7 +57,7 @@ def test_what_is_no_row_is_passed_over_with_its_reason(reason: str) -> None:
 @pytest.mark.parametrize("op", ["c", "u", "r"])
 def test_a_row_has_the_place_of_its_source(op: str) -> None:
     found = said(row(op, after={"id": 1}))
-    assert (found["kind"], found["schema"], found["table"], found["source"]) == ("row", "public", "t", "px")
+    assert (found["kind"], found["schema"], found["table"], found["source"]) == ("row", "public", "t", "postgresql px")
     assert found["source_position"] == source_position(SOURCE)
 
 

@@ -24,7 +24,7 @@ from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.debezium_json.arrays import DEFAULTED, OUT_OF_RANGE, cells_of, faults_of
 from cdc_assets.formats.debezium_json.columns import columns_of, field_of, settled_field
 from cdc_assets.formats.debezium_json.envelope import Block, Field, Message, image_of, opened
-from cdc_assets.formats.debezium_json.positions import schema_position, source_position
+from cdc_assets.formats.debezium_json.positions import dialect, schema_position, source_position
 from cdc_assets.formats.debezium_json.readings import TROUBLE, is_binary, read_marked, reader_of
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
 from cdc_assets.formats.debezium_json.uniform import REFUSED, Changes, changes, spoken
@@ -32,7 +32,17 @@ from cdc_assets.formats.described import described_tables
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, in_lines, patch_op, side_by_side
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, Said, SchemaEvent, explained, in_order, lines_of, said, truncating
+from cdc_assets.formats.messages import (
+    Kind,
+    Said,
+    SchemaEvent,
+    explained,
+    in_order,
+    lines_of,
+    said,
+    source_text,
+    truncating,
+)
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.postgres_types import postgres_column
 
@@ -111,7 +121,8 @@ def _said(number: int, key: bytes | None, message: Message) -> Said:
     if connector in REFUSED:
         raise ValueError(_DOCUMENT if connector == "mongodb" else _OF_ANOTHER.format(connector))
     ts = _commit_ts(source)
-    where: dict[str, Any] = {"source": str(source["name"]), "source_position": source_position(source)}
+    log = source_text(dialect(connector), str(source["name"]))
+    where: dict[str, Any] = {"source": log, "source_position": source_position(source)}
     if "ddl" in held:
         if connector not in _MYSQL:
             return Said(number, Kind.IGNORED, reason=f"a schema change of {connector}, of which rows have the columns")

@@ -23,11 +23,16 @@ import pyarrow.compute as pc
 from cdc_assets.formats.alike import Alike, Path
 from cdc_assets.formats.messages import position_text
 
-__all__ = ["schema_position", "source_position", "source_positions"]
+__all__ = ["dialect", "schema_position", "source_position", "source_positions"]
 
 Marks = npt.NDArray[np.bool_]
 
 _SNAPSHOT = frozenset(("true", "first", "last", "first_in_data_collection", "last_in_data_collection"))
+
+
+def dialect(connector: str) -> str:
+    """Return the kind of database that a connector is for: MariaDB's and MySQL's write alike."""
+    return "mysql" if connector == "mariadb" else connector
 
 
 def source_position(source: Mapping[str, Any]) -> str | None:

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 from cdc_assets.formats import Op
 from cdc_assets.formats.alike import Alike, bits, read_alike
 from cdc_assets.formats.debezium_json.envelope import Block, Message, opened
-from cdc_assets.formats.debezium_json.positions import source_positions
+from cdc_assets.formats.debezium_json.positions import dialect, source_positions
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings
 from cdc_assets.formats.images import Images
-from cdc_assets.formats.messages import said_of_lone_rows
+from cdc_assets.formats.messages import said_of_lone_rows, source_text
 from cdc_assets.model.schema import TableId, TableSchema
 
 __all__ = ["REFUSED", "Changes", "Group", "changes", "spoken"]
@@ -140,7 +140,9 @@ def spoken(
             except _TROUBLE:
                 continue
             schemas, tables = mine.tables()
-            more = {"source": mine.texts("source", "name"), "source_position": placed.filter(pa.array(chosen))}
+            prefix = source_text(dialect(mine.message.payload["source"]["connector"]), "")
+            logs = pc.binary_join_element_wise(prefix, mine.texts("source", "name"), "")
+            more = {"source": logs, "source_position": placed.filter(pa.array(chosen))}
             ts = pa.array(mine.commit_ts)
             if shape is not None:
                 more["shape"] = pa.repeat(shape, len(ts))
