@@ -6,17 +6,33 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
 from cdc_assets.errors import InputError, TableMoved
 from cdc_assets.landing.rows import LANDED, Group
-from cdc_assets.landing.store import Added, Stored
+from cdc_assets.landing.store import Added, Files, Stored
 
 __all__ = ["MemoryStore"]
 
 
-@dataclass
+_STORES: WeakValueDictionary[int, MemoryStore] = WeakValueDictionary()
+"""The stores of this process, for whoever gets a part of one as bytes."""
+
+
+@dataclass(frozen=True)
+class _Elsewhere:
+    store: int
+
+    def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
+        return _STORES[self.store].write_rows(groups)
+
+    def discard(self, added: Added) -> None:
+        _STORES[self.store].discard(added)
+
+
+@dataclass(eq=False)
 class MemoryStore:
     """`files` are open to look into, `changes` what each commit says it changed."""
 
@@ -47,6 +63,10 @@ class MemoryStore:
         name = f"rows-{next(self._numbers)}"
         self.files[name] = [group.rows for group in held]
         return name, sum(group.size for group in held)
+
+    def elsewhere(self) -> Files:
+        _STORES[id(self)] = self
+        return _Elsewhere(id(self))
 
     def write_events(self, events: pa.Table) -> tuple[str, int]:
         name = f"events-{next(self._numbers)}"

@@ -17,6 +17,7 @@ label                progress as snapshot properties (no JVM)
 metadata_file        the few members of a table's metadata that matter here (no JVM)
 release_properties   people's decisions as catalog properties (no JVM)
 growing              tables of the lake itself that only grow (no JVM)
+row_groups           their files, written and read wherever a task runs (no JVM)
 staging/             files -> reduced changes as Parquet, on the executors
 writers/             staged changes -> rows of a table, by its kind
 taking_in            a staged window -> one commit

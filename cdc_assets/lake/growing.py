@@ -8,7 +8,6 @@ another writer has appended meanwhile. Here a commit is retried only while `stil
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,15 +22,16 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
-from cdc_assets.errors import InputError, LakeUnavailable, TableMoved
+from cdc_assets.errors import TableMoved
 from cdc_assets.lake.catalogs.catalog import LazyCatalog, entry
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.namespaces import ensure_namespace
-from cdc_assets.lake.staging.tasks import storage
+from cdc_assets.lake.row_groups import RowFiles, RowGroups, Written
+from cdc_assets.lake.staging.storage import storage
 from cdc_assets.settings.config import LakeSettings
 
-__all__ = ["GrowingTable", "Grown", "RowGroups", "Written"]
+__all__ = ["GrowingTable", "Grown"]
 
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
 _PROPERTIES = {
@@ -47,13 +47,6 @@ _PROPERTIES = {
 _ATTEMPTS = 10
 
 
-def _as_written(schema: pa.Schema) -> dict[str, Any]:
-    """Return how files are written: bytes are mostly distinct, so nothing looks for the same or the least in them."""
-    texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
-    compared = [field.name for field in schema if pa.types.is_integer(field.type)] + texts
-    return {"compression": "zstd", "use_dictionary": texts, "write_statistics": compared}
-
-
 @dataclass(frozen=True, slots=True)
 class Grown:
     """The table's current state: its id, the files of each part in commit order, and the newest commit's properties.
@@ -66,34 +59,6 @@ class Grown:
     files: Mapping[str, tuple[str, ...]]
     said: Mapping[str, str]
     at_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A file that no snapshot has yet."""
-
-    location: str
-    file_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class RowGroups:
-    """Reads single row groups of data files, wherever a task runs: picklable. `io` is PyIceberg's properties."""
-
-    io: Mapping[str, str]
-
-    def __call__(self, location: str, group: int) -> pa.Table:
-        """Return one row group; raises InputError if the file does not exist."""
-        try:
-            system, path = storage(self.io, location)
-            with system.open_input_file(path) as source:
-                return pq.ParquetFile(source).read_row_group(group)
-        except FileNotFoundError:
-            raise InputError(
-                f"{location} no longer exists: its rows expired, or were compacted meanwhile. Plan again.",
-                file=location,
-                gone=True,
-            ) from None
 
 
 class GrowingTable:
@@ -170,30 +135,17 @@ class GrowingTable:
 
     # --- writing ---
 
+    def files(self, part: str) -> RowFiles:
+        """Return what writes data files of a part, wherever a task runs; the table is created if there is none."""
+        directory = f"{self.location}/data/{self._part}={part}"
+        return RowFiles(self.io, directory, schema_to_pyarrow(self._table().schema()))
+
     def write(self, part: str, groups: Iterable[pa.Table]) -> Written:
         """Write rows as a data file of the table with these row groups, each as it comes; raises LakeUnavailable.
 
         What `groups` raises is raised, and no file is left then.
         """
-        location = f"{self.location}/data/{self._part}={part}/{uuid.uuid4().hex}.parquet"
-        schema = schema_to_pyarrow(self._table().schema())
-        try:
-            system, path = storage(self.io, location)
-            system.create_dir(path.rsplit("/", 1)[0], recursive=True)
-            with system.open_output_stream(path) as sink:
-                with pq.ParquetWriter(sink, schema, store_schema=False, **_as_written(schema)) as writer:
-                    for group in groups:
-                        writer.write_table(group.cast(schema), row_group_size=max(1, group.num_rows))
-                size = int(sink.tell())
-        except BaseException as error:
-            self.remove([Written(location, 0)])
-            if not isinstance(error, OSError):
-                raise
-            raise LakeUnavailable(
-                f"{location}: the warehouse cannot be written ({error}). Nothing was committed. Correct that and try "
-                "again."
-            ) from error
-        return Written(location, size)
+        return self.files(part).write(groups)
 
     def read(self, location: str) -> pa.Table:
         """Return all rows of a file."""

@@ -28,7 +28,7 @@ from cdc_assets.lake.namespaces import own_properties, remove_own_properties, se
 from cdc_assets.lake.schema import TABLE_PROPERTIES
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession, quoted
-from cdc_assets.lake.staging.tasks import storage
+from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.tables import Lake
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult

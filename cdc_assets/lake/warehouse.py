@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 from cdc_assets.errors import BadSettings
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.staging.stage import STAGE
-from cdc_assets.lake.staging.tasks import storage
+from cdc_assets.lake.staging.storage import storage
 
 if TYPE_CHECKING:
     from cdc_assets.settings.config import LakeSettings

@@ -3,12 +3,14 @@
 landing      look at the ends, read up to them, commit once
 losses       what is to be read of each partition, and what of it is gone
 ahead        batches of a log, read while those before them are landed
-reading      batches of messages -> rows, events, marks
+sorting      batches of messages -> rows, marks, and what else they say, of partitions by themselves
+reading      the same of all partitions together: what of it is new
 claims       what lies in files beside the topic -> the messages that name it
 ordered      the same of protocols by offset: their positions, and what of them is landed
 order        their order, and which of them had come before
 kept         what of these is read and not landed: how far it goes, what can be landed
-tables       what rows show of tables: where they begin, their first columns, what came back after a DROP
+first_rows   what rows show of their tables, without what is known of them
+tables       what of that is new: where tables begin, their first columns, what came back after a DROP
 snapshots    which snapshot of a connector rows are of
 dialects     which kind of database the messages of a topic and a table are from
 shapes       columns that rows had before, and those of the newest
@@ -20,6 +22,7 @@ events       events and the state <-> rows of the landing table
 decisions    what people decide about messages that are bad, lost, or to come
 maintenance  rows expire, small files are put together
 store        what a place for a landing can do
+files        its files of rows, written wherever a task runs
 iceberg      the landing table in the lake
 opening      settings -> a feed with its landing
 """

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.lake.growing import GrowingTable, Written
+from cdc_assets.lake.growing import GrowingTable
 from cdc_assets.lake.names import OwnNamespaces, location
+from cdc_assets.lake.row_groups import Written
+from cdc_assets.landing.files import LandedFiles
 from cdc_assets.landing.rows import LANDED, PART, Group
 from cdc_assets.landing.store import Added, Stored
 from cdc_assets.settings.config import LakeSettings
@@ -67,13 +69,15 @@ class LandingTable:
 
     def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
         """Write rows as one file, a row group each as it comes; return its location and bytes."""
-        written = self.table.write("rows", (group.rows for group in groups))
-        return written.location, written.file_bytes
+        return self.elsewhere().write_rows(groups)
+
+    def elsewhere(self) -> LandedFiles:
+        """Return what writes files of rows wherever a task runs."""
+        return LandedFiles(self.table.files("rows"))
 
     def write_events(self, events: pa.Table) -> tuple[str, int]:
         """Write events as one file; return its location and bytes."""
-        written = self.table.write("events", [events])
-        return written.location, written.file_bytes
+        return self.table.write("events", [events])
 
     def commit(self, added: Added, before: str, digest: str, changed: str) -> None:
         """Add files in one commit; a compaction that comes between does no harm. Raises TableMoved."""

@@ -1,6 +1,6 @@
-"""Batches of messages -> what of them is landed: rows by table, events, the greatest mark of each partition.
+"""What was read of topics since the newest landing: rows by table, events, the greatest mark of each partition.
 
-    Reading.take(batch)    classify, fetch what lies elsewhere, sort out
+    Reading.take(batch)    sort messages out, and keep of them what is new
     Reading.finish(range)  how far its partition is read
 
 A message that cannot be read is an event with the mark before it: nothing behind it is known to be complete.
@@ -9,84 +9,40 @@ A message that cannot be read is an event with the mark before it: nothing behin
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.ddl import Unreadable, database_of
-from cdc_assets.errors import BadSettings, InputError, SetupError
-from cdc_assets.formats.message_codecs import codec_of
-from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, SchemaEvent
-from cdc_assets.landing.claims import whole_message
-from cdc_assets.landing.late import LateRows
-from cdc_assets.landing.rows import LANDED, PART, ROW
+from cdc_assets.formats.messages import Kind
+from cdc_assets.landing.sorting import Registered, Sorting
 from cdc_assets.landing.tables import Tables
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent
+from cdc_assets.model.landed import EventKind, LandedEvent
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
 __all__ = ["Reading", "Registered"]
 
-_AS_SPOKEN = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
-
-Places = npt.NDArray[np.int64]
-
-_LEAST_RUN = 64
 _TAKES_A_NAME = re.compile(r"\b(?:DROP|RENAME)\b", re.IGNORECASE)
-
-Claims = Callable[[str], bytes]
-"""Location of a claim-check file -> its bytes; raises InputError."""
-Registered = Callable[[str], "str | None"]
-"""Id of a schema -> its text, None where the registry has none; raises StorageUnavailable."""
-
-
-def _no_registry(schema_id: str) -> str | None:
-    raise BadSettings(
-        f"messages name schema {schema_id} of a schema registry, and none is given. Give it as schema_registry (flag "
-        "--schema-registry): the URL that TiCDC has, or a file of schemas."
-    )
 
 
 @dataclass
-class Reading:
+class Reading(Sorting):
     """What was read since the newest landing, whose state is `before`."""
 
-    before: Landed
-    options: MessageOptions
-    claims: Claims
-    registry: Registered = _no_registry
-    proves_ends: bool = True
-    rows: list[pa.Table] = field(default_factory=list)
     events: list[LandedEvent] = field(default_factory=list)
-    ignored: Counter[str] = field(default_factory=Counter)
-    stored_bytes: int = 0
-    messages: int = 0
 
     def __post_init__(self) -> None:
-        self.next: dict[Partition, int] = dict(self.before.next)
-        self.marks: dict[Partition, Tso] = dict(self.before.marks)
-        self.restarts: dict[Partition, int] = dict(self.before.restarts)
-        self._mark_at: dict[Partition, int] = {}
+        super().__post_init__()
         self._ddl = {self._identity(event) for event in self.before.events if event.kind is EventKind.DDL}
-        self._statements = {event.value for event in self.before.events if event.kind is EventKind.SCHEMA}
         self.last = self.before.proven
         self.streams = dict(self.before.streams)
         self.sources = list(self.before.sources)
         self.barriers = dict(self.before.barriers)
-        self.options = replace(self.options, registry={**self.options.registry, **self.before.registered})
         self.tables = Tables(self.before, self._schemas, by_offset=self.options.by_offset)
-        self.late = LateRows(self.before, proves_ends=self.proves_ends)
-        self._unknown = set[str]()
-        self._codec = codec_of(self.options)
 
     @property
     def more_than_marks(self) -> bool:
@@ -101,75 +57,6 @@ class Reading:
         self.take(batch, wanted)
         return self.more_than_marks
 
-    def take(self, batch: pa.RecordBatch, wanted: OffsetRange) -> None:
-        """Take some messages of a range, in the order of their offsets."""
-        batch = self.whole(batch)
-        spoken = self._spoken(batch)
-        kinds = spoken.column("kind")
-        rows = spoken.filter(pc.equal(kinds, Kind.ROW.value))
-        self._take_rows(batch, rows, {"reason": self._deliveries(batch, spoken, rows, wanted)})
-        others = spoken.filter(pc.not_equal(kinds, Kind.ROW.value))
-        offsets = batch.column("offset")
-        for one in others.to_pylist():
-            self._take_other(one, batch, wanted.partition, offsets[one["message"]].as_py())
-        self.messages += batch.num_rows
-        if batch.num_rows:
-            self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), offsets[-1].as_py() + 1)
-
-    def whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return messages that say by themselves what their headers say."""
-        return batch if self._codec.whole is None else self._codec.whole(batch)
-
-    def _deliveries(
-        self, batch: pa.RecordBatch, spoken: pa.RecordBatch, rows: pa.RecordBatch, wanted: OffsetRange
-    ) -> pa.Array:
-        """Return for each line of rows the offset of the mark that begins its delivery, as text; null where none does.
-
-        What stands at or below a mark before it comes again, and between two marks only once. Behind a mark that is
-        not greater than all before it a sender has begun anew.
-        """
-        if not batch.num_rows:
-            return pa.nulls(0, pa.string())
-        partition = wanted.partition
-        offsets = batch.column("offset").to_numpy()
-        marks = np.full(batch.num_rows, -1, np.int64)
-        resolved = spoken.filter(pc.equal(spoken.column("kind"), Kind.RESOLVED.value))
-        marks[resolved.column("message").to_numpy()] = resolved.column("commit_ts").to_numpy()
-        through = _greatest_so_far(self.marks.get(partition, 0), marks)[:-1]
-        last = self._mark_at.get(partition, offsets[0] - 1)
-        mark_at = _greatest_so_far(last, np.where(marks >= 0, offsets, -1))
-        restarted = np.where((marks >= 0) & (marks <= through), offsets, -1)
-        begun = _greatest_so_far(self.restarts.get(partition, -1), restarted)
-        self._mark_at[partition], self.restarts[partition] = int(mark_at[-1]), int(begun[-1])
-        mine = rows.column("message").to_numpy()
-        again = rows.column("last_commit_ts").to_numpy() <= through[mine]
-        found = np.where(again, mark_at[mine], begun[mine])
-        return pc.if_else(pa.array(found >= 0), pa.array(found).cast(pa.string()), pa.scalar(None, pa.string()))
-
-    def _spoken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Classify messages; schemas that they name and nobody has asked for yet are asked for, and kept."""
-        if self._codec.schema_ids is not None:
-            for name, message in self._codec.schema_ids(batch, self.options).items():
-                if name not in self.options.registry and name not in self._unknown:
-                    self._register(name, batch.slice(message, 1).to_pylist()[0])
-        return self._codec.classify(batch, self.options)
-
-    def _register(self, name: str, first: Mapping[str, Any]) -> None:
-        text = self.registry(name)
-        if text is None:
-            self._unknown.add(name)
-            return
-        self.options = replace(self.options, registry={**self.options.registry, name: text})
-        place = Partition(first["topic"], first["partition"])
-        self.events.append(LandedEvent(EventKind.REGISTERED, place, first["offset"], 0, query=text, shape=name))
-
-    def _schemas(self, batch: pa.RecordBatch) -> Iterable[SchemaEvent]:
-        return self._codec.schemas(batch, self.options)
-
-    def finish(self, wanted: OffsetRange) -> None:
-        """Note that a range was read to its end."""
-        self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), wanted.stop)
-
     def take_again(self, batch: pa.RecordBatch, partition: Partition, position: Tso) -> None:
         """Take a message that could not be read before, whose `position` is that of a protocol by offset."""
         spoken = self._spoken(batch)
@@ -180,94 +67,13 @@ class Reading:
             given = position if self.options.by_offset else None
             self._take_other(one, batch, partition, batch.column("offset")[0].as_py(), given)
 
-    # --- rows ---
+    # --- what is new of it ---
 
-    def _take_rows(
-        self, batch: pa.RecordBatch, lines: pa.RecordBatch, given: Mapping[str, pa.Array] = MappingProxyType({})
-    ) -> None:
-        """Take the rows of some messages; `given` are columns in place of the messages' own."""
-        if not lines.num_rows:
-            return
-        messages = lines.column("message").to_numpy()
-        held, count = _chosen(batch, messages), lines.num_rows
-        columns = {
-            **{name: held.column(name) for name in batch.schema.names if name in LANDED.names},
-            **{name: lines.column(name) for name in _AS_SPOKEN},
-            PART: pa.repeat("rows", count),
-            "position": lines.column("commit_ts"),
-            "last_position": lines.column("last_commit_ts"),
-            **given,
-        }
-        arrays = [
-            columns[one.name].cast(one.type) if one.name in columns else pa.nulls(count, one.type) for one in LANDED
-        ]
-        rows = self._with_claims(pa.Table.from_arrays(arrays, schema=LANDED))
-        if not rows.num_rows:
-            return
-        if not self.options.by_offset:
-            self.events.extend(self.late.among(rows))
-        self.stored_bytes += rows.nbytes
-        self.rows.append(rows)
-        new = rows.filter(pc.equal(rows.column("kind"), ROW)) if "kind" in given else rows
-        self.events.extend(self.tables.seen(new))
+    def _land(self, event: LandedEvent) -> None:
+        self.events.append(event)
 
-    def _with_claims(self, rows: pa.Table) -> pa.Table:
-        """Put the message itself in place of one that only says where it lies."""
-        if rows.column("claim").null_count == rows.num_rows:
-            return rows
-        keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
-        gone = np.zeros(rows.num_rows, bool)
-        for place, location in enumerate(rows.column("claim").to_pylist()):
-            if location is None:
-                continue
-            row = rows.slice(place, 1).to_pylist()[0]
-            try:
-                keys[place], values[place] = whole_message(self.claims(location), row, self._codec, self.options)
-            except (InputError, SetupError, FileNotFoundError) as error:
-                gone[place] = True
-                self._hold_row(row, f"its value, at {location}, cannot be read: {error}")
-        for name, changed in (("key", keys), ("value", values)):
-            at = LANDED.get_field_index(name)
-            rows = rows.set_column(at, LANDED.field(at), pa.array(changed, pa.binary()))
-        return rows.filter(pa.array(~gone))
-
-    def _hold_row(self, row: Mapping[str, Any], reason: str) -> None:
-        """Keep a row as one that cannot be read: its table stops before it."""
-        place, table = Partition(row["topic"], row["partition"]), TableId(row["schema"], row["table"])
-        self.events.append(
-            LandedEvent(
-                EventKind.BAD, place, row["offset"], (row["position"] or 1) - 1, table, "", 0, row["key"], row["value"],
-                reason, row["source"] or "", row["source_position"] or "",
-            )
-        )  # fmt: skip
-
-    # --- everything else ---
-
-    def _take_other(
-        self, one: Mapping[str, Any], batch: pa.RecordBatch, partition: Partition, offset: int, given: Tso | None = None
-    ) -> None:
-        """Take a message that is no row; `given` is its position where that is not its commit-ts."""
-        kind, ts = Kind(one["kind"]), one["commit_ts"] or 0
-        position = ts if given is None else given
-        if kind is Kind.RESOLVED:
-            self.marks[partition] = max(position, self.marks.get(partition, 0))
-            return
-        if kind is Kind.IGNORED:
-            self.ignored[one["reason"] or "no reason"] += 1
-            return
-        table = None if one["schema"] is None else TableId(one["schema"], one["table"] or "")
-        key, value = (batch.column(name)[one["message"]].as_py() for name in ("key", "value"))
-        event = LandedEvent(
-            EventKind(kind.value), partition, offset, position, table, one["query"] or "", one["type"] or 0, key, value,
-            one["reason"] or "", one["source"] or "", one["source_position"] or "", commit_ts=ts,
-        )  # fmt: skip
-        if kind is Kind.DDL:
-            self._take_ddl(event)
-        elif kind is Kind.BAD:
-            self._take_bad(event)
-        elif event.value not in self._statements:  # a schema that is stated again and again is kept once
-            self._statements.add(event.value)
-            self.events.append(event)
+    def _see(self, rows: pa.Table) -> None:
+        self.events.extend(self.tables.seen(rows))
 
     def _take_ddl(self, event: LandedEvent) -> None:
         """Keep a DDL once, however many partitions it is sent to."""
@@ -284,18 +90,6 @@ class Reading:
             self.tables.note_ddl(event)
             self.events.append(event)
 
-    def _take_bad(self, event: LandedEvent) -> None:
-        self.events.append(replace(event, kind=EventKind.BAD, position=self._position_of_bad(event)))
-
-    def _position_of_bad(self, event: LandedEvent) -> Tso:
-        """Return the position through which a message that cannot be read leaves its table, or the feed, complete.
-
-        That is the mark before it; partitions that were added to a broker's topic get none, but what was proven before.
-        """
-        if event.position and event.table is not None:
-            return event.position - 1
-        return max(self.marks.get(event.partition, 0), self.before.proven if self.proves_ends else 0)
-
     def _identity(self, event: LandedEvent) -> tuple[Any, ...]:
         """Return what is equal for a DDL that comes again, in another partition or after a restart.
 
@@ -303,20 +97,3 @@ class Reading:
         """
         place = event.partition if not self.proves_ends and _TAKES_A_NAME.search(event.query) else None
         return event.position, event.table, event.query, place
-
-
-def _greatest_so_far(first: int, values: Places) -> Places:
-    """Return a number and values behind it, each as the greatest of all up to it."""
-    found: Places = np.maximum.accumulate(np.concatenate([np.array([first], np.int64), values]))
-    return found
-
-
-def _chosen(batch: pa.RecordBatch, messages: Places) -> pa.RecordBatch | pa.Table:
-    """Return some messages; what follows each other is not copied, as long as that makes few pieces."""
-    breaks = np.flatnonzero(np.diff(messages) != 1) + 1
-    if len(breaks) * _LEAST_RUN > len(messages):
-        return batch.take(pa.array(messages))
-    starts = [0, *breaks.tolist()]
-    sizes = np.diff([*starts, len(messages)]).tolist()
-    runs = [batch.slice(int(messages[start]), size) for start, size in zip(starts, sizes, strict=True)]
-    return runs[0] if len(runs) == 1 else pa.Table.from_batches(runs)

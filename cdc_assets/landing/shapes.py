@@ -8,11 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from cdc_assets.formats.messages import SchemaEvent
-from cdc_assets.landing.tables import schema_event
+from cdc_assets.landing.first_rows import schema_event
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.topics.schema_events import format_schema, parse_schema
+from cdc_assets.sources.topics.columns_text import format_schema, parse_schema
 
 __all__ = ["Shapes"]
 

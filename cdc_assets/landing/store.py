@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cdc_assets.landing.rows import Group
 
-__all__ = ["Added", "Store", "Stored"]
+__all__ = ["Added", "Files", "Store", "Stored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,20 @@ class Added:
     events: tuple[tuple[str, int], ...] = ()
 
 
-class Store(Protocol):
+class Files(Protocol):
+    """Writes files of rows of one feed's landing."""
+
+    def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
+        """Write rows as one file, a row group each as it comes; return its name and bytes.
+
+        Raises what `groups` raises, and leaves no file then.
+        """
+
+    def discard(self, added: Added) -> None:
+        """Remove files that will not be committed."""
+
+
+class Store(Files, Protocol):
     """A place for one feed's landing."""
 
     def stored(self) -> Stored:
@@ -49,11 +62,8 @@ class Store(Protocol):
     def fetch(self) -> Callable[[str, int], pa.Table]:
         """Reads a row group of a file, on executors too; raises InputError when the file is gone."""
 
-    def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
-        """Write rows as one file, a row group each as it comes; return its name and bytes.
-
-        Raises what `groups` raises, and leaves no file then.
-        """
+    def elsewhere(self) -> Files:
+        """Return the part of it that writes rows wherever a task runs: picklable."""
 
     def write_events(self, events: pa.Table) -> tuple[str, int]:
         """Write events as one file; return its name and bytes."""
@@ -73,6 +83,3 @@ class Store(Protocol):
 
     def sweep(self, before_ms: int) -> int:
         """Forget states of the table from before then, and remove older files that none refers to; return how many."""
-
-    def discard(self, added: Added) -> None:
-        """Remove files that will not be committed."""

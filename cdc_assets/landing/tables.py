@@ -6,30 +6,26 @@ Tables.note_ddl(event)  a DDL tells of its table from then on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.ddl import Unreadable, first_words
-from cdc_assets.formats.messages import SchemaEvent
-from cdc_assets.landing.rows import codes_of
+from cdc_assets.landing.first_rows import Bounds, Schemas, bounds_of, first_columns, schema_event
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
-from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
-from cdc_assets.sources.topics.schema_events import format_schema
 
-__all__ = ["Schemas", "Tables", "schema_event"]
+__all__ = ["Later", "Tables", "rows_after"]
 
-_SHOWN_ROWS = 100
-"""So many rows of a table are looked at for its columns."""
-
-Schemas = Callable[[pa.RecordBatch], Iterable[SchemaEvent]]
-"""Messages -> the columns that they show."""
+Shown = Callable[[Collection[TableId]], Iterable[LandedEvent]]
+"""Tables -> the columns that the first of their rows show."""
+Later = Callable[[TableId, Tso], pa.Table]
+"""A table, a position -> its rows beyond it, in the order of offsets."""
 
 
 class Tables:
@@ -63,29 +59,24 @@ class Tables:
 
     def seen(self, rows: pa.Table) -> Iterator[LandedEvent]:
         """Note where the rows of each table begin; yield the columns of its first ones and of those after a DROP."""
-        bounds = rows.group_by(["schema", "table"]).aggregate([("position", "min"), ("position", "max")]).to_pylist()
-        fresh = set()
-        for one in bounds:
-            table, at = TableId(one["schema"], one["table"]), one["position_min"]
-            yield from self._returned(rows, table, one["position_max"])
+        shown = partial(first_columns, rows, schemas=self._schemas)
+        yield from self.noted(bounds_of(rows), shown, partial(rows_after, rows))
+
+    def noted(self, bounds: Iterable[Bounds], shown: Shown, later: Later) -> Iterator[LandedEvent]:
+        """Take what `seen` takes of rows that are not here."""
+        fresh = set[TableId]()
+        for table, first, last in bounds:
+            yield from self._returned(table, last, later)
             if table not in self.began or not (table in self.with_schema or table in self.with_ddl):
                 fresh.add(table)
-            if at is not None:
-                self.began[table] = min(at, self.began.get(table, at))
-        if fresh:
-            yield from self._first_columns(rows, fresh)
+            if first is not None:
+                self.began[table] = min(first, self.began.get(table, first))
+        for event in shown(fresh) if fresh else ():
+            if event.table in fresh and event.table not in self.with_schema:
+                self.with_schema.add(event.table)
+                yield replace(event, position=self.began[event.table]) if self._by_offset else event
 
-    def _first_columns(self, rows: pa.Table, fresh: set[TableId]) -> Iterator[LandedEvent]:
-        """Yield the columns of tables as the first of their rows show them, and the one of least position."""
-        places = np.unique(np.concatenate([*_shown_rows(rows, fresh)]))
-        (batch,) = rows.take(pa.array(places)).combine_chunks().to_batches()
-        for shown in self._schemas(batch):
-            if shown.approximate and shown.table in fresh and shown.table not in self.with_schema:
-                self.with_schema.add(shown.table)
-                version = self.began[shown.table] if self._by_offset else shown.version
-                yield schema_event(batch, shown, version)
-
-    def _returned(self, rows: pa.Table, table: TableId, last: Tso | None) -> Iterator[LandedEvent]:
+    def _returned(self, table: TableId, last: Tso | None, later: Later) -> Iterator[LandedEvent]:
         """Yield the columns of the first rows after a table's DROP: no DDL may say that it came back.
 
         TiCDC sends none of RECOVER and FLASHBACK TABLE as Debezium, and an event filter may hide any.
@@ -93,9 +84,7 @@ class Tables:
         newest = self._newest.get(table)
         if newest is None or last is None or last <= newest.position or not _is_drop(newest):
             return
-        own = pc.and_(pc.equal(rows.column("schema"), table.schema), pc.equal(rows.column("table"), table.table))
-        later = rows.filter(pc.and_(own, pc.greater(rows.column("position"), pa.scalar(newest.position))))
-        (batch,) = later.combine_chunks().to_batches()
+        (batch,) = later(table, newest.position).combine_chunks().to_batches()
         for shown in self._schemas(batch):
             if shown.approximate and shown.table == table:
                 event = schema_event(batch, shown, newest.position + 1 if self._by_offset else shown.version)
@@ -103,28 +92,10 @@ class Tables:
                 yield event
 
 
-def schema_event(batch: pa.RecordBatch, shown: SchemaEvent, position: Tso, shape: str = "") -> LandedEvent:
-    """Return the event of a table's columns in a message of a batch."""
-    row = {name: batch.column(name)[shown.message].as_py() for name in ("topic", "partition", "offset")}
-    return LandedEvent(
-        EventKind.SCHEMA,
-        Partition(row["topic"], row["partition"]),
-        row["offset"],
-        position,
-        shown.table,
-        format_schema(shown.schema, shown.approximate),
-        shape=shape,
-    )
-
-
-def _shown_rows(rows: pa.Table, tables: set[TableId]) -> Iterator[npt.NDArray[np.int64]]:
-    codes, schemas, names = codes_of(rows, ("schema", "table")), rows.column("schema"), rows.column("table")
-    positions = rows.column("position").to_numpy()
-    for first in np.unique(codes, return_index=True)[1].tolist():
-        if TableId(schemas[first].as_py(), names[first].as_py()) in tables:
-            mine = np.flatnonzero(codes == codes[first])
-            yield mine[:_SHOWN_ROWS]
-            yield mine[[np.argmin(positions[mine])]]
+def rows_after(rows: pa.Table, table: TableId, position: Tso) -> pa.Table:
+    """Return a table's rows beyond a position."""
+    own = pc.and_(pc.equal(rows.column("schema"), table.schema), pc.equal(rows.column("table"), table.table))
+    return rows.filter(pc.and_(own, pc.greater(rows.column("position"), pa.scalar(position))))
 
 
 def _is_drop(event: LandedEvent) -> bool:

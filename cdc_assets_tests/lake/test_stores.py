@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableHeld, TableMoved
 from cdc_assets.lake import Lake, workbench
-from cdc_assets.lake.staging.tasks import storage
+from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.progress import Life, State

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
 from cdc_assets.errors import BadSettings, InputError, TableMoved
-from cdc_assets.lake.growing import Written
+from cdc_assets.lake.row_groups import Written
 from cdc_assets.landing import iceberg
 from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.landing.landing import Landing

@@ -36,17 +36,16 @@ from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.window import Window, decode_window, merge_reports, read_window, reduced
 from cdc_assets.errors import BadSettings, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
+from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import (
     Landing,
     Part,
     Place,
     Ranges,
     gather,
-    make_directory,
     on_executors,
     part_reader,
     scatter,
-    storage,
     write_window,
 )
 from cdc_assets.model.reports import Staged

@@ -18,7 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from cdc_assets.decoding import FILE
@@ -29,6 +28,7 @@ from cdc_assets.decoding.window import Window, reduced, rejects_table
 from cdc_assets.errors import CdcError, LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED
 from cdc_assets.lake.staging.installation import Batches, alike
+from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
@@ -40,11 +40,9 @@ __all__ = [
     "Place",
     "Ranges",
     "gather",
-    "make_directory",
     "on_executors",
     "part_reader",
     "scatter",
-    "storage",
 ]
 
 Ranges = Mapping[str, tuple[int, int]]
@@ -223,12 +221,6 @@ def _sink(place: Place, location: str) -> Iterator[Any]:
         ) from error
 
 
-def make_directory(system: Any, path: str) -> None:
-    """Create a local directory. A store has none: creating one there needs access to the bucket itself."""
-    if isinstance(system, pafs.LocalFileSystem):
-        system.create_dir(path, recursive=True)
-
-
 def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
     staged = kind_of(step.schema).STAGED
     if UNCHANGED in staged and UNCHANGED not in changes.column_names:
@@ -273,15 +265,3 @@ def part_reader(io: dict[str, str], files: Sequence[str]) -> Batches:
                     yield from pq.ParquetFile(source).iter_batches()
 
     return alike(run)
-
-
-def storage(io: Mapping[str, str], location: str) -> tuple[Any, str]:
-    """Return the Arrow file system that PyIceberg would use for a location, and the path in it."""
-    if location.startswith("/"):
-        return pafs.LocalFileSystem(), location
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
-    scheme, host, path = PyArrowFileIO.parse_location(location, dict(io))
-    if "@" in host:  # Azure's container and account, of which a path has the container
-        path = host.partition("@")[0] + path.removeprefix(host)
-    return PyArrowFileIO(dict(io)).fs_by_scheme(scheme, host), path

@@ -5,6 +5,7 @@
     living          which names live at a TSO
     schemas         DDL texts, older tables and columns in messages -> schema files
     schema_events   landed events -> the same
+    columns_text    the columns in messages <-> the text of an event
     own_names       names of tables that messages write otherwise
     letter_case     tables whose names differ in the case of letters only
     paths           names of what was landed

@@ -5,7 +5,6 @@ The columns of a table's rows are recorded when the first of them are landed, be
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -18,13 +17,14 @@ from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import SchemaEvent
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
-from cdc_assets.model.schema import Column, Index, TableId, TableSchema
+from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
+from cdc_assets.sources.topics.columns_text import parse_schema
 from cdc_assets.sources.topics.paths import LandedPath, format_root
 from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, read_older_tables, schema_files
 
-__all__ = ["format_schema", "landed_schema_files", "older_tables", "parse_schema"]
+__all__ = ["landed_schema_files", "older_tables"]
 
 
 def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTables) -> list[SchemaFile]:
@@ -133,39 +133,3 @@ def older_tables(path: str, options: MessageOptions) -> OlderTables:
         return replace(read_older_tables(text, path, options.timezone), described=described)
     except BadSettings:
         return OlderTables(described=described)
-
-
-# --- columns of rows --------------------------------------------------------------------------------------------------
-
-
-def format_schema(schema: TableSchema, approximate: tuple[str, ...]) -> str:
-    """Return the columns of a table's rows as JSON."""
-    columns = [
-        {
-            "name": column.name,
-            "type": column.type,
-            "unsigned": column.unsigned,
-            "precision": column.precision,
-            "scale": column.scale,
-            "nullable": column.nullable,
-            "is_pk": column.is_pk,
-            "elems": column.elems,
-            "collation": column.collation,
-        }
-        for column in schema.columns
-    ]
-    indexes = [
-        {"name": one.name, "columns": one.columns, "unique": one.unique, "primary": one.primary}
-        for one in schema.indexes
-    ]
-    return json.dumps({"columns": columns, "key": schema.key, "indexes": indexes, "approximate": approximate})
-
-
-def parse_schema(text: str) -> tuple[TableSchema, tuple[str, ...]]:
-    """Read what `format_schema` wrote."""
-    fields = json.loads(text)
-    columns = tuple(
-        Column(**{**one, "elems": None if one["elems"] is None else tuple(one["elems"])}) for one in fields["columns"]
-    )
-    indexes = tuple(Index(**{**one, "columns": tuple(one["columns"])}) for one in fields["indexes"])
-    return TableSchema(columns, tuple(fields["key"]), indexes), tuple(fields["approximate"])

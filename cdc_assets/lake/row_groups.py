@@ -1,0 +1,95 @@
+"""Row groups of Parquet files, written and read wherever a task runs: no catalog here, and no JVM.
+
+    RowFiles      row groups -> a file of its own, in no snapshot yet
+    RowGroups     a file, a number -> that row group
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cdc_assets.errors import InputError, LakeUnavailable
+from cdc_assets.lake.staging.storage import make_directory, storage
+
+__all__ = ["RowFiles", "RowGroups", "Written"]
+
+
+class Written(NamedTuple):
+    """A file that no snapshot has yet."""
+
+    location: str
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowFiles:
+    """Writes files of these columns into a directory: picklable. `io` is PyIceberg's properties."""
+
+    io: Mapping[str, str]
+    directory: str
+    schema: pa.Schema
+
+    def write(self, groups: Iterable[pa.Table]) -> Written:
+        """Write a file with these row groups, each as it comes; raises LakeUnavailable.
+
+        What `groups` raises is raised, and no file is left then.
+        """
+        location = f"{self.directory}/{uuid.uuid4().hex}.parquet"
+        try:
+            system, path = storage(self.io, location)
+            make_directory(system, path.rsplit("/", 1)[0])
+            with system.open_output_stream(path) as sink:
+                with pq.ParquetWriter(sink, self.schema, store_schema=False, **_as_written(self.schema)) as writer:
+                    for group in groups:
+                        writer.write_table(group.cast(self.schema), row_group_size=max(1, group.num_rows))
+                size = int(sink.tell())
+        except BaseException as error:
+            self.remove([location])
+            if not isinstance(error, OSError):
+                raise
+            raise LakeUnavailable(
+                f"{location}: the warehouse cannot be written ({error}). Nothing was committed. Correct that and try "
+                "again."
+            ) from error
+        return Written(location, size)
+
+    def remove(self, locations: Iterable[str]) -> None:
+        """Remove files that were never committed; those that cannot be removed are left for maintenance."""
+        for location in locations:
+            system, path = storage(self.io, location)
+            with suppress(OSError):
+                system.delete_file(path)
+
+
+def _as_written(schema: pa.Schema) -> dict[str, Any]:
+    """Return how files are written: bytes are mostly distinct, so nothing looks for the same or the least in them."""
+    texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
+    compared = [field.name for field in schema if pa.types.is_integer(field.type)] + texts
+    return {"compression": "zstd", "use_dictionary": texts, "write_statistics": compared}
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Reads single row groups of data files: picklable. `io` is PyIceberg's properties."""
+
+    io: Mapping[str, str]
+
+    def __call__(self, location: str, group: int) -> pa.Table:
+        """Return one row group; raises InputError if the file does not exist."""
+        try:
+            system, path = storage(self.io, location)
+            with system.open_input_file(path) as source:
+                return pq.ParquetFile(source).read_row_group(group)
+        except FileNotFoundError:
+            raise InputError(
+                f"{location} no longer exists: its rows expired, or were compacted meanwhile. Plan again.",
+                file=location,
+                gone=True,
+            ) from None

@@ -1,0 +1,42 @@
+"""The columns that rows of a table show <-> text. Nothing here reads DDL, so that tasks load it at once."""
+
+from __future__ import annotations
+
+import json
+
+from cdc_assets.model.schema import Column, Index, TableSchema
+
+__all__ = ["format_schema", "parse_schema"]
+
+
+def format_schema(schema: TableSchema, approximate: tuple[str, ...]) -> str:
+    """Return the columns of a table's rows as JSON."""
+    columns = [
+        {
+            "name": column.name,
+            "type": column.type,
+            "unsigned": column.unsigned,
+            "precision": column.precision,
+            "scale": column.scale,
+            "nullable": column.nullable,
+            "is_pk": column.is_pk,
+            "elems": column.elems,
+            "collation": column.collation,
+        }
+        for column in schema.columns
+    ]
+    indexes = [
+        {"name": one.name, "columns": one.columns, "unique": one.unique, "primary": one.primary}
+        for one in schema.indexes
+    ]
+    return json.dumps({"columns": columns, "key": schema.key, "indexes": indexes, "approximate": approximate})
+
+
+def parse_schema(text: str) -> tuple[TableSchema, tuple[str, ...]]:
+    """Read what `format_schema` wrote."""
+    fields = json.loads(text)
+    columns = tuple(
+        Column(**{**one, "elems": None if one["elems"] is None else tuple(one["elems"])}) for one in fields["columns"]
+    )
+    indexes = tuple(Index(**{**one, "columns": tuple(one["columns"])}) for one in fields["indexes"])
+    return TableSchema(columns, tuple(fields["key"]), indexes), tuple(fields["approximate"])
