@@ -83,6 +83,8 @@ NOT_BUILT: set[str] = set()
 EXECUTORS = (
     "cdc_assets.decoding.replay",
     "cdc_assets.lake.staging.tasks",
+    "cdc_assets.landing.files",
+    "cdc_assets.landing.shares",
     "cdc_assets.formats.canal_json.decode",
     "cdc_assets.formats.csv.decode",
     "cdc_assets.formats.dump.csv",

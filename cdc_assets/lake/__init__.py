@@ -28,6 +28,7 @@ quarantine           records that were set aside
 swap                 tables built aside and swapped in one commit
 maintenance          files and snapshots kept in shape
 catalogs/            the catalog, without a JVM
+executors            Spark's executors, for work beside steps
 spark/               Spark sessions and the JVM gateway
 """
 

@@ -1,7 +1,7 @@
 """Row groups of Parquet files, written and read wherever a task runs: no catalog here, and no JVM.
 
-    RowFiles      row groups -> a file of its own, in no snapshot yet
-    RowGroups     a file, a number -> that row group
+RowFiles      row groups -> a file of its own, in no snapshot yet
+RowGroups     a file, a number -> that row group
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ class Written(NamedTuple):
 class RowFiles:
     """Writes files of these columns into a directory: picklable. `io` is PyIceberg's properties."""
 
-    io: Mapping[str, str]
+    io: Mapping[str, str] = field(repr=False)
     directory: str
     schema: pa.Schema
 
@@ -79,7 +79,7 @@ def _as_written(schema: pa.Schema) -> dict[str, Any]:
 class RowGroups:
     """Reads single row groups of data files: picklable. `io` is PyIceberg's properties."""
 
-    io: Mapping[str, str]
+    io: Mapping[str, str] = field(repr=False)
 
     def __call__(self, location: str, group: int) -> pa.Table:
         """Return one row group; raises InputError if the file does not exist."""

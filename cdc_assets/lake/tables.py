@@ -19,6 +19,7 @@ from cdc_assets.decoding.replay import Found, Replay
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake import quarantine, schema, settling
+from cdc_assets.lake.executors import Executors
 from cdc_assets.lake.replaying import replay_records
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import LakeState
@@ -61,6 +62,11 @@ class Lake:
         self.changefeed = changefeed
         self.state = LakeState(settings, changefeed, namespace)
         self.workbench = Workbench(settings, changefeed, self.state, spark, decode)
+
+    @property
+    def executors(self) -> Executors:
+        """Spark's executors, for what is landed of the changefeed."""
+        return Executors(self.workbench.engine, f"the landing of {self.changefeed}")
 
     # --- reading ---
 

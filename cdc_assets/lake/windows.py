@@ -38,9 +38,8 @@ def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarant
         landing = landing_of(read_model(bench.state.catalog, table.metadata_location)) if table.empty else None
         if landing is not None and not landing.takes(step.schema):
             landing = None
-        engine = stage.Engine(lambda: bench.sessions.side().spark, lambda: bench.sessions.local, bench.decode)
         root, io = bench.storage(table)
-        return stage.stage(engine, root, io, step, reader, quarantine, landing=landing)
+        return stage.stage(bench.engine, root, io, step, reader, quarantine, landing=landing)
 
 
 def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResult:

@@ -63,6 +63,11 @@ class Workbench:
         self._cleaned = False
         self._expected: dict[Life, Label] = {}
 
+    @property
+    def engine(self) -> stage.Engine:
+        """Decides what executors read, and starts Spark when they are to."""
+        return stage.Engine(lambda: self.sessions.side().spark, lambda: self.sessions.local, self.decode)
+
     def storage(self, lake_table: LakeTable) -> tuple[str, dict[str, str]]:
         """Return where windows of a table are staged, and PyIceberg's properties for that place.
 

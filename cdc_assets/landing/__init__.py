@@ -2,6 +2,9 @@
 
 landing      look at the ends, read up to them, commit once
 losses       what is to be read of each partition, and what of it is gone
+taking       ranges -> a reading, with commits on the way: read here, or by executors where they are large
+shares       what one task of executors reads
+taken        the same as values that travel
 ahead        batches of a log, read while those before them are landed
 sorting      batches of messages -> rows, marks, and what else they say, of partitions by themselves
 reading      the same of all partitions together: what of it is new

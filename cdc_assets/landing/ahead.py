@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ _AHEAD = 2
 """Batches: what comes while a commit is written."""
 
 
-def read_ahead(source: Iterator[_T], count: int = _AHEAD) -> Iterator[_T]:
+def read_ahead(source: Iterator[_T], count: int = _AHEAD) -> Generator[_T, None, None]:
     """Yield what a source yields, up to `count` of which are read before they are asked for; its errors are raised."""
     with ThreadPoolExecutor(1, "cdc-assets-log") as pool:
         waiting = deque(pool.submit(next, source, _END) for _ in range(count))

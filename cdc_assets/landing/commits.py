@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from cdc_assets.errors import BadSettings, TableMoved
 from cdc_assets.landing.events import digest_of, event_rows
 from cdc_assets.landing.reading import Reading
 from cdc_assets.landing.spool import Spool
-from cdc_assets.landing.store import Added
+from cdc_assets.landing.store import Added, Store
 from cdc_assets.model.landed import EventKind, Landed
 from cdc_assets.model.offsets import Ends
 
-__all__ = ["commit", "state_after"]
+__all__ = ["Advanced", "commit", "state_after"]
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What a landing brought: messages by their offsets, rows, commits."""
+
+    messages: int = 0
+    rows: int = 0
+    commits: int = 0
+
+    def __add__(self, other: Advanced) -> Advanced:
+        """Return what two landings brought together."""
+        return Advanced(self.messages + other.messages, self.rows + other.rows, self.commits + other.commits)
 
 
 def state_after(reading: Reading, ends: Ends, proven: int) -> Landed:
@@ -38,13 +52,12 @@ def state_after(reading: Reading, ends: Ends, proven: int) -> Landed:
     )
 
 
-def commit(spool: Spool, reading: Reading, state: Landed) -> int:
+def commit(store: Store, spool: Spool, reading: Reading, state: Landed) -> int:
     """Land what was read, of which the spool has some rows, with the state after it; return how many rows.
 
     Raises TableMoved where others have landed since, BadSettings where no message is of the feed's protocol.
     """
     _refuse_foreign(reading)
-    store = spool.store
     before = digest_of(reading.before.next) if reading.before.next else ""
     spool.take(reading.rows)  # none are left in it: it refers to itself, so it waits for the collector of cycles
     written = spool.finish()
@@ -62,7 +75,8 @@ def commit(spool: Spool, reading: Reading, state: Landed) -> int:
 
 def _refuse_foreign(reading: Reading) -> None:
     """Raise BadSettings where of all that a feed begins with no message can be read: they are of another protocol."""
-    begins = not (reading.before.next or reading.stored_bytes or reading.marks or reading.ignored)
+    rows = reading.stored_bytes or reading.brought_bytes
+    begins = not (reading.before.next or rows or reading.marks or reading.ignored)
     if begins and reading.events and all(event.kind is EventKind.BAD for event in reading.events):
         first = reading.events[0]
         raise BadSettings(

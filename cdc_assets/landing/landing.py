@@ -20,8 +20,7 @@ from typing import Any
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.landing.ahead import read_ahead
-from cdc_assets.landing.commits import commit, state_after
+from cdc_assets.landing.commits import Advanced, commit, state_after
 from cdc_assets.landing.events import digest_of, read_event_rows
 from cdc_assets.landing.losses import created_anew, ranges_to_read, refuse_missing
 from cdc_assets.landing.ordered import OrderedReading
@@ -29,6 +28,7 @@ from cdc_assets.landing.reading import Reading, Registered
 from cdc_assets.landing.rows import GROUP_BYTES
 from cdc_assets.landing.spool import Spool
 from cdc_assets.landing.store import Store
+from cdc_assets.landing.taking import Executors, Taking
 from cdc_assets.model.landed import Landed
 from cdc_assets.model.offsets import Ends, OffsetRange
 from cdc_assets.model.schema import TableId
@@ -44,19 +44,6 @@ _LOOKS = 2
 """How often the ends are asked again while nothing is proven yet: the first mark may come with the second answer."""
 _PEEKED = 20_000
 """The number of messages that are read to separate marks from news."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advanced:
-    """What a landing brought: messages by their offsets, rows, commits."""
-
-    messages: int = 0
-    rows: int = 0
-    commits: int = 0
-
-    def __add__(self, other: Advanced) -> Advanced:
-        """Return what two landings brought together."""
-        return Advanced(self.messages + other.messages, self.rows + other.rows, self.commits + other.commits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +63,8 @@ class News:
 class Landing:
     """The landing of one feed. `concerns` says which topics are the feed's, `claims` reads claim-check files, and
     `registry` gives the schemas that messages name. `names_behind` gives what finds the tables of a written name.
+
+    Large ranges are read by `executors`, where there are any.
 
     A range of marks alone is landed once the newest landing is `mark_interval_seconds` old.
     """
@@ -97,6 +86,7 @@ class Landing:
         self.store = store
         self._spool = Spool(store, max(1, min(GROUP_BYTES, commit_bytes // 4)))
         self.mark_interval_seconds = mark_interval_seconds
+        self.executors: Executors | None = None
         self.clock_ms: Callable[[], int] = lambda: int(time.time() * 1000)
         self.names_behind: Callable[[], Callable[[TableId], Collection[TableId]]] = lambda: lambda written: (written,)
         self._concerns = concerns
@@ -183,23 +173,22 @@ class Landing:
         return self._advance_in_order() if self.options.by_offset else self._advance_by_commit_ts()
 
     def _advance_by_commit_ts(self) -> Advanced:
-        begun = self.landed()
-        reading = self._reading(begun)
-        done = Advanced()
-        log = self.log()
-        ends = self.ends()
+        begun, log, ends = self.landed(), self.log(), self.ends()
         ids = self._topic_ids(log, begun, ends)
-        for wanted in ranges_to_read(begun, ends):
-            done, reading = self._take(log, wanted, done, reading, ends)
+        taking = Taking(
+            log, self.store, self._spool, self._reading(begun), self._begin, self._commit, self._commit_bytes,
+            self.executors,
+        )  # fmt: skip
+        taking.take(ranges_to_read(begun, ends), ends)
         proven = begun.proven
         for _ in range(_LOOKS if log.proves_ends else 0):
-            seen = max(reading.marks.values(), default=0)
+            seen = max(taking.reading.marks.values(), default=0)
             ends = self.ends()
-            for wanted in ranges_to_read(replace(begun, next=reading.next), ends):
-                done, reading = self._take(log, wanted, done, reading, ends)
+            taking.take(ranges_to_read(replace(begun, next=taking.reading.next), ends), ends)
             proven = max(proven, seen)
             if proven:
                 break
+        reading, done = taking.reading, taking.done
         state = replace(state_after(reading, ends, proven), topic_ids=ids)
         news = (state.next, state.marks, state.proven) != (begun.next, begun.marks, begun.proven)
         if reading.more_than_marks or (news and self._due(begun)):
@@ -298,29 +287,14 @@ class Landing:
         begins = not (begun.proven if self.log().proves_ends else begun.next)
         return begins or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
 
+    def _begin(self) -> Reading:
+        return self._reading(self.landed())
+
     def _reading(self, before: Landed) -> Reading:
         return Reading(before, self.options, proves_ends=self.log().proves_ends, **self._more)
 
-    def _take(
-        self, log: LogReader, wanted: OffsetRange, done: Advanced, reading: Reading, ends: Ends
-    ) -> tuple[Advanced, Reading]:
-        """Read a range; what is too much for one commit is committed on the way, without a proof."""
-        at = wanted.start
-        for batch in read_ahead(log.read(wanted)):
-            if batch.num_rows:
-                at = refuse_missing(log, reading.before, wanted, at, batch)
-                reading.take(batch, wanted)
-                self._spool.take_ahead(reading.rows, reading.stored_bytes)
-            if reading.stored_bytes >= self._commit_bytes:
-                done = self._commit(reading, state_after(reading, ends, reading.before.proven), done)
-                reading = self._reading(self.landed())
-        if at < wanted.stop:
-            refuse_missing(log, reading.before, wanted, at)
-        reading.finish(wanted)
-        return done, reading
-
     def _commit(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:
-        rows = commit(self._spool, reading, state)
+        rows = commit(self.store, self._spool, reading, state)
         return done + Advanced(reading.messages, rows, 1)
 
 

@@ -51,6 +51,11 @@ class LateRows:
         reason = _TOO_LATE.format(position, table, shlex.quote(str(table)))
         yield LandedEvent(EventKind.LATE, at.partition, at.offset, position - 1, table, reason=reason)
 
+    def note(self, event: LandedEvent) -> None:
+        """Note that a table is held by what was read elsewhere."""
+        if event.table is not None:
+            self._held.add((event.table, event.partition))
+
     def _unawaited(self, partition: Partition) -> tuple[Tso, Tso]:
         """Return between which positions rows of a partition may be missing in tables, though these are beyond them.
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from cdc_assets.errors import BadSettings
+from cdc_assets.io.storage import Opener
+from cdc_assets.io.storage_uri import display, location, storage
 from cdc_assets.landing.landing import Landing
+from cdc_assets.landing.sorting import Registered
 from cdc_assets.model.offsets import Ends
 from cdc_assets.sources import Source
 from cdc_assets.sources.joined import Joined
+from cdc_assets.sources.topics.registry import Registry, connect
 from cdc_assets.sources.topics.source import TopicsSource
 
 if TYPE_CHECKING:
@@ -85,31 +90,51 @@ def _landed(settings: ChangefeedSettings, source: TopicsSource, lake: LakeSettin
         table.close()
 
 
-def _registry(settings: ChangefeedSettings) -> Callable[[str], str | None] | None:
-    """Return the reader of a registry's schemas, None if no registry is given."""
-    from cdc_assets.sources.topics.registry import connect
+@dataclass
+class _Registry:
+    """A registry's schemas, wherever a task runs: picklable. It is connected to when first asked."""
 
+    options: Mapping[str, Any] = field(repr=False)
+    _connected: Registry | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the connection behind."""
+        return {"options": self.options, "_connected": None}
+
+    def __call__(self, schema_id: str) -> str | None:
+        if self._connected is None:
+            self._connected = connect(self.options)
+        return self._connected.schema(schema_id)
+
+
+def _registry(settings: ChangefeedSettings) -> Registered | None:
+    """Return the reader of a registry's schemas, None if no registry is given. Raises BadSettings."""
     options = settings.registry()
-    return connect(options).schema if options else None
+    return _Registry(options, connect(options)) if options else None
 
 
-def _claims(settings: ChangefeedSettings, source: TopicsSource) -> Callable[[str], bytes]:
-    """Read claim-check files: by their names below the changefeed's claim-check-storage-uri."""
-    from cdc_assets.errors import BadSettings
-    from cdc_assets.io.storage import Opener
-    from cdc_assets.io.storage_uri import display, location, storage
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """Reads claim-check files wherever a task runs: by their names below the changefeed's claim-check-storage-uri.
 
-    uri = source.options.claim_check_uri
+    `access` are fsspec's options.
+    """
 
-    def read(place: str) -> bytes:
-        if not uri:
+    uri: str
+    access: Mapping[str, Any] = field(repr=False)
+
+    def __call__(self, place: str) -> bytes:
+        if not self.uri:
             raise BadSettings(
                 f"a message lies at {place}, and the changefeed TOML names no claim-check-storage-uri. Give the TOML "
                 "that TiCDC has."
             )
-        protocol, prefix = location(uri)
-        access = {**storage(uri), **settings.storage()}
-        opener = Opener(protocol, prefix.rstrip("/"), display(uri).rstrip("/"), access)
+        protocol, prefix = location(self.uri)
+        access = {**storage(self.uri), **self.access}
+        opener = Opener(protocol, prefix.rstrip("/"), display(self.uri).rstrip("/"), access)
         return opener.read(place.rsplit("/", 1)[-1])
 
-    return read
+
+def _claims(settings: ChangefeedSettings, source: TopicsSource) -> _Claims:
+    uri = source.options.claim_check_uri
+    return _Claims(uri, settings.storage() if uri else {})

@@ -9,7 +9,9 @@ A message that cannot be read is an event with the mark before it: nothing behin
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from cdc_assets.ddl import Unreadable, database_of
 from cdc_assets.formats.messages import Kind
 from cdc_assets.landing.sorting import Registered, Sorting
 from cdc_assets.landing.tables import Tables
+from cdc_assets.landing.taken import Seen, Standing, Taken, TakenRange, slim
 from cdc_assets.model.landed import EventKind, LandedEvent
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
@@ -26,14 +29,18 @@ from cdc_assets.model.tso import Tso
 
 __all__ = ["Reading", "Registered"]
 
+RowsAgain = Callable[[Seen, TableId, Tso], pa.Table]
+"""Rows that were seen, a table, a position -> the table's rows beyond it among them, in the order of offsets."""
+
 _TAKES_A_NAME = re.compile(r"\b(?:DROP|RENAME)\b", re.IGNORECASE)
 
 
 @dataclass
 class Reading(Sorting):
-    """What was read since the newest landing, whose state is `before`."""
+    """What was read since the newest landing, whose state is `before`. Tasks brought rows of `brought_bytes`."""
 
     events: list[LandedEvent] = field(default_factory=list)
+    brought_bytes: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,7 +54,7 @@ class Reading(Sorting):
     @property
     def more_than_marks(self) -> bool:
         """Return whether there is more to land than marks."""
-        return bool(self.stored_bytes or self.events)
+        return bool(self.stored_bytes or self.brought_bytes or self.events)
 
     def adds_more_than_marks(self, batch: pa.RecordBatch, wanted: OffsetRange) -> bool:
         """Return whether messages are more than marks; what they claim to lie elsewhere is not fetched."""
@@ -66,6 +73,48 @@ class Reading(Sorting):
         for one in spoken.filter(pc.not_equal(spoken.column("kind"), Kind.ROW.value)).to_pylist():
             given = position if self.options.by_offset else None
             self._take_other(one, batch, partition, batch.column("offset")[0].as_py(), given)
+
+    # --- what tasks read ---
+
+    @property
+    def standing(self) -> Standing:
+        """Where this stands, for tasks that read on from here."""
+        began, described = frozenset(self.tables.began), self.tables.described
+        return Standing(
+            slim(self.before, self.events), self.options, self.proves_ends, dict(self.marks), dict(self.restarts),
+            dict(self.mark_at), frozenset(self.unknown), began, described,
+        )  # fmt: skip
+
+    def count(self, taken: Taken) -> None:
+        """Count what a task read."""
+        self.ignored.update(taken.ignored)
+        self.unknown |= taken.unknown
+        self.messages += taken.messages
+        self.brought_bytes += taken.stored_bytes
+
+    def take_over(self, one: TakenRange, rows_again: RowsAgain) -> None:
+        """Take what a task noted of a range, as if it were read here: after the ranges before it."""
+        place = one.wanted.partition
+        for mark, what in one.noted:
+            if mark:
+                self.marks[place] = mark
+            self._take_noted(what, rows_again)
+        for known, found in ((self.marks, one.mark), (self.restarts, one.restart), (self.mark_at, one.mark_at)):
+            if found is not None:
+                known[place] = found
+        self.finish(one.wanted)
+
+    def _take_noted(self, what: LandedEvent | Seen, rows_again: RowsAgain) -> None:
+        if isinstance(what, Seen):
+            self.events.extend(self.tables.noted(what.bounds, lambda _: what.columns, partial(rows_again, what)))
+        elif what.kind in (EventKind.DDL, EventKind.SCHEMA):
+            self._keep(what)
+        elif what.kind is not EventKind.REGISTERED:
+            if what.kind is EventKind.LATE:
+                self.late.note(what)
+            self._land(what)
+        elif what.shape not in self.options.registry:
+            self._know(what)
 
     # --- what is new of it ---
 

@@ -155,9 +155,13 @@ class Sorting:
         if text is None:
             self.unknown.add(name)
             return
-        self.options = replace(self.options, registry={**self.options.registry, name: text})
         place = Partition(first["topic"], first["partition"])
-        self._land(LandedEvent(EventKind.REGISTERED, place, first["offset"], 0, query=text, shape=name))
+        self._know(LandedEvent(EventKind.REGISTERED, place, first["offset"], 0, query=text, shape=name))
+
+    def _know(self, event: LandedEvent) -> None:
+        """Take a schema that the registry has."""
+        self.options = replace(self.options, registry={**self.options.registry, event.shape: event.query})
+        self._land(event)
 
     def _schemas(self, batch: pa.RecordBatch) -> Iterable[SchemaEvent]:
         return self._codec.schemas(batch, self.options)

@@ -2,6 +2,7 @@
 
     Spool.take(rows)     take rows; those of a table's partition become a row group once they are enough for one
     Spool.take_ahead(…)  the same while messages are read, once it is worth it
+    Spool.join(written)  take files that were written elsewhere
     Spool.finish()       write what is left, by table, and close the file
     Spool.abandon()      stop, and leave no file
 
@@ -20,7 +21,7 @@ from queue import Empty, Full, Queue
 import pyarrow as pa
 
 from cdc_assets.landing.rows import GROUP_BYTES, Group, Place, cut, runs, split_of
-from cdc_assets.landing.store import Store
+from cdc_assets.landing.store import Added, Files
 from cdc_assets.model.landed import LandedSplit
 
 __all__ = ["Spool", "Written"]
@@ -53,7 +54,7 @@ class _Pending:
 class _File:
     """A file that a thread writes, of row groups that are given one after the other."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Files) -> None:
         self._groups: Queue[Group | None] = Queue(_WAITING)
         self._abandoned = False
         self._pool = ThreadPoolExecutor(1, "cdc-assets-landing")
@@ -94,7 +95,7 @@ class Spool:
     A row group holds about `group_bytes` of messages at most.
     """
 
-    def __init__(self, store: Store, group_bytes: int = GROUP_BYTES) -> None:
+    def __init__(self, store: Files, group_bytes: int = GROUP_BYTES) -> None:
         self.store = store
         self.group_bytes = group_bytes
         self._clear()
@@ -103,6 +104,7 @@ class Spool:
         self._file: _File | None = None
         self._pending: dict[Place, _Pending] = {}
         self._splits: list[LandedSplit | None] = []
+        self._joined: list[Written] = []
         self._taken_bytes = 0
 
     def take_ahead(self, rows: list[pa.Table], stored_bytes: int) -> None:
@@ -133,21 +135,31 @@ class Spool:
             self._file = _File(self.store)
         self._file.put(group)
 
+    def join(self, written: Written) -> None:
+        """Take files that were written elsewhere: they are this landing's now."""
+        self._joined.append(written)
+
     def finish(self) -> Written:
-        """Return what is written by now of all that was taken, as one file; none where nothing was."""
+        """Return all that was taken, as one file, none where nothing was; behind it the files that joined."""
         try:
-            left = [
-                group
-                for _, held in sorted(self._pending.items(), key=lambda one: one[0])
-                for group in cut(pa.concat_tables(held.rows), self.group_bytes)
-            ]
-            if self._file is None and not left:
-                return Written()
-            splits = [*self._splits, *(split_of(group, len(self._splits) + at) for at, group in enumerate(left))]
-            written = self._rest(left)
-            return Written((written,), tuple(replace(one, file=written[0]) for one in splits if one is not None))
+            all_of_it = [self._finished(), *self._joined]
+            self._joined = []
+            files = tuple(file for written in all_of_it for file in written.files)
+            return Written(files, tuple(split for written in all_of_it for split in written.splits))
         finally:
             self.abandon()
+
+    def _finished(self) -> Written:
+        left = [
+            group
+            for _, held in sorted(self._pending.items(), key=lambda one: one[0])
+            for group in cut(pa.concat_tables(held.rows), self.group_bytes)
+        ]
+        if self._file is None and not left:
+            return Written()
+        splits = [*self._splits, *(split_of(group, len(self._splits) + at) for at, group in enumerate(left))]
+        written = self._rest(left)
+        return Written((written,), tuple(replace(one, file=written[0]) for one in splits if one is not None))
 
     def _rest(self, groups: Sequence[Group]) -> tuple[str, int]:
         if self._file is None:
@@ -160,4 +172,7 @@ class Spool:
         """Forget what was taken, and leave no file of it."""
         if self._file is not None:
             self._file.close()
+        gone = tuple(file for written in self._joined for file in written.files)
         self._clear()
+        if gone:
+            self.store.discard(Added(gone))

@@ -45,6 +45,11 @@ class Tables:
         for event in before.events:
             self._note_newest(event)
 
+    @property
+    def described(self) -> frozenset[TableId]:
+        """The tables of which a schema or a DDL is there."""
+        return frozenset(table for table in (*self.with_schema, *self.with_ddl) if table is not None)
+
     def note_ddl(self, event: LandedEvent) -> None:
         """Note that a DDL is there."""
         self.with_ddl.add(event.table)

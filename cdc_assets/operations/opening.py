@@ -117,6 +117,8 @@ def open_pipeline(
     hide(settings.secrets)
     with open_feed(settings, lake) as feed, open_ledger(lake) as ledger:
         opened = Lake(lake, settings.name, spark, settings.namespace, settings.decode)
+        if feed.landing is not None:
+            feed.landing.executors = opened.executors
         try:
             yield LakePipeline(settings, feed.source, opened, ledger, watch, fuse, feed.landing)
         finally:

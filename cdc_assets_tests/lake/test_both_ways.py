@@ -6,13 +6,16 @@ cluster where CDC_ASSETS_SPARK_MASTER names one (`test_clusters` does).
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cdc_assets.landing.iceberg import LandingTable
 from cdc_assets.ledger import Ledger
 from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.both_ways import BothWays, Inside
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.connector_topics import Recording
@@ -21,9 +24,10 @@ from cdc_assets_tests.kills import named
 from cdc_assets_tests.landing.test_barriers import Lines, feed_of, rows
 from cdc_assets_tests.landing.test_connectors import recorded_feed, some_connectors
 from cdc_assets_tests.landing.test_recorded_feeds import BY_OFFSET, REFUSED, TOPICS, some_often
+from cdc_assets_tests.landing.test_shares import Tasks, state_of
 from cdc_assets_tests.operations.test_quarantine import COLUMNS, CREATE, Bucket, row
 from cdc_assets_tests.replay import compare, replay
-from cdc_assets_tests.topic_feed import TopicFeed
+from cdc_assets_tests.topic_feed import TopicFeed, archive_of, settings_of
 from cdc_assets_tests.topics import Topic
 
 pytestmark = pytest.mark.timeout(900)
@@ -83,6 +87,23 @@ def test_messages_of_a_connector(recording: Recording, executors: Any, tmp_path:
         feed.apply()
         assert lake.different == []
     assert lake.windows
+
+
+@pytest.mark.parametrize("topic", some_often(TOPICS, {"D_keys/craft"}))
+def test_messages_of_an_archive_are_landed(topic: Topic, executors: Any, tmp_path: Path) -> None:
+    archive, landed = archive_of(topic.lines, tmp_path / "topics"), list[Any]()
+    there = Tasks(spark=executors)
+    for tasks in (None, there):
+        with closing(LandingTable(LakeSettings.from_warehouse(tmp_path / f"lake-{len(landed)}"), "shop")) as table:
+            settings = settings_of(topic, archive={"uri": str(archive), "layout": "records"})
+            feed = TopicFeed(settings, topic=topic, store=table)
+            feed.log = feed.source.log  # type: ignore[assignment]  # the files
+            feed.landing.executors = tasks
+            feed.landing.advance()
+            rows = (row for file in table.stored().rows for row in table.table.read(file).to_pylist())
+            landed.append((sorted(map(repr, rows)), state_of(feed)))
+    assert landed[0] == landed[1]
+    assert there.rounds
 
 
 def test_records_of_ydb_that_change_some_columns(executors: Any, tmp_path: Path) -> None:

@@ -36,5 +36,5 @@ def test_no_more_than_a_few_are_read_before_they_are_asked_for() -> None:
     seen: list[int] = []
     found = read_ahead(numbers(100, seen), 2)
     assert next(found) == 0
-    found.close()  # type: ignore[attr-defined]  # a generator's
+    found.close()
     assert len(seen) <= 3

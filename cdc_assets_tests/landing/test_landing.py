@@ -389,10 +389,10 @@ def test_a_backlog_is_landed_in_several_commits_and_counts_once_it_is_whole(
 ) -> None:
     log, committed = broker(feed), list[Any]()
 
-    def commit(store: Any, reading: Any, state: Any) -> int:
+    def commit(store: Any, spool: Any, reading: Any, state: Any) -> int:
         assert not any(one.rows for one in committed)  # no more is held in memory than one commit
         committed.append(reading)
-        return commits.commit(store, reading, state)
+        return commits.commit(store, spool, reading, state)
 
     monkeypatch.setattr("cdc_assets.landing.landing.commit", commit)
     log.send(0, ddl(100), *(row(101 + at, at, at) for at in range(300)), mark(500))

@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import pickle
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,16 +33,17 @@ from cdc_assets.decoding.buckets import hash_probe
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.window import Window, decode_window, merge_reports, read_window, reduced
-from cdc_assets.errors import BadSettings, LakeUnavailable
+from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
+from cdc_assets.lake.staging.executors import refuse_unshared, run_tasks
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import (
     Landing,
     Part,
     Place,
     Ranges,
+    attempts,
     gather,
-    on_executors,
     part_reader,
     scatter,
     write_window,
@@ -107,10 +107,17 @@ class Engine:
 
     def reads_here(self, step: ApplyRows, reader: SplitReader) -> bool:
         """Return whether the driver reads a window itself."""
+        return self._reads_here(sum(file.size for file in step.files), _loaded_bytes(step, reader))
+
+    def is_large(self, size: int) -> bool:
+        """Return whether executors read so many bytes that are no window: nothing small, whatever `decode` is."""
+        return size > _HERE_BYTES_REMOTE and not self._reads_here(size, size)
+
+    def _reads_here(self, size: int, loaded: int) -> bool:
         if self.decode != "auto":
             return self.decode == "driver"
-        few = _loaded_bytes(step, reader) <= _ONCE_BYTES or (os.cpu_count() or 1) <= _FEW_CORES
-        return is_small(step) or (few and self.local())
+        few = loaded <= _ONCE_BYTES or (os.cpu_count() or 1) <= _FEW_CORES
+        return size <= _HERE_BYTES_REMOTE or (few and self.local())
 
 
 def is_small(step: ApplyRows) -> bool:
@@ -270,19 +277,10 @@ def _in_threads(place: Place, count: int, work: Work) -> list[Part]:
 
 def _on_executors(spark: SparkSession, place: Place, count: int, work: Work) -> list[Part]:
     """Run tasks 0 … count-1 on the executors; raises the error of one of them."""
-    if not count:
-        return []
-    rows = spark.range(0, count, 1, count).mapInArrow(on_executors(place, work), "part binary").collect()
-    parts: list[Part] = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  # our own executors wrote them
+    parts = run_tasks(spark, count, attempts(place, work))
     for part in parts:
-        if part.error is not None:
-            raise part.error
         for name in (part.name, *part.buckets):
-            if name.startswith("/") and not os.path.exists(name):
-                raise BadSettings(
-                    f"an executor on another machine wrote {name}, which is not here: executors need a warehouse that "
-                    "all machines share, in an object store (docs/lakes.md). Nothing was applied."
-                )
+            refuse_unshared(name)
     return parts
 
 

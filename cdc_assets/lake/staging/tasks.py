@@ -9,7 +9,6 @@ The result is written as staged changes for a MERGE, or, if the table is empty, 
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.moved import BASE, has_bases, has_moves, without_base
 from cdc_assets.decoding.patches import has_patches, with_rows
 from cdc_assets.decoding.window import Window, reduced, rejects_table
-from cdc_assets.errors import CdcError, LakeUnavailable
+from cdc_assets.errors import LakeUnavailable
 from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED
 from cdc_assets.lake.staging.installation import Batches, alike
 from cdc_assets.lake.staging.storage import make_directory, storage
@@ -39,8 +38,8 @@ __all__ = [
     "Part",
     "Place",
     "Ranges",
+    "attempts",
     "gather",
-    "on_executors",
     "part_reader",
     "scatter",
 ]
@@ -102,7 +101,6 @@ class Part:
     entering: int = 0
     leaving: int = 0
     ranges: Ranges | None = None
-    error: CdcError | None = None
     rejects: str = ""
     buckets: tuple[str, ...] = ()
     patches: bool = False
@@ -110,19 +108,9 @@ class Part:
     moves: bool = False
 
 
-def on_executors(place: Place, work: Callable[[Place, int], Part]) -> Batches:
-    """Return the function that an executor runs: it gets numbers of tasks and yields a pickled Part for each."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                try:
-                    part = work(replace(place, attempt=f"_{uuid.uuid4().hex[:8]}"), number)
-                except CdcError as error:  # Spark would turn it into text
-                    part = Part(Report(), error=error)
-                yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], names=["part"])
-
-    return alike(run)
+def attempts(place: Place, work: Callable[[Place, int], Part]) -> Callable[[int], Part]:
+    """Return the work on a task by its number, each attempt at which writes files of its own."""
+    return lambda number: work(replace(place, attempt=f"_{uuid.uuid4().hex[:8]}"), number)
 
 
 def write_window(place: Place, window: Window, number: int) -> Part:

@@ -34,8 +34,8 @@ class ArchiveReader:
     proves_ends = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the file that was read last."""
-        return {**self.__dict__, "_newest": None}
+        """Leave out the file that was read last, and what only a new look at the archive needs."""
+        return {**self.__dict__, "_newest": None, "_entries": ()}
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
         """Return the first offset of each partition and the one behind its last, by the files that are there."""

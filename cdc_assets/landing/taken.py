@@ -1,0 +1,88 @@
+"""What a task read of topics, as values that travel: files of rows, and what of their messages is for the driver.
+
+A task knows of its own partitions only, so it decides nothing that needs others: it notes what the driver then takes in
+the order in which it would have read the same itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from cdc_assets.errors import CdcError
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.landing.first_rows import Bounds
+from cdc_assets.landing.spool import Written
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent
+from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["Noted", "Seen", "Standing", "Taken", "TakenRange", "slim"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the rows among messages `first` to `last` show of their tables: bounds, and columns of those not known."""
+
+    bounds: tuple[Bounds, ...]
+    columns: tuple[LandedEvent, ...]
+    first: int
+    last: int
+
+
+Noted = tuple[Tso, "LandedEvent | Seen"]
+"""The greatest mark of the partition when something was found, 0 for none, and what that was."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRange:
+    """A range that was read up to its stop. `mark`, `restart` and `mark_at` are those of its partition then."""
+
+    wanted: OffsetRange
+    noted: tuple[Noted, ...] = ()
+    mark: Tso | None = None
+    restart: int | None = None
+    mark_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one task read, and the file into which it wrote the rows; with `error` nothing."""
+
+    ranges: tuple[TakenRange, ...] = ()
+    written: Written = field(default_factory=Written)
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
+    messages: int = 0
+    read_bytes: int = 0
+    stored_bytes: int = 0
+    error: CdcError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the driver stands when tasks go on from there. `began` and `described` are the tables known by then."""
+
+    before: Landed
+    options: MessageOptions
+    proves_ends: bool
+    marks: Mapping[Partition, Tso]
+    restarts: Mapping[Partition, int]
+    mark_at: Mapping[Partition, int]
+    unknown: frozenset[str]
+    began: frozenset[TableId]
+    described: frozenset[TableId]
+
+
+_NEEDED = (EventKind.DDL, EventKind.LATE, EventKind.REBUILT, EventKind.DEAD, EventKind.LOST)
+
+
+def slim(before: Landed, since: list[LandedEvent]) -> Landed:
+    """Return of what is landed what reading needs: no rows, no texts, no messages; with events `since` then."""
+    events = tuple(
+        replace(event, query="", key=None, value=None) if event.kind is EventKind.DDL else event
+        for event in (*before.events, *(one for one in since if one.kind is EventKind.LATE))
+        if event.kind in _NEEDED
+    )
+    return replace(before, ends={}, streams={}, expired={}, splits=(), events=events)
