@@ -295,6 +295,7 @@ def quarantine(as_json: bool, debug: bool, replay: bool, table: str, closed: boo
 def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, Any]) -> int:
     from cdc_assets.operations.status import quarantined_records
     from cdc_assets.report.as_json import record_json
+    from cdc_assets.report.text import record_lines
 
     lake, names = lake_and_names(given)
     rows = [
@@ -307,9 +308,7 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
         show_json([record_json(name, row) for name, row in rows])
     else:
         for _, row in rows:
-            column = f', column "{row.column}"' if row.column else ""
-            click.echo(f"{row.state}  {row.table}  {row.file} line {row.line}{column}: {row.reason}")
-            click.echo(f"    {row.raw[:200]!r}")
+            click.echo("\n".join(record_lines(row)))
         click.echo(counted(len(rows), "record") if rows else "Nothing is in quarantine.")
     return HELD if any(row.state == "open" for _, row in rows) else DONE
 

@@ -115,12 +115,13 @@ def accept_loss(landing: Landing, lost: OffsetRange, said: Said = Said()) -> Non
     are landed, and for messages that are there.
     """
     _refuse_there(landing, lost)
+    given = _inclusive(lost)
 
     def decided(reading: Reading) -> None:
         start = reading.before.next.get(lost.partition, 0)
         if lost.start < start or not len(lost):
             raise BadSettings(
-                f"{lost} is not a loss: {lost.partition} is landed to {start}. Give the offsets that the error names."
+                f"{given} is not a loss: {lost.partition} is landed to {start}. Give the offsets that the error names."
             )
         what = f"the loss of {lost.start}..{lost.stop - 1} accepted"
         one = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, what, said.who, said.when)
@@ -134,15 +135,23 @@ def _refuse_there(landing: Landing, lost: OffsetRange) -> None:
     end = landing.ends().get(lost.partition)
     if end is None or lost.stop > end.high:
         until = "is not there" if end is None else f"ends at offset {end.high}"
-        raise BadSettings(f"{lost} is not a loss: {lost.partition} {until}. Give the offsets that the error names.")
+        raise BadSettings(
+            f"{_inclusive(lost)} is not a loss: {lost.partition} {until}. Give the offsets that the error names."
+        )
     if lost.stop <= end.low or not len(lost):
         return
     for batch in landing.log().read(OffsetRange(lost.partition, max(lost.start, end.low), lost.stop)):
         if batch.num_rows:
             there = batch.column("offset")[0].as_py()
             raise BadSettings(
-                f"{lost} is not a loss: the message of offset {there} is there. Give the offsets that the error names."
+                f"{_inclusive(lost)} is not a loss: the message of offset {there} is there. Give the offsets that the "
+                "error names."
             )
+
+
+def _inclusive(lost: OffsetRange) -> str:
+    """Return a range with its last offset, as a person gives it."""
+    return f"{lost.partition} {lost.start}..{lost.stop - 1}"
 
 
 def declare_dead(landing: Landing, partition: Partition, said: Said = Said()) -> None:

@@ -13,6 +13,7 @@ from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
+    from cdc_assets.model.offsets import OffsetRange
     from cdc_assets.model.reports import FileStats
 
 __all__ = ["DIGEST_MASK", "DataFile", "Import", "IndexFile", "Listing", "Place", "SchemaFile", "Settled", "fingerprint"]
@@ -60,7 +61,7 @@ class DataFile:
     included), `dispatcher` "" outside tables that span nodes. Sizes are bytes. `modified` is when the storage got
     it (seconds since 1970, 0 where the storage does not say), which is not part of its identity.
 
-    `piece` is set for a file of a dump, or a part of one.
+    `piece` is set for a file of a dump, or a part of one; `messages` for a table's rows among those of a log.
     """
 
     path: str
@@ -76,6 +77,7 @@ class DataFile:
     modified: float = field(default=0.0, compare=False)
     piece: DumpSplit | None = None
     bounds: tuple[Tso, Tso] | None = field(default=None, compare=False)
+    messages: OffsetRange | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:

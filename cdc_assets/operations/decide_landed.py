@@ -106,7 +106,7 @@ def _through(pipeline: Pipeline) -> Callable[[TableId], Tso]:
 
 
 def _journal(pipeline: Pipeline, partition: Partition, offset: int, action: str, what: str, who: str, run: str) -> None:
-    place = TableId(partition.topic, str(partition.number))
+    place = TableId(str(partition), "")
     moment, text = time.time_ns() // 1_000_000 << 18, f"{what}, says {who}" if who else what
     name = pipeline.settings.name
     pipeline.ledger.record_ddl(name, Life(place, offset), moment, place, action, text, StepResult(), run)

@@ -10,9 +10,11 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.report.dumps import DumpInspection, describe_dump
+from cdc_assets.report.landings import describe_landing
 from cdc_assets.report.tables import Inspection, describe_tables
 
 if TYPE_CHECKING:
+    from cdc_assets.model.landed import Landed
     from cdc_assets.model.table_history import History
     from cdc_assets.preflight.conformance import Finding
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
@@ -25,8 +27,8 @@ _WORKERS = 8
 
 
 def inspect_changefeed(settings: ChangefeedSettings) -> Inspection:
-    """List a changefeed and describe it; reads `metadata`, schema files and the heads of a few data files."""
-    listing, history, findings = _looked_at(settings)
+    """List a changefeed and describe it: reads `metadata`, schema files and a little of data files, or topics."""
+    listing, history, findings, landed = _looked_at(settings)
     return Inspection(
         settings.name,
         settings.uri,
@@ -36,6 +38,7 @@ def inspect_changefeed(settings: ChangefeedSettings) -> Inspection:
         listing.ignored,
         listing.problems,
         findings,
+        () if landed is None else describe_landing(settings.name, landed, {}).partitions,
     )
 
 
@@ -65,11 +68,12 @@ def conformance_report(settings: ChangefeedSettings, lake: LakeSettings | None =
 
 def _looked_at(
     settings: ChangefeedSettings, lake: LakeSettings | None = None
-) -> tuple[Listing, History, tuple[Finding, ...]]:
+) -> tuple[Listing, History, tuple[Finding, ...], Landed | None]:
     from cdc_assets.landing.opening import open_feed
 
     with open_feed(settings, lake) as feed:
-        return _described(settings, feed.source)
+        found = _described(settings, feed.source)
+        return *found, None if feed.landing is None else feed.landing.landed()
 
 
 def _described(settings: ChangefeedSettings, source: Source) -> tuple[Listing, History, tuple[Finding, ...]]:

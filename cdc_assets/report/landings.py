@@ -17,12 +17,12 @@ from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, tso_time, wall_clock_ms
 from cdc_assets.model.wording import counted, seconds_text
+from cdc_assets.report.tables import PartitionText
 from cdc_assets.report.text import grid_lines
 
 __all__ = [
     "DecisionText",
     "LandingText",
-    "PartitionText",
     "UnreadText",
     "describe_decisions",
     "describe_landing",
@@ -32,23 +32,6 @@ __all__ = [
 
 _SHOWN_BYTES = 400
 """How much of a message is shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionText:
-    """One partition. Offsets are those of the next message: at the log's end, to be landed, to be applied.
-
-    `behind` counts offsets from `landed` to `end`, `mark` is the greatest mark that was landed, 0 for none.
-    """
-
-    topic: str
-    partition: int
-    end: int
-    landed: int
-    applied: int
-    behind: int
-    mark: Tso
-    mark_time: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +241,11 @@ def landing_lines(found: Iterable[LandingText]) -> Iterator[str]:
     for one in every:
         when = tso_time(one.landed_ms << 18) if one.landed_ms else "never"
         asked = "now" if one.asked else "then"
+        marked = f"its newest mark was {seconds_text(one.lag_seconds)} old"
+        mark = marked if any(part.mark for part in one.partitions) else "no mark is landed"
         yield (
             f"{one.changefeed}: newest landing {when}, {counted(one.behind, 'message')} behind the log's ends as of "
-            f"{asked}, its newest mark was {seconds_text(one.lag_seconds)} old; "
+            f"{asked}, {mark}; "
             f"{counted(one.rows, 'row event')} kept ({counted(one.row_bytes, 'byte')}); {one.rebuild}"
         )
         if one.waits:

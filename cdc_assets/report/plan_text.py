@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,16 +31,20 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.model.wording import counted
-from cdc_assets.report.tables import column_type
+from cdc_assets.report.tables import column_type, ranges_of
 
 if TYPE_CHECKING:
+    from cdc_assets.model.offsets import Partition
+    from cdc_assets.model.splits import DataFile
     from cdc_assets.model.table_history import TableHistory
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["ALL_ROWS", "METADATA_ONLY", "StepText", "describe_plan", "describe_step"]
+__all__ = ["ALL_ROWS", "METADATA_ONLY", "StepText", "describe_plan", "describe_step", "input_text"]
 
 METADATA_ONLY = "metadata only"
 ALL_ROWS = "rewrite of all rows"
+_NAMED_PARTITIONS = 3
+"""The number of partitions of which offsets are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +139,26 @@ def _words(step: Step) -> tuple[str, str, str, str]:
         case HoldTable(_, _, reason, ways):
             return "hold", reason + ("" if not ways else " Ways out: " + "; ".join(ways)), "", ""
         case ApplyRows(_, lo, hi, files):
-            size = sum(file.size for file in files)
-            cost = f"{counted(len(files), 'file')}, {counted(size, 'byte')}"
+            cost = input_text(files)
             window = f"of {hi}, from {files[0].directory}" if step.is_import else f"{lo} < commit-ts <= {hi}"
             return "rows", window, cost, snapshot
     raise TypeError(step)
+
+
+def input_text(files: Sequence[DataFile]) -> str:
+    """Say out of how many files rows come, or out of which messages of topics, and of how many bytes."""
+    ranges = ranges_of(files)
+    if not ranges:
+        return f"{counted(len(files), 'file')}, {counted(sum(file.size for file in files), 'byte')}"
+    size = counted(sum(ranges.values()), "byte")
+    ends: dict[Partition, tuple[int, int]] = {}
+    for one in ranges:
+        first, last = ends.get(one.partition, (one.start, one.stop - 1))
+        ends[one.partition] = min(first, one.start), max(last, one.stop - 1)
+    if len(ends) > _NAMED_PARTITIONS:
+        return f"messages of {len(ends):,} partitions, {size}"
+    places = (f"{partition} {first}..{last}" for partition, (first, last) in sorted(ends.items()))
+    return f"messages of {', '.join(places)}, {size}"
 
 
 def _rewrites(change: SchemaChange) -> bool:

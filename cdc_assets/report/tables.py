@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.gaps import gap_text
+from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column
-from cdc_assets.model.splits import Listing
+from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import Held, Kept
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import Lag
@@ -19,12 +20,38 @@ if TYPE_CHECKING:
     from cdc_assets.preflight.conformance import Finding
     from cdc_assets.types.fidelity import ColumnFidelity
 
-__all__ = ["Inspection", "TableStatus", "TableText", "column_type", "describe_tables", "incomplete_tables"]
+__all__ = [
+    "Inspection",
+    "PartitionText",
+    "TableStatus",
+    "TableText",
+    "column_type",
+    "describe_tables",
+    "incomplete_tables",
+    "ranges_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionText:
+    """One partition. Offsets are those of the next message: at the log's end, to be landed, to be applied.
+
+    `behind` counts offsets from `landed` to `end`, `mark` is the greatest mark that was landed, 0 for none.
+    """
+
+    topic: str
+    partition: int
+    end: int
+    landed: int
+    applied: int
+    behind: int
+    mark: Tso
+    mark_time: str
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The contents of a changefeed's prefix, for a person."""
+    """The contents of a changefeed's prefix, or of its topics by `partitions`, for a person."""
 
     changefeed: str
     uri: str
@@ -34,6 +61,7 @@ class Inspection:
     ignored: Mapping[str, int] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    partitions: tuple[PartitionText, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -79,6 +107,8 @@ class TableStatus:
 @dataclass(frozen=True, slots=True)
 class TableText:
     """One table by a changefeed's files: versions are schema files, bytes those of data files.
+
+    Of topics `files` counts ranges of messages, and bytes are those of the messages in them.
 
     `incomplete` says which rows from before the changefeed are missing, "" for a complete table.
     """
@@ -131,6 +161,7 @@ def _table(table: TableHistory, listing: Listing, history: History) -> TableText
             for n, since, until in table.names
         )
     ]
+    sizes = [*(file.size for file in files if file.messages is None), *ranges_of(files).values()]
     return TableText(
         str(name),
         table.life.version,
@@ -139,13 +170,18 @@ def _table(table: TableHistory, listing: Listing, history: History) -> TableText
         len(table.schema.columns),
         len(versions),
         max(versions),
-        len(files),
-        sum(file.size for file in files),
+        len(sizes),
+        sum(sizes),
         tuple(f"{event.at} {event.file.query}" for event in table.events if event.file.query),
         hold,
         column_fidelity(table.schema, table.changes, table.inferred),
         _incomplete(table),
     )
+
+
+def ranges_of(files: Iterable[DataFile]) -> dict[OffsetRange, int]:
+    """Return the ranges of messages that splits of topics are, with their bytes: one may be of several versions."""
+    return {file.messages: file.size for file in files if file.messages is not None}
 
 
 def _state(table: TableHistory) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,23 @@ from cdc_assets.model.wording import counted, seconds_text
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
+    from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.splits import Listing
     from cdc_assets.pipeline.outcome import Outcome
     from cdc_assets.report.tables import Inspection, TableStatus
 
-__all__ = ["grid_lines", "inspection_lines", "outcome_lines", "plan_lines", "status_lines", "step_lines"]
+__all__ = [
+    "grid_lines",
+    "inspection_lines",
+    "outcome_lines",
+    "plan_lines",
+    "record_lines",
+    "status_lines",
+    "step_lines",
+]
+
+_MESSAGE = re.compile(r"([^\s:]+\[\d+\] offset \d+): (.*)", re.DOTALL)
+"""The reason of a message begins with its topic, partition and offset."""
 
 
 def plan_lines(
@@ -24,7 +37,8 @@ def plan_lines(
 ) -> Iterator[str]:
     """Yield what `plan` shows as lines of text; `waiting` messages are not landed, `incomplete` says why by table."""
     yield from step_lines(steps)
-    yield f"{counted(len(steps), 'step')} through checkpoint {listing.checkpoint}" if steps else "Nothing to do."
+    idle = "Nothing to do with what is landed." if waiting else "Nothing to do."
+    yield f"{counted(len(steps), 'step')} through checkpoint {listing.checkpoint}" if steps else idle
     if waiting:
         yield f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
     yield from (f"{name}: {sentence}" for name, sentence in incomplete.items())
@@ -42,9 +56,14 @@ def step_lines(steps: Iterable[StepText]) -> Iterator[str]:
 
 
 def inspection_lines(found: Inspection) -> Iterator[str]:
-    """Yield the contents of a changefeed's prefix as lines of text."""
+    """Yield the contents of a changefeed's prefix, or of its topics, as lines of text."""
     yield f"checkpoint {found.checkpoint} ({found.checkpoint_time})"
-    heads = ("table", "state", "key", "columns", "versions", "newest version", "files", "bytes")
+    if found.partitions:
+        ends = [(f"{o.topic}[{o.partition}]", o.end, o.mark or "none", o.mark_time) for o in found.partitions]
+        yield from grid_lines(("topic", "log ends at", "newest mark", "its time"), ends)
+        yield ""
+    pieces = "ranges of offsets" if found.partitions else "files"
+    heads = ("table", "state", "key", "columns", "versions", "newest version", pieces, "bytes")
     cells = [(_state(t.state, t.incomplete), ", ".join(t.key) or "none") for t in found.tables]
     rows = [
         (t.table, *cell, t.columns, t.versions, t.newest_version, t.files, f"{t.file_bytes:,}")
@@ -117,6 +136,15 @@ def status_lines(rows: Sequence[TableStatus], landed: Collection[str] = ()) -> I
         if row.reason:
             yield f"{row.state}: {row.table}: {row.reason}"
             yield from (f"  way out: {way}" for way in row.ways)
+
+
+def record_lines(row: QuarantinedRow) -> Iterator[str]:
+    """Yield a record of the quarantine as lines of text: its place, what does not fit, and its bytes."""
+    message = _MESSAGE.fullmatch(row.reason)
+    place, reason = message.groups() if message else (f"{row.file} line {row.line}", row.reason)
+    column = f', column "{row.column}"' if row.column else ""
+    yield f"{row.state}  {row.table}  {place}{column}: {reason}"
+    yield f"    {row.raw[:200]!r}"
 
 
 def _state(state: str, incomplete: str) -> str:

@@ -90,6 +90,7 @@ def test_a_message_that_cannot_be_read_is_released_by_the_command_that_it_names(
     assert decision["when"].startswith("20")
     journal = CliRunner().invoke(commands, ["journal", "--warehouse", feed.lake], standalone_mode=False).output
     assert "landing release" in journal
+    assert "  cdc[0]  landing release  " in journal
     assert "cdc[0] offset 3 passed over, says ann" in journal
 
 
@@ -108,9 +109,36 @@ def test_a_partition_is_declared_dead_by_the_command_that_the_fence_names(feed: 
     assert feed.land() == ""
 
 
+def test_topics_are_shown_by_offsets_and_never_as_files(feed: Feed) -> None:
+    feed.log.send(0, ddl(100), row(120, 1, 7), row(125, 2, 8), mark(150))
+    feed.write()
+    options = ["--sink-uri", ARCHIVE, "--archive", str(feed.archive), "--complete", "*"]
+    inspected, planned = (
+        CliRunner().invoke(commands, [command, *options], standalone_mode=False).output
+        for command in ("inspect", "plan")
+    )
+    assert re.search(r"cdc\[0\] +4 +150 ", inspected)
+    assert "ranges of offsets" in inspected
+    assert re.search(r"cost   messages of cdc\[0\] 1\.\.2, [\d,]+ bytes", planned)
+    assert "files" not in inspected + planned
+
+
+def test_a_plan_that_knows_nothing_of_what_waits_says_of_what_there_is_nothing_to_do(feed: Feed) -> None:
+    feed.log.send(0, mark(150))
+    feed.write()
+    assert feed.land() == ""
+    feed.log.send(0, ddl(160), row(170, 1, 7), mark(180))
+    feed.write()
+    _, said = feed.run("plan")
+    assert "Nothing to do with what is landed.\n3 messages not landed yet" in said
+
+
 WRONG = {
     "a message that holds nothing": (["release", "cdc", "0", "1"], "is not a message that holds anything"),
-    "a message that is there": (["accept-loss", "cdc", "0", "9", "9"], "ends at offset 3"),
+    "a message that is there": (
+        ["accept-loss", "cdc", "0", "9", "9"],
+        "cdc[0] 9..9 is not a loss: cdc[0] ends at offset 3",
+    ),
     "an unknown partition": (["declare-dead", "cdc", "7"], "known partitions are: cdc[0]"),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from cdc_assets.errors import InputError, MetadataMissing, TableMoved
 from cdc_assets.landing import commits
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.landed import EventKind
-from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
 from cdc_assets.sources.topics.source import TopicsSource
 from cdc_assets_tests.memory_landing import MemoryStore
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
@@ -70,6 +70,13 @@ class Broker(MemoryLog):
             self.lines.append({**place, "timestamp_ms": sent_ms, "key_b64": None, "value_b64": text})
 
 
+class EmptyTopic(Broker):
+    """A topic of two partitions, to which nothing was sent."""
+
+    def ends(self, concerns: Callable[[str], bool]) -> Ends:
+        return {Partition("cdc", number): LogEnds(0, 0) for number in range(2)}
+
+
 @pytest.fixture
 def feed() -> TopicFeed:
     return TopicFeed.of(Broker(), sink_uri=URI)
@@ -94,6 +101,12 @@ def test_a_mark_in_one_partition_proves_all_that_was_sent_before_it(feed: TopicF
     feed.apply()
     assert feed.fence == 150
     assert rows_of(feed) == [(1, 7)]
+
+
+def test_a_topic_without_any_message_is_waited_for_by_name(feed: TopicFeed) -> None:
+    feed.log = EmptyTopic()
+    with pytest.raises(MetadataMissing, match=r"there is no message yet in cdc\[0\], cdc\[1\]\. Wait"):
+        feed.apply()
 
 
 def test_rows_above_the_mark_wait_for_the_next(feed: TopicFeed) -> None:
@@ -263,6 +276,8 @@ def test_with_quarantine_such_a_message_is_kept_and_the_feed_goes_on() -> None:
     assert feed.fence == 170
     assert rows_of(feed) == [(2, 8)]
     assert len(feed.landing.landed().open_bad) == 1
+    (said,) = feed.listing().problems.values()
+    assert said.endswith("goes past it. With quarantine on, what comes after it is applied meanwhile.")
 
 
 def test_a_message_of_a_known_table_that_cannot_be_read_holds_that_table_alone(feed: TopicFeed) -> None:

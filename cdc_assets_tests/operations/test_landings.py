@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_assets.errors import BadSettings, CdcError, MetadataMissing
+from cdc_assets.model.progress import Life
+from cdc_assets.model.quarantine import QuarantinedRow
+from cdc_assets.model.schema import TableId
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.landings import landing_status
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.report.landings import landing_lines
+from cdc_assets.report.text import record_lines
 from cdc_assets_tests.archived_topic import ArchivedTopic
 from cdc_assets_tests.topic_feed import archive_of, settings_of
 from cdc_assets_tests.topics import topics
@@ -57,6 +62,18 @@ def test_a_lake_without_topics_has_no_landing(tmp_path: Path) -> None:
     feed = ArchivedTopic(TOPIC, tmp_path)
     Path(feed.lake.warehouse).mkdir()
     assert landing_status(feed.lake) == []
+
+
+def test_a_message_in_quarantine_is_named_by_its_offset_and_a_record_by_its_line() -> None:
+    life, when = Life(TableId("shop", "t"), 1), dt.datetime.now(dt.timezone.utc)
+    found = [
+        next(record_lines(QuarantinedRow(life, life.born_as, "shop/t/x", 2, "v", reason, 1, 5, 0, "run", when)))
+        for reason in ('cdc[0] offset 7: "abc" is not INT', '"abc" is not INT')
+    ]
+    assert found == [
+        'open  shop.t  cdc[0] offset 7, column "v": "abc" is not INT',
+        'open  shop.t  shop/t/x line 2, column "v": "abc" is not INT',
+    ]
 
 
 def refusal(directory: Path, **given: Any) -> str:

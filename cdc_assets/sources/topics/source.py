@@ -21,6 +21,7 @@ from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.io.storage_uri import parameters, storage
 from cdc_assets.model.by_name import ByName
 from cdc_assets.model.landed import EventKind, Landed, LandedSplit
+from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, Settled
 from cdc_assets.model.tso import Tso
@@ -237,20 +238,27 @@ class TopicsSource:
         """
         passes = self.passes_bad and self.options.messages.by_offset
         for bad in landed.open_bad:
-            path = bad.place
-            if bad.table is not None and not passes:
-                root = format_root(bad.table)
-                path = str(LandedPath(root, bad.position + 1, "bad", *bad.partition, bad.offset, bad.offset))
-            yield path, f"{unreadable(bad)}."
+            if bad.table is None or passes:
+                aside = " With quarantine on, what comes after it is applied meanwhile." if self.passes_bad else ""
+                yield bad.place, f"{unreadable(bad)}.{aside}"
+                continue
+            root = format_root(bad.table)
+            path = LandedPath(root, bad.position + 1, "bad", *bad.partition, bad.offset, bad.offset)
+            yield str(path), f"{unreadable(bad)}."
 
     def _no_fence(self, landed: Landed, kept_by: str) -> str:
         if self.options.archive is not None and not landed.next:
             return self._nothing_landed(self.options.archive.uri)
         if kept_by:
             return f"{self.options.uri}: nothing can be applied yet, as nothing is known to be complete. {kept_by}."
+        if not any(landed.ends.values()):
+            return (
+                f"{self.options.uri}: there is no message yet in {', '.join(map(str, sorted(landed.next)[:10]))}. Wait "
+                "for the changefeed's first messages, or correct the topic in the sink URI."
+            )
         return (
-            f"{self.options.uri} has no mark through which its topics are complete; expected one from every partition. "
-            "Wait for the changefeed's next mark."
+            f"{self.options.uri} has no mark through which its topics are complete; expected one from every partition "
+            "of an archive, and from one of a broker's. Wait for the changefeed's next mark."
         )
 
     def _nothing_landed(self, archive: str) -> str:
@@ -332,6 +340,7 @@ def _part(split: LandedSplit, root: str, since: Tso, until: Tso) -> tuple[str, _
         partition=f"{split.partition.topic}+{split.partition.number:06d}+{split.delivery:020d}",
         dispatcher=f"{split.partition.topic}+{split.partition.number}",
         bounds=(max(split.low, since + 1), min(split.high, until)),
+        messages=OffsetRange(split.partition, split.first, split.last + 1),
     )
     return file.path, _Part(split, since, until), file
 

@@ -19,6 +19,8 @@ _RIGHTS = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_A
 LASTING = _LOGIN | _RIGHTS | {KafkaError._SSL}
 """Codes of errors that waiting does not fix."""
 
+_WHEN = re.compile(r" \(after \d+ms in state \w+\)")
+"""What librdkafka adds of itself, which helps nobody to correct a setting."""
 _SECRET = re.compile("password|secret|key.pem|sasl.jaas|token", re.IGNORECASE)
 
 
@@ -88,4 +90,4 @@ def _weightiest(problems: Sequence[Any]) -> Any:
 
 def _said(problem: object, options: Mapping[str, Any]) -> str:
     text = problem.str() if isinstance(problem, KafkaError) else str(problem)
-    return redacted(" ".join(text.split())[:300].rstrip(". "), options)
+    return redacted(_WHEN.sub("", " ".join(text.split()))[:300].rstrip(". "), options)
