@@ -28,8 +28,8 @@ class ArchivedTopic:
 
     def __init__(self, topic: Topic, directory: Path, spark: Callable[[], SparkSession] | None = None, **given: Any):
         self.topic = topic
-        self.archive = archive_of([], directory / "archive")
-        (self.archive / "topic.jsonl.gz").unlink()
+        self.archive = directory / "archive"
+        self.archive.mkdir(parents=True, exist_ok=True)
         archive = {"uri": str(self.archive), "layout": "records"}
         self.settings: ChangefeedSettings = settings_of(topic, **{"archive": archive, **given})
         self.lake = LakeSettings.from_warehouse(directory / "lake")

@@ -43,7 +43,9 @@ __all__ = [
     "Trap",
     "beside",
     "checkpoints",
+    "die",
     "interrupted",
+    "killed",
     "leftovers",
     "named",
     "trapped",
@@ -227,7 +229,7 @@ def leftovers(state: LakeState) -> list[str]:
     found += [
         f"{'.'.join(identifier)} belongs to nothing"
         for identifier, _ in state.entries()
-        if identifier not in known and identifier[0] != state.places.own.main
+        if identifier not in known and identifier[0] not in (state.places.own.main, state.places.own.landing)
     ]
     directory = state.settings.local_directory
     assert directory is not None
@@ -260,7 +262,8 @@ def named(text: str) -> Config:
 # --- SIGKILL ----------------------------------------------------------------------------------------------------------
 
 
-def _stop() -> NoReturn:
+def die() -> NoReturn:
+    """End the process group as SIGKILL does."""
     os.killpg(0, signal.SIGKILL)
     while True:  # the signal comes before the next line runs, or soon
         time.sleep(1)
@@ -270,7 +273,7 @@ def _victim(
     config: Config, checkpoint: Checkpoint, directory: Path, at: int, seam: str, begin: Checkpoint | None
 ) -> None:
     """Apply a bucket and kill the process group at the crossing `at`, or at the first one whose name has `seam`."""
-    trap = Trap(lambda number, name: number == at or bool(seam and seam in name), _stop)
+    trap = Trap(lambda number, name: number == at or bool(seam and seam in name), die)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     interrupted(config, checkpoint, directory, None, trap, begin)
@@ -287,12 +290,24 @@ def victim(
     begin: Checkpoint | None = None,
 ) -> bool:
     """Run `_victim` as a process group of its own; return whether it was killed. Raises RuntimeError when it failed."""
-    command = [sys.executable, "-m", "cdc_assets_tests.kills", "--victim", str(config), "--directory", str(directory)]
+    command = ["-m", "cdc_assets_tests.kills", "--victim", str(config), "--directory", str(directory)]
     command += ["--checkpoint", str(checkpoint.ts), "--at", str(at), "--seam", seam]
     command += [] if begin is None else ["--begin", str(begin.ts)]
+    return killed(command, after_seconds)
+
+
+def killed(arguments: Sequence[str], after_seconds: float = 0) -> bool:
+    """Run Python as a process group of its own, which says when it is ready, and kill it some seconds after that.
+
+    Returns whether it was killed, by itself too. Raises RuntimeError when it failed.
+    """
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
-            command, start_new_session=True, stdout=subprocess.PIPE, stderr=errors, cwd=Path(__file__).parent.parent
+            [sys.executable, *arguments],
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=Path(__file__).parent.parent,
         )
         with child:
             assert child.stdout is not None

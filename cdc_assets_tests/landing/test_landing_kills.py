@@ -18,23 +18,8 @@ from cdc_assets.landing.maintenance import LandingLimits, maintain_landing
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.kills import Killed, Trap, trapped
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed, settings_of
+from cdc_assets_tests.topic_kills import FEEDS, SEAMS, Chain, landed_offsets, soak
 from cdc_assets_tests.topics import Topic, topics
-
-SEAMS = (
-    "cdc_assets.landing.landing:Landing.landed",
-    "cdc_assets.landing.landing:Landing._commit",
-    "cdc_assets.landing.iceberg:LandingTable.write_rows",
-    "cdc_assets.landing.iceberg:LandingTable.write_events",
-    "cdc_assets.landing.iceberg:LandingTable.commit",
-    "cdc_assets.landing.iceberg:LandingTable.replace",
-    "cdc_assets.landing.iceberg:LandingTable.sweep",
-    "cdc_assets.lake.growing:GrowingTable.try_once",
-    "cdc_assets.lake.growing:GrowingTable.remove_unreferenced",
-    "cdc_assets.pipeline.pipeline:Pipeline.land",
-    "cdc_assets.pipeline.pipeline:Pipeline.plan",
-    "cdc_assets.pipeline.pipeline:Pipeline.run_step",
-)
-"""Every function of a landing and its upkeep between whose crossings something has changed, or is about to."""
 
 TOPIC = next(one for one in topics("simple") if one.case.name == "D_keys")
 
@@ -55,12 +40,6 @@ class Process:
             self.feed.apply()
         limits = LandingLimits(days=1e6, small_files=2, removed_days=0)
         maintain_landing(self.feed.landing, lambda _: None, 1 << 42, limits)
-
-
-def landed_offsets(table: LandingTable) -> list[tuple[str, int, int]]:
-    """Return the place of every row of the landing, one for each table that its message speaks of."""
-    found = table.table.load().scan(row_filter="part = 'rows'").to_arrow()
-    return sorted(zip(*(found.column(name).to_pylist() for name in ("table", "partition", "offset")), strict=True))
 
 
 def stopped_at(due: Callable[[str], bool], directory: Path, stops: int) -> set[str]:
@@ -143,3 +122,21 @@ def test_landings_that_race_land_each_message_once(tmp_path: Path) -> None:
         offsets = landed_offsets(table)
         assert len(offsets) == len(set(offsets)) > 100
         assert landing_on(table).behind() == 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(3))
+def test_processes_that_are_killed_anywhere_leave_what_the_next_one_completes(seed: int) -> None:
+    assert soak(15, seed, FEEDS, lambda _: None) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_process_that_is_killed_between_a_landing_and_its_windows_is_followed_by_one_that_applies_them(
+    tmp_path: Path,
+) -> None:
+    chain = Chain(TOPIC, tmp_path)
+    chain.feed.write()
+    assert chain.victim(seam="after Landing._commit")
+    assert chain.wrong() == []
