@@ -16,7 +16,6 @@ from cdc_assets.operations.named import is_called
 from cdc_assets.planning.maintenance import Chores, TableFacts, chores, open_exchanges
 
 if TYPE_CHECKING:
-    from cdc_assets.model.table_history import History
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
@@ -144,9 +143,8 @@ def _with_landing(
         return found
     behind = landing.names_behind()
 
-    def needed(written: TableId) -> Tso | None:
-        taken = [taken_through(table, planned.history, applied) for table in behind(written)]
-        return min((through for through in taken if through is not None), default=None)
+    def needed(written: TableId) -> Tso:
+        return min((taken_through(table, planned, applied) for table in behind(written)), default=0)
 
     limits = LandingLimits(settings.landing_days, settings.small_files, removed_days=settings.orphan_days)
     if dry:
@@ -158,18 +156,21 @@ def _with_landing(
     return replace(found, landing=done)
 
 
-def taken_through(table: TableId, history: History, applied: Mapping[Life, Applied]) -> Tso | None:
-    """Return through which position all tables that had a name have taken its rows, None where they took them all."""
+def taken_through(table: TableId, planned: Plan, applied: Mapping[Life, Applied]) -> Tso:
+    """Return through which position all tables that had a name have taken its rows.
+
+    Rows above the checkpoint may be of a table of that name that nothing is known of yet.
+    """
     found: list[Tso] = []
-    for life, held in history.lives.items():
+    lives = planned.history.lives
+    for life, held in lives.items():
         for name, _, until in held.names:
             if name.folded == table.folded:
                 state = applied.get(life)
                 through = 0 if state is None else state.progress.tso
                 found += [] if through >= until else [through]
-    if not found:
-        return None if any(n.folded == table.folded for t in history.lives.values() for n, _, _ in t.names) else 0
-    return min(found)
+    known = any(name.folded == table.folded for held in lives.values() for name, _, _ in held.names)
+    return min(found, default=planned.checkpoint if known else 0)
 
 
 def _names(facts: TableFacts, names: Mapping[Life, TableId | None]) -> tuple[str | Life | TableId | None, ...]:

@@ -165,10 +165,23 @@ def test_rows_are_needed_until_every_table_that_had_their_name_has_taken_them(fe
     drop = ddl(at(91), "DROP TABLE `t`").replace(b'"type":"CREATE"', b'"type":"ERASE"')
     broker(feed).send(0, ddl(at(89)), row(at(90), 1, 1), drop, mark(at(92)))
     outcome = feed.apply()
-    history, applied = outcome.plan.history, feed.lake.applied()
-    assert taken_through(TableId("shop", "t"), history, applied) is None
-    assert taken_through(TableId("shop", "T"), history, {}) == 0
-    assert taken_through(TableId("shop", "unknown"), history, applied) == 0
+    planned, applied = outcome.plan, feed.lake.applied()
+    assert taken_through(TableId("shop", "t"), planned, applied) == at(92)
+    assert taken_through(TableId("shop", "T"), planned, {}) == 0
+    assert taken_through(TableId("shop", "unknown"), planned, applied) == 0
     broker(feed).send(0, ddl(at(93)), row(at(94), 1, 1), mark(at(95)))
     outcome = feed.apply()
-    assert taken_through(TableId("shop", "t"), outcome.plan.history, feed.lake.applied()) == at(95)
+    assert taken_through(TableId("shop", "t"), outcome.plan, feed.lake.applied()) == at(95)
+
+
+def test_rows_above_the_checkpoint_stay_though_the_table_that_had_their_name_is_gone(feed: TopicFeed) -> None:
+    drop = ddl(at(61), "DROP TABLE `t`").replace(b'"type":"CREATE"', b'"type":"ERASE"')
+    broker(feed).send(0, ddl(at(59)), row(at(60), 1, 1), drop, mark(at(62)))
+    feed.apply()
+    broker(feed).send(0, ddl(at(63)), row(at(64), 2, 2))
+    planned = feed.apply().plan
+    maintain_landing(feed.landing, lambda table: taken_through(table, planned, feed.lake.applied()), NOW)
+    assert [split.low for split in feed.landing.landed().splits] == [at(64)]
+    broker(feed).send(0, mark(at(65)))
+    assert [one.reason for one in feed.apply().tables] == ["", ""]
+    assert feed.lake.read(TableId("shop", "t")).column("v").to_pylist() == [2]
