@@ -38,6 +38,11 @@ def test_a_row_speaks_of_its_table_whatever_its_name_is() -> None:
     assert [(one["kind"], one["table"], one["commit_ts"]) for one in found] == [("row", name, 7) for name in names]
 
 
+def test_a_row_of_no_database_is_bad() -> None:
+    (one,) = said(message({"id": "1"}, commitTs=7).replace(b'"database":"test"', b'"database":""'))
+    assert (one["kind"], "names no table" in one["reason"]) == ("bad", True)
+
+
 def test_a_text_at_the_end_is_no_extension() -> None:
     text = '"}],"_tidb":{"commitTs":1}}'
     [one] = said(message({"id": "1", "v": text}, commitTs=9))

@@ -275,3 +275,15 @@ def test_no_message_of_a_plain_table_is_read_by_itself(monkeypatch: pytest.Monke
     assert {one["source_position"][:20] for one in spoken} == {f"{2:020d}"}
     assert found.changes.column("id").to_pylist() == list(range(300))
     assert set(found.changes.column("text").to_pylist()) == {'a "long" way\n'}
+
+
+@pytest.mark.parametrize("name", ["schema", "table"])
+def test_a_row_of_a_table_without_name_is_bad_among_others(name: str) -> None:
+    sent: list[Sent] = [row(number) for number in range(3)]
+    key, value = row(1)
+    held = json.loads(value)
+    held["payload"]["source"][name] = ""
+    sent[1] = key, _bytes(held, True)
+    schema = TableSchema((Column("id", "int64"), Column("text", "string")), ("id",))
+    check_both_ways(schema, sent)
+    assert [one["kind"] for one in read(schema, sent)[0]] == ["row", "bad", "row"]

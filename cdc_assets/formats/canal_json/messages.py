@@ -155,7 +155,7 @@ def _said(message: int, held: Any, options: MessageOptions) -> Said:
     if held.get("isDdl"):
         query, action = _text(held, "sql"), ACTIONS.get(kind)
         return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=query, type=action, source_position=at)
-    if kind not in KINDS or not table.table:
+    if kind not in KINDS or not table.table or not table.schema:
         raise ValueError(f'its type "{kind}" is not that of a row, a DDL or a mark, or it names no table')
     if options.enable_tidb_extension and clock is not None:
         reason = "it has no commitTs, which the TiDB extension gives every row"

@@ -140,8 +140,8 @@ def _said(number: int, key: bytes | None, message: Message) -> Said:
 
 def _table(source: Mapping[str, Any]) -> TableId:
     """Return the table of a row: in its schema where the database has such, else in its database."""
-    space = source.get("schema") if source.get("schema") is not None else source["db"]
-    if not isinstance(space, str) or not isinstance(source["table"], str):
+    space: Any = source.get("schema") if source.get("schema") is not None else source["db"]
+    if not all(isinstance(name, str) and name for name in (space, source["table"])):
         raise ValueError("it names no table")
     return TableId(space, source["table"])
 

@@ -74,7 +74,7 @@ class Group:
         alike, sound = self.alike, np.ones(len(self.alike.messages), bool)
         for place in (*texts, space):
             assert place is not None
-            sound &= alike.quoted(place)
+            sound &= alike.quoted(place) & bits(pc.greater(pc.binary_length(alike.texts(place)), 0))
         ops, connectors = (alike.texts(place) for place in texts[:2] if place is not None)
         sound &= bits(pc.is_in(ops, pa.array(_OPS))) & bits(pc.equal(connectors, connector))
         stamps = alike.texts(stamp)
