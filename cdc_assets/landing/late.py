@@ -22,11 +22,14 @@ _TOO_LATE = (
 
 
 class LateRows:
-    """Which tables are held for late rows, as of what is landed `before`; once for each partition of a table."""
+    """Which tables are held for late rows, as of what is landed `before`; once for each partition of a table.
+
+    It counts for all of a landing, of several commits too: after the first of them no topic is new any more.
+    """
 
     def __init__(self, before: Landed, *, proves_ends: bool) -> None:
-        self._before = before
-        self._proves_ends = proves_ends
+        self._proves_ends, self._proven = proves_ends, before.proven
+        self._partitions, self._marks, self._dead = frozenset(before.next), dict(before.marks), before.dead
         self._topics = {partition.topic for partition in before.next}
         self._known = {*before.began, *(event.table for event in before.events if event.kind is EventKind.DDL)}
         self._held = {(event.table, event.partition) for event in before.open_late}
@@ -64,8 +67,8 @@ class LateRows:
         of is not applied yet there.
         """
         if self._proves_ends:
-            return 0, 0 if partition.topic in self._topics else self._before.proven
-        newest = max(self._before.marks.values(), default=0)
-        if partition in self._before.dead:
-            return self._before.marks.get(partition, 0), newest
-        return 0, 0 if partition in self._before.next else newest
+            return 0, 0 if partition.topic in self._topics else self._proven
+        newest = max(self._marks.values(), default=0)
+        if partition in self._dead:
+            return self._marks.get(partition, 0), newest
+        return 0, 0 if partition in self._partitions else newest

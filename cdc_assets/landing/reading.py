@@ -81,8 +81,8 @@ class Reading(Sorting):
         """Where this stands, for tasks that read on from here."""
         began, described = frozenset(self.tables.began), self.tables.described
         return Standing(
-            slim(self.before, self.events), self.options, self.proves_ends, dict(self.marks), dict(self.restarts),
-            dict(self.mark_at), frozenset(self.unknown), began, described,
+            slim(self.before), self.options, self.proves_ends, dict(self.marks), dict(self.restarts),
+            dict(self.mark_at), self.late, frozenset(self.unknown), began, described,
         )  # fmt: skip
 
     def count(self, taken: Taken) -> None:

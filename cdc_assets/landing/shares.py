@@ -49,6 +49,7 @@ class _Share(Sorting):
         """Go on from where the driver stands."""
         self.marks, self.restarts = dict(standing.marks), dict(standing.restarts)
         self.mark_at, self.unknown = dict(standing.mark_at), set(standing.unknown)
+        self.late = standing.late
         self.noted = list[Noted]()
         self._began, self._described = set(standing.began), set(standing.described)
 

@@ -7,11 +7,12 @@ the order in which it would have read the same itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.landing.first_rows import Bounds
+from cdc_assets.landing.late import LateRows
 from cdc_assets.landing.spool import Written
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
 from cdc_assets.model.offsets import OffsetRange, Partition
@@ -70,19 +71,13 @@ class Standing:
     marks: Mapping[Partition, Tso]
     restarts: Mapping[Partition, int]
     mark_at: Mapping[Partition, int]
+    late: LateRows
     unknown: frozenset[str]
     began: frozenset[TableId]
     described: frozenset[TableId]
 
 
-_NEEDED = (EventKind.DDL, EventKind.LATE, EventKind.REBUILT, EventKind.DEAD, EventKind.LOST)
-
-
-def slim(before: Landed, since: list[LandedEvent]) -> Landed:
-    """Return of what is landed what reading needs: no rows, no texts, no messages; with events `since` then."""
-    events = tuple(
-        replace(event, query="", key=None, value=None) if event.kind is EventKind.DDL else event
-        for event in (*before.events, *(one for one in since if one.kind is EventKind.LATE))
-        if event.kind in _NEEDED
-    )
-    return replace(before, ends={}, streams={}, expired={}, splits=(), events=events)
+def slim(before: Landed) -> Landed:
+    """Return of what is landed what reading a range needs: how far that is, and which losses are accepted."""
+    lost = tuple(event for event in before.events if event.kind is EventKind.LOST)
+    return Landed(before.identity, before.next, proven=before.proven, events=lost)

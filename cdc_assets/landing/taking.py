@@ -37,6 +37,9 @@ __all__ = ["Executors", "Taking"]
 
 _T = TypeVar("_T")
 
+_MOST_AT_ONCE = 4
+"""Tasks for each core between two commits, where there are so many partitions: Spark may not know all cores yet."""
+
 
 class Executors(Protocol):
     """Who reads large ranges."""
@@ -83,12 +86,17 @@ class Taking:
         """Return whether executors read ranges, by the bytes of the messages that were read so far."""
         if self.executors is None or not self._messages:
             return False
-        return self.executors.worth(self._bytes * sum(map(len, ranges)) // self._messages)
+        return self.executors.worth(self._size(ranges))
+
+    def _size(self, ranges: Sequence[OffsetRange]) -> int:
+        """Return about how many bytes of messages are in ranges."""
+        return self._bytes * sum(map(len, ranges)) // self._messages
 
     def _commit_so_far(self) -> None:
         state = state_after(self.reading, self._ends, self.reading.before.proven)
         self.done = self.commit(self.reading, state, self.done)
-        self.reading = self.begin()
+        late, self.reading = self.reading.late, self.begin()
+        self.reading.late = late
         if self.reading.before.next != state.next:
             raise TableMoved("another run has landed messages meanwhile. Look again.")
 
@@ -129,7 +137,8 @@ class Taking:
         """Let executors read as much of ranges as one task may hold; return what is left of them."""
         assert self.executors is not None
         reading = self.reading
-        shares = divided(ranges, self.executors.cores)
+        tasks = min(self._size(ranges) // self.commit_bytes, _MOST_AT_ONCE * self.executors.cores)
+        shares = divided(ranges, max(tasks, self.executors.cores))
         work = Shares(
             shares, self.log, self.store.elsewhere(), reading.claims, reading.registry, reading.standing,
             self.spool.group_bytes, self.commit_bytes,

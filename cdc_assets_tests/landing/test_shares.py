@@ -198,6 +198,22 @@ def test_rows_of_a_topic_that_is_found_late_hold_their_tables() -> None:
     assert len(feeds[1].landing.landed().open_late) == 2
 
 
+@pytest.mark.parametrize("executors", [None, Tasks()], ids=["driver", "tasks"])
+def test_a_topic_that_is_found_late_is_late_to_its_end_however_often_it_is_committed(executors: Tasks | None) -> None:
+    feed = TopicFeed.of(Broker(at_once=5), sink_uri=URI, topics=["cdc", "more"])
+    broker(feed).send(
+        0, ddl(100), ddl(100, "CREATE TABLE `shop`.`u` (id INT PRIMARY KEY)", "u"), row(101, 1, 1), mark(500)
+    )
+    feed.apply()
+    feed.landing = feed.landed_in(commit_bytes=2_000)
+    feed.landing.executors = executors
+    many = [row(110 + at, at, at) for at in range(50)]
+    broker(feed).send(0, *many, row(190, 1, 1, "u"), topic="more")
+    assert feed.landing.advance().commits > 2
+    held = feed.landing.landed().open_late
+    assert {(str(one.table), one.position) for one in held} == {("shop.t", 109), ("shop.u", 189)}
+
+
 def test_messages_that_cannot_be_read_keep_the_mark_before_them() -> None:
     feeds = both_of()
     assert sent(feeds, (0, ddl(100), mark(110), b"?", mark(120), b"!", mark(140))) == []
