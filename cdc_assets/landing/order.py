@@ -187,7 +187,8 @@ class SourceOrder:
 
     def _is_first_again(self, known: StreamEnd, row: _Row) -> bool:
         """Return whether a row with a key is the one at the end of its stream, where a connector's replay may begin."""
-        ends = self.options.in_source_order and row.stated == known.newest and known.again_at < 0
+        replays = 0 <= known.again_at < known.at
+        ends = self.options.in_source_order and row.stated == known.newest and not replays
         has_key = ends and row.batch.column("key")[row.message].is_valid
         return has_key and _digest(row.batch, row.message) == known.first
 
@@ -244,6 +245,6 @@ def follow(end: StreamEnd, at: str | None, digest: Callable[[], str]) -> tuple[S
         return replace(end, again_at=0, again_after=0), True
     if again and end.again_at < end.at:
         return replace(end, again_at=end.again_at + 1), True
-    if not again and end.after and digest() == end.first:
+    if end.after and digest() == end.first:
         return replace(end, again_at=1, again_after=0), True
     return replace(end, at=end.at + 1, after=0, again_at=-1, again_after=-1), False

@@ -355,3 +355,17 @@ def test_rows_of_a_table_whose_first_ddl_cannot_be_read_are_not_forgotten() -> N
     source.row(id=1)
     problems = source.feed.apply().problems
     assert any("public.t has rows in mx.public.t[0]" in one for one in problems.values())
+
+
+def test_a_newest_row_that_is_sent_again_and_again_is_one() -> None:
+    stream = Stream()
+    stream.send("c", 10, partition=1, id=1, v=1)
+    stream.send("c", 10, partition=1, id=1, v=1)
+    stream.send("t", 20, partition=0, key={"id": 1}, id=1)
+    assert stream.applied() == []
+    for _ in range(3):
+        stream.send("c", 10, partition=1, id=1, v=1)
+        assert stream.applied() == []
+    stream.send("c", 30, partition=1, id=2, v=2)
+    assert stream.applied() == []
+    assert stream.rows == {2: {"v": 2}}

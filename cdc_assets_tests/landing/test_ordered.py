@@ -65,6 +65,10 @@ def test_a_replay_that_begins_with_the_newest_row_is_known_by_the_deletes_behind
     ]
 
 
+def test_a_stream_that_is_sent_again_twice_from_its_newest_row_on_is_known_both_times() -> None:
+    assert followed([("10", "a"), ("", "b")] * 3 + [("11", "c")])[0] == [False, False, *[True] * 4, False]
+
+
 def test_what_has_nothing_to_do_with_places_is_always_new() -> None:
     end = StreamEnd("10", 1)
     assert follow(end, None, lambda: "") == (end, False)
