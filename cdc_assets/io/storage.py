@@ -177,7 +177,9 @@ def _is_refusal(error: Exception) -> bool:
         "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError",
         "DefaultCredentialsError", "ClientAuthenticationError", "AzureSigningError", "RefreshError",
     )  # fmt: skip
-    return named or status in (401, 403) or getattr(error, "operation_name", "") == "AssumeRole"
+    said = getattr(error.__cause__, "response", None) or {}
+    ended = said.get("Error", {}).get("Code") in ("InvalidToken", "TokenRefreshRequired", "ExpiredTokenException")
+    return named or ended or status in (401, 403) or getattr(error, "operation_name", "") == "AssumeRole"
 
 
 def _is_passing(error: Exception) -> bool:

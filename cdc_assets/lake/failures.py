@@ -21,7 +21,7 @@ from pyiceberg.exceptions import (
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableHeld
 
-__all__ = ["CAUSES", "Cause", "answering", "explained", "first_line", "hide", "redacted"]
+__all__ = ["CAUSES", "Cause", "answering", "explained", "first_line", "hide", "is_refusal", "redacted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ _GRANT = "Check token, credential and scope of lake.catalog, and their grants."
 _REACH = "Check uri and s3.endpoint of lake.catalog, and that both can be reached from here; then try again."
 _NAMES = "Give the changefeed another namespace pattern (setting namespace), or lake.namespaces another prefix."
 
+_ENDED, _REFUSED = "credentials have expired", "the storage or the catalog refuses access"
+
 CAUSES = (
     Cause(r"^java\.lang\.(?:NoClassDefFoundError|ClassNotFoundException)|Cannot initialize (?:Catalog|FileIO)",
           SetupError, "a class of the storage's or the catalog's client is missing", _JARS),
@@ -63,12 +65,11 @@ CAUSES = (
           "no credentials are found", _KEYS),
     Cause(r"NoSuchBucket|NO_SUCH_BUCKET|bucket does not exist", BadSettings, "the warehouse's bucket is not there",
           "Check lake.warehouse, and s3.endpoint of lake.catalog."),
-    Cause(r"ExpiredToken|token has expired|AuthorizationExpired", SetupError, "credentials have expired",
+    Cause(r"ExpiredToken|token has expired|AuthorizationExpired", SetupError, _ENDED,
           "Renew them and try again."),
     Cause(r"InvalidAccessKeyId|INVALID_ACCESS_KEY_ID|SignatureDoesNotMatch|SIGNATURE_DOES_NOT_MATCH"
           r"|InvalidClientTokenId|UnrecognizedClientException|AccessDenied|ACCESS_DENIED"
-          r"|(?:Status Code|HTTP status|error code|response code):? ?403", SetupError,
-          "the storage or the catalog refuses access", _KEYS),
+          r"|(?:Status Code|HTTP status|error code|response code):? ?403", SetupError, _REFUSED, _KEYS),
     Cause(r"[Ww]arehouse not found|NoSuchWarehouse|No such warehouse|[Ww]arehouse .{0,80} not found", BadSettings,
           "the catalog has no warehouse of that name",
           "Check warehouse of lake.catalog: it is a name in the catalog, while lake.warehouse is a location."),
@@ -137,6 +138,11 @@ def explained(where: str, causes: str, **place: str) -> CdcError | None:
             line = causes[causes.rfind("\n", 0, found.start()) + 1 :]
             return cause.error(f"{where}: {cause.meaning} ({first_line(redacted(line))}). {cause.look}", **place)
     return None
+
+
+def is_refusal(error: CdcError) -> bool:
+    """Return whether an error says that a store accepts credentials no more, or never did."""
+    return _ENDED in error.message or _REFUSED in error.message
 
 
 @contextmanager

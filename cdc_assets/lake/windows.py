@@ -33,7 +33,7 @@ def stage_window(bench: Workbench, step: ApplyRows, reader: SplitReader, quarant
     """
     if not step.files:
         return Staged("", 0, Report())
-    with races(str(step.life)):
+    with bench.lent(step.life), races(str(step.life)):
         table = bench.state.last(step.life)  # what has changed since is found out when the window is committed
         landing = landing_of(read_model(bench.state.catalog, table.metadata_location)) if table.empty else None
         if landing is not None and not landing.takes(step.schema):

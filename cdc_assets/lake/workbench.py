@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
-from cdc_assets.errors import CdcError, TableHeld, TableMoved
+from cdc_assets.errors import CdcError, LakeUnavailable, SetupError, TableHeld, TableMoved
 from cdc_assets.lake import settling
-from cdc_assets.lake.catalogs.catalog import io_properties, local_path, remember
+from cdc_assets.lake.catalogs.catalog import forget_lent, io_properties, local_path, remember
 from cdc_assets.lake.commit import Target, target
+from cdc_assets.lake.failures import is_refusal
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import IDENTITY, LakeTable
 from cdc_assets.lake.names import Identifier, format_identity
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["Work", "Workbench"]
+
+_LONG_SECONDS = 300.0
+"""Credentials that a step begins with may have ended after as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class Workbench:
     @contextmanager
     def on(self, life: Life) -> Iterator[Work]:
         """Load a table in a session of its own and read its label there; lost races become TableMoved."""
-        with races(str(life)), self.sessions.step() as session:
+        with self.lent(life), races(str(life)), self.sessions.step() as session:
             table, identifier = self._loaded(session, life)
             lake_table = self.state.note(self._table_of(table.operations(), identifier))
             loaded = target(session, lake_table.identifier, table, lake_table.empty)
@@ -132,6 +136,27 @@ class Workbench:
                 raise TableMoved(
                     f"{life} was changed by another writer meanwhile ({error}). Plan again.", table=str(life)
                 ) from error
+
+    @contextmanager
+    def lent(self, life: Life) -> Iterator[None]:
+        """Turn a store's refusal of credentials that the catalog lent for a table a while ago into LakeUnavailable.
+
+        Whoever plans again gets new ones. Both clients are told so: Java's loads the table anew for every step.
+        """
+        begun = time.monotonic()
+        try:
+            yield
+        except (SetupError, LakeUnavailable) as error:
+            seen = self.state.seen(life)
+            old = seen is not None and forget_lent(self.state.catalog, seen.metadata_location)
+            old = old or (self.settings.kind.vends and time.monotonic() - begun > _LONG_SECONDS)
+            if not old or not is_refusal(error):
+                raise
+            raise LakeUnavailable(
+                f"{error.message} If the catalog lends credentials for the table's files, these may have ended: new "
+                "ones are requested.",
+                **error.where,
+            ) from error
 
     def _loaded(self, session: StepSession, life: Life) -> tuple[Any, Identifier]:
         """Load a table by the name under which it was last seen, or by its current one."""

@@ -50,8 +50,19 @@ def _rest_python(given: Properties) -> dict[str, str]:
 
 
 def _rest_java(given: Properties) -> dict[str, str]:
-    """Reports of scans and commits are requests of their own, so they are off by default."""
-    options = {_DELEGATION: "vended-credentials", "rest-metrics-reporting-enabled": "false", **given, **_tokens(given)}
+    """Reports of scans and commits are requests of their own, so they are off by default.
+
+    Answers are kept for a second: with five minutes, the default, vended credentials would be used after their end.
+    """
+    options = {
+        _DELEGATION: "vended-credentials",
+        "rest-metrics-reporting-enabled": "false",
+        "rest-table-cache.expire-after-write-ms": "1000",
+        **given,
+        **_tokens(given),
+    }
+    if "credential" in given:  # else a new token is asked for with the present one, which few services answer
+        options.setdefault("token-exchange-enabled", "false")
     if signs(given):
         options.pop("rest.sigv4-enabled", None)
         options["rest.auth.type"] = "sigv4"

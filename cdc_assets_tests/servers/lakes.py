@@ -52,10 +52,20 @@ class Stores:
     @cached_property
     def vending(self) -> RestCatalog:
         """A REST catalog with a named warehouse that asks for a login and vends credentials for its tables."""
-        vended = self.store.properties(VENDED) | {"client.region": "us-east-1", "s3.path-style-access": "true"}
-        asks = {"name": WAREHOUSE_NAME, "credential": CLIENT, "token": TOKEN}
-        settings = {**self._behind(), **asks, **{f"vend.{key}": value for key, value in vended.items()}}
-        return self._running.enter_context(rest_catalog(self._home / "vending", settings))
+        return self.lending(self._home / "vending")
+
+    def lending(self, home: Path, **more: str) -> RestCatalog:
+        """Run another such catalog, with `more` properties; it vends what `lend` writes to `home`."""
+        home.mkdir()
+        self.lend(home)
+        asks = {"name": WAREHOUSE_NAME, "credential": CLIENT, "token": TOKEN, "vended": str(home / "vended")}
+        return self._running.enter_context(rest_catalog(home, {**self._behind(), **asks, **more}))
+
+    def lend(self, home: Path, who: tuple[str, str] = VENDED) -> None:
+        """Let the catalog in `home` vend these keys from now on."""
+        vended = self.store.properties(who) | {"client.region": "us-east-1", "s3.path-style-access": "true"}
+        (home / "vended.new").write_text("".join(f"{key}={value}\n" for key, value in vended.items()))
+        (home / "vended.new").replace(home / "vended")
 
     @cached_property
     def glue(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -33,14 +34,36 @@ _PORTS = ("master", "filer", "volume", "s3", "admin")
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """The addresses of the store, of S3 and of its filer, which asks for no signature; and who may use it."""
+    """The addresses of the store, of S3 and of its filer, which asks for no signature; and who may use it.
+
+    `grants` is its file of who may do what, which the process `number` reads again at a signal.
+    """
 
     endpoint: str
     filer: tuple[str, int]
+    grants: Path
+    number: int
 
     def properties(self, who: tuple[str, str] = OWNER) -> dict[str, str]:
         """Return the properties of a lake's catalog that reach the store."""
         return {"s3.endpoint": self.endpoint, "s3.access-key-id": who[0], "s3.secret-access-key": who[1]}
+
+    def lend(self, who: tuple[str, str] = VENDED) -> None:
+        """Accept these keys in place of those that were lent before."""
+        _write_grants(self.grants, who)
+        os.kill(self.number, signal.SIGHUP)
+        asking = {"key": who[0], "secret": who[1], "endpoint_url": self.endpoint, "skip_instance_cache": True}
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                s3fs.S3FileSystem(**asking, client_kwargs={"region_name": "us-east-1"}).ls(VENDED_FOR)
+            except FileNotFoundError:
+                return
+            except OSError:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            else:
+                return
 
     @property
     def files(self) -> Any:
@@ -74,7 +97,12 @@ def object_store(home: Path, small_bytes: int = 0) -> Iterator[ObjectStore]:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=home, start_new_session=True)
         try:
             _wait(process, home / "log")
-            yield ObjectStore(f"http://127.0.0.1:{ports['s3.port']}", ("127.0.0.1", ports["filer.port"]))
+            yield ObjectStore(
+                f"http://127.0.0.1:{ports['s3.port']}",
+                ("127.0.0.1", ports["filer.port"]),
+                home / "s3.json",
+                process.pid,
+            )
         finally:
             _end(process)
 
@@ -86,11 +114,11 @@ def _weed() -> str:
     return found
 
 
-def _write_grants(file: Path) -> None:
+def _write_grants(file: Path, lent: tuple[str, str] = VENDED) -> None:
     limited = [f"{action}:{VENDED_FOR}/*" for action in ("Read", "Write", "List", "Tagging")]
     identities = [
         {"name": "owner", "credentials": [_key(OWNER)], "actions": ["Admin", "Read", "List", "Tagging", "Write"]},
-        {"name": "vended", "credentials": [_key(VENDED)], "actions": limited},
+        {"name": "vended", "credentials": [_key(lent)], "actions": limited},
     ]
     file.write_text(json.dumps({"identities": identities}))
 

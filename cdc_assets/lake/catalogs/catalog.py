@@ -14,7 +14,7 @@ from pyiceberg.io import load_file_io
 from cdc_assets.errors import BadSettings, LakeUnavailable
 from cdc_assets.io.drivers import refuse_silent
 from cdc_assets.lake.catalogs import glue, hive, rest, sql
-from cdc_assets.lake.catalogs.remembered import io_properties, keep_only, knows, recall, remember
+from cdc_assets.lake.catalogs.remembered import forget_lent, io_properties, keep_only, knows, recall, remember
 from cdc_assets.lake.failures import answering, hide
 from cdc_assets.lake.names import Identifier
 
@@ -30,6 +30,7 @@ __all__ = [
     "close",
     "entries",
     "entry",
+    "forget_lent",
     "io_of",
     "io_properties",
     "lists_locations",
@@ -166,7 +167,7 @@ def lists_locations(catalog: Catalog) -> bool:
 
 
 def io_of(catalog: Catalog, identifier: Identifier, place: str) -> dict[str, str]:
-    """Return PyIceberg's properties for a table's files, requested if no answer had them yet."""
+    """Return PyIceberg's properties for a table's files, requested if no answer had them that still hold."""
     if _listing(catalog).VENDS and not knows(catalog, place):
         entry(catalog, identifier)
     return io_properties(catalog, place)

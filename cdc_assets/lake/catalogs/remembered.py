@@ -5,20 +5,27 @@ Metadata files never change, so their contents are kept by their locations. Cred
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Mapping
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from cdc_assets.settings.stores import store_of
+from cdc_assets.settings.stores import SECRET_PROPERTIES, store_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-__all__ = ["io_properties", "keep_only", "knows", "recall", "remember"]
+__all__ = ["forget_lent", "io_properties", "keep_only", "knows", "recall", "remember"]
 
 _FEW = 64
+_MARGIN_SECONDS = 900.0
+"""Credentials that end sooner are requested again before a window is read: that may take as long."""
+_UNTOLD_SECONDS = 600.0
+"""How long credentials are used whose end the catalog does not say."""
+_JUST_SECONDS = 30.0
+"""The age of an answer whose credentials a store does not refuse for their age."""
 
 
 class _Answers:
@@ -27,6 +34,7 @@ class _Answers:
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
         self.configs: dict[str, Mapping[str, str]] = {}
+        self.since: dict[str, float] = {}
         self.lock = Lock()
 
 
@@ -39,7 +47,7 @@ def remember(catalog: Catalog, place: str, body: bytes, config: Mapping[str, str
     with answers.lock:
         answers.bodies[place] = zlib.compress(body, 1)
         if config is not None:
-            answers.configs[_table(place)] = dict(config)
+            answers.configs[_table(place)], answers.since[_table(place)] = dict(config), time.time()
 
 
 def recall(catalog: Catalog, place: str) -> bytes | None:
@@ -50,9 +58,31 @@ def recall(catalog: Catalog, place: str) -> bytes | None:
 
 
 def knows(catalog: Catalog, place: str) -> bool:
-    """Return whether an answer had the storage properties of the table with that metadata file."""
-    answers = _answers.get(catalog)
-    return answers is not None and _table(place) in answers.configs
+    """Return whether an answer had the storage properties of the table with that metadata file, and they still hold."""
+    answers, table = _answers.get(catalog), _table(place)
+    if answers is None or table not in answers.configs:
+        return False
+    config, now = answers.configs[table], time.time()
+    ends = [int(value) / 1000 for name, value in config.items() if "expires-at" in name]
+    if ends:
+        return now + _MARGIN_SECONDS < min(ends)
+    return not _lent(config) or now < answers.since[table] + _UNTOLD_SECONDS
+
+
+def forget_lent(catalog: Catalog, place: str) -> bool:
+    """Forget the credentials for the files of the table with that metadata file, unless the answer is a new one.
+
+    Returns whether there were any.
+    """
+    answers, table = _answers.get(catalog), _table(place)
+    if answers is None or not _lent(answers.configs.get(table, {})):
+        return False
+    with answers.lock:
+        return time.time() >= answers.since[table] + _JUST_SECONDS and answers.configs.pop(table, None) is not None
+
+
+def _lent(config: Mapping[str, str]) -> bool:
+    return any(part in name for name in config for part in SECRET_PROPERTIES)
 
 
 def keep_only(catalog: Catalog, places: set[str]) -> None:

@@ -51,9 +51,6 @@ def names(catalog: Catalog) -> Iterator[Identifier]:
 def entry(catalog: Catalog, identifier: Identifier) -> str | None:
     """Return the metadata location of one table, None if there is none, and cache the answer."""
     response = _asked(catalog, identifier)
-    if response.status_code in _EXPIRED:
-        catalog.load_table(identifier)  # gets a new token
-        response = _asked(catalog, identifier)
     if response.status_code == _GONE:
         return None
     if response.status_code in (401, 403):
@@ -72,7 +69,16 @@ def _asked(catalog: Any, identifier: Identifier) -> Any:
     from pyiceberg.catalog.rest import Endpoints
 
     path = catalog._split_identifier_for_path(identifier)
-    return catalog._session.get(catalog.url(Endpoints.load_table, prefixed=True, **path))
+    return _answer(catalog, "GET", catalog.url(Endpoints.load_table, prefixed=True, **path))
+
+
+def _answer(catalog: Any, method: str, url: str, **request: Any) -> Any:
+    """Send a request, once more with a new token if the catalog does not accept the present one any more."""
+    response = catalog._session.request(method, url, **request)
+    if response.status_code in _EXPIRED:
+        catalog._refresh_token()
+        response = catalog._session.request(method, url, **request)
+    return response
 
 
 def _config(answer: Any, place: str) -> dict[str, str]:
@@ -99,7 +105,7 @@ def rename(catalog: Catalog, source: Identifier, target: Identifier) -> None:
         for side, (namespace, name) in (("source", source), ("destination", target))
     }
     asked: Any = catalog
-    response = asked._session.post(asked.url(Endpoints.rename_table), json=names_of)
+    response = _answer(asked, "POST", asked.url(Endpoints.rename_table), json=names_of)
     if response.status_code == _GONE:
         raise NoSuchTableError(f"{'.'.join(source)}: {_reason(response)}")
     if response.status_code == _TAKEN:
