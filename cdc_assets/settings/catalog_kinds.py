@@ -80,10 +80,17 @@ def _glue_java(given: Properties) -> dict[str, str]:
     return {"glue.skip-name-validation": "true", "glue.skip-archive": "true", **given}
 
 
+def _hive_java(given: Properties) -> dict[str, str]:
+    """Iceberg waits three minutes for a lock, and five times in a row; a commit holds one for less than a second."""
+    return {**dict.fromkeys(_HIVE_WAITS, "15000"), **given}
+
+
+_HIVE_WAITS = ("hadoop.iceberg.hive.lock-timeout-ms", "hadoop.iceberg.hive.lock-creation-timeout-ms")
+
 KINDS = {
     "jdbc": CatalogKind(dict, dict),
     "rest": CatalogKind(_rest_python, _rest_java, vends=True),
     "glue": CatalogKind(_glue_python, _glue_java, folds_names=True),
-    "hive": CatalogKind(dict, dict, folds_names=True, plain_names=True),
+    "hive": CatalogKind(dict, _hive_java, folds_names=True, plain_names=True),
 }
 """The types of catalog by their names in `lake.catalog.type`."""

@@ -17,14 +17,14 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableHeld, TableMoved
+from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, StepFailed, TableHeld, TableMoved
 from cdc_assets.lake import Lake, workbench
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.lake.swap import Rebuilds
 from cdc_assets.ledger import Ledger, TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import CreateTable, DropTable
+from cdc_assets.model.steps import CreateTable, DropTable, RenameTable
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.status import lake_status
@@ -423,6 +423,29 @@ def test_threads_ask_a_metastore_at_once_and_one_that_is_dead_is_passed_over(sto
         looks = list(pool.map(lambda _: dict(lake.state.entries()), range(64)))
     assert all({(namespace, "a"), (namespace, "b")} <= set(look) for look in looks)
     assert len({frozenset(look.items()) for look in looks}) == 1
+
+
+@pytest.mark.soak
+def test_a_lock_that_a_killed_process_left_in_a_metastore_is_named_with_the_way_to_remove_it(
+    stores: Stores, open_in: Open
+) -> None:
+    from hive_metastore import ttypes as hive
+
+    lake, namespace = open_in(stores.settings("hive", **{"hadoop.iceberg.hive.lock-timeout-ms": 300})), own_names()[:8]
+    table = Source(lake, TableId(f"locked_{namespace}", "a"))
+    table.apply(200, [("I", 110, 1, "x")])
+    component = hive.LockComponent(
+        type=hive.LockType.EXCLUSIVE, level=hive.LockLevel.TABLE, dbname=f"locked_{namespace}", tablename="a"
+    )
+    catalog: Any = lake.state.catalog
+    with catalog._client as client:
+        left = client.lock(hive.LockRequest(component=[component], user="killed", hostname="elsewhere"))
+    with pytest.raises(StepFailed, match=rf"HL_DB = 'locked_{namespace}' AND HL_TABLE = 'a'"):
+        table.apply(300, [("I", 210, 2, "y")])
+    with catalog._client as client:
+        client.unlock(hive.UnlockRequest(lockid=left.lockid))
+    table.apply(300, [("I", 210, 2, "y")])
+    assert table.rows() == [(1, "x"), (2, "y")]
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

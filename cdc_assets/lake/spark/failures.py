@@ -38,6 +38,9 @@ _UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
 _OTHER_TABLE = "Table UUID does not match"
 """Iceberg's message, without a class of its own, when another table took the name of a loaded one."""
 
+_LOCKED = re.compile(r"waiting for lock on (?P<database>\w+)\.(?P<name>\w+)")
+"""Iceberg's message about a Hive metastore's lock, in whose names there is nothing but letters, digits and `_`."""
+
 _UNANSWERED = (
     "java.io.", "java.net.", "java.nio.file.", "java.sql.", "org.sqlite.", "org.postgresql.",
     "org.apache.thrift.transport.", "org.apache.iceberg.shaded.org.apache.hc.", "software.amazon.awssdk.core.",
@@ -75,7 +78,7 @@ def _translated(table: str, error: BaseException) -> CdcError:
     """Return the error of this project that an exception of Spark, Iceberg or Java means."""
     classes = list(_java_causes(error))
     message = first_line(redacted(classes[-1][1] if classes else str(error)))
-    lost = _lost_race(table, message, classes)
+    lost = _locked(table, message) or _lost_race(table, message, classes)
     if lost is not None:
         return lost
     raised = _other_executor("\n".join([str(error), *(text for _, text in classes)])) or _from_executor(table, error)
@@ -89,6 +92,20 @@ def _translated(table: str, error: BaseException) -> CdcError:
     if in_text is not None or any(name.startswith(_UNANSWERED) for name, _ in classes):
         return _failed(table, in_text[0] if in_text is not None else message)
     return _step_failed(table, error, classes)
+
+
+def _locked(table: str, message: str) -> StepFailed | None:
+    """Return the error for a metastore's lock that is not released; Iceberg takes it for a lost race."""
+    found = _LOCKED.search(message)
+    if found is None:
+        return None
+    return StepFailed(
+        f"{table}: the Hive metastore has a lock on {found['database']}.{found['name']} that nobody releases "
+        f"({message}). Of a process that was killed it removes it metastore.txn.timeout (300 seconds) later, if its "
+        "housekeeping runs; then try again. Else, while nobody writes the table, run in the metastore's database: "
+        f"DELETE FROM HIVE_LOCKS WHERE HL_DB = '{found['database']}' AND HL_TABLE = '{found['name']}'.",
+        table=table,
+    )
 
 
 def _lost_race(table: str, message: str, classes: Sequence[tuple[str, str]]) -> TableMoved | None:
