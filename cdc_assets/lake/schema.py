@@ -65,8 +65,8 @@ TABLE_PROPERTIES = {
 # --- creation ---------------------------------------------------------------------------------------------------------
 
 
-def create(session: StepSession, identifier: Identifier, step: CreateTable, changefeed: str, place: str) -> Any:
-    """Create an empty table at `place`, with its identity and first label, in one commit; return its operations."""
+def begin(session: StepSession, identifier: Identifier, step: CreateTable, changefeed: str, place: str) -> Any:
+    """Return the transaction that creates a table at `place` with its identity; nothing is written yet."""
     refuse_names(step.schema, step)
     properties = {
         **TABLE_PROPERTIES,
@@ -80,7 +80,11 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, chan
     parser = session.iceberg.java("org.apache.iceberg.SchemaParser")
     schema = parser.fromJson(json.dumps(schema_json(step.schema)))
     builder = session.iceberg.builder(identifier, schema).withLocation(place)
-    work = builder.withProperties(session.iceberg.java_map(properties)).createTransaction()
+    return builder.withProperties(session.iceberg.java_map(properties)).createTransaction()
+
+
+def create(session: StepSession, identifier: Identifier, step: CreateTable, work: Any) -> Any:
+    """Create an empty table, begun as `work`, with its first label, in one commit; return its operations."""
     snapshot = work.newFastAppend()
     for key, value in Label(step.progress, step.ddl).properties().items():
         snapshot.set(key, value)

@@ -17,7 +17,6 @@ from cdc_assets.lake.catalogs.catalog import (
     entry,
     io_of,
     lists_locations,
-    names,
     rename,
 )
 from cdc_assets.lake.decisions import Decisions
@@ -69,16 +68,6 @@ class LakeState:
         """Return every table that this changefeed created, whatever its name is now."""
         self._seen = {one.lake_table.life: one.lake_table for one in self._owned() if one.changefeed == self.changefeed}
         return dict(self._seen)
-
-    def standing(self) -> dict[Life, LakeTable]:
-        """Return what `tables` returns, without a request for each table if the catalog still has the same names.
-
-        A table to which another writer has committed since is as it was last seen; its next step finds out.
-        """
-        same = (
-            self._listed is not None and not lists_locations(self.catalog) and names(self.catalog) == set(self._listed)
-        )
-        return dict(self._seen) if same else self.tables()
 
     def known(self) -> dict[Life, LakeTable]:
         """Return what `tables` returns; if a look takes several requests, as looks and steps here last saw it.

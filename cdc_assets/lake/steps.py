@@ -13,6 +13,7 @@ from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import GAP, KEY, NAME, format_base, snapshot_below
 from cdc_assets.lake.names import format_name, location
 from cdc_assets.lake.spark.failures import races
+from cdc_assets.lake.spark.gateway import has_files
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.state import TOMBSTONES
 from cdc_assets.lake.workbench import Work, Workbench
@@ -96,16 +97,21 @@ def _refuse_taken(bench: Workbench, name: TableId, life: Life) -> None:
 
 
 def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
-    lake_table = bench.state.standing().get(step.life)
-    if (
-        lake_table is not None
-        and lake_table.applied.unfilled
-        and step.base is not None
-        and lake_table.base != step.base
-    ):
+    if bench.state.seen(step.life) is None:
+        made = _made(bench, step, started)
+        if made is not None:
+            return made
+    lake_table = bench.state.last(step.life)
+    if lake_table.applied.unfilled and step.base is not None and lake_table.base != step.base:
         return _make_anew(bench, step, started)
-    if lake_table is not None:
-        return StepResult(seconds=time.monotonic() - started)
+    return StepResult(seconds=time.monotonic() - started)
+
+
+def _made(bench: Workbench, step: CreateTable, started: float) -> StepResult | None:
+    """Create a table; None if another run has created it since the last look.
+
+    It may have another name by then: whether it is there its own directory says, which costs no listing of the catalog.
+    """
     bench.state.places.refuse_reserved(step.name, step.life)
     home = bench.state.places.home(step.name)
     bench.free(home, step)
@@ -114,11 +120,15 @@ def _create(bench: Workbench, step: CreateTable, started: float) -> StepResult:
     with bench.sessions.step() as session:
         try:
             with races(str(step.life)):
-                lake_table = bench.table_after_commit(schema.create(session, home, step, bench.changefeed, place), home)
+                work = schema.begin(session, home, step, bench.changefeed, place)
+                if has_files(work.table().io(), place) and step.life in bench.state.tables():
+                    return None
+                lake_table = bench.table_after_commit(schema.create(session, home, step, work), home)
         except Exception:  # catalogs differ in how they report that another run created it first
-            if step.life not in bench.state.tables():
-                raise
-            lake_table = bench.table_now(step.life)
+            if step.life in bench.state.tables():
+                return None
+            bench.free(home, step)
+            raise
         statements = tuple(session.statements)
     return StepResult(statements, None, lake_table.snapshot_id, seconds=time.monotonic() - started)
 

@@ -195,8 +195,26 @@ def test_a_look_asks_once_for_each_table_and_once_for_each_namespace(stores: Sto
     assert len(asked) == len(set(asked))
     assert len([path for path in asked if f"look_{lake.changefeed}/tables/" in path]) == 3
     before = len(stores.vending.requests())
-    assert {held.rows for held in looking.state.standing().values()} == {1}
-    assert not [line for line in stores.vending.requests()[before:] if re.search(r"/tables/.", line)]
+    for number in range(3):
+        made = TableId(f"look_{lake.changefeed}", f"new_{number}")
+        looking.run(CreateTable(Life(made, 100), 100, made, SCHEMA))
+    assert not [
+        line for line in stores.vending.requests()[before:] if re.fullmatch(r"GET .*/(namespaces|tables) 200", line)
+    ]
+
+
+@EACH_KIND
+def test_a_table_that_another_run_has_made_and_renamed_meanwhile_is_not_made_again(
+    kind: str, stores: Stores, open_in: Open
+) -> None:
+    settings, first = stores.settings(kind), TableId(f"made_{uuid4().hex[:8]}", "first")
+    slow, fast, life = open_in(settings), open_in(settings), Life(first, 100)
+    assert slow.applied() == fast.applied()
+    fast.run(CreateTable(life, 100, first, SCHEMA))
+    fast.run(RenameTable(life, 200, TableId(first.schema, "second")))
+    slow.run(CreateTable(life, 100, first, SCHEMA))
+    assert [one for one in dict(slow.state.entries()) if one[0] == first.schema] == [(first.schema, "second")]
+    assert slow.state.find(life).identifier == (first.schema, "second")
 
 
 def test_status_asks_once_for_each_table(stores: Stores, open_in: Open, tmp_path: Path) -> None:

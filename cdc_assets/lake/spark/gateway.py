@@ -5,6 +5,7 @@ its metadata, label it or add finished data files, in the same JVM in which a se
 
     open_gateway     the JVM that PySpark talks to, the same for the whole process
     IcebergCatalog   the lake's catalog in Iceberg's Java API, built from the same settings as Spark's
+    has_files        whether anything was ever written to a table's directory
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from cdc_assets.settings.config import LakeSettings
 
-__all__ = ["IcebergCatalog", "open_gateway"]
+__all__ = ["IcebergCatalog", "has_files", "open_gateway"]
 
 _SDK_PROPERTIES = {
     "client.access-key-id": "aws.accessKeyId",
@@ -203,6 +205,16 @@ class IcebergCatalog:
         """Close the catalog's connections."""
         if hasattr(self._catalog, "close"):
             self._catalog.close()
+
+
+def has_files(io: Any, place: str) -> bool:
+    """Return whether files may be in the directory of metadata of a table at `place`, as its `FileIO` lists them."""
+    if place.startswith("/"):
+        return os.path.isdir(f"{place}/metadata")
+    try:
+        return bool(io.listPrefix(f"{place}/metadata/").iterator().hasNext())
+    except Py4JError:  # not every store lists what is below a name
+        return True
 
 
 def _give_keys(jvm: Any, options: Mapping[str, str]) -> None:
