@@ -26,6 +26,17 @@ __all__ = ["LakeSettings"]
 _METASTORES = re.compile(r"thrift://[^/:,\s]+:\d+(,\s*thrift://[^/:,\s]+:\d+)*")
 
 
+def _plain_directory(warehouse: str) -> str:
+    """Refuse a directory's name that the address of a SQLite catalog or PyIceberg reads as something else."""
+    path = unquote(urlsplit(warehouse).path) if warehouse.startswith("file:") else warehouse
+    if found := re.search(r"[?#]", warehouse) or re.search(r"[?#]|\$\{|%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f]", path):
+        raise BadSettings(
+            f"lake.warehouse {path!r} has {found[0]!r} in it, which addresses of catalogs and Spark's "
+            "settings cannot spell. Name a directory without it."
+        )
+    return warehouse
+
+
 class LakeSettings(Model):
     """Where the Iceberg tables live: one catalog in a neutral spelling, from which PyIceberg's and Spark's follow.
 
@@ -59,14 +70,14 @@ class LakeSettings(Model):
         """Refuse what the clients of stores read as no part of a path: all files would be one object, or nowhere."""
         scheme, separator, rest = warehouse.partition("://")
         if not separator or scheme == "file":
-            return warehouse
-        path = rest.rstrip("/").partition("/")[2]
-        if found := re.search(r"[?#]|[\x00-\x1f\x7f]", rest):
+            return _plain_directory(warehouse)
+        if found := re.search(r"[?#]|\$\{|[\x00-\x1f\x7f]", rest):
             raise BadSettings(
                 f"lake.warehouse {scheme}://{rest[: found.start()]} goes on with {found[0]!r}, and clients of stores "
-                "take nothing behind that for a path. Name a location without it; options of a store go into "
+                "or Spark take what is there for no path. Name a location without it; options of a store go into "
                 "lake.catalog."
             )
+        path = rest.rstrip("/").partition("/")[2]
         if path and {"", ".", ".."} & set(path.split("/")):
             raise BadSettings(
                 f"lake.warehouse {warehouse!r} has an empty part, '.' or '..' between slashes, which the clients of "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -125,12 +126,20 @@ def test_azures_key_token_and_endpoint_are_spelled_for_each_side() -> None:
     assert python["adls.connection-string"] == "AccountName=acc;AccountKey=k;BlobEndpoint=http://127.0.0.1:9/acc"
 
 
-@pytest.mark.parametrize("path", ["a#b", "a?key=v3rys3cr3t", "a\tb", "a//b", "/a", "a/../b", "./a"])
+@pytest.mark.parametrize("path", ["a#b", "a?key=v3rys3cr3t", "a\tb", "a//b", "/a", "a/../b", "./a", "${x}"])
 @pytest.mark.parametrize("root", ["s3://bucket", "gs://bucket", "abfss://c@a.dfs.core.windows.net"])
 def test_a_location_that_clients_read_differently_is_refused(root: str, path: str) -> None:
     with pytest.raises(BadSettings, match=r"lake\.warehouse .*Name a location without it") as raised:
         LakeSettings(catalog=REST, warehouse=f"{root}/{path}")
     assert "v3rys3cr3t" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "50%41", "a\nb", "${env:HOME}"])
+@pytest.mark.parametrize("how", ["directory", "uri"])
+def test_a_directory_whose_name_addresses_cannot_spell_is_refused(how: str, name: str) -> None:
+    place = f"/w/{name}" if how == "directory" else f"file:///w/{quote(name)}"
+    with pytest.raises(BadSettings, match=r"lake\.warehouse .*Name a directory without it"):
+        LakeSettings.from_warehouse(place)
 
 
 @pytest.mark.parametrize("path", ["", "/", "/a//", "/50%41", "/a+b c", "/größe/日本", "/k=v/a&b;c", "/[x]{y}*~@$'"])

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -325,7 +326,8 @@ def read_batch(spark: SparkSession, io: Mapping[str, str], step: ApplyRows, batc
 
 def read_parts(spark: SparkSession, io: Mapping[str, str], files: Sequence[str], types: str) -> DataFrame:
     """Return the rows of staged Parquet files, whose columns are those of `types` in that order."""
-    if storage(io, files[0])[0].type_name == "local":
+    patterns = re.search(r"[][{}*?\\]", files[0])  # Spark takes a name with one of these for a pattern
+    if storage(io, files[0])[0].type_name == "local" and not patterns:
         return spark.read.schema(types).parquet(*(storage(io, file)[1] for file in files))
     return spark.range(0, len(files), 1, len(files)).mapInArrow(part_reader(dict(io), files), types)
 
