@@ -9,7 +9,7 @@ A message that cannot be read is an event with the mark before it: nothing behin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -29,8 +29,8 @@ from cdc_assets.model.tso import Tso
 
 __all__ = ["Reading", "Registered"]
 
-RowsAgain = Callable[[Seen, TableId, Tso], pa.Table]
-"""Rows that were seen, a table, a position -> the table's rows beyond it among them, in the order of offsets."""
+RowsAgain = Callable[[Seen, TableId, Tso], Iterable[pa.Table]]
+"""Rows that were seen, a table, a position -> the table's rows beyond it among them, by the batches they came in."""
 
 _TAKES_A_NAME = re.compile(r"\b(?:DROP|RENAME)\b", re.IGNORECASE)
 
@@ -106,7 +106,9 @@ class Reading(Sorting):
 
     def _take_noted(self, what: LandedEvent | Seen, rows_again: RowsAgain) -> None:
         if isinstance(what, Seen):
-            self.events.extend(self.tables.noted(what.bounds, lambda _: what.columns, partial(rows_again, what)))
+            self.events.extend(
+                self.tables.noted(what.bounds.values(), lambda _: what.columns, partial(rows_again, what))
+            )
         elif what.kind in (EventKind.DDL, EventKind.SCHEMA):
             self._keep(what)
         elif what.kind is not EventKind.REGISTERED:

@@ -71,9 +71,13 @@ class _Share(Sorting):
         self._began |= {one.table for one in bounds if one.first is not None}
         self._described |= {event.table for event in columns if event.table is not None}
         ends = rows.slice(0, 1), rows.slice(rows.num_rows - 1, 1)
-        first, last = (end.column("offset")[0].as_py() for end in ends)
+        piece = ends[0].column("offset")[0].as_py(), ends[1].column("offset")[0].as_py()
+        newest = self.noted[-1][1] if self.noted else None
+        if not columns and isinstance(newest, Seen) and not newest.columns:
+            newest.join(bounds, piece)
+            return
         place = Partition(ends[0].column("topic")[0].as_py(), ends[0].column("partition")[0].as_py())
-        self._note(place, Seen(bounds, columns, first, last))
+        self._note(place, Seen.of(bounds, columns, piece))
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ __all__ = ["Later", "Tables", "rows_after"]
 
 Shown = Callable[[Collection[TableId]], Iterable[LandedEvent]]
 """Tables -> the columns that the first of their rows show."""
-Later = Callable[[TableId, Tso], pa.Table]
-"""A table, a position -> its rows beyond it, in the order of offsets."""
+Later = Callable[[TableId, Tso], Iterable[pa.Table]]
+"""A table, a position -> its rows beyond it, as they came, in the order of offsets."""
 
 
 class Tables:
@@ -65,7 +65,7 @@ class Tables:
     def seen(self, rows: pa.Table) -> Iterator[LandedEvent]:
         """Note where the rows of each table begin; yield the columns of its first ones and of those after a DROP."""
         shown = partial(first_columns, rows, schemas=self._schemas)
-        yield from self.noted(bounds_of(rows), shown, partial(rows_after, rows))
+        yield from self.noted(bounds_of(rows), shown, lambda table, position: [rows_after(rows, table, position)])
 
     def noted(self, bounds: Iterable[Bounds], shown: Shown, later: Later) -> Iterator[LandedEvent]:
         """Take what `seen` takes of rows that are not here."""
@@ -89,12 +89,15 @@ class Tables:
         newest = self._newest.get(table)
         if newest is None or last is None or last <= newest.position or not _is_drop(newest):
             return
-        (batch,) = later(table, newest.position).combine_chunks().to_batches()
-        for shown in self._schemas(batch):
-            if shown.approximate and shown.table == table:
-                event = schema_event(batch, shown, newest.position + 1 if self._by_offset else shown.version)
-                self._note_newest(event)
-                yield event
+        for rows in later(table, newest.position):
+            for batch in rows.combine_chunks().to_batches():
+                for shown in self._schemas(batch):
+                    if shown.approximate and shown.table == table:
+                        event = schema_event(batch, shown, newest.position + 1 if self._by_offset else shown.version)
+                        self._note_newest(event)
+                        yield event
+            if self._newest[table] is not newest:
+                return
 
 
 def rows_after(rows: pa.Table, table: TableId, position: Tso) -> pa.Table:

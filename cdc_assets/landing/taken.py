@@ -6,7 +6,7 @@ the order in which it would have read the same itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError
@@ -22,14 +22,32 @@ from cdc_assets.model.tso import Tso
 __all__ = ["Noted", "Seen", "Standing", "Taken", "TakenRange", "slim"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Seen:
-    """What the rows among messages `first` to `last` show of their tables: bounds, and columns of those not known."""
+    """What rows show of their tables: where they begin and end, and columns of those that are not known.
 
-    bounds: tuple[Bounds, ...]
+    `pieces` are the first and last offsets of the batches in which the rows came.
+    """
+
+    bounds: dict[TableId, Bounds]
     columns: tuple[LandedEvent, ...]
-    first: int
-    last: int
+    pieces: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, bounds: Iterable[Bounds], columns: Iterable[LandedEvent], piece: tuple[int, int]) -> Seen:
+        """Return what one batch shows."""
+        return cls({one.table: one for one in bounds}, tuple(columns), [piece])
+
+    def join(self, bounds: Iterable[Bounds], piece: tuple[int, int]) -> None:
+        """Take the next batch, whose tables are known: an archive may have ten messages in each."""
+        for one in bounds:
+            known = self.bounds.get(one.table, one)
+            self.bounds[one.table] = Bounds(one.table, _of(min, known.first, one.first), _of(max, known.last, one.last))
+        self.pieces.append(piece)
+
+
+def _of(chosen: Callable[..., Tso], *positions: Tso | None) -> Tso | None:
+    return chosen((one for one in positions if one is not None), default=None)
 
 
 Noted = tuple[Tso, "LandedEvent | Seen"]

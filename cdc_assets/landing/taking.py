@@ -6,14 +6,14 @@ would bring them sooner. A small landing starts no Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake.staging.executors import refuse_unshared
@@ -167,17 +167,21 @@ class Taking:
             self.reading.take_over(one, partial(self._rows_again, written, one))
         return {wanted.partition: wanted.stop for wanted, _, _ in ranges}
 
-    def _rows_again(self, written: Written, of: TakenRange, seen: Seen, table: TableId, position: Tso) -> pa.Table:
-        """Return the rows of a table beyond a position, among some messages, out of the file that a task wrote."""
+    def _rows_again(
+        self, written: Written, of: TakenRange, seen: Seen, table: TableId, position: Tso
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of a table beyond a position, by the batches they came in, out of the file of a task."""
         found = [LANDED.empty_table()]
         for split in written.splits:
-            mine = (split.table, split.partition) == (table, of.wanted.partition)
-            if mine and split.first <= seen.last and split.last >= seen.first:
+            if (split.table, split.partition) == (table, of.wanted.partition) and split.high > position:
                 rows = self.store.fetch(split.file, split.group).cast(LANDED)
-                offsets = rows.column("offset")
-                among = pc.and_(pc.greater_equal(offsets, seen.first), pc.less_equal(offsets, seen.last))
-                found.append(rows_after(rows.filter(among), table, position))
-        return pa.concat_tables(found).sort_by("offset")
+                found.append(rows_after(rows, table, position))
+        rows = pa.concat_tables(found).sort_by("offset")
+        offsets = rows.column("offset").to_numpy()
+        for first, last in seen.pieces:
+            start, stop = np.searchsorted(offsets, [first, last + 1]).tolist()
+            if stop > start:
+                yield rows.slice(start, stop - start)
 
 
 def _rest(wanted: OffsetRange, reached: int | None) -> OffsetRange:

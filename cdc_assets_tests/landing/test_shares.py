@@ -177,10 +177,26 @@ def sent(feeds: Sequence[TopicFeed], *lines: tuple[Any, ...], topic: str = "cdc"
 def test_a_table_that_comes_back_is_seen_where_its_drop_was_in_another_partition() -> None:
     feeds, drop = both_of(), "DROP TABLE `shop`.`t`"
     back = canal("INSERT", 170, data=[{"id": "1", "w": "2"}], mysqlType={"id": "int", "w": "bigint"})
-    lines = ((0, ddl(100), row(101, 1, 1), ddl(150, drop)), (1, row(110, 2, 2), row(120, 3, 3), back), (0, mark(200)))
-    assert sent(feeds, *lines) == []
+    more = canal("INSERT", 180, data=[{"id": "1", "x": "2"}], mysqlType={"id": "int", "x": "text"})
+    columnless = canal("DELETE", 160, data=[{"id": "1"}], mysqlType={})
+    later = (1, row(110, 2, 2), row(120, 3, 3), row(105, 4, 4), columnless, back, more)
+    assert sent(feeds, (0, ddl(100), row(101, 1, 1), ddl(150, drop)), later, (0, mark(200))) == []
     shown = [one.position for one in feeds[1].landing.landed().events if one.kind is EventKind.SCHEMA]
     assert shown == [101, 170]
+
+
+def test_what_batches_show_of_known_tables_is_one_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, take_over = list[TakenRange](), Reading.take_over
+
+    def watched(self: Reading, one: TakenRange, again: Any) -> None:
+        found.append(one)
+        take_over(self, one, again)
+
+    monkeypatch.setattr(Reading, "take_over", watched)
+    feeds = both_of()
+    lines = [(number, *(row(101 + at, at, at) for at in range(40))) for number in range(3)]
+    assert sent(feeds, (0, ddl(100)), *lines, (0, mark(500))) == []
+    assert {one.wanted.partition.number: len(one.noted) for one in found} == {0: 2, 1: 2, 2: 2}
 
 
 def test_a_ddl_of_all_partitions_is_landed_once() -> None:
@@ -225,7 +241,7 @@ def test_a_ddl_that_names_no_table_keeps_the_mark_that_its_task_had_seen() -> No
     feed, place = TopicFeed.of(Broker(), sink_uri=URI), Partition("cdc", 0)
     reading = feed.landing._reading(feed.landing.landed())
     event = LandedEvent(EventKind.DDL, place, 3, 130, None, "no DDL")
-    reading.take_over(TakenRange(OffsetRange(place, 0, 5), ((120, event),), 140), lambda *_: LANDED.empty_table())
+    reading.take_over(TakenRange(OffsetRange(place, 0, 5), ((120, event),), 140), lambda *_: ())
     assert [(one.kind, one.position) for one in reading.events] == [(EventKind.BAD, 120)]
     assert reading.marks == {place: 140}
 
@@ -236,7 +252,7 @@ def test_schemas_that_several_tasks_had_from_the_registry_are_landed_once() -> N
     for number in range(2):
         place = Partition("cdc", number)
         event = LandedEvent(EventKind.REGISTERED, place, 3, 0, query="{}", shape="7")
-        reading.take_over(TakenRange(OffsetRange(place, 0, 5), ((0, event),)), lambda *_: LANDED.empty_table())
+        reading.take_over(TakenRange(OffsetRange(place, 0, 5), ((0, event),)), lambda *_: ())
     assert [one.partition.number for one in reading.events] == [0]
     assert reading.standing.options.registry == {"7": "{}"}
     assert reading.next == {Partition("cdc", 0): 5, Partition("cdc", 1): 5}
