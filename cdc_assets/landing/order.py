@@ -77,6 +77,7 @@ class SourceOrder:
     """What the lines of a landing are put in order by; `before` is the state that it follows.
 
     `streams` and `barriers` are brought forward by each line, `sources` are the logs in the order they were met in.
+    `copies` are the deletes, by piece and line, that turned out later to be the beginning of a replay.
     """
 
     before: Landed
@@ -85,6 +86,8 @@ class SourceOrder:
     sources: list[str]
     streams: dict[Stream, StreamEnd]
     barriers: dict[Partition, str]
+    copies: set[tuple[int, int]] = field(default_factory=set)
+    _bare: dict[Stream, list[tuple[int, int]]] = field(default_factory=dict)
     _floors: dict[object, str] = field(default_factory=dict)
     _first_places: dict[Partition, str] = field(default_factory=dict)
     _ddl_times: dict[TableId, list[tuple[Tso, str]]] = field(default_factory=dict)
@@ -141,6 +144,10 @@ class SourceOrder:
         stream, floors, at, rank = row.stream, self._floors, row.at, 0
         partition = stream.partition
         end, repeated, late = self._follow(row)
+        if row.stated == "" and not repeated:
+            self._bare.setdefault(stream, []).append((number, line))
+        elif row.stated:
+            end = self._behind(row, end, repeated)
         if at and not (repeated or end.anew):
             late = self._below(at, self._ddl_places.get(stream.table.folded, ""))
         if end.newest:
@@ -155,6 +162,20 @@ class SourceOrder:
         floors[stream] = floors[partition] = at
         is_scanned = self._is_scanned(row.stated, at) and not (repeated or late)
         return Line(at, rank, number, line, repeated, late, bool(row.stated), stream if is_scanned else None)
+
+    def _behind(self, row: _Row, end: StreamEnd, repeated: bool) -> StreamEnd:
+        """Return how a stream ends after a row with a place, where deletes without one came before it.
+
+        A copy shows that a replay has begun, maybe by deletes of it: what they deleted may have come back since, by
+        rows that are not taken again. So deletes behind the newest row that are not landed yet are left to the replay,
+        in which those that are none of its beginning come again.
+        """
+        bare = self._bare.pop(row.stream, [])
+        if not repeated or not bare:
+            return end
+        self.copies.update(bare)
+        end = self.streams[row.stream] = replace(end, after=max(0, end.after - len(bare)))
+        return end
 
     def _ddl_before(self, table: TableId, ts: Tso | None) -> str:
         """Return the place of the newest DDL of a table that was made when a row was read, or before."""

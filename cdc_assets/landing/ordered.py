@@ -134,6 +134,10 @@ class OrderedReading(Reading):
                 lines += self._order.lines(piece, len(pieces), self._was_landed)
                 pieces.append(piece)
         self.kept.clear()
+        if self._order.copies:
+            lines = [
+                one._replace(repeated=(one.piece, one.line) in self._order.copies or one.repeated) for one in lines
+            ]
         lines.sort(key=lambda line: (line.at, line.rank))  # stable: offsets stay in order
         first = max(self.clock_ms << 18, self.last + _STEP)
         first += first % _STEP

@@ -121,6 +121,29 @@ def test_a_table_whose_first_message_is_a_delete_begins_with_it(broker: AvroBrok
     assert rows(feed) == [(1, "a")]
 
 
+@pytest.mark.parametrize("turns", [1, 2])
+def test_what_a_replay_that_begins_with_deletes_deletes_again_stays_as_it_is(broker: AvroBroker, turns: int) -> None:
+    orders = broker.table("shop", "orders", {"id": INT, "note": TEXT}, ("id",))
+    sent = [
+        orders.row(100, id=3, note="a"),
+        orders.delete(id=3),
+        orders.row(110, id=4, note="b"),
+        orders.row(120, id=3, note="c"),
+        orders.delete(id=4),
+    ]
+    feed = feed_of(broker)
+    broker.send(0, *sent)
+    if turns > 1:
+        assert stopped(feed) == {}
+    for start in (1, 2, 3):
+        broker.send(0, *sent[start:])
+        assert stopped(feed) == {}
+        assert rows(feed) == [(3, "c")]
+    broker.send(0, orders.row(130, id=5, note="d"))
+    assert stopped(feed) == {}
+    assert rows(feed) == [(3, "c"), (5, "d")]
+
+
 def test_a_delete_before_the_first_row_of_its_partition_comes_after_the_rename_before_it(broker: AvroBroker) -> None:
     create = "CREATE TABLE old (id INT PRIMARY KEY, note TEXT)"
     old = broker.table("shop", "old", {"id": INT, "note": TEXT}, ("id",))
