@@ -30,7 +30,7 @@ from cdc_assets.landing.spool import Spool
 from cdc_assets.landing.store import Store
 from cdc_assets.landing.taking import Executors, Taking
 from cdc_assets.model.landed import Landed
-from cdc_assets.model.offsets import Ends, OffsetRange
+from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.topics import LogReader
 
@@ -192,7 +192,7 @@ class Landing:
         state = replace(state_after(reading, ends, proven), topic_ids=ids)
         news = (state.next, state.marks, state.proven) != (begun.next, begun.marks, begun.proven)
         if reading.more_than_marks or (news and self._due(begun)):
-            done = self._commit(reading, state, done)
+            done = self._commit_all(reading, state, done)
         return done
 
     def _advance_in_order(self) -> Advanced:
@@ -221,7 +221,7 @@ class Landing:
         state = replace(state_after(reading, ends, reading.last), topic_ids=ids)
         news = (state.next, state.barriers) != (begun.next, begun.barriers)
         if reading.more_than_marks or (news and self._due(begun)):
-            done = self._commit(reading, state, done)
+            done = self._commit_all(reading, state, done)
         return done
 
     def _read_turn(
@@ -273,7 +273,12 @@ class Landing:
                 reading.finish(wanted)
         return done, unread
 
-    def _topic_ids(self, log: LogReader, begun: Landed, ends: Ends) -> Mapping[str, str]:
+    def _commit_all(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:
+        """Land the rest of what was read. Raises InputError for a topic that was made anew since the reading began."""
+        self._topic_ids(self.log(), state, state.ends)
+        return self._commit(reading, state, done)
+
+    def _topic_ids(self, log: LogReader, begun: Landed, ends: Iterable[Partition]) -> Mapping[str, str]:
         """Return the ids of topics. Raises InputError for a topic that is another one than was landed, by that name."""
         ids = log.topic_ids({partition.topic for partition in ends})
         for topic, known in begun.topic_ids.items():

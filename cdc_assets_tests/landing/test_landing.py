@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import InputError, MetadataMissing, TableMoved
@@ -75,6 +76,17 @@ class EmptyTopic(Broker):
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
         return {Partition("cdc", number): LogEnds(0, 0) for number in range(2)}
+
+
+class Recreated(Broker):
+    """A topic of which another one has the name once somebody has read of it."""
+
+    def read(self, wanted: OffsetRange, batch_bytes: int = 1000) -> Iterator[pa.RecordBatch]:
+        yield from super().read(wanted, batch_bytes)
+        self.ids["cdc"] = "second"
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return {"cdc": self.ids.get("cdc", "first")}
 
 
 @pytest.fixture
@@ -321,6 +333,17 @@ def test_a_topic_that_was_created_anew_stops(feed: TopicFeed) -> None:
     log.send(0, mark(200))
     with pytest.raises(InputError, match=r"cdc\[0\] ends at offset 1, and was landed to 3: the topic was created anew"):
         feed.apply()
+
+
+@pytest.mark.parametrize("extension", ["true", "false"], ids=["by commit-ts", "by offset"])
+def test_a_topic_that_is_created_anew_while_it_is_read_is_not_landed(extension: str) -> None:
+    log = Recreated()
+    uri = f"kafka://127.0.0.1:9092/cdc?protocol=canal-json&enable-tidb-extension={extension}"
+    feed = TopicFeed.of(log, sink_uri=uri, accept_unordered=extension == "false")
+    log.send(0, ddl(100), row(120, 1, 7), mark(150))
+    with pytest.raises(InputError, match=r"cdc\[0\] is of the topic second by now, and was landed of first"):
+        feed.apply()
+    assert feed.landing.landed().next == {}
 
 
 def test_offsets_that_vanish_inside_a_range_are_a_loss_and_nothing_behind_them_is_landed(feed: TopicFeed) -> None:
