@@ -73,7 +73,7 @@ def changefeed_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> lis
     def conformance(s3: S3Resource) -> dg.AssetCheckResult:
         return conformance_result(conformance_report(source.with_credentials(s3), source.lake))
 
-    @dg.asset_check(asset=bucket, name="completeness", description="No file is missing, changed or vanished unread.")
+    @dg.asset_check(asset=bucket, name="completeness", description="Nothing is missing, changed or vanished unread.")
     def completeness(s3: S3Resource) -> dg.AssetCheckResult:
         with source.pipeline(s3) as pipeline:
             return completeness_result(pipeline.status().findings)
@@ -207,7 +207,7 @@ def completeness_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
         not found,
         {**metadata, "findings": _points(finding.text for finding in found)},
         error=any(finding.rule != "files-changed" for finding in found),
-        description=_first(found, "No file is missing, changed or vanished unread."),
+        description=_first(found, "Nothing is missing, changed or vanished unread."),
     )
 
 

@@ -25,6 +25,7 @@ __all__ = ["landing_events", "upstream_assets"]
 _STORES: Mapping[str, str] = {
     "s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "az": "azure", "kafka": "kafka"
 }  # fmt: skip
+_SYSTEMS: Mapping[str, str] = {"TiCDC": "tidb", "YDB": "ydb"}
 
 
 def upstream_assets(source: Source) -> list[dg.AssetSpec | dg.AssetsDefinition]:
@@ -35,10 +36,10 @@ def upstream_assets(source: Source) -> list[dg.AssetSpec | dg.AssetsDefinition]:
     spec = dg.AssetSpec(
         feed_key(changefeed),
         group_name=source.group,
-        kinds={"tidb", _STORES.get(options.store, "file"), protocol},
+        kinds={_SYSTEMS.get(options.writer, "debezium"), _STORES.get(options.store, "file"), protocol},
         owners=list(changefeed.owners),
         metadata={"dagster/uri": changefeed.uri, "protocol": protocol, "tz": changefeed.tz},
-        description=f"What TiCDC writes to {changefeed.uri}: {what}. Read only.",
+        description=f"What {options.writer} writes to {changefeed.uri}: {what}. Read only.",
     )
     return [spec, _landing_asset(source)] if landed else [spec]
 
@@ -108,12 +109,13 @@ def _figures(found: LandingText) -> dict[str, Any]:
     ]
     figures: dict[str, Any] = {
         "messages_behind": found.behind,
-        "mark_lag_seconds": dg.MetadataValue.float(found.lag_seconds),
         "dagster/row_count": dg.MetadataValue.int(found.rows),
         "dagster/size_bytes": dg.MetadataValue.int(found.row_bytes),
         "rebuild": found.rebuild,
         "unreadable_messages": len(found.unreadable),
     }
+    if any(one.mark for one in found.partitions):
+        figures["mark_lag_seconds"] = dg.MetadataValue.float(found.lag_seconds)
     if records:
         figures["offsets"] = dg.MetadataValue.table(records)
     if found.unreadable:

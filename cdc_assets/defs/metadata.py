@@ -23,6 +23,7 @@ from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, RenameColumn
+from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso, seconds_between, tso_time
@@ -30,7 +31,7 @@ from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.planning.partitions import PartitionKey, life_of, limit_of
 from cdc_assets.planning.plan import Plan
-from cdc_assets.report.tables import column_type
+from cdc_assets.report.tables import column_type, ranges_of
 from cdc_assets.report.type_page import format_report
 from cdc_assets.types.mysql_types import spark_type
 
@@ -85,12 +86,26 @@ def dml_metadata(plan: Plan, key: PartitionKey, step: ApplyRows | None, changed:
         found |= base_metadata(plan, life, key)
     steps = [step] if step is not None else list(_windows(plan, key))
     if steps:
-        files = {file.path: file for one in steps for file in one.files}
         found["commit_ts_low"], found["commit_ts_high"] = str(steps[0].lo), str(steps[-1].hi)
-        found["files"] = len(files)
-        found["file_bytes"] = sum(file.size for file in files.values())
-        found["source_files"] = dg.MetadataValue.json(list(files)[:MAX_FILES])
+        found |= _input([file for one in steps for file in one.files])
     return found
+
+
+def _input(given: Sequence[DataFile]) -> dict[str, Any]:
+    """Return the files that rows come from, or where their messages are in topics."""
+    ranges = ranges_of(given)
+    if ranges:
+        places = [f"{one.partition} {one.start}..{one.stop - 1}" for one in sorted(ranges)]
+        return {
+            "message_bytes": sum(ranges.values()),
+            "source_messages": dg.MetadataValue.json(places[:MAX_FILES]),
+        }
+    files = {file.path: file for file in given}
+    return {
+        "files": len(files),
+        "file_bytes": sum(file.size for file in files.values()),
+        "source_files": dg.MetadataValue.json(list(files)[:MAX_FILES]),
+    }
 
 
 def _windows(plan: Plan, key: PartitionKey) -> Iterator[ApplyRows]:

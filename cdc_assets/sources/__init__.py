@@ -84,6 +84,10 @@ class SourceOptions(Protocol):
         """How changes are written, by TiCDC's name of it."""
 
     @property
+    def writer(self) -> str:
+        """Who writes the feed, in a sentence."""
+
+    @property
     def wire(self) -> Wire:
         """How its splits are written."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from cdc_assets.defs import build_changefeed_defs
@@ -15,7 +16,7 @@ from cdc_assets.formats.messages import Kind
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.operations.status import lake_status
 from cdc_assets.planning.partitions import format_partition_key, partition_keys
-from cdc_assets.settings.config import MaintenanceSettings
+from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, MaintenanceSettings
 from cdc_assets_tests.archived_topic import ArchivedTopic
 from cdc_assets_tests.topic_feed import archive_of
 from cdc_assets_tests.topics import topics
@@ -92,6 +93,26 @@ def test_a_partition_is_applied_out_of_the_landing(location: Location) -> None:
     result = job.execute_in_process(partition_key=keys[-1], asset_selection=chosen, instance=location.instance)
     assert result.success
     assert keys[-1] in location.instance.get_materialized_partitions(dg.AssetKey([NAME, "dml"]))
+    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey([NAME, "dml"]))
+    records = location.instance.fetch_materializations(wanted, limit=100).records
+    seen = [one.asset_materialization.metadata for one in records if one.asset_materialization is not None]
+    places = [str(one["source_messages"].value) for one in seen if "source_messages" in one]
+    assert places
+    assert all(place.startswith(f"['{TOPIC.recorded['topic']}[") for place in places)
+    assert not any("source_files" in one for one in seen)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "writer", "kind"),
+    [("craft", "TiCDC", "tidb"), ("debezium-json", "a Debezium connector", "debezium"), ("ydb-json", "YDB", "ydb")],
+)
+def test_topics_are_shown_as_those_of_their_writer(protocol: str, writer: str, kind: str, tmp_path: Path) -> None:
+    uri = f"kafka://127.0.0.1:9092/cdc?protocol={protocol}"
+    settings = ChangefeedSettings(name=NAME, sink_uri=SecretStr(uri), accept_unordered=True)
+    defs = build_changefeed_defs(settings, LakeSettings.from_warehouse(tmp_path))
+    spec = next(one for one in defs.resolve_all_asset_specs() if one.key == dg.AssetKey([NAME, "topics"]))
+    assert str(spec.description).startswith(f"What {writer} writes to ")
+    assert kind in spec.kinds
 
 
 def test_the_schedule_asks_for_a_run_while_only_the_landing_is_due(

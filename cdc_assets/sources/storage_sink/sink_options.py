@@ -52,6 +52,11 @@ class SinkOptions:
         return self.wire.format
 
     @property
+    def writer(self) -> str:
+        """TiCDC: nobody else writes such files."""
+        return "TiCDC"
+
+    @property
     def retention_days(self) -> int:
         """After how many days TiCDC deletes files, 0 for never."""
         return self.file_expiration_days

@@ -76,6 +76,13 @@ class TopicOptions:
         return LandedOptions(self.messages)
 
     @property
+    def writer(self) -> str:
+        """Who writes messages of the protocol."""
+        if self.messages.in_source_order:
+            return "a Debezium connector"
+        return "TiCDC" if self.messages.sends_again else "YDB"
+
+    @property
     def retention_days(self) -> int:
         """0: what was landed stays until it is applied."""
         return 0
