@@ -249,7 +249,8 @@ def follow(end: StreamEnd, at: str | None, digest: Callable[[], str]) -> tuple[S
     `at` is the row's place in the source's log: "" for one that stands where the row before it does, None for one that
     has nothing to do with places. Rows of a stream come in the order of the log, so what is below its end has come
     before, and what stands at its end, or after it without a place, as often as that was there. A replay that begins
-    with the very row at the end is known by its being the same.
+    with the very row at the end is known by its being the same, and rows without a place with which one began are by
+    another than the first of them behind its end: that one is new.
     """
     if at is None:
         return end, False
@@ -258,8 +259,11 @@ def follow(end: StreamEnd, at: str | None, digest: Callable[[], str]) -> tuple[S
         if again and end.again_at < end.at:
             return end, True
         if again and end.again_after < end.after:
-            return replace(end, again_after=end.again_after + 1), True
-        return replace(end, after=end.after + bool(end.newest), again_at=-1, again_after=-1), False
+            if end.again_after or end.then in ("", digest()):
+                return replace(end, again_after=end.again_after + 1), True
+            return replace(end, after=1, then=digest(), again_at=-1, again_after=-1), False
+        then = end.then if end.after else digest()
+        return replace(end, after=end.after + bool(end.newest), then=then, again_at=-1, again_after=-1), False
     if at > end.newest:
         return StreamEnd(at, 1, 0, digest()), False
     if at < end.newest:

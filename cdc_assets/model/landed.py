@@ -143,7 +143,8 @@ class StreamEnd:
     `newest` is the greatest source position, `at` how many rows have it, `first` a digest of the first of those, and
     `after` how many rows without position followed. During a replay `again_at` and `again_after` count how many of
     these have been repeated; otherwise both are -1. `made` is the time of the newest change in it, 0 if unknown. `anew`
-    says that the source's log was started over, so that its positions do not compare with earlier ones.
+    says that the source's log was started over, so that its positions do not compare with earlier ones. `then` is a
+    digest of the first row without position that followed, "" if unknown.
     """
 
     newest: str = ""
@@ -154,6 +155,7 @@ class StreamEnd:
     again_after: int = -1
     made: Tso = 0
     anew: bool = False
+    then: str = ""
 
 
 @dataclass(frozen=True, slots=True)

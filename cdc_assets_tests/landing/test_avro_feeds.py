@@ -144,6 +144,16 @@ def test_what_a_replay_that_begins_with_deletes_deletes_again_stays_as_it_is(bro
     assert rows(feed) == [(3, "c"), (5, "d")]
 
 
+def test_a_new_delete_behind_a_replay_is_taken_though_the_replay_began_with_one(broker: AvroBroker) -> None:
+    orders = broker.table("shop", "orders", {"id": INT, "note": TEXT}, ("id",))
+    sent = [orders.row(100, id=3, note="a"), orders.delete(id=3), orders.row(110, id=4, note="b")]
+    feed = feed_of(broker)
+    for part in (sent, sent[1:2], sent[2:], [orders.delete(id=4)]):
+        broker.send(0, *part)
+        assert stopped(feed) == {}
+    assert rows(feed) == []
+
+
 def test_a_delete_before_the_first_row_of_its_partition_comes_after_the_rename_before_it(broker: AvroBroker) -> None:
     create = "CREATE TABLE old (id INT PRIMARY KEY, note TEXT)"
     old = broker.table("shop", "old", {"id": INT, "note": TEXT}, ("id",))

@@ -69,6 +69,13 @@ def test_a_stream_that_is_sent_again_twice_from_its_newest_row_on_is_known_both_
     assert followed([("10", "a"), ("", "b")] * 3 + [("11", "c")])[0] == [False, False, *[True] * 4, False]
 
 
+def test_a_delete_behind_a_replay_that_began_with_another_delete_is_new() -> None:
+    sent = [("10", "a"), ("", "x"), ("15", "b"), ("20", "c")]
+    found, end = followed([*sent, *sent[1:], ("", "y"), ("20", "c"), ("", "y"), ("30", "d")])
+    assert found == [False] * 5 + [True] * 2 + [False] + [True] * 2 + [False]
+    assert end.newest == "30"
+
+
 def test_what_has_nothing_to_do_with_places_is_always_new() -> None:
     end = StreamEnd("10", 1)
     assert follow(end, None, lambda: "") == (end, False)
