@@ -176,7 +176,9 @@ def _shown(data: bytes | None) -> str:
 
 
 def _applied(landed: Landed, through: Mapping[TableId, Tso]) -> dict[Partition, int]:
-    """Return the first offset of each partition that a table has not applied, where there is one.
+    """Return the first offset of each partition that a table may not have applied, where there is one.
+
+    A range of which a part is applied counts from its beginning, since only its rows could tell more.
 
     A name that no table has any more was another's before, or was dropped: it counts as far as the least table is.
     """
