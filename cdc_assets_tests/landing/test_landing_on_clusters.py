@@ -78,7 +78,7 @@ def test_a_backlog_is_landed_by_executors(broker: Broker, dies: bool, tmp_path: 
         assert process.returncode == 0, said
         assert running.executors(1)
         written = [path for root in (logs, running.home) for path in root.rglob("*") if path.is_file()]
-        assert any(b"mapInArrow" in path.read_bytes() for path in written if logs in path.parents)
+        assert any(b"SparkListenerJobStart" in path.read_bytes() for path in written if logs in path.parents)
         assert [path for path in written if PASSWORD.encode() in path.read_bytes()] == []
         assert PASSWORD not in said
     with closing(LandingTable(LakeSettings.from_warehouse(tmp_path / "lake"), "shop")) as table:

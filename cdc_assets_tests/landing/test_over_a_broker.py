@@ -13,6 +13,7 @@ from cdc_assets.formats.messages import Kind
 from cdc_assets.model.offsets import Ends
 from cdc_assets.sources.topics.kafka.reader import KafkaLog, connect
 from cdc_assets_tests.kafka_broker import Broker, write
+from cdc_assets_tests.landing.test_shares import Tasks
 from cdc_assets_tests.topic_feed import TopicFeed
 from cdc_assets_tests.topics import Topic, recorded_messages, topics
 
@@ -84,6 +85,18 @@ def test_a_topic_on_a_broker_is_the_source_at_its_checkpoints(
 
 BANK = next((one for one in RECORDED if str(one) == "H_bank/craft"), None)
 with_the_bank = pytest.mark.skipif(BANK is None, reason="the recorded topics are not beside this clone")
+
+
+@with_the_bank
+def test_tasks_read_the_broker_themselves(play: Callable[[Topic], BrokerFeed]) -> None:
+    assert BANK is not None
+    held, tasks = play(BANK), Tasks()
+    held.feed.landing.executors = tasks
+    held.send()
+    assert stopped(held.feed) == []
+    assert tasks.rounds
+    assert held.feed.differences() == []
+    assert held.feed.landing.behind() == 0
 
 
 @with_the_bank
