@@ -88,6 +88,7 @@ SPOKEN = pa.schema(
         pa.field("source", pa.string()),
         pa.field("source_position", pa.string()),
         pa.field("shape", pa.string()),
+        pa.field("read_at", pa.string()),
     ]
 )
 """What messages speak of: a line for each message and table, in the order of the messages.
@@ -103,7 +104,8 @@ a text that sorts as the log goes (see `position_text`); null where the message 
 sends anything twice. What stands at or below the greatest one of its table in its partition has come before. `source`
 names that log where there may be several whose positions do not compare (see `source_text`), null for the only
 one. `shape` is equal for rows of a table whose messages describe the same columns; null where messages do not describe
-them. `commit_ts` is when the change was made, as a TSO, null if the message does not have it.
+them. `commit_ts` is when the change was made, as a TSO, null if the message does not have it. `read_at` is how far the
+log was when a row was read from the table, which has no place in it itself.
 """
 
 
@@ -123,6 +125,7 @@ class Said:
     source: str | None = None
     source_position: str | None = None
     shape: str | None = None
+    read_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,7 @@ def said(lines: Iterable[Said]) -> pa.RecordBatch:
             pa.array([one.claim for one in held], pa.string()),
             *(
                 pa.array([getattr(one, name) for one in held], pa.string())
-                for name in ("reason", "source", "source_position", "shape")
+                for name in ("reason", "source", "source_position", "shape", "read_at")
             ),
         ],
         schema=SPOKEN,
@@ -207,7 +210,7 @@ def said_of_rows(
         "type": pa.nulls(count, pa.int32()),
         "claim": made.column("claim_first"),
         "source_position": made.column("at_first"),
-        **{name: pa.nulls(count, pa.string()) for name in ("query", "reason", "source", "shape")},
+        **{name: pa.nulls(count, pa.string()) for name in ("query", "reason", "source", "shape", "read_at")},
     }
     found = pa.table([columns[field.name].cast(field.type) for field in SPOKEN], schema=SPOKEN)
     return in_order(found.combine_chunks().to_batches())

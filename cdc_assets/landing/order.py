@@ -40,7 +40,9 @@ _ANEW = (
 )
 INDEX = len("000000/")
 """Characters of a place that number its log."""
-_TOLD = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts")
+_TOLD = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at")
+_READ = " incremental"
+"""Behind the name of a log: the rows that were read from tables while it went on."""
 
 
 class Line(NamedTuple):
@@ -62,11 +64,15 @@ class Line(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A row as it was read: `stated` is the position in its message, `at` its place, "" for none."""
+    """A row as it was read: `stated` is the position in its message, `at` its place, "" for none.
+
+    `read_at` is how far the log was where the row has no place in it.
+    """
 
     stream: Stream
     at: str
     stated: str | None
+    read_at: str | None
     ts: Tso | None
     batch: pa.RecordBatch
     message: int
@@ -99,7 +105,7 @@ class SourceOrder:
             if event.kind is EventKind.DDL and event.table is not None and event.source_position:
                 self._raise(self._ddl_places, event.table, event.source, event.source_position)
         for stream, end in self.before.streams.items():
-            if end.newest:
+            if end.newest and not stream.source.endswith(_READ):
                 self._raise(self._row_places, stream.table, stream.source, end.newest)
 
     def _raise(self, places: dict[TableId, str], table: TableId, source: str, at: str) -> None:
@@ -120,7 +126,7 @@ class SourceOrder:
         """Yield the lines of a piece but for marks; `was_landed` says of a line with a DDL whether that was before."""
         columns = (piece.spoken.column(name).to_pylist() for name in _TOLD)
         places, floors, partition = self.kept.places(piece), self._floors, piece.partition
-        for line, (message, kind, schema, table, source, stated, ts) in enumerate(zip(*columns, strict=True)):
+        for line, (message, kind, schema, table, source, stated, ts, read_at) in enumerate(zip(*columns, strict=True)):
             at, late = places[line], ""
             if kind == Kind.RESOLVED.value:
                 if at:
@@ -129,7 +135,7 @@ class SourceOrder:
                 continue
             if kind == Kind.ROW.value:
                 stream = Stream(partition, TableId(schema, table), source or "")
-                yield self._row_line(_Row(stream, at, stated, ts, piece.batch, message), number, line)
+                yield self._row_line(_Row(stream, at, stated, read_at, ts, piece.batch, message), number, line)
                 continue
             is_ddl = kind == Kind.DDL.value
             if is_ddl and at and table and not was_landed(piece, line):
@@ -192,6 +198,9 @@ class SourceOrder:
         if not self.options.sends_again:
             return known, False, late
         place, ts = row.stated, row.ts
+        if row.read_at:
+            self.streams[row.stream] = known
+            return known, self._is_read_again(known, row, row.read_at), late
         end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
         if not repeated and place and self._is_first_again(known, row):
             end, repeated = replace(known, again_at=1, again_after=0), True
@@ -206,10 +215,27 @@ class SourceOrder:
         self.streams[row.stream] = end
         return end, repeated, late
 
+    def _is_read_again(self, log: StreamEnd, row: _Row, at: str) -> bool:
+        """Return whether a row of an incremental snapshot, which was read when the log was there, had come before.
+
+        Such rows come in the order of the log too. One that is newer than all others and yet stands below them is of
+        another log, of which the rows say more.
+        """
+        mine, made = row.stream._replace(source=row.stream.source + _READ), row.ts or 0
+        known, digest = self.streams.get(mine, StreamEnd()), partial(_digest, row.batch, row.message)
+        if at < log.newest and made <= log.made:
+            return True
+        if at < known.newest and made > known.made:
+            known = StreamEnd()
+        end, repeated = follow(known, at, digest)
+        if not repeated and at == known.newest and _is_through(known) and digest() == known.first:
+            end, repeated = replace(known, again_at=1, again_after=0), True
+        self.streams[mine] = replace(end, made=max(made, known.made))
+        return repeated
+
     def _is_first_again(self, known: StreamEnd, row: _Row) -> bool:
         """Return whether a row with a key is the one at the end of its stream, where a connector's replay may begin."""
-        replays = 0 <= known.again_at < known.at
-        ends = self.options.in_source_order and row.stated == known.newest and not replays
+        ends = self.options.in_source_order and row.stated == known.newest and _is_through(known)
         has_key = ends and row.batch.column("key")[row.message].is_valid
         return has_key and _digest(row.batch, row.message) == known.first
 
@@ -220,6 +246,11 @@ class SourceOrder:
             else f"it stands at {place_text(at)} of the source's log, below what was landed of its "
             f"table, through {place_text(landed)}: it came too late to be put in its place"
         )
+
+
+def _is_through(end: StreamEnd) -> bool:
+    """Return whether no replay is under way, of which more of what stands at the end has still to come."""
+    return not 0 <= end.again_at < end.at
 
 
 def is_together(before: Line | None, line: Line) -> bool:

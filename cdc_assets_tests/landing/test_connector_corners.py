@@ -231,6 +231,44 @@ def test_a_row_that_comes_again_is_as_old_as_it_was() -> None:
     assert sorted(stream.rows) == [10, 20, 30, 40]
 
 
+@pytest.mark.parametrize("count", [1, 300])
+@pytest.mark.parametrize("in_one_go", [True, False])
+def test_rows_of_an_incremental_snapshot_that_come_again_bring_no_row_back(in_one_go: bool, count: int) -> None:
+    stream, ids = Stream(), range(count)
+
+    def read(at: int, made: int, value: int) -> None:
+        for ident in ids:
+            stream.send("r", at, snapshot="incremental", made=made, id=ident, v=value)
+
+    for ident in ids:
+        stream.send("c", 10 + ident, id=ident, v=1)
+    read(1000, 5000, 2)
+    stream.send("d", 1001, made=5001, id=0)
+    if not in_one_go:
+        assert stream.applied() == []
+    read(1000, 5000, 2)
+    stream.send("d", 1001, made=5001, id=0)
+    assert stream.applied() == []
+    assert stream.rows == {ident: {"v": 2} for ident in ids[1:]}
+    read(2000, 6000, 3)  # another one
+    if not in_one_go:
+        assert stream.applied() == []
+    read(2000, 6000, 3)
+    assert stream.applied() == []
+    assert stream.rows == {ident: {"v": 3} for ident in ids}
+
+
+def test_the_last_row_is_known_again_however_often_it_comes() -> None:
+    stream = Stream()
+    for _ in range(3):
+        stream.send("c", 10, id=1, v=1)
+        stream.send("t", 20, id=0)
+        assert stream.applied() == []
+    stream.send("c", 30, id=2, v=1)
+    assert stream.applied() == []
+    assert sorted(stream.rows) == [2]
+
+
 def test_another_snapshot_behind_streamed_rows_holds_its_table_once() -> None:
     stream = Stream()
     stream.send("r", 100, snapshot="first", id=1, v=1)

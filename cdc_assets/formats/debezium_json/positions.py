@@ -5,7 +5,8 @@
     oracle           SCN of the commit, and of the change
     sqlserver        LSN of the commit, and of the change
 
-A row of a snapshot stands before all others. One of an incremental snapshot has no place: it was read at any time.
+A row of a snapshot stands before all others. One of an incremental snapshot has no place: it was read at any time, of
+which the message says how far the log was then.
 Others have none that is known, and are ordered by their offsets.
 """
 
@@ -23,10 +24,11 @@ import pyarrow.compute as pc
 from cdc_assets.formats.alike import Alike, Path
 from cdc_assets.formats.messages import position_text
 
-__all__ = ["dialect", "schema_position", "source_position", "source_positions"]
+__all__ = ["dialect", "read_position", "schema_position", "source_position", "source_positions"]
 
 Marks = npt.NDArray[np.bool_]
 
+_INCREMENTAL = "incremental"
 _SNAPSHOT = frozenset(("true", "first", "last", "first_in_data_collection", "last_in_data_collection"))
 
 
@@ -38,12 +40,21 @@ def dialect(connector: str) -> str:
 def source_position(source: Mapping[str, Any]) -> str | None:
     """Return the place of a message, None where it has none; raises ValueError or KeyError for a source without it."""
     phase = str(source.get("snapshot")).lower()
-    if phase == "incremental":
-        return None
     find = _PLACES.get(source["connector"])
-    if find is None:
+    if find is None or phase == _INCREMENTAL:
         return None
-    return position_text(1, *find(source)) if phase in _SNAPSHOT else position_text(2, *find(source))
+    return position_text(1 if phase in _SNAPSHOT else 2, *find(source))
+
+
+def read_position(source: Mapping[str, Any]) -> str | None:
+    """Return how far the log was when a row of an incremental snapshot was read, None for others and if not told."""
+    find = _PLACES.get(source["connector"])
+    if find is None or str(source.get("snapshot")).lower() != _INCREMENTAL:
+        return None
+    try:
+        return position_text(2, *find(source))
+    except _TROUBLE:
+        return None
 
 
 def schema_position(source: Mapping[str, Any]) -> str | None:
@@ -93,37 +104,40 @@ _SEQUENCE = r'^\[(?:null|\\"(?P<last>[0-9]{1,20})\\"),(?:null|\\"(?P<here>[0-9]{
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError)
 
 
-def source_positions(alike: Alike, at: Path, source: Mapping[str, Any]) -> tuple[pa.StringArray, Marks]:
+def source_positions(alike: Alike, at: Path, source: Mapping[str, Any]) -> tuple[pa.StringArray, pa.StringArray, Marks]:
     """Return the places of messages of one shape and connector, whose source is at a path, and which are right.
 
-    Others are to be found one by one, see `source_position`.
+    Between them is how far the log was (see `read_position`). Others are to be found one by one.
     """
+    none = pa.nulls(len(alike.messages), pa.string())
     slots = {name: place for name in source if (place := alike.shape.place(*at, name)) is not None}
     connector, count = source["connector"], len(alike.messages)
     if slots.keys() != source.keys():
-        return pa.nulls(count, pa.string()), np.zeros(count, bool)
+        return none, none, np.zeros(count, bool)
     read = _SIDE_BY_SIDE.get(connector)
     if read is None:
         return _each(alike, slots)
-    phases = pc.utf8_lower(alike.texts(slots["snapshot"])) if "snapshot" in slots else pa.nulls(count, pa.string())
-    no_place = pc.equal(phases, "incremental").fill_null(False)
+    phases = pc.utf8_lower(alike.texts(slots["snapshot"])) if "snapshot" in slots else none
+    no_place = pc.equal(phases, _INCREMENTAL).fill_null(False)
     first = pc.if_else(pc.is_in(phases, pa.array(sorted(_SNAPSHOT))), position_text(1), position_text(2))
     parts, sound = read(alike, slots)
     padded = (pc.ascii_lpad(part, 20, "0") for part in parts)
-    found = pc.if_else(no_place, pa.scalar(None, pa.string()), pc.binary_join_element_wise(first, *padded, "."))
-    return found, sound | no_place.to_numpy(zero_copy_only=False)
+    found, nothing = pc.binary_join_element_wise(first, *padded, "."), pa.scalar(None, pa.string())
+    return pc.if_else(no_place, nothing, found), pc.if_else(no_place, found, nothing), sound
 
 
-def _each(alike: Alike, slots: Mapping[str, int]) -> tuple[pa.StringArray, Marks]:
+def _each(alike: Alike, slots: Mapping[str, int]) -> tuple[pa.StringArray, pa.StringArray, Marks]:
     columns = [alike.values_of(place) for place in slots.values()]
-    found, sound = list[str | None](), np.ones(len(alike.messages), bool)
+    found, reads, sound = list[str | None](), list[str | None](), np.ones(len(alike.messages), bool)
     for place, values in enumerate(zip(*columns, strict=True)):
+        source = dict(zip(slots, values, strict=True))
         found.append(None)
+        reads.append(read_position(source))
         try:
-            found[place] = source_position(dict(zip(slots, values, strict=True)))
+            found[place] = source_position(source)
         except _TROUBLE:
             sound[place] = False
-    return pa.array(found, pa.string()), sound
+    return pa.array(found, pa.string()), pa.array(reads, pa.string()), sound
 
 
 _Parts = tuple[list[pa.StringArray], Marks]

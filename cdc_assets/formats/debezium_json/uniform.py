@@ -130,9 +130,9 @@ def spoken(
         whole = Group.of(alike)
         if whole is None:
             continue
-        positions, sound = source_positions(whole.alike, (*whole.base, "source"), whole.message.payload["source"])
+        *places, sound = source_positions(whole.alike, (*whole.base, "source"), whole.message.payload["source"])
         group = whole.among(sound)
-        placed = positions.filter(pa.array(sound))
+        placed, read = (column.filter(pa.array(sound)) for column in places)
         for chosen, key in _by_key(keys.take(pa.array(group.alike.messages))):
             mine = group.among(chosen)
             try:
@@ -142,7 +142,8 @@ def spoken(
             schemas, tables = mine.tables()
             prefix = source_text(dialect(mine.message.payload["source"]["connector"]), "")
             logs = pc.binary_join_element_wise(prefix, mine.texts("source", "name"), "")
-            more = {"source": logs, "source_position": placed.filter(pa.array(chosen))}
+            mask = pa.array(chosen)
+            more = {"source": logs, "source_position": placed.filter(mask), "read_at": read.filter(mask)}
             ts = pa.array(mine.commit_ts)
             if shape is not None:
                 more["shape"] = pa.repeat(shape, len(ts))
