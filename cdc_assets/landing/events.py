@@ -125,6 +125,7 @@ def _format_state(state: Landed, before: Landed) -> str:
             "expired": [[one.schema, one.table, at] for one, at in sorted(state.expired.items())],
             "barriers": [[*partition, at] for partition, at in sorted(state.barriers.items())],
             "restarts": _by_topic(state.restarts),
+            "unawaited": [[*partition, *through] for partition, through in sorted(state.unawaited.items())],
         }
     )
 
@@ -147,6 +148,7 @@ def _parse_state(text: str, landed: Landed) -> Landed:
         expired={TableId(schema, table): at for schema, table, at in state["expired"]},
         barriers={Partition(topic, number): at for topic, number, at in state["barriers"]},
         restarts=_partitions(state.get("restarts", {})),
+        unawaited={Partition(*one[:2]): (one[2], one[3]) for one in state.get("unawaited", ())},
     )
 
 

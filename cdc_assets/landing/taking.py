@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -94,6 +94,7 @@ class Taking:
 
     def _commit_so_far(self) -> None:
         state = state_after(self.reading, self._ends, self.reading.before.proven)
+        state = replace(state, unawaited=self.reading.late.unawaited(self._ends))
         self.done = self.commit(self.reading, state, self.done)
         late, self.reading = self.reading.late, self.begin()
         self.reading.late = late

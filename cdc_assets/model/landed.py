@@ -172,7 +172,8 @@ class Landed:
     source position through which each partition says that it is complete. `topic_ids` are the broker's own
     ids of topics; a topic that was deleted and created again has another one. Rows of a table through `expired` are no
     longer kept. `restarts` are the offsets of the newest marks that were not greater than those before them: there a
-    sender restarted.
+    sender restarted. `unawaited` says between which positions tables may miss rows of partitions, while these are only
+    partly landed.
     """
 
     identity: str = ""
@@ -189,6 +190,7 @@ class Landed:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     expired: Mapping[TableId, Tso] = field(default_factory=dict)
     restarts: Mapping[Partition, int] = field(default_factory=dict)
+    unawaited: Mapping[Partition, tuple[Tso, Tso]] = field(default_factory=dict)
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
 

@@ -37,6 +37,7 @@ from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources.topics.source import TopicsSource
 from cdc_assets_tests.both_ways import Inside
+from cdc_assets_tests.kills import Killed
 from cdc_assets_tests.landing.test_decisions import claimed, with_claims
 from cdc_assets_tests.landing.test_landing import URI, Broker, broker, canal, ddl, mark, row
 from cdc_assets_tests.landing.test_recorded_feeds import REFUSED, TOPICS, some_often
@@ -228,6 +229,32 @@ def test_a_topic_that_is_found_late_is_late_to_its_end_however_often_it_is_commi
     assert feed.landing.advance().commits > 2
     held = feed.landing.landed().open_late
     assert {(str(one.table), one.position) for one in held} == {("shop.t", 109), ("shop.u", 189)}
+
+
+def killed() -> Reading:
+    raise Killed("between two commits")
+
+
+def test_a_topic_that_is_found_late_is_late_to_its_end_though_another_run_lands_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feed = TopicFeed.of(Broker(at_once=5), sink_uri=URI, topics=["cdc", "more"])
+    broker(feed).send(
+        0, ddl(100), ddl(100, "CREATE TABLE `shop`.`u` (id INT PRIMARY KEY)", "u"), row(101, 1, 1), mark(500)
+    )
+    feed.apply()
+    broker(feed).send(0, *[row(110 + at, at, at) for at in range(50)], row(190, 1, 1, "u"), topic="more")
+    feed.landing = feed.landed_in(commit_bytes=2_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(feed.landing, "_begin", killed)  # behind the first commit
+        with pytest.raises(Killed):
+            feed.landing.advance()
+    assert [str(one.table) for one in feed.landing.landed().open_late] == ["shop.t"]
+    feed.landing = feed.landed_in()
+    feed.landing.advance()
+    landed = feed.landing.landed()
+    assert {(str(one.table), one.position) for one in landed.open_late} == {("shop.t", 109), ("shop.u", 189)}
+    assert not landed.unawaited
 
 
 def test_messages_that_cannot_be_read_keep_the_mark_before_them() -> None:
