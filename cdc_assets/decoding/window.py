@@ -33,6 +33,7 @@ from cdc_assets.formats import COMMIT_TS, LINE, DumpRows, SplitReader, dump_rows
 from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import with_column
 
 __all__ = [
     "REJECTS",
@@ -302,8 +303,7 @@ def sentence(reject: Reject) -> str:
     if reject.reason.startswith(reject.path):
         return reject.reason
     place = reject.place or (f"{reject.path} line {reject.line}" if reject.line else reject.path)
-    column = f', column "{reject.column}"' if reject.column else ""
-    return f"{place}{column}: {reject.reason}"
+    return f"{with_column(place, reject.column, reject.reason)}: {reject.reason}"
 
 
 def way_to_fit(reject: Reject | None) -> str:

@@ -26,5 +26,5 @@ Imports nothing but the standard library.
     table_history     the events of a table's life, and the names it held
     tso               timestamps of TiDB's oracle
     window_metrics    what a committed window did to its table, and the lag of its newest change
-    wording           numbers in sentences
+    wording           numbers and places in sentences
 """

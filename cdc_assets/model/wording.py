@@ -1,8 +1,8 @@
-"""Numbers in sentences."""
+"""Numbers and places in sentences."""
 
 from __future__ import annotations
 
-__all__ = ["counted", "range_text", "seconds_text"]
+__all__ = ["counted", "range_text", "seconds_text", "with_column"]
 
 
 def counted(count: int, noun: str, more: str = "") -> str:
@@ -21,3 +21,9 @@ def seconds_text(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / unit:.1f} {name}"
     return f"{seconds / 86400:,.1f} days"
+
+
+def with_column(place: str, column: str, reason: str) -> str:
+    """Return a place with the column that does not fit there, unless the reason behind it begins with that column."""
+    named = not column or reason.startswith(f'column "{column}"')
+    return place if named else f'{place}, column "{column}"'

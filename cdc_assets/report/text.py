@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cdc_assets.model.progress import State
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
-from cdc_assets.model.wording import counted, seconds_text
+from cdc_assets.model.wording import counted, seconds_text, with_column
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
             records = counted(table.quarantined, "record")
             yield f"quarantined: {table.name}: {records}; see `cdc-assets quarantine`", True
     yield from ((f"warning: {warning}", True) for warning in outcome.warnings)
-    yield from ((f"problem: {message}", True) for message in outcome.problems.values())
+    held = {table.reason for table in outcome.tables}
+    yield from ((f"problem: {message}", True) for message in outcome.problems.values() if message not in held)
     idle = "" if any(table.steps for table in outcome.tables) else "; nothing new"
     yield f"checkpoint {outcome.checkpoint}, {outcome.seconds:.1f} s{idle}", False
 
@@ -142,8 +143,7 @@ def record_lines(row: QuarantinedRow) -> Iterator[str]:
     """Yield a record of the quarantine as lines of text: its place, what does not fit, and its bytes."""
     message = _MESSAGE.fullmatch(row.reason)
     place, reason = message.groups() if message else (f"{row.file} line {row.line}", row.reason)
-    column = f', column "{row.column}"' if row.column else ""
-    yield f"{row.state}  {row.table}  {place}{column}: {reason}"
+    yield f"{row.state}  {row.table}  {with_column(place, row.column, reason)}: {reason}"
     yield f"    {row.raw[:200]!r}"
 
 

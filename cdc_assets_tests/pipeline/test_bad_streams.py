@@ -55,6 +55,16 @@ def of_connector(
     return key, {"schema": block, "payload": payload}
 
 
+def line_of(topic: str, offset: int, sent: Sent) -> dict[str, Any]:
+    """Return a message as a line of an archive."""
+    key, value = [
+        None if one is None else base64.b64encode(one if isinstance(one, bytes) else json.dumps(one).encode()).decode()
+        for one in sent
+    ]
+    place = {"topic": topic, "partition": 0, "offset": offset, "timestamp_ms": 0}
+    return {**place, "key_b64": key, "value_b64": value}
+
+
 def damaged(sent: Sent, old: bytes, new: bytes) -> Sent:
     return sent[0], json.dumps(sent[1]).encode().replace(old, new, 1)
 
@@ -126,15 +136,8 @@ class Stream:
                 self.put(topic, case.sent)
 
     def put(self, topic: str, sent: Sent) -> None:
-        coded = [
-            None
-            if one is None
-            else base64.b64encode(one if isinstance(one, bytes) else json.dumps(one).encode()).decode()
-            for one in sent
-        ]
         offset = sum(line["topic"] == topic for line in self.log.lines)
-        line = {"topic": topic, "partition": 0, "offset": offset, "timestamp_ms": 0}
-        self.log.lines.append({**line, "key_b64": coded[0], "value_b64": coded[1]})
+        self.log.lines.append(line_of(topic, offset, sent))
 
     def apply(self) -> list[str]:
         """Apply what is there; return every sentence on what is wrong."""
