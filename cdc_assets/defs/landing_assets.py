@@ -25,7 +25,7 @@ __all__ = ["landing_events", "upstream_assets"]
 _STORES: Mapping[str, str] = {
     "s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "az": "azure", "kafka": "kafka"
 }  # fmt: skip
-_SYSTEMS: Mapping[str, str] = {"TiCDC": "tidb", "YDB": "ydb"}
+_SYSTEMS: Mapping[str, str] = {"TiCDC": "tidb", "YDB": "ydb", "a Debezium connector": "debezium"}
 
 
 def upstream_assets(source: Source) -> list[dg.AssetSpec | dg.AssetsDefinition]:
@@ -33,10 +33,11 @@ def upstream_assets(source: Source) -> list[dg.AssetSpec | dg.AssetsDefinition]:
     changefeed, options = source.changefeed, source.changefeed.source_options
     landed, protocol = options.is_landed, options.protocol
     what = "messages of DDL, rows and marks" if landed else "schema files, data files and the checkpoint"
+    systems = {_SYSTEMS[options.writer]} if options.writer in _SYSTEMS else set()
     spec = dg.AssetSpec(
         feed_key(changefeed),
         group_name=source.group,
-        kinds={_SYSTEMS.get(options.writer, "debezium"), _STORES.get(options.store, "file"), protocol},
+        kinds={*systems, _STORES.get(options.store, "file"), protocol},
         owners=list(changefeed.owners),
         metadata={"dagster/uri": changefeed.uri, "protocol": protocol, "tz": changefeed.tz},
         description=f"What {options.writer} writes to {changefeed.uri}: {what}. Read only.",

@@ -50,6 +50,7 @@ class Options:
     wire: Wire
     protocol: str = "records"
     store: str = "memory"
+    writer: str = "the test"
     retention_days: int = 0
 
 
