@@ -15,7 +15,7 @@ from cdc_assets.formats.craft.messages import classify, decode, schemas
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import lines_of
 from cdc_assets.model.schema import Column, TableId, TableSchema
-from cdc_assets_tests.craft_writer import Cell, Row, ddl, message, resolved, uvarint
+from cdc_assets_tests.craft_writer import Cell, Row, ddl, message, overwritten, resolved, uvarint
 from cdc_assets_tests.topics import messages_of, rows_of
 
 OPTIONS = MessageOptions(protocol="craft")
@@ -171,18 +171,71 @@ def test_every_type_of_the_vector() -> None:
     assert found.notes == {("f", LOST_FLOAT): 1}
 
 
-def test_a_float_is_read_only_where_nothing_has_overwritten_it() -> None:
-    schema = TableSchema((Column("f", "FLOAT"), Column("n", "INT", nullable=False)), ("n",))
-    sound = message([Row(1, "test", "t", [Cell("n", 3, 11, 7), Cell("f", 4, 64, 1.5)])])
-    two = message([Row(1, "test", "t", [Cell("n", 3, 11, n), Cell("f", 4, 64, 1.5)]) for n in (1, 2)])
+FLOATS = TableSchema((Column("f", "FLOAT"), Column("n", "INT", nullable=False)), ("n",))
+
+
+def test_a_float_is_read_only_where_nothing_may_have_overwritten_it() -> None:
     f, n = Column("f", "FLOAT"), Column("n", "INT")
     last = decoded(TableSchema((Column("id", "INT"), f), ("id",)), bytes.fromhex(FLOAT_LAST))
     assert last.changes.column("f").to_pylist() == [1.5]
     before = decoded(TableSchema((Column("id", "INT"), f, n), ("id",)), bytes.fromhex(FLOAT_THEN_INT))
     assert before.changes.column("f").to_pylist() == [None]
-    found = decoded(schema, sound, two)
-    assert found.changes.column("f").to_pylist() == [1.5, None, 1.5]
+    images = overwritten([[Cell("n", 3, 11, n), Cell("f", 4, 64, 1.5)] for n in (1, 2)])
+    found = decoded(FLOATS, message([Row(1, "test", "t", image) for image in images]))
+    assert found.changes.column("f").to_pylist() == [None, 1.5]
     assert found.notes == {("f", LOST_FLOAT): 1}
+
+
+def test_a_float_of_a_writer_that_overwrites_nothing_is_whole_unless_it_looks_overwritten() -> None:
+    rows = [(1, 1.5), (7, 1.5), (0, 1.5), (3, 2.0), (4, 0.0)]
+    whole = message([Row(1, "test", "t", [Cell("n", 3, 11, n), Cell("f", 4, 64, f)]) for n, f in rows])
+    found = decoded(FLOATS, whole)
+    assert found.changes.column("f").to_pylist() == [1.5, None, 1.5, 2.0, 0.0]  # the 0 behind 1.5 is its next byte
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-(1 << 31), (1 << 31) - 1),
+            st.none() | st.floats(width=32, allow_nan=False, allow_infinity=False),
+            st.none() | st.floats(allow_nan=False, allow_infinity=False),
+            st.none() | st.floats(width=32, allow_nan=False, allow_infinity=False),
+        ),
+        min_size=1,
+        max_size=16,
+    ),
+    st.integers(12, 80),
+)
+def test_no_float_is_ever_wrong(rows: list[tuple[int, float | None, float | None, float | None]], size: int) -> None:
+    columns = (Column("n", "INT"), Column("f", "FLOAT"), Column("d", "DOUBLE"), Column("g", "FLOAT"))
+    types = ((3, 11), (4, 64), (5, 64), (4, 64))
+    images = [
+        [Cell(column.name, *kind, cell) for column, kind, cell in zip(columns, types, row, strict=True)] for row in rows
+    ]
+    raw = message([Row(1, "test", "t", image) for image in overwritten(images, size)])
+    found = decoded(TableSchema(columns), raw).changes
+    for name, sent in (("f", [row[1] for row in rows]), ("g", [row[3] for row in rows])):
+        read = found.column(name).to_pylist()
+        assert all(value is None or value == true for value, true in zip(read, sent, strict=True))
+    assert found.column("g")[-1].as_py() == rows[-1][3]  # no number follows
+    assert found.column("d").to_pylist() == [row[2] for row in rows]
+
+
+def keyed(number: int, name: bytes) -> list[Cell]:
+    return [Cell("id", 3, 11, number), Cell("name", 15, 64, name)]
+
+
+def test_images_of_a_row_come_in_any_order_and_a_deleted_row_as_a_group_of_its_own_kind() -> None:
+    new, old = keyed(2, b"new"), keyed(1, b"old")
+    turned = decoded(KEYED, message([Row(5, "test", "t", None, groups=[(2, old), (1, new)])]))
+    assert sorted(changes(turned)) == sorted(changes(decoded(KEYED, message([Row(5, "test", "t", new, old)]))))
+    deleted = decoded(KEYED, message([Row(5, "test", "t", None, groups=[(3, old)])]))
+    assert changes(deleted) == changes(decoded(KEYED, message([Row(5, "test", "t", None, old)])))
+    for kinds in ((2, 3), (1, 1), (2, 2)):
+        twice = message([Row(5, "test", "t", None, groups=[(kinds[0], old), (kinds[1], new)])])
+        assert {reject.reason for reject in decoded(KEYED, twice).rejects} == {
+            "it has two images that are not the new and the old one"
+        }
 
 
 def test_a_value_that_the_schema_cannot_hold_is_a_reject_of_its_row_alone() -> None:

@@ -1,7 +1,7 @@
 """The columns of Craft's row events: column groups -> cells, a column of all rows at a time.
 
-    column group : byte kind (1 new, 2 old) · uvarint n · delta-varint name terms[n] · uvarint types[n], flags[n]
-                   · varint lengths[n], -1 for NULL · values
+    column group : byte kind (1 new, 2 old, 3 deleted) · uvarint n · delta-varint name terms[n]
+                   · uvarint types[n], flags[n] · varint lengths[n], -1 for NULL · values
 
 Values: integers varint, or uvarint with the flag UNSIGNED; YEAR always varint; FLOAT and DOUBLE eight bytes of a
 little-endian double; BIT, ENUM and SET uvarint; all else text or bytes.
@@ -21,15 +21,19 @@ from cdc_assets.formats.craft.varints import Mask, Places, before_each, delta, r
 from cdc_assets.formats.images import Cells
 from cdc_assets.model.schema import Column
 
-__all__ = ["LOST_FLOAT", "NEW", "OLD", "Groups", "cells", "destroyed", "names_of", "read_groups"]
+__all__ = ["LOST_FLOAT", "NEW", "Groups", "cells", "maybe_overwritten", "names_of", "read_groups"]
 
-NEW, OLD = 1, 2
+NEW, OLD, DELETED = 1, 2, 3
+"""Kinds of column groups: the row as it is now, as it was, and as it was when it was deleted."""
 
-LOST_FLOAT = "FLOAT became null: TiCDC's Craft encoder writes the next number over half of it"
+LOST_FLOAT = (
+    "FLOAT became null: its upper half is the beginning of the next number, which TiCDC's Craft encoder writes over it"
+)
 
 _SIGNED, _YEAR, _FLOATS, _COUNTS = (1, 2, 3, 8, 9), (13,), (4, 5), (16, 247, 248)
 _NUMBERS = (*_SIGNED, *_YEAR, *_FLOATS, *_COUNTS)
 _FLOAT, _NULL = 4, 6
+_FLOAT_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ def read_groups(frames: Frames, events: Places) -> Groups:
     wrong = (term < 0) | (term >= frames.term_counts[message][group]) | (length < -1)
     sound[group[wrong]] = False
     kind = varints.data[starts].astype(np.int64)
-    sound &= (kind == NEW) | (kind == OLD)
+    sound &= (kind == NEW) | (kind == OLD) | (kind == DELETED)
     kept = sound[group]
     start = np.repeat(after, n) + before_each(size, n)
     return Groups(
@@ -101,7 +105,7 @@ def cells(frames: Frames, groups: Groups, chosen: Places, column: Column, lost: 
     """Return the cells of one column in all groups.
 
     `chosen` is for each group which of `groups`' columns it is, -1 where it has none; `lost` marks columns whose value
-    the encoder has destroyed.
+    the encoder may have overwritten.
     """
     absent = chosen < 0
     here = np.where(absent, 0, chosen)
@@ -172,14 +176,24 @@ def _cells(array: pa.Array, here: Mask, sound: Mask) -> Cells:
     return Cells(array, faults=((wrong, "its bytes are not those of a number"),) if wrong.any() else ())
 
 
-def destroyed(frames: Frames, groups: Groups) -> Mask:
-    """Mark FLOAT columns after which a number follows anywhere in their message: it has overwritten half of them.
+def maybe_overwritten(frames: Frames, groups: Groups) -> Mask:
+    """Mark FLOAT columns whose upper half may be that of the number which was encoded next in their message.
 
-    `groups` have to be all of the message.
+    TiCDC's encoder (tiflow, craft/message_encoder.go) reserves 4 bytes for a FLOAT and writes 8; the next number that
+    it encodes, of this row or a later one of the message, lies in bytes 4 to 7 then. A FLOAT whose bytes there are not
+    the beginning of that number was not overwritten: its buffer ended behind it, or the writer reserves 8. Where they
+    are, the two cannot be told apart. `groups` have to be all of the message, in the order of its bytes.
     """
     message = frames.message[groups.event][groups.group]
-    last = np.full(int(message.max(initial=-1)) + 1, -1, np.int64)
-    numbers = np.isin(groups.code, _NUMBERS) & (groups.length >= 0)
-    np.maximum.at(last, message[numbers], groups.start[numbers])
-    found: Mask = (groups.code == _FLOAT) & (groups.start < last[message])
-    return found
+    data = frames.varints.data
+    numbers = np.flatnonzero(np.isin(groups.code, _NUMBERS) & (groups.length > 0))
+    floats = np.flatnonzero((groups.code[numbers[:-1]] == _FLOAT) & (message[numbers[:-1]] == message[numbers[1:]]))
+    here, following = numbers[floats], numbers[floats + 1]
+    equal = groups.length[here] == _FLOAT_BYTES
+    for byte in range(_FLOAT_BYTES // 2):
+        upper = data[np.minimum(groups.start[here] + _FLOAT_BYTES // 2 + byte, len(data) - 1)]
+        begins = data[np.minimum(groups.start[following] + byte, len(data) - 1)]
+        equal &= (groups.length[following] <= byte) | (upper == begins)
+    marked: Mask = np.zeros(len(groups.code), bool)
+    marked[here[equal]] = True
+    return marked

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cdc_assets.formats import Decoded, Op
 from cdc_assets.formats.column_codes import Typed, infer
-from cdc_assets.formats.craft.columns import NEW, Groups, cells, destroyed, names_of, read_groups
+from cdc_assets.formats.craft.columns import NEW, Groups, cells, maybe_overwritten, names_of, read_groups
 from cdc_assets.formats.craft.frame import RESOLVED, ROW, Frames, read_frames
 from cdc_assets.formats.craft.varints import Mask, Places, sums_before
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
@@ -77,8 +77,8 @@ def _ddl(frames: Frames, event: int) -> tuple[int, str]:
 def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
     """Return the changes of one table: an update is a DELETE and an INSERT of the same line.
 
-    FLOAT values over which the encoder wrote are null, with a note. A row event that cannot be read, or that has a
-    column which the schema lacks, is a Reject; its raw bytes are those of the message.
+    FLOAT values over which the encoder may have written are null, with a note. A row event that cannot be read, or that
+    has a column which the schema lacks, is a Reject; its raw bytes are those of the message.
     """
     owners, ordinals = lines_of(rows)
     frames = read_frames(rows.column("value"))
@@ -124,29 +124,28 @@ def _wanted(
 
 def _images(frames: Frames, groups: Groups, events: Places, lines: Places, faults: Faults) -> Images:
     line_of = np.repeat(lines, frames.group_counts[events])
-    commit_ts = frames.commit_ts[groups.event]
-    first = np.diff(line_of, prepend=0) != 0
-    second = ~first
-    after = np.where(second, np.arange(len(line_of)) - 1, -1)
-    images = Images(
-        line_of, np.where(groups.kind == NEW, Op.INSERT, Op.DELETE).astype(np.int8), commit_ts, after.astype(np.int64)
-    )
+    is_new = groups.kind == NEW
+    second = np.flatnonzero(np.diff(line_of, prepend=0) == 0)
+    after = np.full(len(line_of), -1, np.int64)
+    after[second] = np.where(is_new[second], -1, second - 1)
+    after[second - 1] = np.where(is_new[second], second, -1)
+    ops = np.where(is_new, Op.INSERT, Op.DELETE).astype(np.int8)
+    images = Images(line_of, ops, frames.commit_ts[groups.event], after)
     faults.mark(~groups.sound, images, lambda _: "its column group cannot be read: a count is beyond its length")
-    pairs = np.flatnonzero(second)
-    wrong = np.zeros(len(line_of), bool)
-    wrong[pairs] = (groups.kind[pairs] == NEW) | (groups.kind[pairs - 1] != NEW)
-    faults.mark(wrong, images, lambda _: "it has two images that are not the new and the old one")
+    alike = np.zeros(len(line_of), bool)
+    alike[second] = is_new[second] == is_new[second - 1]
+    faults.mark(alike, images, lambda _: "it has two images that are not the new and the old one")
     return images
 
 
 def _lost(frames: Frames, groups: Groups) -> Mask:
-    """Mark the FLOAT columns that were overwritten, for which all rows of their messages are looked at."""
+    """Mark the FLOAT columns that may be overwritten, for which all rows of their messages are looked at."""
     floats: Mask = groups.code == 4
     if not floats.any():
         return floats
     messages = np.unique(frames.message[groups.event[groups.group[floats]]])
     everything = read_groups(frames, np.flatnonzero((frames.kind == ROW) & np.isin(frames.message, messages)))
-    overwritten = everything.start[destroyed(frames, everything)]
+    overwritten = everything.start[maybe_overwritten(frames, everything)]
     lost: Mask = floats & np.isin(groups.start, overwritten)
     # Of a message with a row that cannot be read nothing more is known of what follows.
     torn = np.unique(frames.message[everything.event[~everything.sound]])
