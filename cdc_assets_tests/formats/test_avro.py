@@ -7,11 +7,12 @@ import json
 from typing import Any
 
 import fastavro
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_assets.formats import COMMIT_TS, OP, Op
+from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
 from cdc_assets.formats.avro import alike
 from cdc_assets.formats.avro.messages import classify, decode, schemas
 from cdc_assets.formats.avro.wire import sanitized
@@ -259,3 +260,76 @@ def test_records_read_side_by_side_are_those_read_one_by_one(rows: list[tuple[di
             made = decode(asked, "p", TableId("my_db", "_1_t"), _COLUMNS, _MANY)
             found.append((spoken.to_pylist(), made.changes.to_pylist(), made.rejects, dict(made.notes)))
     assert found[0] == found[1]
+
+
+# --- schemas of any content -------------------------------------------------------------------------------------------
+
+DEFAULTS: list[dict[str, Any]] = [
+    {"name": "d", "type": ["null", typed("double", "DOUBLE")], "default": None},
+    {"name": "n", "type": [typed("double", "DOUBLE"), "null"], "default": 25000000000},
+    {"name": "s", "type": typed("double", "DOUBLE"), "default": "25000000000"},
+    {"name": "b", "type": typed("bytes", "BLOB"), "default": 5},
+]
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_defaults_of_registered_schemas_are_not_checked(count: int) -> None:
+    document = record([ID, *DEFAULTS])
+    options = MessageOptions(protocol="avro", registry={"1": json.dumps(record([ID])), "2": json.dumps(document)})
+    bare = record([ID, *({**field, "default": None} for field in DEFAULTS)])
+    for field in bare["fields"]:
+        field.pop("default", None)
+    out = io.BytesIO()
+    values = {"id": 1, "d": None, "n": 0.5, "s": 2.5, "b": b"x"}
+    fastavro.schemaless_writer(out, fastavro.parse_schema(bare, named_schemas={}), values)
+    batch = messages_of([(KEY, b"\0\0\0\0\2" + out.getvalue())] * count)
+    spoken = classify(batch, options)
+    assert spoken.column("kind").to_pylist() == ["row"] * count
+    [event] = schemas(batch, options)
+    found = decode(rows_of(batch, spoken), "p", TABLE, event.schema, options)
+    assert found.rejects == ()
+    read = {name: found.changes.column(name).to_pylist() for name in values if name != "id"}
+    assert read == {name: [value] * count for name, value in values.items() if name != "id"}
+
+
+JUNK: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=4)
+    | st.sampled_from(["record", "string", "long", "array", "null", "_1_t", "decimal", "uuid", "enum", "fixed"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["type", "name", "fields", "logicalType", "items", "precision", "scale", "size",
+                                       "symbols", "namespace", "default", "connect.parameters"]), inner, max_size=4),
+    max_leaves=6,
+)  # fmt: skip
+
+
+def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every node of a document."""
+    parts = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    return [path, *(place for name, part in parts for place in places(part, (*path, name)))]
+
+
+@given(st.data())
+def test_a_schema_of_any_content_holds_its_own_messages_only(data: st.DataObject) -> None:
+    text = json.dumps(BY_ID["3"])
+    document = json.loads(text)
+    *parents, last = data.draw(st.sampled_from([path for path in places(document) if path]))
+    node = document
+    for name in parents:
+        node = node[name]
+    node[last] = data.draw(JUNK)
+    texts = st.sampled_from([json.dumps(document), text[: data.draw(st.integers(0, len(text)))], "[" * 5000, "", "3"])
+    options = MessageOptions(protocol="avro", registry={**OPTIONS.registry, "3": data.draw(texts)})
+    sound, other = encoded("2", row(1)), encoded("3", {**row(2), "_ticdc_before": None})
+    batch = messages_of([(KEY, sound), (KEY, other), *[(KEY, other)] * data.draw(st.sampled_from([0, 20]))])
+    spoken = classify(batch, options)
+    lines = spoken.to_pylist()
+    assert {line["message"] for line in lines} == set(range(len(batch)))
+    assert lines[0]["kind"] == "row"
+    for line in lines:
+        assert line["kind"] != Kind.BAD.value or (line["schema"], line["table"]) == ("my_db", "_1_t")
+    schemas(batch, options)
+    own = spoken.filter(pc.equal(spoken.column("table"), "_1_t"))
+    found = decode(rows_of(batch, own), "p", TABLE, SCHEMA, options)
+    assert 1 in found.changes.column(LINE).to_pylist()

@@ -29,7 +29,7 @@ from cdc_assets.formats.avro.record import (
     columns_of,
     table_schema,
 )
-from cdc_assets.formats.avro.wire import DELETE_MARK, framed, read_record, registered, sanitized, whole
+from cdc_assets.formats.avro.wire import DELETE_MARK, framed, read_record, registered, sanitized, table_named_by, whole
 from cdc_assets.formats.compression import unpacked, unpacked_array
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of
 from cdc_assets.formats.message_codecs import MessageCodec
@@ -106,9 +106,8 @@ def _one(message: int, key: bytes | None, value: bytes | None, null: bool, optio
         table = TableId(*schema.schema_and_table)
         return Said(message, Kind.ROW, table, (0,), ts, source_position=_place(ts), shape=f"{framed(key).id}/{row.id}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return Said(
-            message, Kind.BAD, _table_of_key(key, options), reason=f"it is not an Avro message: {explained(error)}"
-        )
+        table_ = next((t for t in (_table_named_in(data, options) for data in (key, value)) if t is not None), None)
+        return Said(message, Kind.BAD, table_, reason=f"it is not an Avro message: {explained(error)}")
 
 
 def _place(ts: int | None) -> str | None:
@@ -126,10 +125,11 @@ def _tso(value: Any) -> int:
     return value
 
 
-def _table_of_key(key: bytes | None, options: MessageOptions) -> TableId | None:
+def _table_named_in(data: bytes | None, options: MessageOptions) -> TableId | None:
+    """Return the table that the schema of a key or value names, None where it cannot be told."""
     try:
-        return TableId(*registered(framed(key or b"").id, options).schema_and_table)
-    except (ValueError, KeyError):
+        return table_named_by(framed(data or b"").id, options)
+    except ValueError:
         return None
 
 

@@ -25,12 +25,24 @@ from uuid import UUID
 import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
+from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException
 
 from cdc_assets.formats.avro.columns import Field, plan_of
 from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.model.schema import TableId
 
-__all__ = ["DELETE_MARK", "Framed", "Registered", "framed", "read_record", "registered", "sanitized", "whole"]
+__all__ = [
+    "DELETE_MARK",
+    "Framed",
+    "Registered",
+    "framed",
+    "read_record",
+    "registered",
+    "sanitized",
+    "table_named_by",
+    "whole",
+]
 
 DELETE_MARK = 9
 """Bytes of a delete marker: 03 and a commit-ts."""
@@ -39,7 +51,11 @@ _ID_HEAD, _GUID_HEAD = 5, 17
 _HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
 """What an id stands for -> the header that has it (Confluent's `HeaderSchemaIdSerializer`)."""
 
-_TROUBLE = (ValueError, EOFError, IndexError, KeyError, TypeError, ArithmeticError, StopIteration, AttributeError)
+_TROUBLE = (
+    *(ValueError, EOFError, IndexError, KeyError, TypeError, ArithmeticError, StopIteration, AttributeError),
+    *(RecursionError, MemoryError, UnicodeError, SchemaParseException, SchemaResolutionError),
+)
+"""Exceptions that a schema or a record of other make may raise in fastavro."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +69,7 @@ class Registered:
     @property
     def schema_and_table(self) -> tuple[str, str]:
         """The sanitized names of database and table: the record's, whose namespace begins with the changefeed's."""
-        space, name = str(self.document.get("namespace") or ""), str(self.document["name"])
-        full = f"{space}.{name}" if space and "." not in name else name
-        left, _, table = full.rpartition(".")
-        return left.rpartition(".")[2], table
+        return _names_of(self.document)
 
     @property
     def fields(self) -> tuple[Mapping[str, Any], ...]:
@@ -120,11 +133,34 @@ def _parsed(text: str) -> Registered:
         document = json.loads(text)
         if not isinstance(document, dict) or document.get("type") != "record":
             raise ValueError("it is not a record")
-        # TiCDC's defaults are not values of their types: base64 for bytes, texts for numbers
-        parsed = fastavro.parse_schema(document, named_schemas={}, _write_hint=False, _ignore_default_error=True)
+        # TiCDC's defaults are not values of their types: base64 for bytes, whole numbers and texts for doubles. Without
+        # the hint that it was parsed a schema is parsed again where it is used, and its defaults are checked there.
+        parsed = fastavro.parse_schema(document, named_schemas={}, _write_hint=True, _ignore_default_error=True)
+        if not all(_names_of(document)):
+            raise ValueError("its name and namespace do not name a database and a table")
         return Registered(document, parsed, plan_of(document))
-    except (*_TROUBLE, SchemaParseException) as error:
+    except _TROUBLE as error:
         raise ValueError(f"a schema of the registry cannot be read: {str(error)[:200]}") from None
+
+
+def _names_of(document: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the sanitized names of database and table in a record's schema, "" for one that it does not name."""
+    space, name = document.get("namespace"), document.get("name")
+    full = str(name or "")
+    if space and "." not in full:
+        full = f"{space}.{full}"
+    left, _, table = full.rpartition(".")
+    return left.rpartition(".")[2], table
+
+
+def table_named_by(schema_id: str, options: MessageOptions) -> TableId | None:
+    """Return the table that a schema names, whether or not it can be read; None where it names none."""
+    try:
+        document = json.loads(options.registry.get(schema_id) or "null")
+        names = _names_of(document)
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return TableId(*names) if all(names) else None
 
 
 def read_record(data: Framed, options: MessageOptions) -> tuple[Registered, dict[str, Any]]:
