@@ -47,6 +47,8 @@ class Style:
     dispatchers: int = 0
     table_ids: bool = False
     """Directories are named by the physical table id; databases have no files then."""
+    defaults: bool = True
+    """Schema files have `ColumnDefault`; those of TiCDC 6.5.0 to 6.5.2, 6.6.0, 7.0.0 and 7.1.0 do not."""
 
     @property
     def parameters(self) -> str:
@@ -82,7 +84,7 @@ def _column(col: Col, primary: bool, style: Style) -> dict[str, object]:
     size = 10 if col.type == "INT" and col.unsigned else col.size or _SIZES.get(col.type)
     document: dict[str, object] = {"ColumnId": str(col.id)} if style.ids else {}
     document |= {"ColumnName": col.name, "ColumnType": col.type + (" UNSIGNED" if col.unsigned else "")}
-    if col.default is not None:
+    if col.default is not None and style.defaults:
         document["ColumnDefault"] = str(col.default)
     if size is not None:
         document["ColumnPrecision"] = str(size)

@@ -25,6 +25,7 @@ from cdc_assets.ddl.alter import (
     specs,
 )
 from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS, ColumnText, inline_indexes, named
+from cdc_assets.ddl.defaults import known_default, survives_json
 from cdc_assets.ddl.missing_ddl import refuse_taken_names
 from cdc_assets.ddl.partitions import repartition
 from cdc_assets.ddl.schema import facts, held, is_text, key_of, primary_first
@@ -32,7 +33,6 @@ from cdc_assets.ddl.statement import Alter, Exchange, Rename, Statement
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.model.schema import Column, Default, Index, Partitioning, TableSchema
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.types.defaults import stored_default
 
 __all__ = ["Pairs", "Text", "read_text", "refuse_computed", "schema_after"]
 
@@ -123,9 +123,17 @@ def _contradictions(file: SchemaFile, text: Text, new: set[str]) -> None:
 
 
 def schema_after(
-    before: TableSchema, file: SchemaFile, text: Text, pairs: Pairs, database_collation: str | None
+    before: TableSchema,
+    file: SchemaFile,
+    text: Text,
+    pairs: Pairs,
+    database_collation: str | None,
+    timezone: str | None,
 ) -> TableSchema:
-    """Return the schema after the file: its columns, of which `pairs` says which one each was."""
+    """Return the schema after the file: its columns, of which `pairs` says which one each was.
+
+    A TIMESTAMP's default in the text is read in the time zone; None leaves it as printed.
+    """
     collation, convert = before.collation, ""
     for spec in text.specs:
         if isinstance(spec, CharsetSpec) and spec.collation:
@@ -133,13 +141,18 @@ def schema_after(
             convert = spec.collation if spec.convert else convert
     table_collation = collation or database_collation
     columns = []
+    states_defaults = any(column.default is not None for column in file.columns)
     for column in file.columns:
         name = column.name.lower()
         definition = text.defined.get(name) or text.added.get(name)
         old = pairs.origin[name]
-        found = facts(column, definition, table_collation) if definition else _carried(column, old, table_collation)
+        if definition:
+            found = facts(column, definition, table_collation, timezone)
+        else:
+            found = _carried(column, old, table_collation, states_defaults)
         if name in text.defaults:
-            found = replace(found, default=stored_default(column, text.defaults[name]))
+            found = replace(found, default=column.default)
+            found = replace(found, default=known_default(found, text.defaults[name], timezone))
         columns.append(replace(found, collation=convert) if convert and is_text(found) else found)
     moved = {old.name.lower(): new for new, old in _by_new_name(file, pairs) if old is not None}
     indexes = primary_first(_indexes(before, text, moved), tuple(columns))
@@ -177,10 +190,12 @@ def _by_new_name(file: SchemaFile, pairs: Pairs) -> list[tuple[str, Column | Non
     return [(column.name, pairs.origin[column.name.lower()]) for column in file.columns]
 
 
-def _carried(column: Column, old: Column | None, table_collation: str | None) -> Column:
+def _carried(column: Column, old: Column | None, table_collation: str | None, states_defaults: bool) -> Column:
+    """Return the column with what is known of the old one; a file may be of a writer that states no defaults at all."""
     if old is None:
         return replace(column, collation=table_collation if is_text(column) else None)
     collation = old.collation if is_text(old) else table_collation
+    stated = survives_json(column) and states_defaults
     return replace(
         column,
         elems=column.elems if column.elems is not None else old.elems,
@@ -189,13 +204,8 @@ def _carried(column: Column, old: Column | None, table_collation: str | None) ->
         comment=old.comment,
         generated=old.generated,
         zerofill=old.zerofill,
-        default=old.default if _torn(column) and column.type == old.type else column.default,
+        default=column.default if stated or column.type != old.type else old.default,
     )
-
-
-def _torn(column: Column) -> bool:
-    """Return whether `ColumnDefault` is one that only a text has right."""
-    return column.default is not None and (column.type == "BIT" or "\ufffd" in str(column.default))
 
 
 def _indexes(before: TableSchema, text: Text, moved: Mapping[str, str]) -> tuple[Index, ...]:

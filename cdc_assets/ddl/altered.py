@@ -22,15 +22,15 @@ from cdc_assets.ddl.alter import (
     specs,
 )
 from cdc_assets.ddl.clauses import ColumnText, charset_of
-from cdc_assets.ddl.columns import INTEGERS, column_of, default_of
+from cdc_assets.ddl.columns import INTEGERS, column_of
 from cdc_assets.ddl.schema import DEFAULT_COLLATION, held, is_text
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, Snapshot, Unknown, statement
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import TableHeld
-from cdc_assets.model.schema import Column, Default, TableId, TableSchema
+from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
 
-__all__ = ["Unfollowed", "altered", "given_defaults", "listed"]
+__all__ = ["Unfollowed", "altered", "defaults_by_text", "listed"]
 
 
 class Unfollowed(Exception):
@@ -43,14 +43,6 @@ class _Place:
 
     column: Column
     origin: Column | None
-
-
-@dataclass(frozen=True)
-class _Session:
-    """What a definition depends on besides its own text."""
-
-    charset: str
-    timezone: str | None
 
 
 def altered(
@@ -77,7 +69,7 @@ def altered(
         return before
     try:
         found = specs(sql)
-        places = _played(before, found, _session(before, found, database_collation, timezone))
+        places = _played(before, found, _charset(before, found, database_collation))
         columns = tuple(place.column for place in places)
         file_after = replace(file, columns=columns)
         text = read_text(before, file_after, kind)
@@ -86,7 +78,7 @@ def altered(
     kept = {id(place.origin) for place in places}
     origin = {place.column.name.lower(): place.origin for place in places}
     pairs = Pairs(origin, tuple(column for column in before.columns if id(column) not in kept))
-    return schema_after(before, file_after, text, pairs, database_collation)
+    return schema_after(before, file_after, text, pairs, database_collation, timezone)
 
 
 def listed(
@@ -108,7 +100,7 @@ def listed(
         raise held(file, f"Its effect on the columns is unknown: {problem}") from problem
     old, shown = ({column.name.lower(): column for column in some} for some in (before.columns, file.columns))
     columns = (_as_shown(one, old.get(one.name.lower()), shown.get(one.name.lower())) for one in after.columns)
-    return replace(file, columns=tuple(columns), by_text=False)
+    return defaults_by_text(replace(file, columns=tuple(columns), by_text=False))
 
 
 def _as_shown(by_text: Column, old: Column | None, shown: Column | None) -> Column:
@@ -118,15 +110,13 @@ def _as_shown(by_text: Column, old: Column | None, shown: Column | None) -> Colu
     return old if widths[2] == widths[1] != widths[0] else by_text
 
 
-def _session(
-    before: TableSchema, found: tuple[Spec, ...], database_collation: str | None, timezone: str | None
-) -> _Session:
+def _charset(before: TableSchema, found: tuple[Spec, ...], database_collation: str | None) -> str:
     collations = [spec.collation for spec in found if isinstance(spec, CharsetSpec) and spec.collation]
     collation = collations[-1] if collations else before.collation or database_collation or DEFAULT_COLLATION
-    return _Session(charset_of(collation), timezone)
+    return charset_of(collation)
 
 
-def _played(before: TableSchema, found: tuple[Spec, ...], session: _Session) -> list[_Place]:
+def _played(before: TableSchema, found: tuple[Spec, ...], charset: str) -> list[_Place]:
     places = [_Place(column, column) for column in before.columns]
     for spec in found:
         if isinstance(spec, DropColumnSpec):
@@ -134,13 +124,12 @@ def _played(before: TableSchema, found: tuple[Spec, ...], session: _Session) -> 
     for spec in found:
         match spec:
             case AddColumnSpec():
-                _add(places, spec, session)
+                _add(places, spec, charset)
             case ChangeColumnSpec():
-                _change(places, spec, session)
-            case AlterDefaultSpec(name, default):
+                _change(places, spec, charset)
+            case AlterDefaultSpec(name):
                 place = _of_before(places, name)
-                value = None if default is None else default_of(default, place.column, session.timezone)
-                place.column = replace(place.column, default=value)
+                place.column = replace(place.column, default=None)  # `schema_after` takes it from the text
             case CharsetSpec(collation, True):
                 _convert(places, collation)
             case StrangeSpec(text):
@@ -164,19 +153,19 @@ def _drop(places: list[_Place], spec: DropColumnSpec) -> None:
     places.remove(_of_before(places, spec.name))
 
 
-def _add(places: list[_Place], spec: AddColumnSpec, session: _Session) -> None:
+def _add(places: list[_Place], spec: AddColumnSpec, charset: str) -> None:
     name = spec.text.name.lower()
     if spec.if_missing and any(place.column.name.lower() == name for place in places):
         return
-    _put(places, _Place(column_of(spec.text, session.charset, session.timezone), None), spec.text)
+    _put(places, _Place(column_of(spec.text, charset), None), spec.text)
 
 
-def _change(places: list[_Place], spec: ChangeColumnSpec, session: _Session) -> None:
+def _change(places: list[_Place], spec: ChangeColumnSpec, charset: str) -> None:
     place = _of_before(places, spec.old)
     if spec.text is None:
         place.column = replace(place.column, name=spec.new)
         return
-    made = column_of(spec.text, session.charset, session.timezone)
+    made = column_of(spec.text, charset)
     in_key = made.is_pk or place.column.is_pk
     made = replace(made, id=place.column.id, is_pk=in_key, nullable=made.nullable and not in_key)
     place.column = replace(made, bytewise=place.column.bytewise)
@@ -246,20 +235,15 @@ def _key(places: list[_Place], found: tuple[Spec, ...]) -> None:
                     place.column = replace(place.column, is_pk=True, nullable=False)
 
 
-def given_defaults(file: SchemaFile) -> SchemaFile:
-    """Return the file with the defaults that its text gives to added columns: for a text that is not the file's own.
+def defaults_by_text(file: SchemaFile) -> SchemaFile:
+    """Return the file without `ColumnDefault` of the columns that its text adds with a default: that one counts then.
 
-    A TIMESTAMP is given in UTC.
+    It is for a text that is not the file's own, and for columns that come from the text.
     """
     try:
         texts = [spec.text for spec in specs(file.query) if isinstance(spec, AddColumnSpec)]
     except Unreadable:
         return file
-    given = {text.name.lower(): text.default for text in texts if text.default is not None}
-    return replace(file, columns=tuple(_given(column, given.get(column.name.lower())) for column in file.columns))
-
-
-def _given(column: Column, text: Default | None) -> Column:
-    if text is None or text.kind not in ("null", "number", "string") or column.type == "BIT":
-        return column
-    return replace(column, default=None if text.kind == "null" else text.text)
+    stated = {text.name.lower() for text in texts if text.default is not None}
+    columns = (replace(one, default=None) if one.name.lower() in stated else one for one in file.columns)
+    return replace(file, columns=tuple(columns))

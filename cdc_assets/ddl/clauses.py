@@ -200,6 +200,8 @@ def default(at: Cursor) -> Default:
     sign = "-" if at.accept("-") else ""
     if not sign:
         at.accept("+")
+    if at.sees("DATE|TIME|TIMESTAMP") and at.at + 1 < len(at.parts) and at.parts[at.at + 1].kind == "string":
+        at.take()
     token = at.take()
     if token.kind in ("string", "bits", "hex", "number"):
         text = token.text

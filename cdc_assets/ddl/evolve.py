@@ -18,6 +18,7 @@ from dataclasses import replace
 from cdc_assets.ddl.afterwards import Pairs, Text, read_text, refuse_computed, schema_after
 from cdc_assets.ddl.alter import PartitionRowsSpec, StrangeSpec
 from cdc_assets.ddl.clauses import UNKNOWN_PARTITIONS
+from cdc_assets.ddl.defaults import NoDefault, added_default
 from cdc_assets.ddl.missing_ddl import refuse_swapped, refuse_unknown_columns
 from cdc_assets.ddl.partitions import partition_predicate
 from cdc_assets.ddl.retype import retyped, same_definition
@@ -37,12 +38,12 @@ from cdc_assets.model.schema_changes import (
     SetDefault,
 )
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.types.defaults import NoDefault, added_default
 from cdc_assets.types.mysql_types import arrow_type, widens
 
 __all__ = ["evolve", "follow"]
 
 _HIDDEN = "the ADD COLUMN is not in the changefeed: ColumnDefault of the first schema file that has the column"
+_NO_MEMBER = "it states none, as all files of TiCDC 6.5.0 to 6.5.2, 6.6.0, 7.0.0 and 7.1.0"
 _LEFT_OUT = "the DDL's effect on old rows is skipped"
 _EMPTY = "drop the rows up to here (rebuild)"
 
@@ -61,11 +62,11 @@ def evolve(
         raise held(file, kind.reason)
     text = read_text(before, file, kind)
     pairs = _pair(before, file, text)
-    after = schema_after(before, file, text, pairs, database_collation)
+    after = schema_after(before, file, text, pairs, database_collation, timezone)
     refuse_computed(file, after, text, pairs)
     changes: list[SchemaChange] = [DropColumn(column.name) for column in pairs.dropped if not column.virtual]
     changes += _renames(after, pairs)
-    changes += _adds(file, after, text, pairs)
+    changes += _adds(file, after, text, pairs, timezone)
     changes += _retypes(file, after, pairs, timezone)
     changes += _moves(before, after, pairs)
     changes += _set_defaults(after, pairs)
@@ -75,7 +76,12 @@ def evolve(
 
 
 def follow(
-    before: TableSchema, file: SchemaFile, database_collation: str | None, *, empty: bool = False
+    before: TableSchema,
+    file: SchemaFile,
+    database_collation: str | None,
+    timezone: str = "UTC",
+    *,
+    empty: bool = False,
 ) -> tuple[TableSchema, tuple[SchemaChange, ...]]:
     """Return the schema after a schema file by plain difference, and changes that leave the rows as they are.
 
@@ -91,10 +97,10 @@ def follow(
     used = {id(column) for column in origin.values() if column is not None}
     pairs = Pairs(origin, tuple(column for column in before.columns if id(column) not in used))
     try:
-        after = schema_after(before, file, text, pairs, database_collation)
+        after = schema_after(before, file, text, pairs, database_collation, timezone)
         refuse_computed(file, after, text, pairs)
     except TableHeld:
-        after = schema_after(before, file, Text(read=False), pairs, database_collation)
+        after = schema_after(before, file, Text(read=False), pairs, database_collation, timezone)
     if isinstance(kind, Unknown) and before.partitioning is not None:
         after = replace(after, partitioning=Partitioning(UNKNOWN_PARTITIONS, (kind.reason,)))
     new = [column for column in after.stored if origin[column.name.lower()] is None]
@@ -214,20 +220,17 @@ def _renames(after: TableSchema, pairs: Pairs) -> list[SchemaChange]:
     return found
 
 
-def _adds(file: SchemaFile, after: TableSchema, text: Text, pairs: Pairs) -> list[SchemaChange]:
+def _adds(file: SchemaFile, after: TableSchema, text: Text, pairs: Pairs, timezone: str) -> list[SchemaChange]:
     found: list[SchemaChange] = []
+    members = {column.name: column.default for column in file.columns}
     for column in after.stored:
         name = column.name.lower()
         if pairs.origin[name] is not None:
             continue
         given = text.added.get(name)
         try:
-            value, guess = added_default(
-                column,
-                given.default if given else None,
-                bool(given and given.numbered),
-                file.commit_ts or file.version,
-            )
+            made = file.commit_ts or file.version
+            value, guess = added_default(column, members[column.name], given, made, timezone)
         except NoDefault as problem:
             raise held(
                 file,
@@ -235,7 +238,8 @@ def _adds(file: SchemaFile, after: TableSchema, text: Text, pairs: Pairs) -> lis
                 column=column.name,
             ) from problem
         hidden = "" if given else _HIDDEN
-        found.append(AddColumn(column, value, "; ".join(part for part in (guess, hidden) if part)))
+        unstated = _NO_MEMBER if hidden and members[column.name] is None else ""
+        found.append(AddColumn(column, value, "; ".join(part for part in (guess, hidden, unstated) if part)))
     return found
 
 

@@ -10,13 +10,13 @@ from functools import lru_cache
 from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, specs
 from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableText, charset_of, table
 from cdc_assets.ddl.columns import column_of
+from cdc_assets.ddl.defaults import known_default, survives_json
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.statement import Alter, CreateTable, Rename, Statement, create_head, statement
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, Index, TableSchema
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.types.defaults import stored_default
 
 __all__ = [
     "DEFAULT_COLLATION",
@@ -81,8 +81,8 @@ def create(
 
     Without text (the table existed before the changefeed) only what the file has: no collations, no unique keys, no
     partitions, and virtual columns look like others. With only a text (`SchemaFile.by_text`) the result is that of
-    `created`, in that time zone. Raises TableHeld when the text cannot be read or names other columns than the
-    file.
+    `created`. A TIMESTAMP's default in the text is read in that time zone. Raises TableHeld when the text cannot be
+    read or names other columns than the file.
     """
     if file.whole is not None:
         return _keyed(file.whole)
@@ -90,7 +90,7 @@ def create(
         return _by_text(file, like, database_collation, timezone)
     found = statement(file)
     if not isinstance(found, CreateTable):
-        return _keyed(TableSchema(_defined_by_alter(file, found)))
+        return _keyed(TableSchema(_defined_by_alter(file, found, timezone)))
     if found.like is not None:
         return _keyed(_like(file, like))
     try:
@@ -101,7 +101,7 @@ def create(
             f"The text of CREATE TABLE cannot be read ({problem}), so virtual columns and unique keys are not known",
         ) from problem
     _compare(file, text)
-    return _keyed(_merge(file.columns, text, database_collation))
+    return _keyed(_merge(file.columns, text, database_collation, timezone))
 
 
 def _by_text(
@@ -149,8 +149,8 @@ def created(
     primary = {name.lower() for one in text.indexes if one.primary for name in one.columns}
     charset = charset_of(_collation_of(text, database_collation))
     keyed = (replace(column, primary=column.name.lower() in primary) for column in text.columns)
-    listed = tuple(column_of(column, charset, timezone) for column in keyed)
-    return _keyed(_merge(listed, text, database_collation))
+    listed = tuple(column_of(column, charset) for column in keyed)
+    return _keyed(_merge(listed, text, database_collation, timezone))
 
 
 def _without_doubtful_members(text: ColumnText) -> ColumnText:
@@ -165,7 +165,7 @@ def _table_text(query: str) -> TableText:
     return table(at)
 
 
-def _defined_by_alter(file: SchemaFile, found: Statement) -> tuple[Column, ...]:
+def _defined_by_alter(file: SchemaFile, found: Statement, timezone: str | None) -> tuple[Column, ...]:
     """Return the columns of a table that is first seen by an ALTER, with what its text says of those it defines."""
     if not isinstance(found, Alter | Rename):
         return file.columns
@@ -175,7 +175,7 @@ def _defined_by_alter(file: SchemaFile, found: Statement) -> tuple[Column, ...]:
         return file.columns
     texts = {text.name.lower(): text for text in defined if text is not None}
     return tuple(
-        facts(column, texts[column.name.lower()], None) if column.name.lower() in texts else column
+        facts(column, texts[column.name.lower()], None, timezone) if column.name.lower() in texts else column
         for column in file.columns
     )
 
@@ -209,7 +209,7 @@ def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
             comment=same.comment,
             generated=same.generated,
             zerofill=same.zerofill,
-            default=same.default if column.type == "BIT" else column.default,
+            default=same.default if column.default is None or not survives_json(column) else column.default,
         )
         if (same := known.get(column.name.lower())) is not None
         else column
@@ -218,11 +218,15 @@ def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
     return replace(like, columns=columns, key=())
 
 
-def _merge(listed: tuple[Column, ...], text: TableText, database_collation: str | None) -> TableSchema:
+def _merge(
+    listed: tuple[Column, ...], text: TableText, database_collation: str | None, timezone: str | None
+) -> TableSchema:
     collation = _collation_of(text, database_collation)
     texts = {one.name.lower(): one for one in text.columns}
     columns = tuple(
-        facts(column, text_of, collation) if (text_of := texts.get(column.name.lower())) is not None else column
+        facts(column, text_of, collation, timezone)
+        if (text_of := texts.get(column.name.lower())) is not None
+        else column
         for column in listed
     )
     indexes = primary_first(text.indexes, columns)
@@ -234,18 +238,18 @@ def _collation_of(text: TableText, database_collation: str | None) -> str:
     return text.collation or own or database_collation or DEFAULT_COLLATION
 
 
-def facts(column: Column, text: ColumnText, table_collation: str | None) -> Column:
-    """Return the column with what its definition has: members, collation, virtual, a default that JSON destroyed."""
-    return replace(
+def facts(column: Column, text: ColumnText, table_collation: str | None, timezone: str | None) -> Column:
+    """Return the column with what its definition has: members, collation, virtual, a default that its file has not."""
+    known = replace(
         column,
         elems=column.elems if column.elems is not None else text.elems,
         collation=_collation(column, text, table_collation),
         virtual=text.generated == "VIRTUAL",
-        default=stored_default(column, text.default),
         comment=text.comment,
         generated=text.expression,
         zerofill=text.zerofill,
     )
+    return replace(known, default=known_default(known, text.default, timezone))
 
 
 def _collation(column: Column, text: ColumnText, table_collation: str | None) -> str | None:

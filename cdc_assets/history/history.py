@@ -165,7 +165,7 @@ class _Player:
             released = self.rules.release(life, version)
         if released is None or released.way != "apply" or not released.text:
             return file
-        return ddl.given_defaults(replace(file, query=released.text, type=0))
+        return ddl.defaults_by_text(replace(file, query=released.text, type=0))
 
     def _one(self, file: SchemaFile, statement: ddl.Statement) -> None:
         lives = self.lives

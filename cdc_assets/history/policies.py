@@ -114,7 +114,7 @@ def evolved(
     decision = rules.decide(table[0], file.version, rules.kinds(file, changes))
     try:
         if decision.way in ("skip", "rebuild"):
-            after, changes = ddl.follow(source, file, collation, empty=decision.way == "rebuild")
+            after, changes = ddl.follow(source, file, collation, rules.timezone, empty=decision.way == "rebuild")
             error = None
         if decision.way == "rebuild":
             changes = emptied(changes)

@@ -8,7 +8,6 @@ postgres_types  PostgreSQL's types as Debezium writes them
 ydb_types       one rule for each type of YQL
 rules           what a rule is made of
 collations      the normal form by which keys are equal
-defaults        what a column's old rows read after ADD COLUMN
 conversions     values when a column's type changes
 fidelity        what the lake keeps of each column
 """

@@ -1,6 +1,10 @@
-"""Families of MySQL's types, by the names that `Column.type` has."""
+"""Families of MySQL's types, by the names that `Column.type` has, and the other names that the types have."""
 
-__all__ = ["BINARY", "CHARACTER", "DATED", "FLOATING", "INTEGER", "MEMBERS"]
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["BINARY", "CHARACTER", "DATED", "FLOATING", "INTEGER", "MEMBERS", "type_name"]
 
 INTEGER = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
 FLOATING = ("FLOAT", "DOUBLE")
@@ -8,3 +12,44 @@ CHARACTER = ("CHAR", "VARCHAR", "VAR_STRING", "TINYTEXT", "TEXT", "MEDIUMTEXT", 
 BINARY = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
 MEMBERS = ("ENUM", "SET")
 DATED = ("DATE", "DATETIME", "TIMESTAMP")
+
+_SYNONYMS: Mapping[str, str] = {
+    "BOOL": "TINYINT",
+    "BOOLEAN": "TINYINT",
+    "INT1": "TINYINT",
+    "INT2": "SMALLINT",
+    "INT3": "MEDIUMINT",
+    "MIDDLEINT": "MEDIUMINT",
+    "INT4": "INT",
+    "INTEGER": "INT",
+    "INT8": "BIGINT",
+    "SERIAL": "BIGINT",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+    "FIXED": "DECIMAL",
+    "FLOAT4": "FLOAT",
+    "FLOAT8": "DOUBLE",
+    "REAL": "DOUBLE",
+    "DOUBLE PRECISION": "DOUBLE",
+    "CHARACTER": "CHAR",
+    "NCHAR": "CHAR",
+    "NATIONAL CHAR": "CHAR",
+    "NATIONAL CHARACTER": "CHAR",
+    "VARCHARACTER": "VARCHAR",
+    "CHAR VARYING": "VARCHAR",
+    "CHARACTER VARYING": "VARCHAR",
+    "NVARCHAR": "VARCHAR",
+    "NCHAR VARCHAR": "VARCHAR",
+    "NATIONAL VARCHAR": "VARCHAR",
+    "NATIONAL CHAR VARYING": "VARCHAR",
+    "NATIONAL CHARACTER VARYING": "VARCHAR",
+    "LONG": "MEDIUMTEXT",
+    "LONG VARCHAR": "MEDIUMTEXT",
+    "LONG CHAR VARYING": "MEDIUMTEXT",
+    "LONG VARBINARY": "MEDIUMBLOB",
+}
+
+
+def type_name(words: str) -> str:
+    """Return TiDB's name of a type in upper case: `NUMERIC` is DECIMAL; a word that is no synonym stays as it is."""
+    return _SYNONYMS.get(words, words)

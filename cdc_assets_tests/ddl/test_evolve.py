@@ -211,6 +211,114 @@ def test_old_rows_read_the_default_of_the_adds_own_file(definition: str, column:
 
 
 @pytest.mark.parametrize(
+    ("definition", "column", "expected"),
+    [
+        ("INT NOT NULL DEFAULT 7", Column("x", "INT", nullable=False), "7"),
+        ("INT DEFAULT NULL", Column("x", "INT"), None),
+        ("INT NOT NULL DEFAULT '7'", Column("x", "INT", nullable=False), "7"),
+        ("INT DEFAULT -7.5", Column("x", "INT"), "-8"),
+        ("BIGINT DEFAULT 1e3", Column("x", "BIGINT"), "1000"),
+        ("INT DEFAULT ((x'10'))", Column("x", "INT"), "16"),
+        ("DECIMAL(5,2) DEFAULT 1.005", Column("x", "DECIMAL", precision=5, scale=2), "1.01"),
+        ("DECIMAL(5,2) DEFAULT 2e-1", Column("x", "DECIMAL", precision=5, scale=2), "0.20"),
+        ("DOUBLE DEFAULT -2.5e-3", Column("x", "DOUBLE"), "-2.5e-3"),
+        ("FLOAT(7,1) DEFAULT 2.55", Column("x", "FLOAT", precision=7, scale=1), "2.6"),
+        ("VARCHAR(9) DEFAULT 'it''s \\ 5'", Column("x", "VARCHAR", precision=9), "it's \\ 5"),
+        ("VARCHAR(9) DEFAULT 1.50", Column("x", "VARCHAR", precision=9), "1.50"),
+        ("VARCHAR(9) DEFAULT 0xE4BDA0", Column("x", "VARCHAR", precision=9), "你"),
+        ("VARCHAR(9) CHARSET gbk DEFAULT 0xC4E3", Column("x", "VARCHAR", precision=9), "你"),
+        ("VARCHAR(9) NOT NULL DEFAULT ''", Column("x", "VARCHAR", precision=9, nullable=False), ""),
+        ("VARBINARY(9) DEFAULT 'ab'", Column("x", "VARBINARY", precision=9), b"ab"),
+        ("VARBINARY(9) DEFAULT x'00FF'", Column("x", "VARBINARY", precision=9), b"\0\xff"),
+        ("BINARY(3) DEFAULT 'ab'", Column("x", "BINARY", precision=3), b"ab\0"),
+        ("BIT(4) DEFAULT b'101'", Column("x", "BIT", True, 4), "5"),
+        ("ENUM('p','q') NOT NULL DEFAULT 'Q'", Column("x", "ENUM", nullable=False), "q"),
+        ("ENUM('p','q') DEFAULT 2", Column("x", "ENUM"), "q"),
+        ("SET('p','q') DEFAULT 'q,p'", Column("x", "SET"), "p,q"),
+        ("YEAR DEFAULT 70", Column("x", "YEAR", True, 4), "1970"),
+        ("YEAR DEFAULT '00'", Column("x", "YEAR", True, 4), "2000"),
+        ("DATE DEFAULT DATE '2020-1-2'", Column("x", "DATE"), "2020-01-02"),
+        ("DATETIME(3) DEFAULT '2020-01-02 03:04:05.6789'", Column("x", "DATETIME", scale=3), "2020-01-02 03:04:05.679"),
+        ("TIMESTAMP DEFAULT '0000-00-00 00:00:00'", Column("x", "TIMESTAMP"), "0000-00-00 00:00:00"),
+        ("TIME DEFAULT '-1:2:3'", Column("x", "TIME"), "-01:02:03"),
+        ("INT DEFAULT 7 ON UPDATE CURRENT_TIMESTAMP COMMENT 'DEFAULT 8'", Column("x", "INT"), "7"),
+    ],
+)  # fmt: skip
+def test_where_the_file_states_no_default_old_rows_read_that_of_the_text(
+    definition: str, column: Column, expected: object
+) -> None:
+    done = changes(base(), f"ALTER TABLE `t` ADD COLUMN (`x` {definition})", ID, A, B, column, kind=5)
+    assert [one.default for one in done if isinstance(one, AddColumn) and not one.approximate] == [expected]
+
+
+def test_a_timestamp_of_the_text_is_read_in_the_zone_of_the_settings_and_said_to_be_approximate() -> None:
+    text = "ALTER TABLE `t` ADD COLUMN `x` TIMESTAMP DEFAULT '2020-01-01 08:00:00'"
+    _, (done,) = ddl.evolve(base(), file(text, 5, ID, A, B, Column("x", "TIMESTAMP")), None, "Asia/Shanghai")
+    assert isinstance(done, AddColumn)
+    assert done.default == done.column.default == "2020-01-01 00:00:00"
+    assert "read in the zone Asia/Shanghai" in done.approximate
+
+
+@pytest.mark.parametrize(
+    ("definition", "member", "is_said"),
+    [
+        ("INT DEFAULT 7", "8", True),
+        ("INT DEFAULT 7", 7.0, False),
+        ("DECIMAL(5,2) DEFAULT 1.5", "1.50", False),
+        ("INT DEFAULT NULL", "8", True),
+        ("VARCHAR(5) DEFAULT 'a'", "A", True),
+        ("TIMESTAMP DEFAULT '2020-01-01 09:30:00'", "2020-01-01 00:00:00", False),
+        ("TIMESTAMP DEFAULT '2020-01-02 09:30:00'", "2020-01-01 00:00:00", True),
+    ],
+)
+def test_the_file_counts_before_the_text_and_a_difference_is_said(
+    definition: str, member: object, is_said: bool
+) -> None:
+    column = Column("x", definition.split(" ")[0].split("(")[0], precision=5, scale=2, default=member)
+    (done,) = changes(base(), f"ALTER TABLE `t` ADD COLUMN `x` {definition}", ID, A, B, column, kind=5)
+    assert isinstance(done, AddColumn)
+    assert done.column.default == member
+    assert ("ColumnDefault counts" in done.approximate) == is_said
+
+
+def test_every_column_of_a_statement_reads_its_own_default() -> None:
+    text = (
+        "ALTER TABLE `t` ADD COLUMN (`x` INT DEFAULT 1, `y` INT), DROP COLUMN `a`, ADD `a` INT NOT NULL DEFAULT 3 FIRST"
+    )
+    x, y, a = Column("x", "INT"), Column("y", "INT"), Column("a", "INT", nullable=False)
+    done = changes(base(), text, a, ID, B, x, y)
+    assert {one.column.name: one.default for one in done if isinstance(one, AddColumn)} == {
+        "x": "1",
+        "y": None,
+        "a": "3",
+    }
+
+
+def test_files_that_state_no_defaults_leave_those_that_are_known() -> None:
+    text = "ALTER TABLE `t` ADD COLUMN `x` INT DEFAULT 1"
+    x = Column("x", "INT")
+    after, _ = ddl.evolve(base(), file(text, 5, ID, A, B, x), None)
+    assert changes(after, "ALTER TABLE `t` ADD INDEX (`a`)", ID, A, B, x) == ()
+    assert changes(after, "ALTER TABLE `t` MODIFY `x` INT DEFAULT 2", ID, A, B, x) == (SetDefault("x", "2"),)
+    assert changes(after, "ALTER TABLE `t` ALTER `x` DROP DEFAULT", ID, A, B, x) == (SetDefault("x", None),)
+
+
+@pytest.mark.parametrize(
+    ("definition", "words"),
+    [
+        ("ENUM('p','q') DEFAULT 3", "not the number of a known member"),
+        ("DATE DEFAULT 'soon'", "is not DATE"),
+        ("VARCHAR(5) CHARSET latin1 DEFAULT x'E9'", "no text in its charset"),
+        ("TIMESTAMP DEFAULT 'soon'", "not a time"),
+    ],
+)
+def test_a_text_whose_default_is_no_value_of_the_type_is_held(definition: str, words: str) -> None:
+    column = Column("x", definition.split("(")[0].split(" ")[0])
+    with pytest.raises(TableHeld, match=words):
+        changes(base(), f"ALTER TABLE `t` ADD COLUMN `x` {definition}", ID, A, B, column, kind=5)
+
+
+@pytest.mark.parametrize(
     ("definition", "column", "expected", "words"),
     [
         (

@@ -14,8 +14,9 @@ from cdc_assets.history.history import read_history
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.model.schema_changes import AddColumn
 from cdc_assets.model.splits import SchemaFile
-from cdc_assets.model.table_history import Created, Held, History
+from cdc_assets.model.table_history import Changed, Created, Held, History
 from cdc_assets.sources.storage_sink.schema_file import parse_schema_file
 from cdc_assets_tests.cases import Case, cases
 from cdc_assets_tests.histories import Picks, history
@@ -78,6 +79,32 @@ def test_the_texts_of_generated_histories_lead_to_their_schemas(steps: list[tupl
             writer.write(event)
     files = [parse_schema_file(path, data) for path, data in writer.files.items() if "/schema_" in path]
     assert states(read_history(without_columns(files))) == states(read_history(files))
+
+
+def without_defaults(files: Iterable[SchemaFile]) -> tuple[SchemaFile, ...]:
+    """The same files as TiCDC 6.5.0 to 6.5.2, 6.6.0, 7.0.0 and 7.1.0 write them."""
+    return tuple(
+        replace(file, columns=tuple(replace(one, default=None) for one in file.columns), checksum=None)
+        for file in files
+    )
+
+
+def defaults_of_old_rows(history: History) -> dict[tuple[Life, int], list[tuple[str, object]]]:
+    return {
+        (life, event.at): [(one.column.name, one.default) for one in event.changes if isinstance(one, AddColumn)]
+        for life, table in history.lives.items()
+        for event in table.events
+        if isinstance(event, Changed)
+    }
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.name != HIDDEN], ids=str)
+def test_files_without_defaults_lead_to_the_same_schemas_and_values_of_old_rows(case: Case) -> None:
+    for config in case.configs:
+        files = config.settings().open_source().listing().schema_files
+        full, bare = read_history(files), read_history(without_defaults(files))
+        assert states(bare) == states(full), str(config)
+        assert defaults_of_old_rows(bare) == defaults_of_old_rows(full), str(config)
 
 
 # --- what is not known ------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from cdc_assets.model.schema_changes import (
     Rekey,
     RenameColumn,
     RetypeColumn,
+    SetDefault,
 )
 from cdc_assets.model.splits import Listing, SchemaFile
 from cdc_assets.model.steps import ApplyRows, ChangeTable, CreateTable, DropTable, HoldTable, RenameTable, Step
@@ -213,7 +214,7 @@ def test_a_skipped_type_change_that_widens_keeps_the_values() -> None:
     )
     found = ddl_of(steps(ADD, wide, policies={"modify column": "skip"}))
     assert isinstance(found[-1], ChangeTable)
-    assert [type(one) for one in found[-1].changes] == [RetypeColumn]
+    assert [type(one) for one in found[-1].changes] == [RetypeColumn, SetDefault]
 
 
 def test_a_skip_that_would_make_keys_null_is_held() -> None:

@@ -35,6 +35,7 @@ STYLES = st.builds(
     dates=st.booleans(),
     ids=st.booleans(),
     dispatchers=st.sampled_from([0, 0, 3]),
+    defaults=st.booleans(),
 ).filter(lambda style: style.new or not style.dispatchers)
 
 RAW = st.binary(min_size=24, max_size=24)

@@ -36,6 +36,21 @@ def test_every_member_of_a_column_is_read() -> None:
     )
 
 
+def test_the_types_and_lengths_of_the_documents_examples_are_read() -> None:
+    columns = [
+        {"ColumnName": "price", "ColumnType": "NUMERIC UNSIGNED", "ColumnPrecision": "10", "ColumnScale": "2"},
+        {"ColumnName": "first", "ColumnType": "CHAR", "ColumnLength": "64", "ColumnNullable": "true"},
+        {"ColumnName": "last", "ColumnType": "VARBINARY", "ColumnLength": "8", "ColumnPrecision": "8"},
+        {"ColumnName": "n", "ColumnType": "INTEGER", "ColumnIsPk": "false"},
+    ]
+    assert parsed(document(TableColumns=columns)).columns == (
+        Column("price", "DECIMAL", unsigned=True, precision=10, scale=2),
+        Column("first", "CHAR", precision=64),
+        Column("last", "VARBINARY", precision=8),
+        Column("n", "INT"),
+    )
+
+
 def test_a_database_file_has_no_columns() -> None:
     content = document("db", "", TableColumns=None, Query="DROP DATABASE `db`", Type=2)
     path = f"db/meta/schema_{V}_0012345678.json"
@@ -76,6 +91,14 @@ def test_schema_json_of_old_versions_has_no_checksum() -> None:
         (document(TableColumnsTotal=5), "length of TableColumns"),
         (document(TableColumns=[{"ColumnName": "a"}]), 'column "a": ColumnType is missing'),
         (document(TableColumns=[{"ColumnName": "a", "ColumnType": "INT", "ColumnPrecision": "x"}]), "digits in quotes"),
+        (
+            document(
+                TableColumns=[
+                    {"ColumnName": "a", "ColumnType": "CHAR", "ColumnLength": "5", "ColumnPrecision": "6"},
+                ]
+            ),
+            "ColumnLength is 5 and ColumnPrecision 6",
+        ),
         (document(TableColumns=[{"ColumnName": "a", "ColumnType": "ENUM", "ColumnElems": [1]}]), "list of texts"),
         (document(TableColumns=[{"ColumnName": "a", "ColumnType": "INT", "ColumnIsPk": "maybe"}]), '"true" or "false"'),
     ],

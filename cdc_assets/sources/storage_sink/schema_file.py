@@ -1,7 +1,8 @@
 """Schema files: bytes -> SchemaFile, and the checksum that TiCDC puts into their names. Pure.
 
 A schema file is one JSON object (`table_definition.go`, `schema_file.go`): all members of a column are texts but
-`ColumnDefault`, which is any JSON, and `ColumnElems`, a list. Lengths are in `ColumnPrecision`.
+`ColumnDefault`, which is any JSON, and `ColumnElems`, a list. TiCDC writes lengths into `ColumnPrecision` and types by
+TiDB's names; its documents' examples have `ColumnLength` and the type NUMERIC, which mean the same.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from cdc_assets.model.names import is_hidden_name
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.sources.storage_sink.paths import SchemaPath, parse_schema_path
+from cdc_assets.types.families import type_name
 
 __all__ = ["checksum_matches", "parse_schema_file", "schema_checksum"]
 
@@ -130,9 +132,9 @@ def _column(path: str, members: Mapping[str, Any]) -> Column:
         raise _malformed(where, f"ColumnElems is {_short(elems)}", "a list of texts")
     return Column(
         name=name,
-        type=kind.removesuffix(" UNSIGNED"),
+        type=type_name(kind.removesuffix(" UNSIGNED")),
         unsigned=kind.endswith(" UNSIGNED"),
-        precision=_number(where, members, "ColumnPrecision"),
+        precision=_size(where, members),
         scale=_number(where, members, "ColumnScale"),
         nullable=_truth(where, members, "ColumnNullable", True),
         is_pk=_truth(where, members, "ColumnIsPk", False),
@@ -149,6 +151,13 @@ def _member(where: str, members: Mapping[str, Any], name: str, kind: type, defau
         came = f"{name} is {_short(value)}" if name in members else f"{name} is missing"
         raise _malformed(where, came, "a text" if kind is str else "a whole number")
     return value
+
+
+def _size(where: str, members: Mapping[str, Any]) -> int | None:
+    precision, length = (_number(where, members, name) for name in ("ColumnPrecision", "ColumnLength"))
+    if precision is not None and length is not None and precision != length:
+        raise _malformed(where, f"ColumnLength is {length} and ColumnPrecision {precision}", "the same length in both")
+    return length if precision is None else precision
 
 
 def _number(where: str, members: Mapping[str, Any], name: str) -> int | None:
