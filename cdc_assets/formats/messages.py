@@ -89,6 +89,7 @@ SPOKEN = pa.schema(
         pa.field("source_position", pa.string()),
         pa.field("shape", pa.string()),
         pa.field("read_at", pa.string()),
+        pa.field("phase", pa.string()),
     ]
 )
 """What messages speak of: a line for each message and table, in the order of the messages.
@@ -105,7 +106,8 @@ sends anything twice. What stands at or below the greatest one of its table in i
 names that log where there may be several whose positions do not compare (see `source_text`), null for the only
 one. `shape` is equal for rows of a table whose messages describe the same columns; null where messages do not describe
 them. `commit_ts` is when the change was made, as a TSO, null if the message does not have it. `read_at` is how far the
-log was when a row was read from the table, which has no place in it itself.
+log was when a row was read from the table, which has no place in it itself. `phase` is where in a snapshot a row is:
+"first" or "last" of its table, "within" for the rest; null for a row that is of none.
 """
 
 
@@ -126,6 +128,7 @@ class Said:
     source_position: str | None = None
     shape: str | None = None
     read_at: str | None = None
+    phase: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,7 @@ def said(lines: Iterable[Said]) -> pa.RecordBatch:
             pa.array([one.claim for one in held], pa.string()),
             *(
                 pa.array([getattr(one, name) for one in held], pa.string())
-                for name in ("reason", "source", "source_position", "shape", "read_at")
+                for name in ("reason", "source", "source_position", "shape", "read_at", "phase")
             ),
         ],
         schema=SPOKEN,
@@ -210,7 +213,7 @@ def said_of_rows(
         "type": pa.nulls(count, pa.int32()),
         "claim": made.column("claim_first"),
         "source_position": made.column("at_first"),
-        **{name: pa.nulls(count, pa.string()) for name in ("query", "reason", "source", "shape", "read_at")},
+        **{name: pa.nulls(count, pa.string()) for name in ("query", "reason", "source", "shape", "read_at", "phase")},
     }
     found = pa.table([columns[field.name].cast(field.type) for field in SPOKEN], schema=SPOKEN)
     return in_order(found.combine_chunks().to_batches())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, is_of_snapshot
+from cdc_assets.formats.messages import Kind, dialect_of, is_of_snapshot
 from cdc_assets.landing.kept import Kept, Piece
 from cdc_assets.model.landed import EventKind, Landed, Stream, StreamEnd
 from cdc_assets.model.offsets import Partition
@@ -40,7 +41,15 @@ _ANEW = (
 )
 INDEX = len("000000/")
 """Characters of a place that number its log."""
-_TOLD = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at")
+_COLUMNS = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at", "phase")
+_ROW_PLACES = ("mysql", "sqlserver")
+"""Kinds of databases in whose logs a place names one row of a table, at the most."""
+_RESTART_MS = 1000
+"""Less than a connector needs to start again, more than lies between rows of one statement."""
+_DOUBTFUL = (
+    "a row of {}, which has no key, came again at the place of the newest row and with the same contents: taken for a "
+    "copy that a restart sent. Where one statement wrote equal rows there may be one too few"
+)
 _READ = " incremental"
 """Behind the name of a log: the rows that were read from tables while it went on."""
 
@@ -50,7 +59,7 @@ class Line(NamedTuple):
 
     A row without a place comes after the DDL before it in its partition. `late` says why a line cannot be put in its
     place, "" where it can. `placed` is set where the line itself states `at`. `scanned` is the stream of a new row of a
-    snapshot.
+    snapshot, `anew` is set where that row begins it once more at the same place.
     """
 
     at: str
@@ -61,12 +70,13 @@ class Line(NamedTuple):
     late: str
     placed: bool = False
     scanned: Stream | None = None
+    anew: bool = False
 
 
 class _Row(NamedTuple):
     """A row as it was read: `stated` is the position in its message, `at` its place, "" for none.
 
-    `read_at` is how far the log was where the row has no place in it.
+    `read_at` is how far the log was where the row has no place in it, `phase` where in a snapshot it stands (SPOKEN).
     """
 
     stream: Stream
@@ -74,8 +84,14 @@ class _Row(NamedTuple):
     stated: str | None
     read_at: str | None
     ts: Tso | None
+    phase: str | None
     batch: pa.RecordBatch
     message: int
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the message names the row by a key."""
+        return bool(self.batch.column("key")[self.message].is_valid)
 
 
 @dataclass
@@ -83,7 +99,8 @@ class SourceOrder:
     """What the lines of a landing are put in order by; `before` is the state that it follows.
 
     `streams` and `barriers` are brought forward by each line, `sources` are the logs in the order they were met in.
-    `copies` are the deletes, by piece and line, that turned out later to be the beginning of a replay.
+    `copies` are the deletes, by piece and line, that turned out later to be the beginning of a replay. `doubtful`
+    counts rows that were taken for copies though the log does not prove it, by a sentence.
     """
 
     before: Landed
@@ -93,6 +110,8 @@ class SourceOrder:
     streams: dict[Stream, StreamEnd]
     barriers: dict[Partition, str]
     copies: set[tuple[int, int]] = field(default_factory=set)
+    doubtful: Counter[str] = field(default_factory=Counter)
+    _sent: dict[Stream, int] = field(default_factory=dict)
     _bare: dict[Stream, list[tuple[int, int]]] = field(default_factory=dict)
     _floors: dict[object, str] = field(default_factory=dict)
     _first_places: dict[Partition, str] = field(default_factory=dict)
@@ -124,9 +143,10 @@ class SourceOrder:
 
     def lines(self, piece: Piece, number: int, was_landed: Callable[[Piece, int], bool]) -> Iterator[Line]:
         """Yield the lines of a piece but for marks; `was_landed` says of a line with a DDL whether that was before."""
-        columns = (piece.spoken.column(name).to_pylist() for name in _TOLD)
+        columns = (piece.spoken.column(name).to_pylist() for name in _COLUMNS)
         places, floors, partition = self.kept.places(piece), self._floors, piece.partition
-        for line, (message, kind, schema, table, source, stated, ts, read_at) in enumerate(zip(*columns, strict=True)):
+        rows = zip(*columns, strict=True)
+        for line, (message, kind, schema, table, source, stated, ts, read_at, phase) in enumerate(rows):
             at, late = places[line], ""
             if kind == Kind.RESOLVED.value:
                 if at:
@@ -135,7 +155,8 @@ class SourceOrder:
                 continue
             if kind == Kind.ROW.value:
                 stream = Stream(partition, TableId(schema, table), source or "")
-                yield self._row_line(_Row(stream, at, stated, read_at, ts, piece.batch, message), number, line)
+                row = _Row(stream, at, stated, read_at, ts, phase, piece.batch, message)
+                yield self._row_line(row, number, line)
                 continue
             is_ddl = kind == Kind.DDL.value
             if is_ddl and at and table and not was_landed(piece, line):
@@ -148,7 +169,7 @@ class SourceOrder:
 
     def _row_line(self, row: _Row, number: int, line: int) -> Line:
         stream, floors, at, rank = row.stream, self._floors, row.at, 0
-        partition = stream.partition
+        partition, known = stream.partition, self.streams.get(stream, StreamEnd())
         end, repeated, late = self._follow(row)
         if row.stated == "" and not repeated:
             self._bare.setdefault(stream, []).append((number, line))
@@ -166,8 +187,10 @@ class SourceOrder:
             at = floors.get(partition) or self._first_places.get(partition, "")
         at = max(at or floors.get(partition, ""), floors.get(stream, ""))
         floors[stream] = floors[partition] = at
-        is_scanned = self._is_scanned(row.stated, at) and not (repeated or late)
-        return Line(at, rank, number, line, repeated, late, bool(row.stated), stream if is_scanned else None)
+        if not self._is_scanned(row.stated, at) or repeated or late:
+            return Line(at, rank, number, line, repeated, late, bool(row.stated))
+        anew = known.newest == row.stated and end.at == 1
+        return Line(at, rank, number, line, repeated, late, bool(row.stated), stream, anew)
 
     def _behind(self, row: _Row, end: StreamEnd, repeated: bool) -> StreamEnd:
         """Return how a stream ends after a row with a place, where deletes without one came before it.
@@ -202,15 +225,21 @@ class SourceOrder:
             self.streams[row.stream] = known
             return known, self._is_read_again(known, row, row.read_at), late
         end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
-        if not repeated and place and self._is_first_again(known, row):
+        if place and self._begins_snapshot_anew(known, row):
+            end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), last=row.phase == "last"), False
+        elif not repeated and place and self._is_first_again(known, row):
             end, repeated = replace(known, again_at=1, again_after=0), True
+        elif not repeated and row.phase == "last":
+            end = replace(end, last=True)
+        if place and place != known.newest and not repeated:
+            self._sent[row.stream] = _sent_ms(row.batch, row.message)
         if self.options.in_source_order and place and ts:
             if repeated and 0 < known.made < ts:  # no copy is newer than what it is a copy of
                 late = _ANEW.format(place_text(f"000000/{place}"), place_text(f"000000/{known.newest}"))
                 end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), anew=True), False
             made, anew = max(ts, known.made), end.anew or known.anew
             end = StreamEnd(
-                end.newest, end.at, end.after, end.first, end.again_at, end.again_after, made, anew
+                end.newest, end.at, end.after, end.first, end.again_at, end.again_after, made, anew, last=end.last
             )  # not by `replace`, which takes several times as long
         self.streams[row.stream] = end
         return end, repeated, late
@@ -233,11 +262,39 @@ class SourceOrder:
         self.streams[mine] = replace(end, made=max(made, known.made))
         return repeated
 
+    def _begins_snapshot_anew(self, known: StreamEnd, row: _Row) -> bool:
+        """Return whether a row of a table without key begins a snapshot again where the last one stands.
+
+        A connector that was stopped before it had noted the end of its snapshot takes it again from the first row. Rows
+        with a key are the same then, whichever snapshot they are of.
+        """
+        here = row.phase is not None and row.stated == known.newest and not row.has_key
+        begins = row.phase == "first" or (known.last and row.phase == "last")  # a lone row is marked as the last one
+        return here and begins and self.options.in_source_order
+
     def _is_first_again(self, known: StreamEnd, row: _Row) -> bool:
-        """Return whether a row with a key is the one at the end of its stream, where a connector's replay may begin."""
-        ends = self.options.in_source_order and row.stated == known.newest and _is_through(known)
-        has_key = ends and row.batch.column("key")[row.message].is_valid
-        return has_key and _digest(row.batch, row.message) == known.first
+        """Return whether a row is the one at the end of its stream, where a connector's replay may begin.
+
+        A row with a key is known by its contents. So is one without where the place names one row only. PostgreSQL's
+        rows of one statement may share a place and be equal: there it is a copy where it came in a later landing, or
+        was sent a while later, and the doubt is counted.
+        """
+        if not self.options.in_source_order or row.stated != known.newest or not _is_through(known):
+            return False
+        dialect = dialect_of(row.stream.source)
+        scanned = is_of_snapshot(row.stated or "")
+        if not row.has_key and (scanned or dialect in _ROW_PLACES):
+            return not scanned
+        if _digest(row.batch, row.message) != known.first:
+            return False
+        if row.has_key:
+            return True
+        is_later = known == self.before.streams.get(row.stream)
+        waited = _sent_ms(row.batch, row.message) - self._sent.get(row.stream, 0)
+        is_copy = is_later or waited >= _RESTART_MS
+        if is_copy:
+            self.doubtful[_DOUBTFUL.format(row.stream.table)] += 1
+        return is_copy
 
     def _below(self, at: str, landed: str) -> str:
         return (
@@ -270,8 +327,18 @@ def _digest(batch: pa.RecordBatch, message: int) -> str:
     return hashlib.blake2b(repr((key, value)).encode(), digest_size=8).hexdigest()
 
 
-_SENT = re.compile(rb',"ts_[mun]s":\d+')
-"""When a connector sent a message; copies differ in it. The time of the change is the same in all of them."""
+_SENT = re.compile(rb',"ts_[mun]s":\d+|(?<="source":\{)"version":"[^"]*",')
+"""When and by which version a connector sent a message; copies differ in it, after an upgrade in the version too.
+
+The time of the change is the same in all of them.
+"""
+_SENT_MS = re.compile(rb'"ts_ms":(\d{1,15})')
+
+
+def _sent_ms(batch: pa.RecordBatch, message: int) -> int:
+    """Return when a connector sent a message, in milliseconds since 1970; 0 where it does not say."""
+    value = batch.column("value")[message].as_py() or b""
+    return max(map(int, _SENT_MS.findall(value)), default=0)
 
 
 def follow(end: StreamEnd, at: str | None, digest: Callable[[], str]) -> tuple[StreamEnd, bool]:

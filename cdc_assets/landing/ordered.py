@@ -138,6 +138,7 @@ class OrderedReading(Reading):
             lines = [
                 one._replace(repeated=(one.piece, one.line) in self._order.copies or one.repeated) for one in lines
             ]
+        self.ignored.update(self._order.doubtful)
         lines.sort(key=lambda line: (line.at, line.rank))  # stable: offsets stay in order
         first = max(self.clock_ms << 18, self.last + _STEP)
         first += first % _STEP
@@ -146,7 +147,7 @@ class OrderedReading(Reading):
         snapshots = Snapshots(self.before.streams)
         for line in lines:
             position += 0 if is_together(before, line) else _STEP
-            if line.scanned is not None and snapshots.begins(line.scanned, line.at[INDEX:]):
+            if line.scanned is not None and snapshots.begins(line.scanned, line.at[INDEX:], line.anew):
                 line, position = self._at_snapshot(line.scanned, line, pieces[line.piece], position)
             given[line.piece][line.line] = _Given(position, line.repeated, line.late)
             before = line
@@ -177,7 +178,7 @@ class OrderedReading(Reading):
         event = LandedEvent(
             EventKind.DDL, piece.partition, piece.batch.column("offset")[spoken["message"]].as_py(), position,
             stream.table, truncating(stream.table), 11, source=stream.source,
-            source_position=spoken["source_position"], commit_ts=spoken["commit_ts"] or 0,
+            source_position="" if line.anew else spoken["source_position"], commit_ts=spoken["commit_ts"] or 0,
         )  # fmt: skip
         if self._identity(event) in self._ddl:
             return False

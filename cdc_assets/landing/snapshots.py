@@ -29,14 +29,14 @@ class Snapshots:
                 mine = stream.table, stream.source
                 self._places[mine] = max(place, self._places.get(mine, ""))
 
-    def begins(self, stream: Stream, place: str) -> bool:
+    def begins(self, stream: Stream, place: str, anew: bool) -> bool:
         """Return whether a row of a snapshot is of another one than the rows of its table before it.
 
-        Rows have to come in the order of their places.
+        `anew` says that it is the first of one at the same place. Rows have to come in the order of their places.
         """
         mine = stream.table, stream.source
         if mine in self._anew:
             return False
         known = self._places.get(mine)
         self._places[mine] = place
-        return known is not None and known != place
+        return known is not None and (known != place or anew)

@@ -144,7 +144,8 @@ class StreamEnd:
     `after` how many rows without position followed. During a replay `again_at` and `again_after` count how many of
     these have been repeated; otherwise both are -1. `made` is the time of the newest change in it, 0 if unknown. `anew`
     says that the source's log was started over, so that its positions do not compare with earlier ones. `then` is a
-    digest of the first row without position that followed, "" if unknown.
+    digest of the first row without position that followed, "" if unknown. `last` says that the last row of the table's
+    snapshot was seen at `newest`.
     """
 
     newest: str = ""
@@ -156,6 +157,7 @@ class StreamEnd:
     made: Tso = 0
     anew: bool = False
     then: str = ""
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

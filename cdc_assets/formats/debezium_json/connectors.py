@@ -24,7 +24,13 @@ from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.debezium_json.arrays import DEFAULTED, OUT_OF_RANGE, cells_of, faults_of
 from cdc_assets.formats.debezium_json.columns import columns_of, field_of, settled_field
 from cdc_assets.formats.debezium_json.envelope import Block, Field, Message, image_of, opened
-from cdc_assets.formats.debezium_json.positions import dialect, read_position, schema_position, source_position
+from cdc_assets.formats.debezium_json.positions import (
+    dialect,
+    read_position,
+    schema_position,
+    snapshot_phase,
+    source_position,
+)
 from cdc_assets.formats.debezium_json.readings import TROUBLE, is_binary, read_marked, reader_of
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
 from cdc_assets.formats.debezium_json.uniform import REFUSED, Changes, changes, spoken
@@ -135,7 +141,7 @@ def _said(number: int, key: bytes | None, message: Message) -> Said:
         return Said(number, Kind.DDL, table, commit_ts=ts, query=truncating(table), type=11, **where)
     if op not in ("c", "u", "d", "r"):
         raise ValueError(f'its op is "{op}"')
-    where["read_at"] = read_position(source)
+    where |= {"read_at": read_position(source), "phase": snapshot_phase(source)}
     return Said(number, Kind.ROW, table, (0,), ts, shape=_shape(key, message, connector), **where)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,27 @@ import pyarrow.compute as pc
 from cdc_assets.formats.alike import Alike, Path
 from cdc_assets.formats.messages import position_text
 
-__all__ = ["dialect", "read_position", "schema_position", "source_position", "source_positions"]
+__all__ = [
+    "SourcePositions",
+    "dialect",
+    "read_position",
+    "schema_position",
+    "snapshot_phase",
+    "source_position",
+    "source_positions",
+]
 
 Marks = npt.NDArray[np.bool_]
 
 _INCREMENTAL = "incremental"
-_SNAPSHOT = frozenset(("true", "first", "last", "first_in_data_collection", "last_in_data_collection"))
+_PHASES = {
+    "true": "within",
+    "first": "first",
+    "first_in_data_collection": "first",
+    "last": "last",
+    "last_in_data_collection": "last",
+}
+_SNAPSHOT = frozenset(_PHASES)
 
 
 def dialect(connector: str) -> str:
@@ -55,6 +70,14 @@ def read_position(source: Mapping[str, Any]) -> str | None:
         return position_text(2, *find(source))
     except _TROUBLE:
         return None
+
+
+def snapshot_phase(source: Mapping[str, Any]) -> str | None:
+    """Return where in its table's snapshot a row stands (`phase` of SPOKEN), None for a row of none.
+
+    Debezium marks the last row of a table before its first one, so a lone row is "last" (`SnapshotRecord`).
+    """
+    return _PHASES.get(str(source.get("snapshot")).lower())
 
 
 def schema_position(source: Mapping[str, Any]) -> str | None:
@@ -104,16 +127,25 @@ _SEQUENCE = r'^\[(?:null|\\"(?P<last>[0-9]{1,20})\\"),(?:null|\\"(?P<here>[0-9]{
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError)
 
 
-def source_positions(alike: Alike, at: Path, source: Mapping[str, Any]) -> tuple[pa.StringArray, pa.StringArray, Marks]:
-    """Return the places of messages of one shape and connector, whose source is at a path, and which are right.
+class SourcePositions(NamedTuple):
+    """Of messages side by side: their places, how far the log was (`read_position`), their phase; which are right."""
 
-    Between them is how far the log was (see `read_position`). Others are to be found one by one.
+    places: pa.StringArray
+    read_at: pa.StringArray
+    phases: pa.StringArray
+    sound: Marks
+
+
+def source_positions(alike: Alike, at: Path, source: Mapping[str, Any]) -> SourcePositions:
+    """Return the positions of messages of one shape and connector, whose source is at a path.
+
+    Those that are not right are to be found one by one.
     """
     none = pa.nulls(len(alike.messages), pa.string())
     slots = {name: place for name in source if (place := alike.shape.place(*at, name)) is not None}
     connector, count = source["connector"], len(alike.messages)
     if slots.keys() != source.keys():
-        return none, none, np.zeros(count, bool)
+        return SourcePositions(none, none, none, np.zeros(count, bool))
     read = _SIDE_BY_SIDE.get(connector)
     if read is None:
         return _each(alike, slots)
@@ -123,21 +155,31 @@ def source_positions(alike: Alike, at: Path, source: Mapping[str, Any]) -> tuple
     parts, sound = read(alike, slots)
     padded = (pc.ascii_lpad(part, 20, "0") for part in parts)
     found, nothing = pc.binary_join_element_wise(first, *padded, "."), pa.scalar(None, pa.string())
-    return pc.if_else(no_place, nothing, found), pc.if_else(no_place, found, nothing), sound
+    told = pc.index_in(phases, pa.array(list(_PHASES)))
+    return SourcePositions(
+        pc.if_else(no_place, nothing, found),
+        pc.if_else(no_place, found, nothing),
+        pa.array(list(_PHASES.values())).take(told),
+        sound,
+    )
 
 
-def _each(alike: Alike, slots: Mapping[str, int]) -> tuple[pa.StringArray, pa.StringArray, Marks]:
+def _each(alike: Alike, slots: Mapping[str, int]) -> SourcePositions:
     columns = [alike.values_of(place) for place in slots.values()]
     found, reads, sound = list[str | None](), list[str | None](), np.ones(len(alike.messages), bool)
+    phases = list[str | None]()
     for place, values in enumerate(zip(*columns, strict=True)):
         source = dict(zip(slots, values, strict=True))
         found.append(None)
         reads.append(read_position(source))
+        phases.append(snapshot_phase(source))
         try:
             found[place] = source_position(source)
         except _TROUBLE:
             sound[place] = False
-    return pa.array(found, pa.string()), pa.array(reads, pa.string()), sound
+    return SourcePositions(
+        pa.array(found, pa.string()), pa.array(reads, pa.string()), pa.array(phases, pa.string()), sound
+    )
 
 
 _Parts = tuple[list[pa.StringArray], Marks]

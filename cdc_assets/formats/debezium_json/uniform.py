@@ -130,9 +130,9 @@ def spoken(
         whole = Group.of(alike)
         if whole is None:
             continue
-        *places, sound = source_positions(whole.alike, (*whole.base, "source"), whole.message.payload["source"])
+        *texts, sound = source_positions(whole.alike, (*whole.base, "source"), whole.message.payload["source"])
         group = whole.among(sound)
-        placed, read = (column.filter(pa.array(sound)) for column in places)
+        positions = [column.filter(pa.array(sound)) for column in texts]
         for chosen, key in _by_key(keys.take(pa.array(group.alike.messages))):
             mine = group.among(chosen)
             try:
@@ -143,7 +143,8 @@ def spoken(
             prefix = source_text(dialect(mine.message.payload["source"]["connector"]), "")
             logs = pc.binary_join_element_wise(prefix, mine.texts("source", "name"), "")
             mask = pa.array(chosen)
-            more = {"source": logs, "source_position": placed.filter(mask), "read_at": read.filter(mask)}
+            names = ("source_position", "read_at", "phase")
+            more = {"source": logs, **{name: text.filter(mask) for name, text in zip(names, positions, strict=True)}}
             ts = pa.array(mine.commit_ts)
             if shape is not None:
                 more["shape"] = pa.repeat(shape, len(ts))

@@ -1,0 +1,122 @@
+"""Tables without key behind connectors that start again: each row counts once, wherever a landing ends."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from cdc_assets.model.schema import TableId
+from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
+
+TABLE = TableId("public", "t")
+BLOCK = {
+    "type": "struct",
+    "fields": [
+        {
+            "type": "struct",
+            "field": side,
+            "optional": True,
+            "fields": [{"type": "int32", "optional": True, "field": "n"}],
+        }
+        for side in ("before", "after")
+    ],
+}
+SPACES = {"mysql": {"db": "public"}, "mariadb": {"db": "public"}, "postgresql": {"db": "d", "schema": "public"}}
+
+
+def message(connector: str, place: int, op: str, n: int, snapshot: str = "false", sent: int = 0) -> dict[str, Any]:
+    """A change of a row without key; `place` stands for one place in the log."""
+    at: Mapping[str, Any] = {"file": "bin.000001", "pos": place, "row": 0}
+    if connector == "postgresql":
+        at = {"lsn": place, "sequence": json.dumps([str(place), str(place)])}
+    source = {"version": "3.0", "connector": connector, "name": "px", "ts_ms": 1000 + place, "snapshot": snapshot}
+    sides = {"before": {"n": n} if op == "d" else None, "after": None if op == "d" else {"n": n}}
+    payload = {**sides, "source": {**source, **SPACES[connector], "table": "t", **at}, "op": op, "ts_ms": 2000 + sent}
+    return {"schema": BLOCK, "payload": payload}
+
+
+def send(log: MemoryLog, messages: Sequence[Mapping[str, Any]]) -> None:
+    for one in messages:
+        value = base64.b64encode(json.dumps(one, separators=(",", ":")).encode()).decode()
+        line = {"topic": "px.public.t", "partition": 0, "offset": len(log.lines), "timestamp_ms": 0}
+        log.lines.append({**line, "key_b64": None, "value_b64": value})
+
+
+def landed(*parts: Sequence[Mapping[str, Any]]) -> TopicFeed:
+    """A feed that was landed and applied after each part."""
+    log = MemoryLog([])
+    feed = TopicFeed.of(log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
+    for part in parts:
+        send(log, part)
+        outcome = feed.apply()
+        assert [one.reason for one in outcome.tables if one.reason] == []
+    return feed
+
+
+def rows(feed: TopicFeed) -> Counter[int]:
+    return Counter(row["n"] for row in feed.lake.read(TABLE).to_pylist()) if TABLE in feed.lake.names() else Counter()
+
+
+HISTORY = [("c", 1), ("c", 1), ("c", 2), ("d", 1), ("c", 3)]
+
+
+@pytest.mark.parametrize("connector", ["mysql", "mariadb", "postgresql"])
+@pytest.mark.parametrize("end", range(1, 6))
+def test_what_a_restart_sends_again_counts_once(connector: str, end: int) -> None:
+    for start in range(end):
+        sent = [message(connector, 10 + place, *change) for place, change in enumerate(HISTORY[:end])]
+        again = [
+            message(connector, 10 + place, *change, sent=5000) for place, change in enumerate(HISTORY) if place >= start
+        ]
+        expected = Counter(n for op, n in HISTORY if op == "c") - Counter(n for op, n in HISTORY if op == "d")
+        for parts in ([sent, again], [sent, again[:1], again[1:]], [[*sent, *again]]):
+            assert rows(landed(*parts)) == expected
+
+
+def test_equal_rows_of_one_statement_share_a_place_and_all_count() -> None:
+    together = [message("postgresql", 10, "c", n, sent=k) for k, n in enumerate([1, 1, 2, 1])]
+    copies = [message("postgresql", 10, "c", n, sent=9000 + k) for k, n in enumerate([1, 1, 2, 1])]
+    after = [message("postgresql", 11, "c", 5, sent=9100)]
+    for parts in ([together], [together, copies, after], [[*together, *copies, *after]]):
+        assert rows(landed(*parts)) == Counter({1: 3, 2: 1, **({5: 1} if after[0] in parts[-1] else {})})
+
+
+def test_a_copy_that_nothing_proves_is_counted_as_such() -> None:
+    feed = landed([message("postgresql", 10, "c", 1)], [message("postgresql", 10, "c", 1)])
+    assert rows(feed) == Counter({1: 1})
+    assert [count for reason, count in feed.landing.landed().ignored.items() if "taken for a copy" in reason] == [1]
+    sure = landed([message("mysql", 10, "c", 1)], [message("mysql", 10, "c", 1)])
+    assert rows(sure) == Counter({1: 1})
+    assert not sure.landing.landed().ignored
+
+
+def snapshot(connector: str, numbers: Sequence[int], last: bool = True) -> list[Mapping[str, Any]]:
+    phases = ["first", *["true"] * (len(numbers) - 1)]
+    if last:
+        phases[-1] = "last"
+    return [message(connector, 7, "r", n, phase) for n, phase in zip(numbers, phases, strict=True)]
+
+
+@pytest.mark.parametrize("connector", ["mysql", "postgresql"])
+@pytest.mark.parametrize("cut", range(1, 4))
+@pytest.mark.parametrize("again", [1, 2])
+def test_a_snapshot_that_begins_anew_at_the_same_place_replaces_the_one_before(
+    connector: str, cut: int, again: int
+) -> None:
+    numbers = [4, 4, 5]
+    broken = snapshot(connector, numbers)[:cut]
+    attempts = [broken] * again + [[*snapshot(connector, numbers), message(connector, 20, "c", 6)]]
+    expected = Counter({4: 2, 5: 1, 6: 1})
+    assert rows(landed(*attempts)) == expected
+    assert rows(landed([one for attempt in attempts for one in attempt])) == expected
+
+
+def test_a_snapshot_of_a_lone_row_that_is_taken_again_has_one_row() -> None:
+    lone = [message("mysql", 7, "r", 4, "last_in_data_collection")]
+    assert rows(landed(lone, lone, lone)) == Counter({4: 1})
+    assert rows(landed([*lone, *lone])) == Counter({4: 1})
