@@ -22,7 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from cdc_assets.ddl import rename_pairs
 from cdc_assets.formats.messages import Kind, truncating
 from cdc_assets.landing.dialects import Dialects
 from cdc_assets.landing.kept import Kept, Piece
@@ -80,7 +82,8 @@ class OrderedReading(Reading):
         self.kept.add(Piece(wanted.partition, batch, self._spoken(batch)))
 
     def _spoken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return self._dialects.parted(batch, super()._spoken(batch))
+        spoken = self._dialects.parted(batch, super()._spoken(batch))
+        return _by_renamed_table(spoken) if self.options.in_source_order else spoken
 
     def finish(self, wanted: OffsetRange) -> None:
         """Note that a range was read to its end."""
@@ -243,3 +246,31 @@ class OrderedReading(Reading):
                 at = position if shown.table in self.tables.with_schema else since
                 self.tables.with_schema.add(shown.table)
                 self.events.append(self._shapes.first(batch, shown, at, shape, line.at))
+
+
+def _by_renamed_table(spoken: pa.RecordBatch) -> pa.RecordBatch:
+    """Return lines in which the DDL of a rename is that of the table that gets the name, as its text says.
+
+    Of a statement that renames several tables a connector for MySQL sends a record for each; all of them name all
+    tables in one text ("b,a,tmp"), and a name that the statement gives up again has no columns (`tableChanges`).
+    """
+    kinds, queries = spoken.column("kind"), spoken.column("query")
+    renames = pc.and_(pc.equal(kinds, Kind.DDL.value), pc.match_substring(queries, "RENAME", ignore_case=True))
+    if not pc.any(renames).as_py():
+        return spoken
+    lines = list[dict[str, Any]]()
+    for line in spoken.to_pylist():
+        is_ddl = line["kind"] == Kind.DDL.value and line["query"] is not None
+        pairs = rename_pairs(line["query"], line["schema"] or "") if is_ddl else ()
+        table = TableId(line["schema"] or "", line["table"] or "").folded
+        if not pairs or (len(pairs) == 1 and table in (pairs[0][0].folded, pairs[0][1].folded)):
+            lines.append(line)
+            continue
+        for old, new in pairs:
+            text = line["query"] if len(pairs) == 1 else f"RENAME TABLE {_quoted(old)} TO {_quoted(new)}"
+            lines.append({**line, "schema": new.schema, "table": new.table, "query": text})
+    return pa.RecordBatch.from_pylist(lines, schema=spoken.schema)
+
+
+def _quoted(table: TableId) -> str:
+    return ".".join(f"`{name.replace('`', '``')}`" for name in (table.schema, table.table) if name)

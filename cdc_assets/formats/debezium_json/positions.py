@@ -155,11 +155,11 @@ def source_positions(alike: Alike, at: Path, source: Mapping[str, Any]) -> Sourc
     parts, sound = read(alike, slots)
     padded = (pc.ascii_lpad(part, 20, "0") for part in parts)
     found, nothing = pc.binary_join_element_wise(first, *padded, "."), pa.scalar(None, pa.string())
-    told = pc.index_in(phases, pa.array(list(_PHASES)))
+    numbers = pc.index_in(phases, pa.array(list(_PHASES)))
     return SourcePositions(
         pc.if_else(no_place, nothing, found),
         pc.if_else(no_place, found, nothing),
-        pa.array(list(_PHASES.values())).take(told),
+        pa.array(list(_PHASES.values())).take(numbers),
         sound,
     )
 
