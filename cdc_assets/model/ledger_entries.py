@@ -15,7 +15,8 @@ __all__ = ["UNREAD", "FileEntry", "JournalEntry", "TableState"]
 class FileEntry:
     """One data file as of its last reading: its contents, its table, the run and the snapshot, and the time.
 
-    `rows` is UNREAD for a file that was listed and vanished before it was read. `read_at` is seconds since 1970.
+    `rows` is UNREAD for a file that was listed, or named by an index, and gone before it was read. `read_at` is seconds
+    since 1970.
     """
 
     path: str

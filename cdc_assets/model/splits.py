@@ -131,11 +131,13 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """`CDC.index` of a directory; the name in it is only a hint and is read on demand."""
+    """`CDC.index` of a directory, which names the newest data file of its dispatcher there."""
 
     path: str
     directory: str
     dispatcher: str = ""
+    size: int = field(default=0, compare=False)
+    etag: str = field(default="", compare=False)
 
 
 def fingerprint(path: str, size: int, etag: str) -> int:
@@ -195,7 +197,7 @@ class Listing:
     `ignored` counts names that are not a changefeed's, by reason; `problems` holds files that should be readable and
     are not, keyed by path, with the sentence for the user; `warnings` are sentences about what is read all the same.
     `published` is when `metadata`, as listed, was written (seconds since 1970, 0 where the storage does not say).
-    `fresh` are contents of schema files, by (path, bytes, etag), that had to be read for this listing.
+    `fresh` are contents of schema and index files, by (path, bytes, etag), that had to be read for this listing.
     `imports` are the tables of dumps, `lost_dumps` the dumps that cannot be read, by URI with the error.
     `late` are rows that were not there when their tables were applied beyond them, keyed by path with the sentence for
     the user: these tables stop, and a rebuild brings the rows. Of tables in `gone`, rows through that position are no
@@ -203,6 +205,9 @@ class Listing:
     `settled` stand for files that are not in `data_files`; `reopened` were settled and are not what they were, so that
     their files are there again. The directories in `mixed` have names that are neither data nor index files; None is of
     a source of which nothing is settled.
+
+    Of data files that an index names and that are missing, those in `lost` were written and are gone, which is told
+    once, when the index is read; those in `unwritten` may be still to come, or were never written.
     """
 
     checkpoint: Tso
@@ -214,6 +219,8 @@ class Listing:
     warnings: tuple[str, ...] = ()
     published: float = field(default=0.0, compare=False)
     fresh: Mapping[tuple[str, int, str], bytes] = field(default_factory=dict, compare=False, repr=False)
+    lost: tuple[str, ...] = ()
+    unwritten: tuple[str, ...] = ()
     imports: tuple[Import, ...] = ()
     lost_dumps: Mapping[str, Exception] = field(default_factory=dict, compare=False)
     gone: Mapping[TableId, Tso] = field(default_factory=dict)

@@ -157,6 +157,13 @@ class Planner:
             listing = with_reopened(listing, settled)
         self.ledger.settled.keep(name, seen_again(settled, listing, now))
         self.published = listing.published
+        if listing.lost:
+            recorded = self.ledger.file_stats(name)
+            for path in listing.lost:
+                place = self.source.place(path, listing)
+                if place is not None and path not in recorded:  # else its rows are known, and whether they are applied
+                    schema, _, table = place.root.partition("/")
+                    self.ledger.record_unread(name, Life(TableId(schema, table), place.version), path, "")
         self.ledger.record_schema_files(name, listing.fresh)
         self._known = {**self._known, **listing.fresh}
         return listing

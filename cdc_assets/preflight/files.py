@@ -1,7 +1,8 @@
 """Findings about the files: missing numbers, files that changed or vanished. Pure.
 
 The sentences go into the outcome's warnings and a check, which report rows that may be lost. Only a file that was
-listed and vanished before it was read stops its table, for as long as the ledger has its entry.
+listed, or is named by an index, and was gone before it was read stops its table, for as long as the ledger has its
+entry.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ FILE_RULES = ("files-missing", "files-changed", "files-vanished")
 """The rules about files. A changed file is read again; the others may mean lost rows."""
 
 _UNREAD = (
-    "{} was listed and vanished before it was read, so its contents are not known. Restore it, or rebuild the table; "
-    "if its rows do not matter, remove its entry with `cdc-assets files --forget`."
+    "{} was listed, or named by the index file of its directory, and was gone before it was read, so its contents are "
+    "not known. Restore it, or rebuild the table; if its rows do not matter, remove its entry with `cdc-assets files "
+    "--forget`."
 )
 
 
@@ -101,6 +103,13 @@ def _gaps(
         where = source.place(path) if directory in torn else None
         if where is not None and _is_done(entry, through):
             done.add((directory, where.dispatcher, where.number))
+    for path in listing.unwritten:
+        if path not in known:
+            yield (
+                f"{path} is missing, and the index file of its directory names it; expected that it is written soon. "
+                "Writers before v8.5.5 name a file before they write it, and use its number again after a crash. If it "
+                "stays missing and something removed it, restore it or rebuild the table."
+            )
     for (directory, dispatcher), ranges in sorted(gaps.items()):
         for numbers in ranges:
             lost = [number for number in numbers if (directory, dispatcher, number) not in done]

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cdc_assets.errors import BadSettings, BucketMissing, MalformedSchemaFile, MetadataMissing
+from cdc_assets.errors import BadSettings, BucketMissing, MalformedSchemaFile, MetadataMissing, StorageUnavailable
 from cdc_assets.formats import UniformReader, extension
 from cdc_assets.io.storage import Entry, NotPassedOver, Opener
 from cdc_assets.io.storage_uri import storage
@@ -37,6 +38,8 @@ from cdc_assets.sources.unchanged import Unchanged
 
 __all__ = ["Changefeed", "connect", "parse", "storage_options"]
 
+_INDEXES_AT_ONCE = 1000
+"""How many index files one look reads at most; those that are left are read at the next ones."""
 _DATA_EXTENSIONS = (".csv", ".json", ".craft", ".canal", ".unknown")  # TiCDC's GetFileExtension
 
 
@@ -90,11 +93,12 @@ class Changefeed:
     def listing(self, known: KnownFiles | None = None, settled: Sequence[Settled] = ()) -> Listing:
         """Return all that lies below the prefix, as of the checkpoint that is read first.
 
-        `known` are contents of schema files that an earlier process has read. Files that are `settled`, and are what
-        they were, are left out; those to be passed over are not looked at.
+        `known` are contents of schema and index files that an earlier process has read. Files that are `settled`, and
+        are what they were, are left out; those to be passed over are not looked at.
 
-        Costs one small read, one recursive listing, and one read for every schema file not seen before. Files that
-        should be readable and are not are in `problems`; names that are no changefeed's are counted in `ignored`.
+        Costs one small read, one recursive listing, and one read for every schema or index file not seen before.
+        Files that should be readable and are not are in `problems`; names that are no changefeed's are counted in
+        `ignored`.
         Raises what `fence` raises, BucketMissing when names are listed that are not those below the prefix, and
         BadSettings when all data files are of another protocol.
         """
@@ -111,6 +115,7 @@ class Changefeed:
         schema_files = _once(schema_files)
         data_files = tuple(_data_files(sorted_out.data_entries, self.options, schema_files, problems))
         warnings += sorted_out.warnings(self.options.protocol, self.opener.uri, bool(data_files or settled))
+        lost, unwritten = self._missing_last_files(sorted_out, unchanged, schema_files)
         return Listing(
             checkpoint=checkpoint,
             schema_files=tuple(schema_files),
@@ -121,6 +126,8 @@ class Changefeed:
             warnings=(*warnings, *_twins(schema_files)),
             published=sorted_out.published,
             fresh=self._fresh,
+            lost=lost,
+            unwritten=unwritten,
             settled=tuple(unchanged),
             reopened=tuple(reopened),
             mixed=frozenset(sorted_out.mixed),
@@ -139,6 +146,61 @@ class Changefeed:
         for one in reopened:
             found.take_again(one, self.opener.entries(one.directory))
         return found, unchanged, reopened
+
+    def _missing_last_files(
+        self, names: _SortedOut, settled: Sequence[Settled], schema_files: Iterable[SchemaFile]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the files that indexes name and that are missing: those that are lost, those that may be to come.
+
+        Writers since v8.5.5 write the index after the file, older ones before it (ticdc#3785). An index is read once
+        for each of its contents, by whichever process; the contents are kept with those of schema files.
+        """
+        fresh = [one for one in names.index_files if (one.path, one.size, one.etag) not in self._recalled]
+        fresh = fresh[:_INDEXES_AT_ONCE]
+        workers = 1 if self.opener.protocol in ("file", "memory") else 16
+        with ThreadPoolExecutor(workers) as pool:
+            contents = dict(zip(fresh, pool.map(self._index_contents, fresh), strict=True))
+        seen = {one.directory: one for one in settled}
+        numbered_after_writing = _writes_index_last(schema_files)
+        lost, unwritten = [], []
+        for index in names.index_files:
+            key = (index.path, index.size, index.etag)
+            data = contents[index] if index in contents else self._recalled.get(key)
+            if data is None:
+                continue
+            name = data.decode(errors="replace").strip()
+            path, file = f"{index.directory}/{name}", parse_data_name(name)
+            here = names.data_entries.get(index.directory, ())
+            is_settled = index.directory in seen and seen[index.directory].has(path)
+            if file is None or file[2] != self._extension or is_settled or any(path == entry[0] for entry in here):
+                is_missing = False
+            else:  # names were listed before the index was read
+                place = f"{self.opener.prefix}/{path}"
+                is_missing = not self._may_exist(place)
+            if is_missing and numbered_after_writing(index):
+                if index in contents:
+                    lost.append(path)
+            elif is_missing:
+                unwritten.append(path)
+            if index in contents:
+                self._fresh[key] = data
+        return tuple(lost), tuple(unwritten)
+
+    def _index_contents(self, index: IndexFile) -> bytes | None:
+        """Return what an index says, None where it cannot be read; the next look tries again."""
+        opener = self.opener
+        try:
+            return opener.attempt(
+                lambda: bytes(opener.file_system.cat_file(f"{opener.prefix}/{index.path}")), index.path
+            )
+        except (OSError, BucketMissing, StorageUnavailable):
+            return None
+
+    def _may_exist(self, place: str) -> bool:
+        try:
+            return self.opener.attempt(lambda: bool(self.opener.file_system.exists(place)))
+        except (OSError, BucketMissing, StorageUnavailable):
+            return True
 
     def read(self, file: DataFile) -> bytes:
         """Return the bytes of a data file. Raises what Opener.read raises."""
@@ -296,7 +358,7 @@ class _SortedOut:
             self.published, self.whole = modified, True
             return ""
         if index := parse_index_path(path):
-            self.index_files.append(index)
+            self.index_files.append(replace(index, size=size, etag=etag))
             return ""
         if not size:
             return "empty object"
@@ -325,6 +387,23 @@ class _SortedOut:
         if not any_data:
             raise BadSettings(f"{sentence}. Give the sink URI and changefeed TOML exactly as TiCDC has them.")
         return [f"{sentence}. They are left out; if the changefeed's protocol was changed, read each part on its own."]
+
+
+def _writes_index_last(schema_files: Iterable[SchemaFile]) -> Callable[[IndexFile], bool]:
+    """Return whether the writer of an index wrote the file that it names before: those of the new architecture do.
+
+    Only they write members of ENUM and SET into schema files (all are theirs from that version on), name files by
+    dispatchers, and directories by table ids. v8.5.4 has the members and writes the index first: of it, a file that is
+    still to come is missing until it is there.
+    """
+    since = min((f.version for f in schema_files if any(c.elems is not None for c in f.columns)), default=None)
+
+    def answer(index: IndexFile) -> bool:
+        where = split_directory(index.directory)
+        by_version = where is not None and since is not None and where.version >= since
+        return bool(index.dispatcher) or by_version or (where is not None and "/" not in where.root)
+
+    return answer
 
 
 def _data_files(

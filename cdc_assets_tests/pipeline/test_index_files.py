@@ -1,0 +1,115 @@
+"""A data file that the index of its directory names and that is missing: lost, still to come, or never written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cdc_assets.ledger import Ledger
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryLake
+
+
+class _Feed:
+    """A table with two files and an index; `dispatcher` is that of a writer that writes the index last."""
+
+    def __init__(self, directory: Path, dispatcher: str = "") -> None:
+        self.feed = LittleFeed(directory)
+        self.feed.create("shop.a")
+        self.feed.create("shop.b")
+        self.feed.rows("shop.b", FIRST, [("I", FIRST + 5, 1, "b")])
+        self.lake, self.ledger = MemoryLake(), Ledger(f"sqlite:///{directory}/ledger.db")
+        self.prefix = f"CDC_{dispatcher}_" if dispatcher else "CDC"
+        self.index = f"CDC_{dispatcher}.index" if dispatcher else "CDC.index"
+        self.paths = [self._renamed(self.feed.rows("shop.a", FIRST, [("I", FIRST + n, n, "a")])) for n in (1, 2)]
+        self.point_to(self.paths[1])
+
+    def _renamed(self, path: Path) -> Path:
+        return path.rename(path.with_name(path.name.replace("CDC", self.prefix)))
+
+    def point_to(self, path: Path) -> None:
+        (path.parent / "meta").mkdir(exist_ok=True)
+        (path.parent / "meta" / self.index).write_text(path.name + "\n")
+
+    def apply(self, checkpoint: int) -> Outcome:
+        """Apply as a new process does, which knows what the ledger knows."""
+        self.feed.publish(FIRST + checkpoint)
+        settings = self.feed.settings()
+        return Pipeline(settings, settings.open_source(), self.lake, self.ledger).apply("test")
+
+    def rows(self) -> list[int]:
+        return sorted(
+            row["id"] for name in self.lake.names() if name.table == "a" for row in self.lake.read(name).to_pylist()
+        )
+
+
+def states(outcome: Outcome) -> dict[str, str]:
+    return {str(table.name): table.state for table in outcome.tables}
+
+
+def test_a_last_file_that_a_writer_of_the_index_wrote_before_it_is_lost(tmp_path: Path) -> None:
+    feed = _Feed(tmp_path, "7")
+    content = feed.paths[1].read_bytes()
+    feed.paths[1].unlink()
+    for checkpoint in (10, 11):  # the second look reads no index
+        outcome = feed.apply(checkpoint)
+        assert states(outcome) == {"shop.a": "held", "shop.b": "applied"}, checkpoint
+        (reason,) = (table.reason for table in outcome.tables if table.state == "held")
+        assert feed.paths[1].name in reason
+        assert "--forget" in reason
+    feed.paths[1].write_bytes(content)
+    assert states(feed.apply(12)) == {"shop.a": "applied", "shop.b": "applied"}
+    assert feed.rows() == [1, 2]
+
+
+def test_a_person_can_say_that_a_lost_file_does_not_matter(tmp_path: Path) -> None:
+    feed = _Feed(tmp_path, "7")
+    feed.paths[1].unlink()
+    feed.apply(10)
+    feed.ledger.forget_files("little", [path.path for path in feed.ledger.unread("little")])
+    assert states(feed.apply(11))["shop.a"] == "applied"
+    assert feed.rows() == [1]
+
+
+def test_a_file_that_is_read_may_be_removed(tmp_path: Path) -> None:
+    feed = _Feed(tmp_path, "7")
+    feed.apply(10)
+    feed.paths[1].unlink()
+    feed.point_to(feed.paths[1])
+    assert states(feed.apply(11))["shop.a"] == "applied"
+
+
+def test_of_older_writers_a_missing_last_file_is_a_finding(tmp_path: Path) -> None:
+    feed = _Feed(tmp_path)
+    content = feed.paths[1].read_bytes()
+    feed.paths[1].unlink()
+    for checkpoint in (10, 11):
+        outcome = feed.apply(checkpoint)
+        assert states(outcome)["shop.a"] == "applied"
+        assert any(feed.paths[1].name in warning for warning in outcome.warnings), checkpoint
+    feed.paths[1].write_bytes(content.replace(str(FIRST + 2).encode(), str(FIRST + 12).encode()))
+    assert not any(feed.paths[1].name in warning for warning in feed.apply(13).warnings)
+    assert feed.rows() == [1, 2]
+
+
+def test_an_index_is_read_once_for_each_of_its_contents(tmp_path: Path) -> None:
+    feed = _Feed(tmp_path)
+    source = feed.feed.settings().open_source()
+    feed.feed.publish(FIRST + 10)
+    first = source.listing()
+    index = f"shop/a/{FIRST}/meta/CDC.index"
+    assert [path for path, _, _ in first.fresh if path.endswith(".index")] == [index]
+    again = feed.feed.settings().open_source().listing(first.fresh)
+    assert again.fresh == {}
+    feed.point_to(feed.paths[0].with_name("CDC00000000000000000003.csv"))
+    changed = feed.feed.settings().open_source().listing(first.fresh)
+    assert [path for path, _, _ in changed.fresh] == [index]
+    assert changed.unwritten == (f"shop/a/{FIRST}/CDC00000000000000000003.csv",)
+
+
+def test_an_index_of_no_use_is_no_finding(tmp_path: Path) -> None:
+    feed = _Feed(tmp_path, "7")
+    for text in ("", "CDC0", "../../metadata", "CDC_7_00000000000000000009.json"):
+        (feed.paths[0].parent / "meta" / feed.index).write_text(text)
+        assert states(feed.apply(10)) == {"shop.a": "applied", "shop.b": "applied"}, text
