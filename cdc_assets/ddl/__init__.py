@@ -11,7 +11,6 @@
 
 Where there is a schema file its columns are the truth; texts break ties and add what columns cannot express.
 
-    afterwards     a table's schema after a schema file: columns, indexes, partitions, key
     alter          ALTER TABLE (and CREATE/DROP INDEX) as a list of specs, in the order of the text
     altered        a known schema + the text of a DDL -> the schema afterwards, where no file lists the columns
     clauses        clauses of CREATE and ALTER TABLE: column and index definitions, table options, partitions

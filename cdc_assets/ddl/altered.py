@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cdc_assets.ddl.afterwards import Pairs, read_text, schema_after
 from cdc_assets.ddl.alter import (
     AddColumnSpec,
     AddIndexSpec,
@@ -23,6 +22,7 @@ from cdc_assets.ddl.alter import (
 )
 from cdc_assets.ddl.clauses import ColumnText, charset_of
 from cdc_assets.ddl.columns import INTEGERS, column_of
+from cdc_assets.ddl.evolve import Pairs, read_text, schema_after
 from cdc_assets.ddl.schema import DEFAULT_COLLATION, held, is_text
 from cdc_assets.ddl.statement import Alter, Exchange, Rename, Snapshot, Unknown, statement
 from cdc_assets.ddl.text import Unreadable

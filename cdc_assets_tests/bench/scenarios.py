@@ -304,7 +304,9 @@ def planning(place: Place) -> Iterator[Figure]:
     cost, measured = contend("planning", feed=feed.spec, lake=str(lake))
     assert measured["files_planned"] == new == measured["steps"], measured
     assert measured["listed_twice"] == 0, measured
-    assert measured["opened"] == ["metadata"], measured["opened"]
+    indexes = [name for name in measured["opened"] if name.endswith("/CDC.index")]
+    assert len(indexes) <= new, measured["opened"]  # only of directories that have another newest file
+    assert [name for name in measured["opened"] if name not in indexes] == ["metadata"], measured["opened"]
     notes = {"files": measured["files"], "new": new, "cpu_seconds": measured["cpu_seconds"], **_memory(cost)}
     yield Figure(
         "planning",
