@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, dialect_of, is_of_snapshot
+from cdc_assets.formats.messages import Kind, dialect_of, is_of_snapshot, position_text
 from cdc_assets.landing.kept import Kept, Piece
 from cdc_assets.model.landed import EventKind, Landed, Stream, StreamEnd
 from cdc_assets.model.offsets import Partition
@@ -42,13 +42,24 @@ _ANEW = (
 INDEX = len("000000/")
 """Characters of a place that number its log."""
 _COLUMNS = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at", "phase")
+_SNAPSHOT_DDL = position_text(0)
+"""The place of all schema changes of a snapshot, of which each is of a table of its own."""
 _ROW_PLACES = ("mysql", "sqlserver")
 """Kinds of databases in whose logs a place names one row of a table, at the most."""
 _RESTART_MS = 1000
 """Less than a connector needs to start again, more than lies between rows of one statement."""
-_DOUBTFUL = (
+_AS_COPY = (
     "a row of {}, which has no key, came again at the place of the newest row and with the same contents: taken for a "
     "copy that a restart sent. Where one statement wrote equal rows there may be one too few"
+)
+_AS_ROW = (
+    "a row of {}, which has no key, stands at the place of the newest row and has the same contents: taken for another "
+    "row of one statement. Where the connector started again within a second there may be one too many"
+)
+_UNMARKED = (
+    "it is of a snapshot of its table at {} of the source's log, of which the last row came before it, and no first "
+    "row says that another snapshot begins: rows of both cannot be told apart in a table without key. Let a connector "
+    "with a new topic.prefix bring the table as a feed of its own; or go on with what comes from here"
 )
 _READ = " incremental"
 """Behind the name of a log: the rows that were read from tables while it went on."""
@@ -161,7 +172,8 @@ class SourceOrder:
             is_ddl = kind == Kind.DDL.value
             if is_ddl and at and table and not was_landed(piece, line):
                 late = self._below(at, self._row_places.get(TableId(schema, table).folded, ""))
-                late = late or (_PARTED if at in self._ddl_places.values() else "")
+                is_parted = at in self._ddl_places.values() and not at[INDEX:].startswith(_SNAPSHOT_DDL)
+                late = late or (_PARTED if is_parted else "")
             at = floors[partition] = at or floors.get(partition, "")
             if is_ddl and stated:
                 floors[partition, Kind.DDL] = at
@@ -175,7 +187,7 @@ class SourceOrder:
             self._bare.setdefault(stream, []).append((number, line))
         elif row.stated:
             end = self._behind(row, end, repeated)
-        if at and not (repeated or end.anew):
+        if at and not (repeated or late or end.anew):
             late = self._below(at, self._ddl_places.get(stream.table.folded, ""))
         if end.newest:
             at = f"{self.sources.index(stream.source):06d}/{end.newest}"
@@ -189,7 +201,7 @@ class SourceOrder:
         floors[stream] = floors[partition] = at
         if not self._is_scanned(row.stated, at) or repeated or late:
             return Line(at, rank, number, line, repeated, late, bool(row.stated))
-        anew = known.newest == row.stated and end.at == 1
+        anew = (known.newest == row.stated and end.at == 1) or self._is_begun_elsewhere(row)
         return Line(at, rank, number, line, repeated, late, bool(row.stated), stream, anew)
 
     def _behind(self, row: _Row, end: StreamEnd, repeated: bool) -> StreamEnd:
@@ -231,6 +243,8 @@ class SourceOrder:
             end, repeated = replace(known, again_at=1, again_after=0), True
         elif not repeated and row.phase == "last":
             end = replace(end, last=True)
+        elif known.last and row.phase == "within" and place == known.newest and not row.has_key:
+            late = _UNMARKED.format(place_text(f"000000/{place}"))
         if place and place != known.newest and not repeated:
             self._sent[row.stream] = _sent_ms(row.batch, row.message)
         if self.options.in_source_order and place and ts:
@@ -272,6 +286,20 @@ class SourceOrder:
         begins = row.phase == "first" or (known.last and row.phase == "last")  # a lone row is marked as the last one
         return here and begins and self.options.in_source_order
 
+    def _is_begun_elsewhere(self, row: _Row) -> bool:
+        """Return whether a first row of a snapshot without keys was landed at its place before in another partition."""
+        stream = row.stream
+        return (
+            row.phase == "first"
+            and not row.has_key
+            and any(
+                (known.table, known.source) == (stream.table, stream.source)
+                and known.partition != stream.partition
+                and end.newest == row.stated
+                for known, end in self.before.streams.items()
+            )
+        )
+
     def _is_first_again(self, known: StreamEnd, row: _Row) -> bool:
         """Return whether a row is the one at the end of its stream, where a connector's replay may begin.
 
@@ -292,8 +320,7 @@ class SourceOrder:
         is_later = known == self.before.streams.get(row.stream)
         waited = _sent_ms(row.batch, row.message) - self._sent.get(row.stream, 0)
         is_copy = is_later or waited >= _RESTART_MS
-        if is_copy:
-            self.doubtful[_DOUBTFUL.format(row.stream.table)] += 1
+        self.doubtful[(_AS_COPY if is_copy else _AS_ROW).format(row.stream.table)] += 1
         return is_copy
 
     def _below(self, at: str, landed: str) -> str:
@@ -323,16 +350,18 @@ def place_text(place: str) -> str:
 def _digest(batch: pa.RecordBatch, message: int) -> str:
     """Return what is equal for copies of a message."""
     key, value = (batch.column(name)[message].as_py() for name in ("key", "value"))
-    value = value and _SENT.sub(b"", value)
+    value = value and _SENT.sub(b"", _SOURCE.sub(lambda source: _STAMPS.sub(b"", source[0]), value))
     return hashlib.blake2b(repr((key, value)).encode(), digest_size=8).hexdigest()
 
 
-_SENT = re.compile(rb',"ts_[mun]s":\d+|(?<="source":\{)"version":"[^"]*",')
+_SOURCE = re.compile(rb'"source":\{[^{}]*\}')
+_STAMPS = re.compile(rb',"ts_[mun]s":\d+|(?<=\{)"version":"[^"]*",')
+_SENT = re.compile(rb'(?<="op":"[a-z]")(?:,"ts_[mun]s":\d+)+')
 """When and by which version a connector sent a message; copies differ in it, after an upgrade in the version too.
 
-The time of the change is the same in all of them.
+Columns of the row may have such names: only what stands in `source` and behind `op` is meant.
 """
-_SENT_MS = re.compile(rb'"ts_ms":(\d{1,15})')
+_SENT_MS = re.compile(rb'"op":"[a-z]","ts_ms":(\d{1,15})')
 
 
 def _sent_ms(batch: pa.RecordBatch, message: int) -> int:

@@ -59,6 +59,24 @@ def test_a_connector_s_topics_equal_its_database_at_every_mark(recording: Record
         assert (mark.number, found) == (mark.number, [])
 
 
+WITH_DDL_TOPIC = ("M_mariadb/plain",)
+
+
+@pytest.mark.parametrize(
+    "recording", [one for one in some_connectors(WITH_DDL_TOPIC) if "M_mariadb/plain" in str(getattr(one, "id", ""))]
+)
+@pytest.mark.parametrize("cut", [10, 52])
+def test_a_landing_amid_the_ddl_of_a_snapshot_holds_no_table(recording: Recording, cut: int, tmp_path: Path) -> None:
+    feed = recorded_feed(recording, tmp_path)
+    mark = next(iter(recording.marks))
+    whole = recording.lines_at(mark)
+    for lines in (whole[:cut], whole):
+        feed.log.lines = lines
+        outcome = feed.apply()
+    assert [table.reason for table in outcome.tables if table.reason] == []
+    assert recording.differences(feed, mark) == []
+
+
 SENT_AGAIN = ("M_mariadb/iso3", "P_postgres/iso3")
 """Those that have rows of incremental snapshots, which have no place in the log."""
 

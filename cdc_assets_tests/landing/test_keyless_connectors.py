@@ -40,10 +40,11 @@ def message(connector: str, place: int, op: str, n: int, snapshot: str = "false"
     return {"schema": BLOCK, "payload": payload}
 
 
-def send(log: MemoryLog, messages: Sequence[Mapping[str, Any]]) -> None:
+def send(log: MemoryLog, messages: Sequence[Mapping[str, Any]], partition: int = 0) -> None:
     for one in messages:
         value = base64.b64encode(json.dumps(one, separators=(",", ":")).encode()).decode()
-        line = {"topic": "px.public.t", "partition": 0, "offset": len(log.lines), "timestamp_ms": 0}
+        offset = sum(line["partition"] == partition for line in log.lines)
+        line = {"topic": "px.public.t", "partition": partition, "offset": offset, "timestamp_ms": 0}
         log.lines.append({**line, "key_b64": None, "value_b64": value})
 
 
@@ -120,3 +121,36 @@ def test_a_snapshot_of_a_lone_row_that_is_taken_again_has_one_row() -> None:
     lone = [message("mysql", 7, "r", 4, "last_in_data_collection")]
     assert rows(landed(lone, lone, lone)) == Counter({4: 1})
     assert rows(landed([*lone, *lone])) == Counter({4: 1})
+
+
+def test_a_snapshot_that_begins_anew_in_another_partition_holds_its_table() -> None:
+    log = MemoryLog([])
+    feed = TopicFeed.of(log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
+    send(log, snapshot("mysql", [4, 4, 5])[:2])
+    feed.apply()
+    send(log, snapshot("mysql", [4, 4, 5]), partition=1)
+    assert [one.reason for one in feed.apply().tables if one.reason] != []
+
+
+def test_a_snapshot_without_a_first_row_that_is_taken_again_holds_its_table() -> None:
+    unmarked = [message("mysql", 7, "r", n, phase) for n, phase in ((4, "true"), (5, "true"), (6, "last"))]
+    log = MemoryLog([])
+    feed = TopicFeed.of(log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
+    for _ in range(2):
+        send(log, unmarked)
+        outcome = feed.apply()
+    assert [one.reason for one in outcome.tables if one.reason] != []
+
+
+def test_rows_that_differ_only_in_columns_named_like_stamps_are_two() -> None:
+    def stamped(ms: int) -> dict[str, Any]:
+        made = message("postgresql", 10, "c", 1)
+        fields = [
+            {"type": kind, "optional": True, "field": name} for name, kind in (("n", "int32"), ("ts_ms", "int64"))
+        ]
+        sides = [{"type": "struct", "field": side, "optional": True, "fields": fields} for side in ("before", "after")]
+        payload = {**made["payload"], "after": {"n": 1, "ts_ms": ms}}
+        return {"schema": {"type": "struct", "fields": sides}, "payload": payload}
+
+    feed = landed([stamped(111)], [stamped(222)])
+    assert sorted(row["ts_ms"] for row in feed.lake.read(TABLE).to_pylist()) == [111, 222]
