@@ -59,7 +59,7 @@ from cdc_assets.ddl.statement import (
     rename_pairs,
     statement,
 )
-from cdc_assets.ddl.text import Unreadable, first_words, statements
+from cdc_assets.ddl.text import Unreadable, first_words, quote, statements
 from cdc_assets.model.schema_changes import Predicate
 
 __all__ = [
@@ -97,6 +97,7 @@ __all__ = [
     "listed",
     "partition_predicate",
     "polars_expr",
+    "quote",
     "rename_pairs",
     "spark_sql",
     "statement",

@@ -245,7 +245,7 @@ class SourceOrder:
             end = replace(end, last=True)
         elif known.last and row.phase == "within" and place == known.newest and not row.has_key:
             late = _UNMARKED.format(place_text(f"000000/{place}"))
-        if place and place != known.newest and not repeated:
+        if place and place != known.newest and not (repeated or row.has_key):
             self._sent[row.stream] = _sent_ms(row.batch, row.message)
         if self.options.in_source_order and place and ts:
             if repeated and 0 < known.made < ts:  # no copy is newer than what it is a copy of

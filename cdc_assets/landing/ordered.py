@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.ddl import rename_pairs
+from cdc_assets.ddl import quote, rename_pairs
 from cdc_assets.formats.messages import Kind, truncating
 from cdc_assets.landing.dialects import Dialects
 from cdc_assets.landing.kept import Kept, Piece
@@ -273,4 +273,4 @@ def _by_renamed_table(spoken: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _quoted(table: TableId) -> str:
-    return ".".join(f"`{name.replace('`', '``')}`" for name in (table.schema, table.table) if name)
+    return ".".join(quote(name) for name in (table.schema, table.table) if name)
