@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from cdc_assets.settings.config import LakeSettings
+from cdc_assets_tests.durations import Recorder
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -30,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
     settings.register_profile("busy", deadline=None)
     settings.load_profile("busy")
+    config.pluginmanager.register(Recorder(), "durations")
 
 
 @pytest.fixture(scope="session")
