@@ -66,7 +66,7 @@ _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
         "--schema-registry",
         metavar="URL|FILE",
         default="",
-        help="Schema registry, or a file of schemas.",
+        help="Schema registry, or a file of schemas (a path or file://…).",
     ),
     click.option("--topics", multiple=True, metavar="PATTERN", help="Topics that the sink URI does not name."),
     click.option(
@@ -74,7 +74,11 @@ _FEED_OPTIONS: Sequence[Callable[[Any], Any]] = (
         type=click.Path(dir_okay=False),
         help="File of CREATE TABLE statements, for tables that are older than the topics.",
     ),
-    click.option("--config", type=click.Path(dir_okay=False), help="TiCDC's changefeed configuration (TOML)."),
+    click.option(
+        "--config",
+        type=click.Path(dir_okay=False),
+        help="TiCDC's changefeed configuration (TOML); a connector's (JSON or properties).",
+    ),
     click.option(
         "--decode",
         type=click.Choice(["auto", "driver", "executors"]),

@@ -74,8 +74,8 @@ class MessageOptions:
 
     `timezone` is the `--tz` of its server. `registry` are the schemas of a schema registry that messages name: by
     an id, which is a number (Confluent) or a UUID (Glue), the schema's text. `connector` are the settings of a
-    connector that say how its values are written, by their own names. `patch_without_row` is the policy of that name:
-    apply, hold or skip, "" for what the protocol does by itself.
+    connector that say how its values are written and what its snapshot has, by their own names. `patch_without_row` is
+    the policy of that name: apply, hold or skip, "" for what the protocol does by itself.
     """
 
     protocol: str

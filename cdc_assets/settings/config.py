@@ -38,7 +38,7 @@ from cdc_assets.settings.initial import InitialSettings
 from cdc_assets.settings.lake import LakeSettings
 from cdc_assets.settings.maintenance import MaintenanceSettings
 from cdc_assets.settings.model import Model, known_zone
-from cdc_assets.settings.paths import with_paths
+from cdc_assets.settings.paths import is_path, with_paths
 from cdc_assets.sources import (
     Given,
     InitialSource,
@@ -202,7 +202,7 @@ class ChangefeedSettings(Model):
     def _registry(cls, given: Any) -> Any:
         if not isinstance(given, str):
             return given
-        return {"url": given} if "://" in given else {"file": given}
+        return {"file" if is_path(given) else "url": given}
 
     @field_validator("kafka", "schema_registry")
     @classmethod

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["with_paths"]
+__all__ = ["is_path", "with_paths"]
+
+
+def is_path(address: str) -> bool:
+    """Return whether an address is that of a local file: a path, or a URI such as file:///path."""
+    scheme, separator, _ = address.partition("://")
+    return not separator or scheme.lower() in ("file", "local")
 
 
 def with_paths(directory: Path, changefeed: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,10 +27,10 @@ def with_paths(directory: Path, changefeed: Mapping[str, Any]) -> dict[str, Any]
     if isinstance(schemas := result.get("schemas"), str):
         result["schemas"] = directory / Path(schemas).expanduser()
     registry = result.get("schema_registry")
-    if isinstance(registry, str) and "://" not in registry:
-        result["schema_registry"] = {"file": str(directory / Path(registry).expanduser())}
+    if isinstance(registry, str) and is_path(registry):
+        result["schema_registry"] = {"file": _absolute(directory, registry)}
     elif isinstance(registry, dict) and isinstance(registry.get("file"), str):
-        result["schema_registry"] = {**registry, "file": str(directory / Path(registry["file"]).expanduser())}
+        result["schema_registry"] = {**registry, "file": _absolute(directory, registry["file"])}
     if isinstance(archive := result.get("archive"), dict) and "://" not in str(archive.get("uri") or "://"):
         result["archive"] = {**archive, "uri": str(directory / Path(str(archive["uri"])).expanduser())}
     return result

@@ -221,7 +221,7 @@ def storage_options(sink_uri: str, given: Given | None = None) -> dict[str, Any]
 
 def registry_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
     """Return how TiCDC reaches the schema registry of a feed of topics, as `schema_registry` takes it; {} if not."""
-    found: dict[str, Any] = _plug(sink_uri).registry_options(changefeed_config)
+    found: dict[str, Any] = _plug(sink_uri).registry_options(sink_uri, changefeed_config)
     return found
 
 

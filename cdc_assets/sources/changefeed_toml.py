@@ -29,7 +29,10 @@ def document(path: str | os.PathLike[str] | None) -> Mapping[str, Any]:
             f"changefeed TOML {path} cannot be read ({error.strerror}). Correct changefeed_config or --config."
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadSettings(f"changefeed TOML {path} is not TOML: {error}. Give the file that TiCDC has.") from None
+        raise BadSettings(
+            f"changefeed TOML {path} is not TOML: {error}. Give the file that TiCDC has; "
+            "that of a Debezium connector goes with protocol=debezium-json."
+        ) from None
     dashed: dict[str, Any] = _dashed(parsed)
     return dashed
 

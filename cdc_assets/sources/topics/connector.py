@@ -1,23 +1,26 @@
-"""The settings of a Kafka Connect connector: its own configuration, beside the sink URI or in its parameters.
+"""The configuration of a Debezium connector: the file that Kafka Connect has, and the parameters of the sink URI.
 
     kafka://host:port/PREFIX?protocol=debezium-json&time.precision.mode=isostring&binary.handling.mode=hex
+    kafka://host:port?protocol=debezium-json                   with the connector's file, which names the prefix
 
-The path is `topic.prefix`. The configuration may be given as the file that Kafka Connect has: JSON, as it is posted
-(with or without `name` and `config` around it), or lines of `name=value`. Of it only what says how values are written
-is kept; parameters of the URI win.
+The file is JSON as Kafka Connect's REST API takes and returns it (the members alone, or in `config` beside `name`), or
+the properties of a standalone worker. Parameters of the URI win. Of both only the members in `_KNOWN` are kept, so no
+password leaves this module; they have the names and defaults that Debezium's documentation of the connectors gives.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage_uri import parameters
 
-__all__ = ["connector_settings", "topics_of_prefix"]
+__all__ = ["ConnectorConfiguration", "connector_configuration", "parse_properties"]
 
 _MODES: Mapping[str, tuple[str, ...]] = {
     "decimal.handling.mode": ("precise", "double", "string"),
@@ -28,47 +31,119 @@ _MODES: Mapping[str, tuple[str, ...]] = {
         *("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
     ),
     "unavailable.value.placeholder": (),
+    "snapshot.mode": (),
+    "snapshot.select.statement.overrides": (),
 }
-"""What decides how values are written -> its values, () for any."""
+"""What decides how values are written, and which rows a snapshot has -> its values, () for any."""
+
+_CONVERTERS = ("key.converter", "value.converter")
+_JSON_CONVERTERS = ("JsonConverter", "Json")
+"""Names of Kafka Connect's own converter to JSON, whose package may be left out."""
+_KNOWN = ("connector.class", "topic.prefix", "topic.delimiter", *_CONVERTERS, *_MODES)
 
 
-def connector_settings(sink_uri: str, configuration: Path | None) -> tuple[tuple[str, str], ...]:
-    """Return the settings that say how values are written; raises BadSettings for a mode that no connector has."""
-    given = {**_read(configuration), **parameters(sink_uri)}
-    found = {name: str(given[name]) for name in _MODES if given.get(name)}
-    for name, value in found.items():
-        if _MODES[name] and value not in _MODES[name]:
+@dataclass(frozen=True, slots=True)
+class ConnectorConfiguration:
+    """What a reader needs of it: `modes` are (name, value) of those that were given, `prefix` is "" for none."""
+
+    prefix: str = ""
+    delimiter: str = "."
+    modes: tuple[tuple[str, str], ...] = ()
+
+    def topics(self, prefix: str) -> tuple[str, ...]:
+        """Return the patterns of its topics: the one of schema changes, and one for each table."""
+        return prefix, f"{prefix}{self.delimiter}*"
+
+
+def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfiguration:
+    """Return how a connector writes; raises BadSettings for what no connector has and for what cannot be read."""
+    members = {name: value for name, value in (_read(file) | parameters(sink_uri)).items() if value and name in _KNOWN}
+    for name, value in members.items():
+        if _MODES.get(name) and value not in _MODES[name]:
             raise BadSettings(
                 f'{name} is "{value}"; known are {", ".join(_MODES[name])}. Give the configuration of the connector as '
                 "Kafka Connect has it."
             )
-    return tuple(sorted(found.items()))
+        if name in _CONVERTERS and value.rpartition(".")[2] not in _JSON_CONVERTERS:
+            raise BadSettings(
+                f"{name} is {value}, whose messages cannot be read; expected "
+                "org.apache.kafka.connect.json.JsonConverter. Let the connector write with that one, to new topics."
+            )
+    return ConnectorConfiguration(
+        members.get("topic.prefix", ""),
+        members.get("topic.delimiter", "."),
+        tuple(sorted((name, value) for name, value in members.items() if name in _MODES)),
+    )
 
 
-def topics_of_prefix(prefix: str) -> tuple[str, ...]:
-    """Return the patterns of a connector's topics: its own for schema changes, and one for each table."""
-    return prefix, f"{prefix}.*"
-
-
-def _read(configuration: Path | None) -> Mapping[str, Any]:
-    if configuration is None:
+def _read(file: Path | None) -> dict[str, str]:
+    if file is None:
         return {}
     try:
-        text = configuration.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        data = file.read_bytes()
+    except OSError as error:
         raise BadSettings(
-            f"the connector's configuration {configuration} cannot be read ({error}). Correct changefeed_config or "
+            f"the connector's configuration {file} cannot be read ({error.strerror}). Correct changefeed_config or "
             "--config."
         ) from None
-    if not text.lstrip().startswith("{"):
-        lines = (line.strip() for line in text.splitlines())
-        pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
-        return {name.strip(): value.strip() for name, _, value in pairs}
-    try:
-        document = json.loads(text)
-    except ValueError as error:
+    if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
+        members = _json_members(data, file)
+    else:
+        members = parse_properties(data.decode("latin-1"))
+    if not any(name in members for name in _KNOWN):
         raise BadSettings(
-            f"the connector's configuration {configuration} is not JSON ({error}). Give it as Kafka Connect has it."
+            f"{file} is no configuration of a connector: it has neither connector.class nor topic.prefix. Give the "
+            "JSON that was posted to Kafka Connect, or the properties of its standalone worker."
+        )
+    return members
+
+
+def _json_members(data: bytes, file: Path) -> dict[str, str]:
+    try:
+        document = json.loads(data.decode("utf-8-sig"))
+    except ValueError as error:
+        place = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "no UTF-8"
+        raise BadSettings(
+            f"the connector's configuration {file} begins with a brace and is not JSON ({place}). Give it as Kafka "
+            "Connect has it."
         ) from None
-    inner = next((document[name] for name in ("config", "connector") if isinstance(document.get(name), dict)), document)
-    return {str(name): value for name, value in inner.items()}
+    config = document.get("config")
+    members: Mapping[str, Any] = config if isinstance(config, dict) else document
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in members.items()}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Return the pairs of a Java properties file, as `java.util.Properties.load` reads them.
+
+    A name ends at the first `=`, `:` or white space; a backslash at the end of a line continues it, `\uXXXX` is a
+    character, and a line that begins with `#` or `!` is a comment. Of two pairs of a name the later counts. The text
+    is ISO 8859-1. An escape `\u` that no four hexadecimal digits follow, which Java refuses, stays as it is.
+    """
+    pairs, begun = dict[str, str](), ""
+    for line in re.split(r"\r\n|\r|\n", text):
+        line = line.lstrip(" \t\f")
+        if not begun and line[:1] in ("", "#", "!"):
+            continue
+        line = begun + line
+        backslashes = len(line) - len(line.rstrip("\\"))
+        begun = line[:-1] if backslashes % 2 else ""
+        if not backslashes % 2:
+            pairs.update([_pair(line)])
+    return pairs | dict([_pair(begun)] if begun else ())
+
+
+_PAIR = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
+
+
+def _pair(line: str) -> tuple[str, str]:
+    found = _PAIR.fullmatch(line)
+    assert found is not None
+    name, value = (_ESCAPE.sub(_unescaped, part) for part in found.groups())
+    return name, value
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code, letter = escape.groups(default="")
+    return chr(int(code, 16)) if code else _LETTERS.get(letter, letter)

@@ -6,7 +6,7 @@ wins over the TOML, but for those that TiCDC takes from the TOML alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ from cdc_assets.formats.message_options import PROTOCOLS, MessageOptions
 from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.changefeed_toml import document, known_protocol, member, table
 from cdc_assets.sources.given import Given
-from cdc_assets.sources.topics.connector import connector_settings, topics_of_prefix
+from cdc_assets.sources.topics.connector import ConnectorConfiguration, connector_configuration
 from cdc_assets.sources.topics.topic_options import ArchiveOptions, TopicOptions, TopicRule
 
-__all__ = ["topic_options"]
+__all__ = ["ticdc_document", "topic_options"]
 
 _TOML: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "protocol": ((),),
@@ -46,13 +46,12 @@ _FLAGS = (
 
 def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given: Given) -> TopicOptions:
     """Return how TiCDC writes its topics; raises BadSettings for what it refuses and for what is not known."""
-    named = PROTOCOLS.get(parameters(sink_uri).get("protocol", ""))
-    of_connector = named is not None and named.by_connector
-    config = {} if of_connector else document(changefeed_config)
+    config = ticdc_document(sink_uri, changefeed_config)
     sink = table(config, "sink")
     found = _found(sink, sink_uri)
     protocol = known_protocol(found.get("protocol"), PROTOCOLS, "topics", "kafka://…/topic?protocol=canal-json")
-    brokers, topic = _address(sink_uri)
+    connector = connector_configuration(sink_uri, changefeed_config) if PROTOCOLS[protocol].by_connector else None
+    brokers, topic = _address(sink_uri, connector, given.topics)
     compatible = found.get("content-compatible", False)
     messages = MessageOptions(
         protocol=protocol,
@@ -64,7 +63,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         claim_check_raw_value=found.get("claim-check-raw-value", False),
         encoding_format=str(found.get("encoding-format") or "json").lower(),
         timezone=tz,
-        connector=connector_settings(sink_uri, changefeed_config) if of_connector else (),
+        connector=connector.modes if connector is not None else (),
         patch_without_row=given.patch_without_row,
     )
     rules = _rules(sink)
@@ -75,13 +74,19 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         messages=messages,
         rules=rules,
         case_sensitive=truth("case-sensitive", config.get("case-sensitive", False)),
-        topics=given.topics or (topics_of_prefix(topic) if of_connector else ()),
+        topics=given.topics or (connector.topics(topic) if connector is not None else ()),
         schemas=str(given.schemas) if given.schemas is not None else "",
         required_acks=_acks(found.get("required-acks", -1)),
         claim_check_uri=str(found.get("claim-check-storage-uri") or ""),
         archive=_archive(given),
         uri=display(sink_uri),
     )
+
+
+def ticdc_document(sink_uri: str, changefeed_config: Path | None) -> Mapping[str, Any]:
+    """Return TiCDC's changefeed TOML, {} for none and for a connector, whose configuration is another."""
+    named = PROTOCOLS.get(parameters(sink_uri).get("protocol", "").lower())
+    return {} if named is not None and named.by_connector else document(changefeed_config)
 
 
 def _found(sink: Mapping[str, Any], sink_uri: str) -> dict[str, Any]:
@@ -96,15 +101,25 @@ def _found(sink: Mapping[str, Any], sink_uri: str) -> dict[str, Any]:
     return {name: truth(name, value) if name in _FLAGS else value for name, value in found.items()}
 
 
-def _address(sink_uri: str) -> tuple[str, str]:
+def _address(sink_uri: str, connector: ConnectorConfiguration | None, patterns: Sequence[str]) -> tuple[str, str]:
+    """Return the brokers and the topic of a sink URI; of a connector, the prefix of its topics."""
     rest = sink_uri.partition("?")[0].partition("://")[2]
-    brokers, _, topic = rest.rpartition("@")[2].partition("/")
-    if not brokers or not topic.strip("/"):
+    brokers, _, path = rest.rpartition("@")[2].partition("/")
+    topic, prefix = path.strip("/"), "" if connector is None else connector.prefix
+    if not brokers or not (topic or prefix):
+        expected = "kafka://host:port/topic?protocol=…. Give it exactly as TiCDC has it."
+        if connector is not None:
+            expected = "kafka://host:port/PREFIX?protocol=debezium-json, with the connector's topic.prefix. Add it."
         raise BadSettings(
-            f"the sink URI {display(sink_uri)} names no {'topic' if brokers else 'broker'}; expected "
-            "kafka://host:port/topic?protocol=…. Give it exactly as TiCDC has it."
+            f"the sink URI {display(sink_uri)} names no {'topic' if brokers else 'broker'}; expected {expected}"
         )
-    return brokers, topic.strip("/")
+    if topic and prefix and topic != prefix and not patterns:
+        raise BadSettings(
+            f'the sink URI {display(sink_uri)} names the topics of "{topic}", and the connector\'s configuration '
+            f'has topic.prefix "{prefix}". Correct one of them, or name the topics (--topics) if a '
+            "transformation changes them."
+        )
+    return brokers, topic or prefix
 
 
 def _acks(given: Any) -> int:

@@ -26,12 +26,12 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, Settled
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Given, KnownFiles
-from cdc_assets.sources.changefeed_toml import document, member, table
+from cdc_assets.sources.changefeed_toml import member, table
 from cdc_assets.sources.topics import LogReader, connect_log
 from cdc_assets.sources.topics.fence import Fence, find_fence, unreadable
 from cdc_assets.sources.topics.kafka.connection import from_ticdc, with_ours
 from cdc_assets.sources.topics.letter_case import alike
-from cdc_assets.sources.topics.options import topic_options
+from cdc_assets.sources.topics.options import ticdc_document, topic_options
 from cdc_assets.sources.topics.own_names import OwnNames, own_names
 from cdc_assets.sources.topics.paths import LandedPath, format_root, parse_path
 from cdc_assets.sources.topics.registry import kind_of
@@ -373,13 +373,13 @@ def storage_options(sink_uri: str, given: Given) -> dict[str, Any]:
 
 def broker_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
     """Return librdkafka's options that say how TiCDC reaches the broker, in clear text; raises BadSettings."""
-    config = member(table(document(changefeed_config), "sink"), ("kafka-config",))
+    config = member(table(ticdc_document(sink_uri, changefeed_config), "sink"), ("kafka-config",))
     return from_ticdc(parameters(sink_uri), config)
 
 
-def registry_options(changefeed_config: Path | None) -> dict[str, Any]:
+def registry_options(sink_uri: str, changefeed_config: Path | None) -> dict[str, Any]:
     """Return how TiCDC reaches its schema registry, {} where the TOML names none: `schema-registry`, or Glue's."""
-    sink = table(document(changefeed_config), "sink")
+    sink = table(ticdc_document(sink_uri, changefeed_config), "sink")
     glue = member(sink, ("kafka-config", "glue-schema-registry-config"))
     if isinstance(glue, Mapping) and glue.get("region"):
         names = ("region", "access-key", "secret-access-key", "token")

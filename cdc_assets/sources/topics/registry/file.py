@@ -1,4 +1,4 @@
-"""Schemas in a file: `{"schemas_by_id": {"1": "…"}}`, each as the registry has its text."""
+"""Schemas in a local file: `{"schemas_by_id": {"1": "…"}}`, each as the registry has its text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.io.storage_uri import display, location
 
 __all__ = ["FileRegistry", "connect"]
 
@@ -26,8 +27,12 @@ class FileRegistry:
 
 
 def connect(options: Mapping[str, Any]) -> FileRegistry:
-    """Read the file that `file` names; raises BadSettings for one that holds no schemas."""
-    path = str(options["file"])
+    """Read the file that `file` names, a path or a file:// URI; raises BadSettings for one that holds no schemas."""
+    store, path = location(str(options["file"]), "schema_registry")
+    if store != "file":
+        raise BadSettings(
+            f"schema_registry: {display(str(options['file']))} is no local file. Fetch it, and give its path."
+        )
     try:
         schemas = json.loads(Path(path).read_text(encoding="utf-8-sig"))["schemas_by_id"]
         by_id = {str(name): text if isinstance(text, str) else json.dumps(text) for name, text in schemas.items()}

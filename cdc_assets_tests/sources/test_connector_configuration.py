@@ -1,0 +1,137 @@
+"""A connector's configuration as Kafka Connect has it, in its forms, beside a sink URI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.errors import BadSettings
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets.sources.topics.connector import parse_properties
+from cdc_assets.sources.topics.topic_options import TopicOptions
+from cdc_assets_tests.connector_topics import recordings
+
+CONFIG = {
+    "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+    "tasks.max": 1,
+    "database.password": "topsecret",
+    "topic.prefix": "shop",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": False,
+    "time.precision.mode": "isostring",
+    "unavailable.value.placeholder": "hex:c3a9",
+    "snapshot.mode": "no_data",
+}
+MODES = {
+    "time.precision.mode": "isostring",
+    "unavailable.value.placeholder": "hex:c3a9",
+    "snapshot.mode": "no_data",
+}
+FORMS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "members": json.dumps,
+    "named": lambda config: "\ufeff" + json.dumps({"name": "c", "config": config, "tasks": [], "type": "source"}),
+    "properties": lambda config: "# worker\n" + "".join(f"{name} = {value}\n" for name, value in config.items()),
+}
+
+
+def settings(directory: Path, text: str, uri: str = "kafka://h:9092", **given: Any) -> ChangefeedSettings:
+    file = directory / "connector"
+    file.write_text(text, encoding="utf-8")
+    sink_uri = f"{uri}?protocol=debezium-json{given.pop('query', '')}"
+    return ChangefeedSettings(**{"sink_uri": sink_uri, "changefeed_config": file, **given})
+
+
+def options(*args: Any, **given: Any) -> TopicOptions:
+    found = settings(*args, **given).source_options
+    assert isinstance(found, TopicOptions)
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_configuration_says_topics_and_modes_in_each_of_its_forms(form: str, tmp_path: Path) -> None:
+    found = settings(tmp_path, FORMS[form](CONFIG))
+    assert isinstance(found.source_options, TopicOptions)
+    assert (found.source_options.topic, found.source_options.topics) == ("shop", ("shop", "shop.*"))
+    assert dict(found.source_options.messages.connector) == MODES
+    assert (found.registry(), found.access()["security.protocol"]) == ({}, "PLAINTEXT")
+    assert "topsecret" not in f"{found!r} {found.source_options!r} {found.model_dump_json()}"
+
+
+def test_parameters_of_the_sink_uri_win(tmp_path: Path) -> None:
+    found = options(tmp_path, json.dumps(CONFIG), "kafka://h/shop", query="&time.precision.mode=connect")
+    assert dict(found.messages.connector)["time.precision.mode"] == "connect"
+
+
+def test_another_delimiter_stands_between_the_prefix_and_the_tables(tmp_path: Path) -> None:
+    assert options(tmp_path, json.dumps({**CONFIG, "topic.delimiter": "_"})).topics == ("shop", "shop_*")
+
+
+@pytest.mark.parametrize("recording", recordings(), ids=str)
+def test_a_recorded_configuration_is_read_as_the_uri_that_says_the_same(recording: Any, tmp_path: Path) -> None:
+    config = {**recording.connector, "database.password": "topsecret"}
+    for form in FORMS.values():
+        found = options(tmp_path, form(config))
+        assert found.topic == recording.connector["topic.prefix"]
+        assert {name: recording.connector[name] for name, _ in found.messages.connector} == dict(
+            found.messages.connector
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "uri", "said"),
+    [
+        ('{"topic.prefix": ', "kafka://h", "is not JSON .line 1, column 18."),
+        ("[sink]\nprotocol = 1\n", "kafka://h/shop", "neither connector.class nor topic.prefix"),
+        ('{"config": {"name": "c"}}', "kafka://h/shop", "neither connector.class nor topic.prefix"),
+        ("topic.prefix=shop", "kafka://h/store", 'names the topics of "store".*has topic.prefix "shop"'),
+        ("connector.class=c", "kafka://h", "names no topic; expected kafka://host:port/PREFIX"),
+        ("topic.prefix=shop\ntime.precision.mode=exact", "kafka://h", 'time.precision.mode is "exact"; known are'),
+        (
+            "topic.prefix=shop\nvalue.converter=io.confluent.connect.avro.AvroConverter",
+            "kafka://h",
+            "value.converter is io.confluent.connect.avro.AvroConverter, whose messages cannot be read",
+        ),
+    ],
+)
+def test_what_no_connector_has_is_one_sentence(text: str, uri: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match=said):
+        settings(tmp_path, text, uri)
+
+
+def test_a_configuration_that_does_not_parse_does_not_show_what_is_in_it(tmp_path: Path) -> None:
+    for text in (
+        '{"database.password": "topsecret"',
+        '{"database.password": topsecret}',
+        '"database.password=topsecret',
+    ):
+        with pytest.raises(BadSettings) as caught:
+            settings(tmp_path, text)
+        assert "topsecret" not in str(caught.value)
+
+
+def test_names_of_topics_stand_where_a_transformation_changes_them(tmp_path: Path) -> None:
+    found = options(tmp_path, json.dumps(CONFIG), "kafka://h/store", topics=("store.*",))
+    assert found.topics == ("store.*",)
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("a=1\r\nb:2\rc 3", {"a": "1", "b": "2", "c": "3"}),
+        ("  a \t=  1 2 ", {"a": "1 2 "}),
+        ("# c\\\n! d\na = #1", {"a": "#1"}),
+        ("a = 1,\\\n    2,\\\r\n\t3", {"a": "1,2,3"}),
+        ("a = 1\\\\\nb = 2", {"a": "1\\", "b": "2"}),
+        ("a = 1\\\n\n b = 2", {"a": "1", "b": "2"}),
+        ("a\\ b\\:c\\=d=e\\tf=g", {"a b:c=d": "e\tf=g"}),
+        ("a = \\u00e9\\u0022 \\q", {"a": 'é" q'}),
+        ("a\nb=\na = 2", {"a": "2", "b": ""}),
+        ("a=1\\", {"a": "1"}),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(text: str, pairs: dict[str, str]) -> None:
+    assert parse_properties(text) == pairs
