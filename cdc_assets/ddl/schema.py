@@ -287,6 +287,8 @@ def key_of(schema: TableSchema, setting: tuple[str, ...] | None) -> tuple[str, .
     listed = tuple(column.name for column in schema.columns if column.is_pk)
     if listed:
         return primary if set(primary) == set(listed) else listed
+    if primary:  # not of MySQL: YDB's may hold NULL, which identifies a row like any other value
+        return primary
     usable = {column.name for column in schema.columns if not column.nullable and not column.virtual}
     unique = [one for one in schema.indexes if one.unique and not one.partial and one.columns]
     whole = [one.columns for one in unique if usable.issuperset(one.columns)]

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.json_lines import is_utf8, pieces
+from cdc_assets.formats.json_lines import is_utf8, loads, pieces
 from cdc_assets.formats.words import Marked, have, places, whole_numbers, words
 
 __all__ = ["Alike", "Path", "Shape", "bits", "cast_fitting", "find_shape", "read_alike"]
@@ -81,27 +81,14 @@ def find_shape(message: bytes, fixed: str = "") -> Shape | None:
     None for one that is no JSON, or has a member twice.
     """
     try:
-        text = message.decode()
-        first = json.loads(text)
-    except (ValueError, RecursionError):
+        first = loads(message)
+    except ValueError:
         return None
     if not isinstance(first, dict):
         return None
+    text = message.decode()
     between, paths = _walk(message, text if len(text) == len(message) else "", fixed)
-    shape = Shape(between, paths, message, first)
-    return shape if len(set(paths)) == len(paths) and all(_is_scalar(first, path) for path in paths) else None
-
-
-def _is_scalar(held: Any, path: Path) -> bool:
-    """Return whether there is a scalar at a path: there may not be where a member stands twice."""
-    for step in path:
-        if not isinstance(held, dict if isinstance(step, str) else list):
-            return False
-        try:
-            held = held[step]  # type: ignore[index]  # see above
-        except (KeyError, IndexError):
-            return False
-    return not isinstance(held, dict | list)
+    return Shape(between, paths, message, first)
 
 
 def _walk(message: bytes, text: str, fixed: str) -> tuple[tuple[bytes, ...], tuple[Path, ...]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
@@ -38,11 +39,16 @@ _ENDS_TYPE = frozenset(
 _LINE = re.compile(r"(?P<indent>[ \t]*)(?P<name>\"[^\"]+\"|`[^`]+`|[^\s:][^:]*?)\s*:\s*(?P<type>[^#]*?)\s*(?:#.*)?")
 
 
-def described_tables(text: str, where: str, read: ReadType, default: str) -> dict[TableId, TableSchema]:
-    """Return the tables of a file. `default` is the schema of a name without one; raises BadSettings."""
+def described_tables(
+    text: str, where: str, read: ReadType, default: str, *, nulls_in_key: bool = False
+) -> dict[TableId, TableSchema]:
+    """Return the tables of a file. `default` is the schema of a name without one; raises BadSettings.
+
+    With `nulls_in_key` a column of the key may be NULL unless it says NOT NULL, as in YQL.
+    """
     bare = re.sub(r"--[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
     found = (
-        _of_texts(bare, read, default)
+        _of_texts(bare, read, default, nulls_in_key)
         if re.search(r"\bcreate\b", bare, re.IGNORECASE)
         else _of_lines(text, read, default)
     )
@@ -81,7 +87,7 @@ def _of_lines(text: str, read: ReadType, default: str) -> dict[TableId, TableSch
 # --- CREATE TABLE -----------------------------------------------------------------------------------------------------
 
 
-def _of_texts(text: str, read: ReadType, default: str) -> dict[TableId, TableSchema]:
+def _of_texts(text: str, read: ReadType, default: str, nulls_in_key: bool) -> dict[TableId, TableSchema]:
     found: dict[TableId, TableSchema] = {}
     own: dict[str, str] = {}
     for parts in _statements(text):
@@ -92,7 +98,7 @@ def _of_texts(text: str, read: ReadType, default: str) -> dict[TableId, TableSch
             at = words.index("as")
             own[_plain(parts[at - 1]).lower()] = _type_text(parts[at + 1 :])
         elif words[:1] == ["create"] and "table" in words[:4] and "(" in words:
-            table, schema = _created(parts, words, read, own, default)
+            table, schema = _created(parts, words, read, own, default, nulls_in_key)
             found[table] = schema
         elif words[:2] == ["alter", "table"]:
             _alter(parts, words, found, read, own, default)
@@ -113,13 +119,14 @@ def _statements(text: str) -> Iterator[list[str]]:
 
 
 def _created(
-    parts: list[str], words: list[str], read: ReadType, own: Mapping[str, str], default: str
+    parts: list[str], words: list[str], read: ReadType, own: Mapping[str, str], default: str, nulls_in_key: bool
 ) -> tuple[TableId, TableSchema]:
     begin, opening = words.index("table") + 1, words.index("(")
     if words[begin : begin + 3] == ["if", "not", "exists"]:
         begin += 3
     columns: list[Column] = []
     key: list[str] = []
+    never_null = set[str]()
     for element in _elements(parts[opening + 1 :]):
         low = [word.lower() for word in element]
         if low[0] in _NO_COLUMN:
@@ -129,8 +136,10 @@ def _created(
             continue
         columns.append(read(_plain(element[0]), _type_text(element[1:]), own))
         key += [columns[-1].name] if "primary" in low else []
+        if not nulls_in_key or ("not", "null") in pairwise(low):
+            never_null.add(columns[-1].name)
     index = (Index("PRIMARY", tuple(key), unique=True, primary=True),) if key else ()
-    named = tuple(replace(one, nullable=one.name not in key) for one in columns)
+    named = tuple(replace(one, nullable=one.name not in never_null.intersection(key)) for one in columns)
     return _table(parts[begin:opening], default), TableSchema(named, tuple(key), index)
 
 

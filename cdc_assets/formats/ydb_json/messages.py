@@ -29,7 +29,7 @@ from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.alike import read_alike
 from cdc_assets.formats.described import described_tables, table_of_path
 from cdc_assets.formats.images import Faults, Images, changes_of, in_lines, patch_op
-from cdc_assets.formats.json_lines import refuse_half_pairs
+from cdc_assets.formats.json_lines import loads
 from cdc_assets.formats.message_codecs import MessageCodec
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
@@ -110,10 +110,13 @@ def _one(number: int, table: TableId, value: bytes | None) -> Said:
 def _record(value: bytes | None) -> Mapping[str, Any]:
     if value is None:
         raise ValueError("it has no value")
-    found = json.loads(value.decode(), parse_float=read_real)
+    return _object(value)
+
+
+def _object(text: bytes) -> Mapping[str, Any]:
+    found = loads(text, read_real)
     if not isinstance(found, dict):
         raise ValueError("it is not an object")
-    refuse_half_pairs(value, found)
     return found
 
 
@@ -124,7 +127,7 @@ def _said(number: int, table: TableId, held: Mapping[str, Any]) -> Said:
         _stated(held)
         return Said(number, Kind.SCHEMA, table)
     if "dynamodb" in held:
-        _document_change(held)
+        _document(held)
     elif not ("key" in held and any(name in held for name in CHANGES)):
         _flavoured(held)
     stamp = _stamp(held)
@@ -167,7 +170,9 @@ def _stamp(held: Mapping[str, Any]) -> tuple[int, int] | None:
 
 def described(text: str, where: str, options: MessageOptions) -> Mapping[TableId, TableSchema]:
     """Return the tables that the setting `schemas` describes in YQL, or as `column: type`; raises BadSettings."""
-    return described_tables(text, where, lambda name, declared, own: ydb_column(name, declared), SCHEMA)
+    return described_tables(
+        text, where, lambda name, declared, own: ydb_column(name, declared), SCHEMA, nulls_in_key=True
+    )
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
@@ -273,8 +278,12 @@ def _changes(
 
 
 def _change(held: Mapping[str, Any], key: bytes | None, schema: TableSchema, upsert: Op) -> _Change:
+    if not schema.key:
+        raise ValueError(
+            "the table's key is not known. Give the table to the setting `schemas` as CREATE TABLE with its PRIMARY KEY"
+        )
     if "dynamodb" in held:
-        return _document_change(held)
+        return _document_change(held, schema)
     if "payload" in held:
         return _flavoured_change(_flavoured(held), key, schema)
     values = held["key"]
@@ -295,29 +304,67 @@ def _change(held: Mapping[str, Any], key: bytes | None, schema: TableSchema, ups
 
 
 def _flavoured_change(payload: Mapping[str, Any], key: bytes | None, schema: TableSchema) -> _Change:
-    op, after = payload["op"], payload.get("after")
+    op, after, named = payload["op"], payload.get("after"), _message_key(key, schema)
     if op == "d":
-        before: Mapping[str, Any] = payload.get("before") or {}
-        if key is not None:
-            named = json.loads(key.decode())
-            before = named.get("payload", named)
+        before = _with_key(payload.get("before") or {}, named, schema)
         return _Change(Op.DELETE_KEY, {name: before[name] for name in schema.key}, False)
     if after is None:
         raise ValueError(_NO_ROW)
-    return _Change(Op.INSERT, after, False)
+    return _Change(Op.INSERT, _with_key(after, named, schema), False)
 
 
-def _document_change(held: Mapping[str, Any]) -> _Change:
-    """Return the change of a document table, whose values say their kinds; attributes that are NULL are left out."""
+def _message_key(key: bytes | None, schema: TableSchema) -> Mapping[str, Any]:
+    """Return the columns in the key of a message of Debezium's flavour; YDB's own API does not show it as such."""
+    if key is None:
+        return {}
+    try:
+        found = _object(key)
+        named = found["payload"] if found.keys() <= {"schema", "payload"} else found
+        if not isinstance(named, dict) or not named.keys() <= set(schema.key):
+            shown, expected = json.dumps(named)[:100], ", ".join(schema.key)
+            raise ValueError(f"it is {shown}, and the table's has the columns {expected}")
+    except TROUBLE as error:
+        raise ValueError(f"the key of its message cannot be read: {explained(error)}") from None
+    return named
+
+
+def _with_key(row: Mapping[str, Any], named: Mapping[str, Any], schema: TableSchema) -> Mapping[str, Any]:
+    """Return a row with the columns of the key, which stand in the message's key, in the row, or in both.
+
+    A column that is NULL is written as null, so one that neither has is not known.
+    """
+    for name in schema.key:
+        if name not in row and name not in named:
+            raise ValueError(f'neither it nor the key of its message has the column "{name}" of the key')
+        if row.get(name, named.get(name)) != named.get(name, row.get(name)):
+            raise ValueError(
+                f'its column "{name}" is {json.dumps(row[name])[:100]}, and {json.dumps(named[name])[:100]} in the key '
+                "of its message"
+            )
+    return {**named, **row}
+
+
+def _document(held: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """Return the key and the row of a document table's record, whose values say their kinds; None for a deleted row."""
     record, event = held["dynamodb"], held["eventName"]
     if held["eventSource"] != "ydb:document-table" or event not in ("INSERT", "MODIFY", "REMOVE"):
         raise ValueError(f'it is the event "{event}" of {held["eventSource"]}, not of a YDB document table')
     key = {name: _document_value(value) for name, value in record["Keys"].items()}
     if event == "REMOVE":
-        return _Change(Op.DELETE_KEY, key, False)
+        return key, None
     if "NewImage" not in record:
         raise ValueError(_NO_ROW)
-    image = {name: _document_value(value) for name, value in record["NewImage"].items()}
+    return key, {name: _document_value(value) for name, value in record["NewImage"].items()}
+
+
+def _document_change(held: Mapping[str, Any], schema: TableSchema) -> _Change:
+    """Return the change of a document table; columns that are NULL are left out, those of the key too."""
+    stated, image = _document(held)
+    if not stated.keys() <= set(schema.key):
+        raise ValueError(f"its key has the columns {', '.join(stated)}, and the table's {', '.join(schema.key)}")
+    key = {**dict.fromkeys(schema.key), **stated}
+    if image is None:
+        return _Change(Op.DELETE_KEY, key, False)
     return _Change(Op.INSERT, {**image, **key}, False)
 
 

@@ -26,6 +26,9 @@ from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, read_older_
 
 __all__ = ["landed_schema_files", "older_tables"]
 
+_NAMELESS = ("",)
+"""The key of a table whose rows have neither names nor types."""
+
 
 def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTables) -> list[SchemaFile]:
     """Return the schemas in all that was landed, by version, each under the name of its message."""
@@ -64,17 +67,23 @@ def _placed(file: SchemaFile, event: LandedEvent | None) -> SchemaFile:
 
 
 def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:
-    """Yield the schemas that messages carry, then those taken from rows. One without version holds from its rows on."""
-    began: ByName[Tso] = ByName(landed.began)
+    """Yield the schemas that messages carry, then those taken from rows. One without version holds from its rows on.
+
+    Rows without names (YDB's) say nothing of a table whose schema was carried before them.
+    """
+    began, stated = ByName[Tso](landed.began), ByName[Tso]()
     events = [event for event in landed.events if event.kind is EventKind.SCHEMA]
     carried = [event for event in events if not event.query]
     for one in _carried(carried, options):
         version = one.version or (carried[one.message].position if options.by_offset else began.get(one.table, 0))
         if version:
+            stated.setdefault(one.table, version)
             yield replace(one, version=version, approximate=())
     for event in events:
         if event.query and event.table is not None:
             schema, approximate = parse_schema(event.query)
+            if schema.key == _NAMELESS and stated.get(event.table, event.position) < event.position:
+                continue
             grows, lags = bool(event.shape), bool(event.reason)
             yield SchemaEvent(0, event.table, event.position, schema, approximate, grows=grows, lags=lags)
 
@@ -84,7 +93,7 @@ def _typed(shown: SchemaEvent, described: Mapping[TableId, TableSchema]) -> Sche
     known = described.get(shown.table)
     if known is None or all(column.type for column in shown.schema.columns):
         return shown
-    if shown.schema.key == ("",):  # rows have neither names nor types
+    if shown.schema.key == _NAMELESS:
         return replace(shown, schema=known)
     types = {column.name: column for column in known.columns}
     columns = tuple(

@@ -1,0 +1,233 @@
+"""Keys of YDB's rows: NULL in them, and where a record has them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_assets.formats import OP, Decoded, Op
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import Kind
+from cdc_assets.formats.ydb_json.messages import classify, decode, described
+from cdc_assets.model.schema import TableId
+from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
+
+OPTIONS = MessageOptions(protocol="ydb-json")
+TABLE, TOPIC = TableId("shop", "orders"), "shop/orders/updates"
+YQL = "CREATE TABLE `shop/orders` (a Int32, b Utf8 NOT NULL, v Int64, w Utf8, PRIMARY KEY (a, b));"
+SOURCE = '"source":{"connector":"ydb","version":"1.0.0","ts_ms":1,"step":1755883683690,"txId":7,"snapshot":false}'
+
+
+def decoded(*records: tuple[str | None, str], text: str = YQL) -> Decoded:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "topic": pa.array([TOPIC] * len(records)),
+            "key": pa.array([None if key is None else key.encode() for key, _ in records], pa.binary()),
+            "value": pa.array([value.encode() for _, value in records], pa.binary()),
+            "ordinals": pa.array([[0]] * len(records), pa.list_(pa.int32())),
+        }
+    )
+    assert set(classify(batch, OPTIONS).column("kind").to_pylist()) == {Kind.ROW}
+    return decode(batch, "split", TABLE, described(text, "s", OPTIONS)[TABLE], OPTIONS)
+
+
+def rows(found: Decoded) -> list[tuple[Any, ...]]:
+    return [(row[OP], row["a"], row["b"], row["v"]) for row in found.changes.to_pylist()]
+
+
+def test_a_key_column_may_be_null_unless_it_says_not_null() -> None:
+    (schema,) = described(YQL, "s", OPTIONS).values()
+    assert [(column.name, column.nullable) for column in schema.columns] == [
+        ("a", True), ("b", False), ("v", True), ("w", True),
+    ]  # fmt: skip
+
+
+# --- where keys are ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "after"),
+    [
+        ('{"payload":{"a":1,"b":"x"}}', '{"a":1,"b":"x","v":5}'),
+        ('{"payload":{"a":1,"b":"x"}}', '{"v":5}'),
+        ('{"payload":{"a":1,"b":"x"}}', '{"b":"x","v":5}'),
+        ('{"a":1,"b":"x"}', '{"v":5}'),
+        (None, '{"a":1,"b":"x","v":5}'),
+    ],
+)
+def test_a_row_in_debezium_s_form_has_its_key_in_the_message_s_key_or_in_itself(key: str | None, after: str) -> None:
+    found = decoded((key, f'{{"payload":{{"op":"u",{SOURCE},"after":{after}}}}}'))
+    assert (rows(found), found.rejects) == ([(Op.INSERT, 1, "x", 5)], ())
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "reason"),
+    [
+        (None, '"op":"u","after":{"b":"x","v":5}', 'neither it nor the key of its message has the column "a"'),
+        ('{"payload":{"b":"x"}}', '"op":"u","after":{"v":5}', 'has the column "a" of the key'),
+        ('{"payload":{"b":"x"}}', '"op":"d"', 'has the column "a" of the key'),
+        (None, '"op":"d"', 'has the column "a" of the key'),
+        ('{"payload":{"a":2,"b":"x"}}', '"op":"u","after":{"a":1,"b":"x"}', 'its column "a" is 1, and 2 in the key'),
+        ('{"payload":{"a":null,"b":"x"}}', '"op":"u","after":{"a":1,"b":"x"}', "and null in the key of its message"),
+        ('{"payload":{"a":1,"b":"x","a":2}}', '"op":"u","after":{"v":1}', 'the member "a" stands in it twice'),
+        ('{"payload":{"a":NaN,"b":"x"}}', '"op":"u","after":{"v":1}', "NaN is not JSON"),
+        ('{"payload":{"a":1,"b":"x","v":2}}', '"op":"u","after":{"v":2}', "the table's has the columns a, b"),
+        ('{"payload":[1]}', '"op":"d"', "the key of its message cannot be read: it is [1]"),
+        ("[1]", '"op":"d"', "the key of its message cannot be read: it is not an object"),
+        ('{"payload"', '"op":"d"', "the key of its message cannot be read: it is not JSON"),
+    ],
+)
+def test_a_key_that_is_missing_or_contradicts_its_row_is_named(key: str | None, change: str, reason: str) -> None:
+    found = decoded((key, f'{{"payload":{{{change},{SOURCE}}}}}'))
+    assert found.changes.num_rows == 0
+    assert reason in found.rejects[0].reason
+
+
+def test_a_document_leaves_out_what_is_null_of_its_key() -> None:
+    def record(event: str, keys: Mapping[str, Any], **images: Any) -> tuple[None, str]:
+        change = {"Keys": keys, "SequenceNumber": "000000000000000000001", **images}
+        return None, json.dumps({"eventSource": "ydb:document-table", "eventName": event, "dynamodb": change})
+
+    key = {"b": {"S": "x"}}
+    found = decoded(
+        record("MODIFY", key, NewImage={**key, "v": {"N": "5"}}),
+        record("REMOVE", key),
+        record("REMOVE", {**key, "v": {"N": "1"}}),
+    )
+    assert rows(found) == [(Op.INSERT, None, "x", 5), (Op.DELETE_KEY, None, "x", None)]
+    assert [one.reason for one in found.rejects] == [
+        "it is not a row of a YDB changefeed: its key has the columns b, v, and the table's a, b"
+    ]
+
+
+def test_a_table_whose_key_nobody_gave_takes_no_row() -> None:
+    """Without a key each change would be one row more."""
+    text = "shop/orders:\n  a: Int32\n  b: Utf8\n  v: Int64\n"
+    value = f'{{"payload":{{"op":"u",{SOURCE},"after":{{"a":1,"b":"x","v":5}}}}}}'
+    found = decoded(('{"payload":{"a":1,"b":"x"}}', value), text=text)
+    assert found.changes.num_rows == 0
+    assert "as CREATE TABLE with its PRIMARY KEY" in found.rejects[0].reason
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"update":{"v":1},"key":[1,"x"],"update":{"v":2}}',
+        '{"update":{"v":1,"v":2},"key":[1,"x"]}',
+        '{"update":{},"update":{"v":2},"key":[1,"x"]}',
+        '{"key":[1,"x"],"key":[2,"x"],"erase":{}}',
+        '{"resolved":[1,2],"resolved":[2,2]}',
+    ],
+)
+@pytest.mark.parametrize("count", [1, 300])
+def test_a_member_that_stands_in_a_record_twice_makes_it_bad(record: str, count: int) -> None:
+    """Of many messages the first ones give the shape that all others are read by."""
+    batch = pa.RecordBatch.from_pydict({"topic": [TOPIC] * count, "value": [record.encode()] * count})
+    spoken = classify(batch, OPTIONS).to_pylist()
+    assert {one["kind"] for one in spoken} == {Kind.BAD}
+    assert "stands in it twice" in spoken[0]["reason"]
+
+
+# --- NULL in keys -----------------------------------------------------------------------------------------------------
+
+Operation = tuple[str, tuple[int | None, str], dict[str, Any]]
+KEYS = st.tuples(st.none() | st.integers(-2, 2), st.sampled_from(["x", "y"]))
+OPERATIONS: st.SearchStrategy[list[Operation]] = st.lists(
+    st.tuples(
+        st.sampled_from(["update", "update", "reset", "erase"]),
+        KEYS,
+        st.fixed_dictionaries({"v": st.none() | st.integers(0, 9)}, optional={"w": st.none() | st.text(max_size=2)}),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def line_of(number: int, operation: Operation) -> dict[str, Any]:
+    """Return a change as a message of the topic."""
+    kind, key, image = operation
+    record = {kind: {} if kind == "erase" else image, "key": list(key), "ts": [1000 + number, number]}
+    value = base64.b64encode(json.dumps(record).encode()).decode()
+    place = {"topic": TOPIC, "partition": 0, "offset": number, "timestamp_ms": 0}
+    return {**place, "key_b64": None, "value_b64": value, "headers": []}
+
+
+def table_after(operations: Iterable[Operation]) -> dict[tuple[int | None, str], dict[str, Any]]:
+    """Return the rows of the table as YDB has them."""
+    found: dict[tuple[int | None, str], dict[str, Any]] = {}
+    for kind, key, image in operations:
+        if kind == "erase":
+            found.pop(key, None)
+        else:
+            base = found.get(key, {}) if kind == "update" else {}
+            found[key] = {"v": None, "w": None, **base, **image}
+    return found
+
+
+def rows_by_key(table: pa.Table) -> dict[tuple[int | None, str], dict[str, Any]]:
+    """Return the rows of a lake's table; each key is there once."""
+    found = table.to_pylist()
+    rows = {(row["a"], row["b"]): {"v": row["v"], "w": row["w"]} for row in found}
+    assert len(rows) == len(found)
+    return rows
+
+
+def some_operations(seed: int, count: int) -> list[Operation]:
+    """Return changes of few keys, some of which are NULL."""
+    random, found = Random(seed), list[Operation]()
+    for _ in range(count):
+        kind = random.choice(["update", "update", "reset", "erase"])
+        key = random.choice([None, None, 1, 2, 3]), random.choice("xy")
+        names = random.choice([("v",), ("w",), ("v", "w")])
+        image = {name: random.choice([None, {"v": 7, "w": "w"}[name]]) for name in names}
+        found.append((kind, key, image))
+    return found
+
+
+@settings(max_examples=40)
+@given(operations=OPERATIONS, cuts=st.lists(st.integers(0, 40), max_size=3))
+def test_rows_with_null_in_their_key_are_those_of_the_source_however_landings_are_cut(
+    tmp_path_factory: pytest.TempPathFactory, operations: list[Operation], cuts: Sequence[int]
+) -> None:
+    path: Path = tmp_path_factory.getbasetemp() / "null_keys.sql"
+    path.write_text(YQL)
+    uri = f"kafka://127.0.0.1:2135/{TOPIC}?protocol=ydb-json"
+    feed = TopicFeed.of(MemoryLog([]), sink_uri=uri, name="ydb", schemas=path)
+    lines = [line_of(number, one) for number, one in enumerate(operations)]
+    for count in sorted({min(max(cut, 1), len(lines)) for cut in cuts} | {len(lines)}):
+        feed.log.lines = lines[:count]
+        outcome = feed.apply()
+        assert [table.reason for table in outcome.tables if table.reason] == []
+        assert rows_by_key(feed.lake.read(TABLE)) == table_after(operations[:count])
+
+
+def test_a_table_that_its_own_schema_records_describe_has_their_key(tmp_path: Path) -> None:
+    columns = {"a": "Int32", "b": "Utf8", "v": "Int64", "w": "Utf8"}
+    stated = {"tableChanges": [{"table": {"columns": columns, "primaryKeyColumnNames": ["a", "b"]}}], "ts": [1, 1]}
+    operations = some_operations(2, 30)
+    lines = [line_of(number + 1, one) for number, one in enumerate(operations)]
+    value = base64.b64encode(json.dumps(stated).encode()).decode()
+    lines.insert(0, {**lines[0], "offset": 0, "value_b64": value})
+    uri = f"kafka://127.0.0.1:2135/{TOPIC}?protocol=ydb-json"
+    feed = TopicFeed.of(MemoryLog(lines), sink_uri=uri, name="ydb")
+    assert [table.reason for table in feed.apply().tables if table.reason] == []
+    assert rows_by_key(feed.lake.read(TABLE)) == table_after(operations)
+
+
+def test_null_in_a_key_that_may_not_be_null_holds_the_table(tmp_path: Path) -> None:
+    (tmp_path / "s.sql").write_text(YQL)
+    uri = f"kafka://127.0.0.1:2135/{TOPIC}?protocol=ydb-json"
+    first: Operation = ("update", (1, "x"), {"v": 1})
+    lines = [line_of(0, first), line_of(1, ("update", (1, None), {"v": 1}))]  # type: ignore[arg-type]  # the fault
+    feed = TopicFeed.of(MemoryLog(lines), sink_uri=uri, name="ydb", schemas=tmp_path / "s.sql")
+    (table,) = feed.apply().tables
+    assert "NULL in a column that is" in table.reason
