@@ -57,7 +57,7 @@ PLUGS = {
 }
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
-SHARED_BY_PLUGS = ("alike", "changefeed_toml", "column_codes", "compression", "delimited", "described", "given",
+SHARED_BY_PLUGS = ("alike", "changefeed_toml", "column_codes", "compression", "described", "dialect", "given",
                    "images", "json_lines", "members", "message_codecs", "message_options", "messages", "replicated",
                    "sifting", "unchanged", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
@@ -105,7 +105,7 @@ HEAVY = frozenset(ROOMS) | {"pandas", "s3fs"}
 
 SHARED_CLASS_NAMES = set(
     """
-    Alike Batch Changefeed CreateTable Cursor Decision Deliveries Dialect DropTable Executors Field Frame Group
+    Alike Batch Changefeed CreateTable Cursor Decision Deliveries DropTable Executors Field Frame Group
     Kept Lake Landing Layout Listing OutOfRange Partition Place Reading Records Rows Said Seen Shape Snapshot
     Source Store TableText Target Written _Block _File _Names _Reader _Side _Strange _Values
     """.split()

@@ -13,7 +13,7 @@ Every decoder returns the same shape, so that nothing after it knows the format.
 
 Plugs stand in the tables below, those of messages in `message_options`. What several of them have in common:
 
-    delimited         delimited text: where its records end, and pyarrow's CSV reader with their numbers
+    dialect           delimited text: where its records end, how they are cut into fields
     json_lines        files of JSON objects -> records, and records -> Arrow
     sifting           rows that do not fit are left out with their reason
     members           members of ENUM and SET by their numbers

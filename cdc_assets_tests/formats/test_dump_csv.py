@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from dataclasses import replace
 
 import pytest
@@ -104,6 +105,15 @@ def test_another_dialect_is_refused_with_its_first_line(
 )
 def test_texts_without_escapes_are_refused_where_escapes_are_expected(text: str, says: str) -> None:
     assert says in str(refused(written([("1", text, "1.00")], escape_backslash=False), PLAIN))
+
+
+@pytest.mark.parametrize("letter", string.ascii_letters)
+def test_no_letter_behind_a_backslash_is_taken_for_an_escape_that_dumpling_does_not_write(letter: str) -> None:
+    data = written([("1", f"c:\\{letter}in", "1.00")], escape_backslash=False)
+    if letter in "nr":  # looks like what Dumpling writes
+        assert read(*file_of(data, "csv"), PLAIN, DumpOptions())
+    else:
+        assert f'a backslash before "{letter}"' in str(refused(data, PLAIN))
 
 
 @pytest.mark.parametrize("header", [True, False])

@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats.csv.dialect import Dialect, Layout
+from cdc_assets.formats.csv.dialect import Layout
 from cdc_assets.formats.csv.options import CsvOptions
+from cdc_assets.formats.dialect import Dialect
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.table_filter import decided
 from cdc_assets.model.wording import counted

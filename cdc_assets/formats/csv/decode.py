@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, NOT_WRITTEN, OP, Decoded, Op, shape_of
 from cdc_assets.formats.csv.columns import explain, hidden_columns, layout_of_header
-from cdc_assets.formats.csv.dialect import Dialect, Layout, dialect, fields, leading, read
+from cdc_assets.formats.csv.dialect import Layout, dialect, read
 from cdc_assets.formats.csv.options import CsvOptions
-from cdc_assets.formats.delimited import Rows, Undo, complete_bytes, numbered, records, undone
+from cdc_assets.formats.dialect import Dialect, Rows, Undo, complete_bytes, fields, leading, numbered, records, undone
 from cdc_assets.formats.sifting import NULL_OR_TEXT, Fault, Mask, Sifted, settled, sifted
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -49,6 +49,7 @@ _BOM = b"\xef\xbb\xbf"
 _OPS = {b"I": Op.INSERT, b"U": Op.UPDATE, b"D": Op.DELETE}
 _COMMIT_TS = Column("commit-ts", "BIGINT", nullable=False)
 _WORDS = pa.dictionary(pa.int32(), pa.binary())
+_OWN_TYPES = {"commit-ts": pa.int64(), "handle-key": pa.binary()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +241,7 @@ def _with_handle_key_settled(file: _File) -> _File:
 def _first(file: _File) -> list[bytes | None]:
     record = next(records(file.data, file.how, file.start, file.end))
     try:
-        return fields(record, file.how)
+        return [value for value, _ in fields(record, file.how)]
     except ValueError:
         return [*record.split(file.how.delimiter)]
 
@@ -250,11 +251,9 @@ def _first(file: _File) -> list[bytes | None]:
 
 def _rows(file: _File) -> list[Rows]:
     """Read the rows, converted where all values of a block fit, else as bytes."""
-    names = [*file.columns.meta, *(f"#{place}" for place in range(len(file.columns.columns)))]
-    words = {name: _WORDS for name in file.columns.meta if name not in ("commit-ts", "handle-key")}
+    own = {name: _OWN_TYPES.get(name, _WORDS) for name in file.columns.meta}
     kinds = {f"#{place}": wire_type(column) for place, column in enumerate(file.columns.columns)}
-    stamp = {"commit-ts": pa.int64()} if "commit-ts" in file.columns.meta else {}
-    blocks = read(file.data, file.start, file.end, file.how, names, {**words, **stamp, **kinds})
+    blocks = read(file.data, file.start, file.end, file.how, {**own, **kinds})
     if not any(len(rows.lines) for rows in blocks):
         first, reason = _first(file), blocks[0].broken[0][1]
         uneven = len(first) != file.columns.size

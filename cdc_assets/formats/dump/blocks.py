@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import ReadRange
-from cdc_assets.formats.delimited import Quoting, complete_bytes
+from cdc_assets.formats.dialect import Dialect, complete_bytes
 from cdc_assets.io.compression import decompressed
 from cdc_assets.model.dumps import DumpSplit
 
@@ -27,7 +27,7 @@ class Block(NamedTuple):
     cut: bool = False
 
 
-def blocks(split: DumpSplit, read_range: ReadRange, how: Quoting) -> Iterator[Block]:
+def blocks(split: DumpSplit, read_range: ReadRange, how: Dialect) -> Iterator[Block]:
     """Yield the split's records in order. Raises MalformedData for a file that is not as long as it was listed."""
     start, end = starts_in(split, read_range)
     pieces = decompressed(_ranges(split, read_range, start, end), split.file.compression, split.file.path)

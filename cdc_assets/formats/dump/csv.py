@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings, MalformedData
 from cdc_assets.formats import Decoded, ReadRange
+from cdc_assets.formats.dialect import Dialect, fields
 from cdc_assets.formats.dump.blocks import blocks, head_of, lines_in_front
 from cdc_assets.formats.dump.cutting import Cutting, Lot, bare_records, decoded
-from cdc_assets.formats.dump.dialect import DIALECTS, Dialect, dialect, fields
+from cdc_assets.formats.dump.dialect import DIALECTS, csv_dialect
 from cdc_assets.formats.dump.rows import Target, columns_by_count, columns_by_name, cut_off, is_quoted, shown
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -31,7 +32,7 @@ _BOM = b"\xef\xbb\xbf"
 
 def can_cut(options: DumpOptions) -> bool:
     """Return whether every line end ends a row, wherever one begins to read."""
-    return dialect(options).quote == b""
+    return csv_dialect(options).multiline_quote == b""
 
 
 def lines_before(split: DumpSplit, read_range: ReadRange, options: DumpOptions) -> int:
@@ -43,7 +44,7 @@ def raw_records(
     split: DumpSplit, read_range: ReadRange, lines: Collection[int], options: DumpOptions
 ) -> dict[int, bytes]:
     """Return the bytes of the split's records with these numbers, without terminator."""
-    how, first = dialect(options), 0 if split.start == 0 and options.header else 1
+    how, first = csv_dialect(options), 0 if split.start == 0 and options.header else 1
     found: dict[int, bytes] = {}
     for block in blocks(split, read_range, how):
         for line, raw in enumerate(bare_records(block.data, how), first):
@@ -61,13 +62,13 @@ def read(
     Raises MalformedData when the file contradicts the options, has other columns than the schema, was cut off, or not
     one row fits; BadSettings for options with which rows cannot be separated.
     """
-    how, path, line = dialect(options), split.file.path, 1
+    how, path, line = csv_dialect(options), split.file.path, 1
     _check_readable(schema, options, path)
     before = cache(partial(lines_before, split, read_range, options))
     cutting: Cutting | None = None
     for block in blocks(split, read_range, how):
         if block.cut:
-            doubt = "" if how.escape else f' Or its texts are not in the delimiter "{options.delimiter}".'
+            doubt = "" if how.escapes else f' Or its texts are not in the delimiter "{options.delimiter}".'
             raise cut_off(path, block.data, line + (0 if cutting is None else before()), doubt)
         start = 0
         if cutting is None:
@@ -91,8 +92,9 @@ def _lot(data: bytes, line: int, how: Dialect) -> Lot:
 
 def _advice(how: Dialect) -> str:
     return (
-        f'It was read with separator "{how.separator.decode()}", delimiter "{how.delimiter.decode()}", null-value '
-        f'"{how.null.decode()}" and escape-backslash {str(how.escape).lower()}; give the CSV options that Dumpling had.'
+        f'It was read with separator "{how.delimiter.decode()}", delimiter "{how.quote.decode()}", null-value '
+        f'"{how.null.decode()}" and escape-backslash {str(bool(how.escapes)).lower()}; give the CSV options that '
+        "Dumpling had."
     )
 
 
@@ -131,9 +133,9 @@ def _columns_of_header(record: bytes, schema: TableSchema, how: Dialect, path: s
         found = []
     names = [(value or b"").decode("utf-8", "replace") for value, _ in found]
     known = {column.name.lower() for column in schema.columns}
-    bare = how.delimiter and not all(quoted for _, quoted in found)
+    bare = how.quote and not all(quoted for _, quoted in found)
     if bare or not known.intersection(name.lower() for name in names):
-        expected = how.separator.join(how.delimiter + one.name.encode() + how.delimiter for one in own).decode()
+        expected = how.delimiter.join(how.quote + one.name.encode() + how.quote for one in own).decode()
         raise MalformedData(
             f'{path} line 1 is "{shown(record)}" where a header is expected, such as "{expected}". {_advice(how)} '
             "If it was run with --no-header, set header to false.",

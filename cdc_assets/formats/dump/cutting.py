@@ -6,7 +6,7 @@ because a wrong option would give other texts without a word. Only where a count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +18,18 @@ import pyarrow.compute as pc
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import Decoded
-from cdc_assets.formats.delimited import Plain, Rows, is_sound, numbered, one_by_one, read_plain, records, undone
-from cdc_assets.formats.dump.dialect import Dialect, fields, plainly, strange_escapes
+from cdc_assets.formats.dialect import (
+    Dialect,
+    Plain,
+    Rows,
+    cut_all,
+    cut_each,
+    fields,
+    numbered,
+    plainly,
+    records,
+    undone,
+)
 from cdc_assets.formats.dump.rows import Target, assembled, is_quoted, reading_type, rows_of, shown
 from cdc_assets.formats.sifting import NULL_OR_TEXT, Mask
 from cdc_assets.types.mysql_values import Binary
@@ -88,7 +98,7 @@ def decoded(lot: Lot, cutting: Cutting) -> tuple[Decoded, int]:
 
 def _check_raw(lot: Lot, cutting: Cutting) -> None:
     """With backslash escapes neither NUL nor CR is raw in a row."""
-    if not cutting.how.escape:
+    if not cutting.how.escapes:
         return
     ends = _count(lot.data, b"\n") if lot.data.endswith(b"\r\n") else 0
     for raw, name, expected in ((b"\0", "NUL", 0), (b"\r", "CR", ends)):
@@ -102,26 +112,16 @@ def _check_raw(lot: Lot, cutting: Cutting) -> None:
 def _rows(lot: Lot, cutting: Cutting) -> Rows:
     """Read the rows, converted where all values fit, else as bytes; refuse what the options cannot have written."""
     data, how, columns = lot.data, cutting.how, cutting.target.columns
-    names = [f"#{place}" for place in range(len(columns))]
     types = (pa.binary() if column is None else reading_type(column) for column in columns)
-    kinds = dict(zip(names, types, strict=True))
+    kinds = {f"#{place}": kind for place, kind in enumerate(types)}
     plain = plainly(data, how)
-    rows = None if plain is None else _cut_fast(plain, data, (kinds, dict.fromkeys(names, pa.binary())))
+    rows = None if plain is None else cut_all(plain, kinds)
     if plain is None or rows is None:
-        rows = one_by_one(bare_records(data, how), partial(_values, how=how), names, kinds)
+        rows = cut_each(bare_records(data, how), partial(_values, how=how), list(kinds))
         _check_each(lot, rows, cutting)
     elif _is_doubtful(rows, plain, data, cutting):
         _check_each(lot, rows, cutting)
     return rows
-
-
-def _cut_fast(plain: Plain, data: bytes, kinds: Iterable[Mapping[str, pa.DataType]]) -> Rows | None:
-    """Let pyarrow cut, into the first kinds of columns that take all values; None where it would cut in a wrong way."""
-    if is_sound(plain, b"\r\n" if data.endswith(b"\r\n") else b"\n"):
-        for some in kinds:
-            with suppress(pa.ArrowInvalid):
-                return read_plain(plain, list(some), some)
-    return None
 
 
 def _values(record: bytes, how: Dialect) -> list[bytes | None]:
@@ -129,10 +129,8 @@ def _values(record: bytes, how: Dialect) -> list[bytes | None]:
 
 
 def _is_doubtful(rows: Rows, plain: Plain, data: bytes, cutting: Cutting) -> bool:
-    """Count the lines, the delimiters and the backslashes: there are as many as the values have to have."""
-    if cutting.how.escape and len(rows.lines) != _count(data, b"\n"):
-        return True
-    if cutting.how.escape and strange_escapes(plain, _nulls(rows), cutting.how):
+    """Count the lines and the delimiters: there are as many as the values have to have."""
+    if cutting.how.escapes and len(rows.lines) != _count(data, b"\n"):
         return True
     if not plain.quote:
         return False
@@ -160,10 +158,6 @@ def _quoted_places(data: bytes, cutting: Cutting) -> set[int]:
     return places
 
 
-def _nulls(rows: Rows) -> int:
-    return sum(array.null_count for batch in rows.batches for array in batch.columns)
-
-
 def _check_each(lot: Lot, rows: Rows, cutting: Cutting) -> None:
     """Refuse the first record that the options cannot have written: a bare text, a backslash that escapes nothing.
 
@@ -178,7 +172,7 @@ def _check_each(lot: Lot, rows: Rows, cutting: Cutting) -> None:
                 continue
             raise cutting.error(f" has {problem}", record, lot.line(number)) from None
         for (value, quoted), column in zip(found, cutting.target.columns, strict=False):
-            if cutting.how.delimiter and value is not None and not quoted and column is not None and is_quoted(column):
+            if cutting.how.quote and value is not None and not quoted and column is not None and is_quoted(column):
                 reason = f', column "{column.name}": "{shown(value)}" is neither in delimiters nor the null-value'
                 raise cutting.error(reason, record, lot.line(number))
 

@@ -23,9 +23,10 @@ import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import Decoded, ReadRange
+from cdc_assets.formats.dialect import Dialect
 from cdc_assets.formats.dump.blocks import Block, blocks, head_of, lines_in_front, starts_in
 from cdc_assets.formats.dump.cutting import Cutting, Lot, decoded
-from cdc_assets.formats.dump.dialect import Dialect, without_escapes
+from cdc_assets.formats.dump.dialect import sql_dialect
 from cdc_assets.formats.dump.rows import Target, columns_by_count, columns_by_name, cut_off, shown
 from cdc_assets.model.dumps import DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -56,7 +57,7 @@ def raw_records(
     split: DumpSplit, read_range: ReadRange, lines: Collection[int], options: DumpOptions
 ) -> dict[int, bytes]:
     """Return the bytes of the split's lines with these numbers, without line end."""
-    how, first = _dialect(options), 1
+    how, first = sql_dialect(options), 1
     found: dict[int, bytes] = {}
     for block in blocks(split, read_range, how):
         starts, ends = _lines(block.data, how)
@@ -75,7 +76,7 @@ def read(
     Raises MalformedData when the statements are of another table, name other columns than the schema or contradict the
     options, when the file was cut off, or not one row fits.
     """
-    how, path, line = _dialect(options), split.file.path, 1
+    how, path, line = sql_dialect(options), split.file.path, 1
     before = cache(partial(lines_before, split, read_range, options))
     target = Target(path, table, schema, options, at, (), before)
     file: _File | None = None
@@ -99,10 +100,6 @@ def read(
         )
 
 
-def _dialect(options: DumpOptions) -> Dialect:
-    return Dialect(b",", b"'", b"NULL", options.escape_backslash, {b'"': b'"', b"Z": b"\x1a"})
-
-
 # --- statements -------------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +116,7 @@ def _opened(data: bytes, target: Target, how: Dialect) -> _File:
     if found is None:
         advice = "It was read as INSERT statements of Dumpling; put the file back as Dumpling wrote it."
         return _File(Cutting(target, how, "hex", advice), b"")
-    if b"\n" in found[0] or (not how.escape and found[0].count(b"'") & 1):
+    if b"\n" in found[0] or (not how.escapes and found[0].count(b"'") & 1):
         raise MalformedData(
             f"{target.path}: a name in {shown(found[0])} has a line end or a quote in it, with which the ends of rows "
             "cannot be found. Dump the table as CSV.",
@@ -136,7 +133,7 @@ def _opened(data: bytes, target: Target, how: Dialect) -> _File:
         )
     columns = _columns(found, data, target)
     advice = (
-        f"It was read with escape-backslash {str(how.escape).lower()} and the columns "
+        f"It was read with escape-backslash {str(bool(how.escapes)).lower()} and the columns "
         f"{', '.join('(none)' if one is None else one.name for one in columns)}; give escape-backslash as Dumpling had "
         "it."
     )
@@ -175,7 +172,7 @@ def _lines(data: bytes, how: Dialect) -> tuple[Offsets, Offsets]:
     """Return where lines start and end, without their line ends; one within quotes ends no line."""
     codes = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(codes == _LF)
-    if how.quote:
+    if how.multiline_quote:
         quotes = np.flatnonzero(codes == _QUOTE)
         ends = ends[np.searchsorted(quotes, ends) & 1 == 0]
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
@@ -233,7 +230,7 @@ def _without_x(data: bytes, how: Dialect) -> bytes:
     """Leave out the x before a value of bytes: it stands between a comma, or the row's beginning, and a quote."""
     if b"x'" not in data:
         return data
-    codes = np.frombuffer(without_escapes(data, how), np.uint8)
+    codes = np.frombuffer(data.replace(rb"\\", b"..").replace(rb"\'", b"..") if how.escapes else data, np.uint8)
     opening = np.flatnonzero(codes == _QUOTE)[::2]
     opening = opening[opening > 0]
     marks = opening[codes[opening - 1] == _X] - 1
