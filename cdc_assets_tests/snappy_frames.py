@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import google_crc32c
 import pyarrow as pa
-
-from cdc_assets.io.compression import crc32c
 
 __all__ = ["framed_snappy"]
 
@@ -15,7 +14,8 @@ def framed_snappy(data: bytes) -> bytes:
     codec = pa.Codec("snappy")
     chunks = [data[at : at + _CHUNK_BYTES] for at in range(0, len(data), _CHUNK_BYTES)]
     out = [b"\xff\x06\x00\x00sNaPpY"]
-    for chunk, plain in zip(chunks, crc32c(chunks), strict=True):
+    for chunk in chunks:
+        plain = google_crc32c.value(chunk)
         masked = ((plain >> 15 | plain << 17) + 0xA282EAD8) & 0xFFFFFFFF
         body = masked.to_bytes(4, "little") + codec.compress(chunk, asbytes=True)
         out.append(b"\x00" + len(body).to_bytes(3, "little") + body)

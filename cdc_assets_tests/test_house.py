@@ -26,6 +26,7 @@ ROOMS = {
     "dagster_pyspark": ("defs/", "definitions.py"),
     "fastavro": ("formats/avro/",),
     "fsspec": ("io/",),
+    "google_crc32c": ("io/",),
     "pandera": ("decoding/",),
     "py4j": ("lake/spark/",),
     "pydantic": ("settings/", "defs/"),

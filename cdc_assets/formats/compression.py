@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.io.compression import snappy_block
 
 __all__ = ["unpack", "unpacked", "unpacked_array"]
 
@@ -21,8 +22,8 @@ def unpack(value: bytes, compression: str) -> bytes:
     if compression == "none":
         return value
     try:
-        return _snappy(value) if compression == "snappy" else _lz4(value)
-    except (pa.ArrowException, OSError) as error:
+        return snappy_block(value, _MOST_SNAPPY * len(value)) if compression == "snappy" else _lz4(value)
+    except (ValueError, OSError, pa.ArrowException) as error:
         raise ValueError(f"it is not compressed with {compression}: {str(error)[:100]}") from None
 
 
@@ -57,23 +58,11 @@ def _or_none(value: bytes, compression: str) -> bytes | None:
         return None
 
 
-def _snappy(value: bytes) -> bytes:
-    size = shift = 0
-    for byte in value[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if not value or size > _MOST_SNAPPY * len(value):
-        raise ValueError("it is not compressed with snappy: its size is beyond what its bytes can hold")
-    return bytes(pa.Codec("snappy").decompress(value, size, asbytes=True))
-
-
 def _lz4(value: bytes) -> bytes:
     if not value.startswith(b"\x04\x22\x4d\x18"):
-        raise ValueError("it is not compressed with lz4: it does not begin with the mark of a frame")
+        raise ValueError("it does not begin with the mark of a frame")
     with pa.input_stream(pa.BufferReader(value), compression="lz4") as stream:
         found = bytes(stream.read(_MOST_LZ4 * len(value) + 1))
     if len(found) > _MOST_LZ4 * len(value):
-        raise ValueError("it is not compressed with lz4: it holds more than its bytes can")
+        raise ValueError("it holds more than its bytes can")
     return found

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache, reduce
 from itertools import chain
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
 
-__all__ = ["COMPRESSIONS", "crc32c", "decompressed"]
+__all__ = ["COMPRESSIONS", "decompressed", "snappy_block"]
 
 _PIECE_BYTES = 4 << 20
 
@@ -86,7 +83,6 @@ _MOST_BYTES = 65536
 
 def _snappy(compressed: Iterable[bytes]) -> Iterator[bytes]:
     source = io.BufferedReader(_Pieces(compressed), 1 << 20)
-    codec = pa.Codec("snappy")
     ready: list[bytes] = []
     checksums: list[int] = []
     first = True
@@ -100,7 +96,7 @@ def _snappy(compressed: Iterable[bytes]) -> Iterator[bytes]:
         first = False
         if kind in (0x00, 0x01):
             checksums.append(int.from_bytes(body[:4], "little"))
-            ready.append(_block(codec, body[4:]) if kind == 0x00 else body[4:])
+            ready.append(snappy_block(body[4:], _MOST_BYTES) if kind == 0x00 else body[4:])
         elif kind < 0x80:
             raise ValueError(f"it has a chunk of type {kind:#04x}, which is not known")
         if len(ready) * _MOST_BYTES >= _PIECE_BYTES:
@@ -110,95 +106,30 @@ def _snappy(compressed: Iterable[bytes]) -> Iterator[bytes]:
         yield _checked(ready, checksums)
 
 
-def _block(codec: pa.Codec, block: bytes) -> bytes:
-    """A snappy block begins with the length of its contents, seven bits a byte."""
-    size = shift = 0
-    for byte in block[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
+def snappy_block(block: bytes, most_bytes: int) -> bytes:
+    """Return the contents of a snappy block, which begins with their length, seven bits a byte.
+
+    Raises ValueError where that is more than `most_bytes`, and ValueError or OSError for what is no such block.
+    """
+    size = 0
+    for place, byte in enumerate(block[:5]):
+        size |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             break
-    if size > _MOST_BYTES:
-        raise ValueError(f"a chunk says that it holds {size} bytes")
-    contents: bytes = codec.decompress(block, size, asbytes=True)
+    if not block or size > most_bytes:
+        raise ValueError(f"a block says that it holds {size} bytes")
+    contents: bytes = pa.Codec("snappy").decompress(block, size, asbytes=True)
     return contents
 
 
 def _checked(contents: list[bytes], checksums: list[int]) -> bytes:
-    for sum_, expected in zip(crc32c(contents), checksums, strict=True):
-        if ((sum_ >> 15 | sum_ << 17) + 0xA282EAD8) & 0xFFFFFFFF != expected:
+    import google_crc32c  # here, since few feeds have such files
+
+    for data, expected in zip(contents, checksums, strict=True):
+        plain = google_crc32c.value(data)
+        if ((plain >> 15 | plain << 17) + 0xA282EAD8) & 0xFFFFFFFF != expected:
             raise ValueError("the checksum of a chunk is wrong")
     return b"".join(contents)
-
-
-# --- CRC-32C ----------------------------------------------------------------------------------------------------------
-
-_POLYNOMIAL = 0x82F63B78
-_LANE_BYTES = 256
-
-
-@lru_cache(maxsize=1)
-def _table() -> npt.NDArray[np.uint32]:
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1)
-    return table
-
-
-@lru_cache(maxsize=1)
-def _lane_shift() -> npt.NDArray[np.uint32]:
-    """The effect of a following lane of zeros on each byte of a sum: four tables of 256."""
-    sums = (np.arange(256, dtype=np.uint32) << (8 * np.arange(4, dtype=np.uint32))[:, None]).ravel()
-    zeros = np.zeros(sums.shape, np.uint8)
-    for _ in range(_LANE_BYTES):
-        sums = _fed(sums, zeros)
-    return sums.reshape(4, 256)
-
-
-def _fed(sums: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    found: npt.NDArray[np.uint32] = _table()[(sums ^ data) & 0xFF] ^ (sums >> 8)
-    return found
-
-
-def crc32c(contents: list[bytes]) -> list[int]:
-    """Return the CRC-32C of each text. Lanes of all of them are summed side by side, then put together in order.
-
-    A sum with zeros in front is the same sum, so texts are filled up on the left and the start value is put in where
-    they begin.
-    """
-    if not contents:
-        return []
-    lanes = max(1, -(-max(map(len, contents)) // _LANE_BYTES))
-    padded = np.zeros((len(contents), lanes * _LANE_BYTES), np.uint8)
-    for row, data in zip(padded, contents, strict=True):
-        row[len(row) - len(data) :] = np.frombuffer(data, np.uint8)
-    side_by_side = padded.reshape(-1, _LANE_BYTES).T
-    zero = np.zeros(side_by_side.shape[1], np.uint32)
-    sums = reduce(_fed, np.ascontiguousarray(side_by_side), zero).reshape(len(contents), lanes)
-    joined = np.zeros(len(contents), np.uint32)
-    for lane in sums.T:
-        joined = _followed_by_a_lane(joined) ^ lane
-    return [int(one) ^ _start(len(data)) ^ 0xFFFFFFFF for one, data in zip(joined, contents, strict=True)]
-
-
-def _followed_by_a_lane(sums: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    tables = _lane_shift()
-    found: npt.NDArray[np.uint32] = np.zeros_like(sums)
-    for at in range(4):
-        found ^= tables[at][(sums >> np.uint32(8 * at)) & 0xFF]
-    return found
-
-
-@lru_cache(maxsize=1024)
-def _start(size: int) -> int:
-    """The effect of this many bytes on the start value, all ones."""
-    sums = np.array([0xFFFFFFFF], np.uint32)
-    zero = np.zeros(1, np.uint8)
-    for _ in range(size // _LANE_BYTES):
-        sums = _followed_by_a_lane(sums)
-    for _ in range(size % _LANE_BYTES):
-        sums = _fed(sums, zero)
-    return int(sums[0])
 
 
 COMPRESSIONS: Mapping[str, Callable[[Iterable[bytes]], Iterator[bytes]]] = {

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.errors import MalformedData
+from cdc_assets.io.compression import snappy_block
 
 __all__ = ["read_container"]
 
@@ -119,13 +120,7 @@ def _deflated(block: bytes) -> bytes:
 
 
 def _snappy(block: bytes) -> bytes:
-    held, size = _Bytes(block), 0
-    for shift in range(0, 35, 7):
-        byte = held.take(1)[0]
-        size |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-    found = bytes(pa.Codec("snappy").decompress(block[:-4], min(size, _MOST), asbytes=True))
+    found = snappy_block(block[:-4], _MOST)
     if zlib.crc32(found) != int.from_bytes(block[-4:], "big"):
         raise ValueError("the checksum of a block is another")
     return found

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.errors import BadSettings, InputError, MalformedData
-from cdc_assets.io.compression import decompressed
+from cdc_assets.io.compression import decompressed, snappy_block
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.wording import counted
 from cdc_assets.sources.topics import message_schema
@@ -22,6 +22,7 @@ from cdc_assets.sources.topics.archive.layouts import Span
 __all__ = ["NamedFile", "named_spans", "raw_of", "refuse_no_files", "table_of", "uncompressed"]
 
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+_MOST_BLOCK_BYTES = 1 << 30
 _XERIAL = b"\x82SNAPPY\x00"
 
 
@@ -106,27 +107,17 @@ def uncompressed(data: bytes, path: str) -> bytes:
 def _xerial(data: bytes, path: str) -> bytes:
     """The stream of Java's SnappyOutputStream: 16 bytes, then blocks with their sizes (`xerial/snappy-java`)."""
     at, found = 16, []
-    codec = pa.Codec("snappy")
     try:
         while at < len(data):
             size = int.from_bytes(data[at : at + 4], "big")
             block = data[at + 4 : at + 4 + size]
             if len(block) != size:
                 raise ValueError("it was cut off")
-            found.append(codec.decompress(block, _snappy_size(block), asbytes=True))
+            found.append(snappy_block(block, _MOST_BLOCK_BYTES))
             at += 4 + size
     except (ValueError, OSError, pa.ArrowException) as error:
         raise MalformedData(f"{path} is not a whole snappy file ({error}). Restore it.", file=path) from None
     return b"".join(found)
-
-
-def _snappy_size(block: bytes) -> int:
-    size = 0
-    for place, byte in enumerate(block[:5]):
-        size |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            return size
-    raise ValueError("a block has no size")
 
 
 def raw_of(value: Any, path: str, line: int) -> bytes | None:
