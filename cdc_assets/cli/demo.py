@@ -41,8 +41,8 @@ changefeeds:
 {feed}
     tz: UTC
     sensor_running: true
-    sensor_interval_seconds: 5
-    run_keep_alive_seconds: 0  # the next checkpoint comes when this one is loaded
+    sensor_interval_seconds: 2
+    run_keep_alive_seconds: 15  # the run that loads the first checkpoint goes on with the next two
     owners: ["team:bank"]
 """
 _IN_FILES = """\
@@ -95,6 +95,8 @@ class Demo:
             target = self.bucket / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(self.directory / "recorded" / "bucket" / name, target)
+        for index in self.bucket.rglob("CDC.index"):  # recorded as it was in the end
+            index.write_text(f"{max(path.name for path in index.parents[1].glob('CDC*.csv'))}\n")
         metadata = self.bucket / "metadata"
         metadata.with_suffix(".tmp").write_text(json.dumps({"checkpoint-ts": play["checkpoint_ts"]}))
         metadata.with_suffix(".tmp").replace(metadata)
@@ -195,7 +197,7 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
             for number, play in enumerate(plays):
                 news = counted(demo.play(play), demo.unit)
                 click.echo(f"checkpoint {number + 1} of {len(plays)}: {play['checkpoint_ts']}, {news}")
-                if not _loaded(lake, play["checkpoint_ts"], watch, process, started):
+                if not _loaded(lake, play["checkpoint_ts"], watch, process, started, ended=play is plays[-1]):
                     click.echo(
                         f"The demo stopped: a run failed, or there was no progress for long. See {log}", err=True
                     )
@@ -213,9 +215,15 @@ def run_demo(directory: str, *, topics: bool = False) -> int:
 
 
 def _loaded(
-    lake: LakeSettings, checkpoint: int, watch: RunWatch, process: subprocess.Popen[bytes], started: float
+    lake: LakeSettings,
+    checkpoint: int,
+    watch: RunWatch,
+    process: subprocess.Popen[bytes],
+    started: float,
+    *,
+    ended: bool,
 ) -> bool:
-    """Wait until every table is applied to the checkpoint and the run has ended."""
+    """Wait until every table is applied to the checkpoint and, if `ended`, no run is in progress."""
     from cdc_assets.operations.status import lake_status
 
     end = time.monotonic() + PATIENCE_SECONDS
@@ -225,7 +233,8 @@ def _loaded(
         rows = lake_status(lake)
         if watch.failed:
             return False
-        if rows and watch.idle and all(row.checkpoint == checkpoint for row in rows):
+        if rows and (watch.idle or not ended) and all(row.checkpoint == checkpoint for row in rows):
+            click.echo(f"  {time.monotonic() - started:5.1f} s  loaded")
             return not any(row.state.stopped for row in rows)
         time.sleep(0.5)
     return False

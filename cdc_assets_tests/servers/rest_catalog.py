@@ -150,7 +150,3 @@ def printed_port(process: subprocess.Popen[bytes], log: Path) -> int:
             return int(port[1])
         time.sleep(0.1)
     raise TimeoutError(log.read_text())
-
-
-if __name__ == "__main__":
-    fetch_server_jars()

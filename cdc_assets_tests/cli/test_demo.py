@@ -1,12 +1,23 @@
-"""The demo of topics, as far as it needs no Spark: each play brings the landing to its checkpoint."""
+"""The demos, as far as they need no Spark: each play brings the feed, or the landing, to its checkpoint."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from cdc_assets.cli.demo import TopicDemo
+from cdc_assets.cli.demo import Demo, TopicDemo
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.settings.config import load
+
+
+def test_each_play_is_a_bucket_in_which_nothing_is_missing(tmp_path: Path) -> None:
+    demo = Demo(tmp_path / "demo")
+    for play in demo.prepare():
+        assert demo.play(play) > 10
+        indexes = list(demo.bucket.rglob("CDC.index"))
+        assert indexes
+        for index in indexes:
+            assert (index.parents[1] / index.read_text().strip()).exists()
+    assert demo.is_played()
 
 
 def test_each_play_brings_the_landing_to_its_checkpoint(tmp_path: Path) -> None:
