@@ -51,8 +51,13 @@ class AvroBroker(MemoryLog):
             self.lines.append({**line, "key_b64": texts[0], "value_b64": texts[1]})
             offset += 1
 
-    def table(self, schema: str, table: str, columns: Mapping[str, Any], key: tuple[str, ...]) -> AvroTable:
-        """Register the schemas of a table. Columns are nullable but for those of the key."""
+    def table(
+        self, schema: str, table: str, columns: Mapping[str, Any], key: tuple[str, ...], *, extended: bool = True
+    ) -> AvroTable:
+        """Register the schemas of a table. Columns are nullable but for those of the key.
+
+        `extended` stands for `enable-tidb-extension`.
+        """
         name = {"type": "record", "name": sanitized(table), "namespace": f"default.{sanitized(schema)}"}
         fields = [
             {
@@ -62,7 +67,7 @@ class AvroBroker(MemoryLog):
             }
             for one, kind in columns.items()
         ]
-        extension = [{"name": "_tidb_op", "type": "string"}, {"name": "_tidb_commit_ts", "type": "long"}]
+        extension = [{"name": "_tidb_op", "type": "string"}, {"name": "_tidb_commit_ts", "type": "long"}] * extended
         names = {sanitized(one) for one in key}
         keys = [one for one in fields if one["name"] in names]
         return AvroTable(

@@ -16,7 +16,15 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding.kinds import kind_of
 from cdc_assets.decoding.split import Split, may_be_due
-from cdc_assets.formats import COMMIT_TS, LINE, Decoded, SplitReader, raw_records, record_beginning, record_identity
+from cdc_assets.formats import (
+    LINE,
+    Decoded,
+    SplitReader,
+    position_column,
+    raw_records,
+    record_beginning,
+    record_identity,
+)
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
@@ -63,7 +71,8 @@ def _witness(decoded: Decoded, step: ApplyRows) -> int | None:
     if not changes.num_rows or step.positions is not None:
         return None
     if kind_of(step.schema).EQUAL_ROWS:
-        changes = changes.filter(pc.less(changes.column(COMMIT_TS), pc.max(changes.column(COMMIT_TS))))
+        at = changes.column(position_column(changes))
+        changes = changes.filter(pc.less(at, pc.max(at)))
     line: int | None = pc.max(changes.column(LINE)).as_py()
     return line
 

@@ -14,31 +14,31 @@ import numpy.typing as npt
 import polars as pl
 
 from cdc_assets.decoding import DELIVERY, FILE
-from cdc_assets.formats import COMMIT_TS, LINE, OP
+from cdc_assets.formats import LINE, OP
 from cdc_assets.model.splits import DataFile
 
 __all__ = ["count_run_again", "first_run"]
 
-_TRANSACTION = (DELIVERY, COMMIT_TS)
 _TRIED = 1000
 """Places where a run may begin again that are looked at in a transaction."""
 
 
 def count_run_again(
-    changes: pl.DataFrame, several: pl.DataFrame, row: Sequence[pl.Expr], files: Sequence[DataFile]
+    changes: pl.DataFrame, several: pl.DataFrame, position: str, row: Sequence[pl.Expr], files: Sequence[DataFile]
 ) -> int:
     """Return how many rows are the first run of a transaction that comes once more behind it.
 
-    `several` are the rows that a delivery has more than once, with DELIVERY, COMMIT_TS and FILE, which numbers `files`.
-    `row` are the values that make a row.
+    `several` are the rows that a delivery has more than once, with DELIVERY, the column `position` and FILE, which
+    numbers `files`. `row` are the values that make a row.
     """
+    transaction = (DELIVERY, position)
     logs = [number for number, file in enumerate(files) if file.in_log]
-    doubtful = several.filter(pl.col(FILE).is_in(logs)).select(_TRANSACTION).unique()
+    doubtful = several.filter(pl.col(FILE).is_in(logs)).select(transaction).unique()
     if doubtful.is_empty():
         return 0
-    mine = changes.join(doubtful, on=_TRANSACTION, how="semi", nulls_equal=True).sort(FILE, LINE, OP)
-    coded = mine.select(*_TRANSACTION, pl.struct(pl.col(OP), *row).hash().alias("_cdc_code"))
-    runs = coded.group_by(_TRANSACTION, maintain_order=True).agg(pl.col("_cdc_code")).get_column("_cdc_code")
+    mine = changes.join(doubtful, on=transaction, how="semi", nulls_equal=True).sort(FILE, LINE, OP)
+    coded = mine.select(*transaction, pl.struct(pl.col(OP), *row).hash().alias("_cdc_code"))
+    runs = coded.group_by(transaction, maintain_order=True).agg(pl.col("_cdc_code")).get_column("_cdc_code")
     return sum(first_run(codes.to_numpy()) for codes in runs)
 
 

@@ -1,12 +1,12 @@
 """Splits of a step -> the rows in them that belong to its window. What flows through the river is a `Split`.
 
     read_splits   bytes -> changes, as the split's wire format decodes them
-    due           the rows with lo < commit-ts <= hi, of a name while the table had it
+    due           the rows with lo < position <= hi, of a name while the table had it
     in_shape      the same rows with the columns that the step's table has
     file_stats    what a file holds, whichever of it is due
 
 Rows are filtered before they are validated, so that a row is validated by the windows that take it only. A record's
-images share their commit-ts, so no record is cut in two. Without commit-ts every row of a file is due.
+images share their position, so no record is cut in two. Without commit-ts every row of a file is due.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from cdc_assets.formats import (
     LINE,
     MOVED,
     OP,
+    POSITION,
     UNCHANGED,
     Decoded,
     SplitReader,
@@ -32,6 +33,7 @@ from cdc_assets.formats import (
     commit_stamps,
     decode_among,
     dump_rows,
+    position_column,
     shape_of,
 )
 from cdc_assets.model.reports import FileStats, Reject
@@ -201,13 +203,13 @@ def may_be_due(tail: Reject, split: Split, step: ApplyRows) -> bool:
 
 
 def between(changes: pa.Table, lo: Tso, hi: Tso) -> pa.Table:
-    """Return the rows with lo < commit-ts <= hi."""
+    """Return the rows with lo < position <= hi."""
     return changes.filter(_inside(changes, lo, hi))
 
 
 def _inside(changes: pa.Table, lo: Tso, hi: Tso) -> pa.ChunkedArray:
-    ts = changes.column(COMMIT_TS)
-    return pc.and_(pc.greater(ts, pa.scalar(lo, pa.int64())), pc.less_equal(ts, pa.scalar(hi, pa.int64())))
+    at = changes.column(position_column(changes))
+    return pc.and_(pc.greater(at, pa.scalar(lo, pa.int64())), pc.less_equal(at, pa.scalar(hi, pa.int64())))
 
 
 def _intervals(step: ApplyRows, split: Split) -> list[Interval]:
@@ -238,7 +240,7 @@ def _stray(split: Split, step: ApplyRows) -> Reject | None:
             continue
         rows = between(changes, since - 1, min(until - 1, step.hi))
         if rows.num_rows:
-            at, line = rows.column(COMMIT_TS)[0].as_py(), rows.column(LINE)[0].as_py()
+            at, line = (rows.column(name)[0].as_py() for name in (position_column(rows), LINE))
             reason = (
                 f"the row of commit-ts {at} is filed under version {file.version}, whose columns were not in force "
                 "then: a DDL is not in the changefeed, because an event filter hides it or its schema file was "
@@ -261,7 +263,7 @@ def in_shape(changes: pa.Table, schema: TableSchema) -> pa.Table:
             arrays[column.name] = array if array.type == kind else array.cast(kind)
         else:
             arrays[column.name] = pa.chunked_array([pa.nulls(changes.num_rows, kind)])
-    own = (FILE, DELIVERY, UNCHANGED, MOVED)
+    own = (FILE, DELIVERY, POSITION, UNCHANGED, MOVED)
     return pa.table(arrays | {name: changes.column(name) for name in own if name in changes.column_names})
 
 
@@ -274,7 +276,7 @@ def no_changes(schema: TableSchema, deliveries: bool) -> pa.Table:
 def file_stats(split: Split) -> FileStats:
     """Return what a file holds, under the size that was read: one that was seen half will not be taken for known."""
     decoded = split.decoded
-    bounds = pc.min_max(decoded.changes.column(COMMIT_TS)).as_py()
+    bounds = pc.min_max(decoded.changes.column(position_column(decoded.changes))).as_py()
     seen = [r.commit_ts for r in (*decoded.rejects, decoded.tail) if r is not None and r.commit_ts is not None]
     lows = [t for t in (bounds["min"], *seen) if t is not None]
     highs = [t for t in (bounds["max"], *seen) if t is not None]

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding.split import MAX_REJECTS, Split, concerning_file
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import COMMIT_TS, LINE, OP
+from cdc_assets.formats import LINE, OP, position_column
 from cdc_assets.model.reports import Reject
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.types.connect_types import CONNECT_TYPES, MAY_BE_NULL, SERVER_TYPES
@@ -315,7 +315,7 @@ def _reason(value: Any, column: Column, error: SchemaError) -> str:
 
 
 def _sorted_out(changes: pa.Table, reasons: Mapping[int, tuple[str, str]], path: str, limit: int | None) -> Checked:
-    lines, stamps = changes.column(LINE).to_pylist(), changes.column(COMMIT_TS).to_pylist()
+    lines, stamps = (changes.column(name).to_pylist() for name in (LINE, position_column(changes)))
     by_line: dict[int, Reject] = {}
     for row, (column, reason) in sorted(reasons.items()):
         by_line.setdefault(lines[row], Reject(path, lines[row], reason, b"", column, stamps[row]))

@@ -29,7 +29,7 @@ from cdc_assets.decoding.split import MAX_REJECTS, Split, due, file_stats, in_sh
 from cdc_assets.decoding.upgrade import upgraded
 from cdc_assets.decoding.validate import validated
 from cdc_assets.errors import CdcError, MalformedData, StepFailed
-from cdc_assets.formats import COMMIT_TS, LINE, DumpRows, SplitReader, dump_rows, raw_records, record_places
+from cdc_assets.formats import COMMIT_TS, LINE, POSITION, DumpRows, SplitReader, dump_rows, raw_records, record_places
 from cdc_assets.model.reports import AlikeKeys, FileStats, Reject, Report
 from cdc_assets.model.steps import ApplyRows
 from cdc_assets.model.tso import Tso
@@ -218,10 +218,9 @@ def _with_raw(split: Split) -> tuple[Reject, ...]:
 
 
 def _ordered_by_file(changes: pa.Table, position: int) -> pa.Table:
-    """Without commit-ts the place in the files is the order: it stands in for the commit-ts until they are written."""
-    base = pa.scalar(position << 40, pa.int64())
-    ordinal = pc.add(changes.column(LINE), base)
-    return changes.set_column(changes.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), ordinal)
+    """Without commit-ts the place in the files is the order."""
+    ordinal = pc.add(changes.column(LINE), pa.scalar(position << 40, pa.int64()))
+    return changes.append_column(pa.field(POSITION, pa.int64()), ordinal)
 
 
 def _together(changes: pa.Table, windows: Sequence[Window], more: Report, seconds: float) -> Window:

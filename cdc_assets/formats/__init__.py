@@ -3,11 +3,13 @@
 Every decoder returns the same shape, so that nothing after it knows the format. One row per row image:
 
     _cdc_op          int8    what happened, see Op
-    _cdc_commit_ts   int64   commit-ts; null where the format carries none
+    _cdc_commit_ts   int64   commit-ts, which the lake's rows get; null where the format carries none
     _cdc_line        int64   number of the record in its file, from 1 (a header line counts)
     …                        the table's stored columns, in table order, in the Arrow types of `mysql_types`
     _cdc_unchanged   list    names of the columns that an image leaves as they were, null for one that has all;
                              only there where a message brings some columns only
+    _cdc_position    int64   what orders the changes and cuts windows where that is not the commit-ts: the place that
+                             landing gave, or that in the files; only there where it differs (see `position_column`)
     _cdc_moved       text    equal for the delete of a row and the image of the same row under its new key, which may
                              leave columns as they were under the old one; only there where a source sends both
 
@@ -56,6 +58,7 @@ __all__ = [
     "MOVED",
     "NOT_WRITTEN",
     "OP",
+    "POSITION",
     "UNCHANGED",
     "Decoded",
     "DumpFormat",
@@ -72,6 +75,7 @@ __all__ = [
     "dump_rows",
     "extension",
     "file_expansion",
+    "position_column",
     "raw_records",
     "record_beginning",
     "record_identity",
@@ -82,6 +86,7 @@ __all__ = [
 
 OP = "_cdc_op"
 COMMIT_TS = "_cdc_commit_ts"
+POSITION = "_cdc_position"
 LINE = "_cdc_line"
 UNCHANGED = "_cdc_unchanged"
 MOVED = "_cdc_moved"
@@ -298,6 +303,11 @@ def shape_of(columns: Iterable[Column]) -> pa.Schema:
 
     own = [pa.field(OP, pa.int8()), pa.field(COMMIT_TS, pa.int64()), pa.field(LINE, pa.int64())]
     return pa.schema([*own, *(pa.field(column.name, arrow_type(column)) for column in columns)])
+
+
+def position_column(changes: pa.Table) -> str:
+    """Return the name of the column that orders changes and by which windows are cut."""
+    return POSITION if POSITION in changes.column_names else COMMIT_TS
 
 
 def _plug(wire: Wire) -> Any:

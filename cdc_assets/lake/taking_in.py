@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import functions as sql
-
 from cdc_assets.errors import TableMoved
-from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.commit import Target, publish
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import GAP
@@ -57,7 +54,4 @@ def _filled(step: ApplyRows) -> Mapping[str, None]:
 
 
 def _write(target: Target, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> int:
-    changes = read_batch(target.session.spark, io, step, batch)
-    if step.positions is not None:
-        changes = changes.withColumn(COMMIT_TS, sql.lit(None).cast("bigint"))
-    return writer_of(step.schema).write(target, changes, step, batch)
+    return writer_of(step.schema).write(target, read_batch(target.session.spark, io, step, batch), step, batch)

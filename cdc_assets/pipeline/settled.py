@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import CdcError
-from cdc_assets.formats import COMMIT_TS, Wire, decode_among
+from cdc_assets.formats import Wire, decode_among, position_column
 from cdc_assets.model.progress import Applied, Phase
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
@@ -203,7 +203,8 @@ def _commit_ts(source: Source, wire: Wire, file: DataFile, history: History) -> 
     except CdcError:
         return None
     broken = pa.array([reject.commit_ts for reject in decoded.rejects], pa.int64())
-    return None if broken.null_count else pa.chunked_array([*decoded.changes[COMMIT_TS].chunks, broken], pa.int64())
+    at = decoded.changes[position_column(decoded.changes)]
+    return None if broken.null_count else pa.chunked_array([*at.chunks, broken], pa.int64())
 
 
 def _claims(planned: Plan) -> dict[TableId, list[_Claim]]:

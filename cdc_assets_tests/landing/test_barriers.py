@@ -26,7 +26,7 @@ class Lines:
         self.log = MemoryLog()
         self._offsets: dict[int, int] = {}
 
-    def _send(self, partition: int, record: dict[str, Any]) -> None:
+    def send(self, partition: int, record: dict[str, Any]) -> None:
         value = base64.b64encode(json.dumps(record).encode()).decode()
         offset = self._offsets.get(partition, 0)
         self._offsets[partition] = offset + 1
@@ -34,11 +34,11 @@ class Lines:
         self.log.lines.append({**place, "key_b64": None, "value_b64": value, "headers": []})
 
     def change(self, partition: int, key: int, value: int, step: int) -> None:
-        self._send(partition, {"update": {"a": value}, "key": [key], "ts": [step, len(self.log.lines)]})
+        self.send(partition, {"update": {"a": value}, "key": [key], "ts": [step, len(self.log.lines)]})
 
     def barrier(self, step: int, *partitions: int) -> None:
         for partition in partitions:
-            self._send(partition, {"resolved": [step, 0]})
+            self.send(partition, {"resolved": [step, 0]})
 
 
 def feed_of(lines: Lines, directory: Path) -> TopicFeed:

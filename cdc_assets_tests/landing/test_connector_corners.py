@@ -39,6 +39,7 @@ class Stream:
         made: int | None = None,
         snapshot: str = "false",
         key: Row | None = None,
+        keyed: bool = True,
         partition: int = 0,
         **after: Any,
     ) -> None:
@@ -55,6 +56,8 @@ class Stream:
             f"px.public.{table}",
             partition,
         )
+        if not keyed:
+            self.log.lines[-1]["key_b64"] = None
 
     def put(self, key: Any, value: Any, topic: str = "px.public.t", partition: int = 0) -> None:
         coded = [base64.b64encode(json.dumps(one).encode()).decode() for one in (key, value)]

@@ -1,6 +1,6 @@
 """Tables with a key: at most one change per key is left of a window, whoever reads it.
 
-Changes that leave columns out are folded (`patches`). Else per key the last commit-ts wins; at equal commit-ts images
+Changes that leave columns out are folded (`patches`). Else per key the last position wins; at equal positions images
 that enter win over images that leave, and of two copies the one in the later file wins. The result can be reduced
 again together with others, so every task reduces its own files first.
 
@@ -22,7 +22,7 @@ from cdc_assets.decoding import FILE
 from cdc_assets.decoding.buckets import bucket_of
 from cdc_assets.decoding.moved import has_moves, settled
 from cdc_assets.decoding.patches import folded, has_patches
-from cdc_assets.formats import COMMIT_TS, LINE, OP, UNCHANGED, Op
+from cdc_assets.formats import LINE, OP, UNCHANGED, Op, position_column
 from cdc_assets.model.reports import AlikeKeys, Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
@@ -57,8 +57,9 @@ def reduce(
     Where the equality of a key is not that of its bytes, a row that enters is an INSERT only if nothing but its own
     key, byte for byte, can have been there before it.
     """
-    frame, by = _keyed(changes, schema, (OP, COMMIT_TS, FILE, LINE))
-    order = [pl.col(COMMIT_TS), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
+    at = position_column(changes)
+    frame, by = _keyed(changes, schema, (OP, at, FILE, LINE))
+    order = [pl.col(at), pl.col(OP) > 0, pl.col(FILE), pl.col(LINE)]
     frame = frame.with_row_index("_cdc_row").sort(order)
     if has_patches(changes):
         if has_moves(changes):

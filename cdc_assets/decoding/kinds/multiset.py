@@ -1,10 +1,10 @@
 """Tables without a key: what remains of a window is how many equal rows enter or leave.
 
-Input comes at least once, and equal rows may be two rows or one that came twice. So the count of a (commit-ts,
+Input comes at least once, and equal rows may be two rows or one that came twice. So the count of a (position,
 direction, row) is the maximum over deliveries, not their sum, and what dispatchers have adds up where they share the
 table. Only all files of a window together say that, so one task reads them all.
 
-    Deliveries    which rows were delivered together: a writer that begins anew repeats them in the order of commit-ts
+    Deliveries    which rows were delivered together: a writer that begins anew repeats them in the order of positions
     reduce        equal rows counted
     count_once    dispatchers of one table: do they share its rows, or does one deliver again what another did?
 """
@@ -26,7 +26,7 @@ from cdc_assets.decoding import COUNT, DELIVERY, FILE
 from cdc_assets.decoding.run_again import count_run_again
 from cdc_assets.decoding.split import Split
 from cdc_assets.errors import TableHeld
-from cdc_assets.formats import COMMIT_TS, LINE, OP, Op
+from cdc_assets.formats import COMMIT_TS, LINE, OP, POSITION, Op, position_column
 from cdc_assets.model.reports import Report
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
@@ -53,7 +53,7 @@ LANDS = False
 STAGED: Mapping[str, str] = {COUNT: "bigint"}
 split = None
 
-_META = (OP, COMMIT_TS, LINE, FILE, DELIVERY, COUNT)
+_META = (OP, COMMIT_TS, POSITION, LINE, FILE, DELIVERY, COUNT)
 
 
 def count_directions(changes: pa.Table) -> tuple[int, int]:
@@ -121,7 +121,7 @@ class Deliveries:
     def _numbers(self, split: Split) -> npt.NDArray[np.int32]:
         sequence = split.file.sequence
         order = np.argsort(split.changes.column(LINE).to_numpy(), kind="stable")
-        ts = split.changes.column(COMMIT_TS).to_numpy()[order]
+        ts = split.changes.column(position_column(split.changes)).to_numpy()[order]
         before, current = self._last.get(sequence, (ts[0] + 1, 0))
         if ts[0] == before and self._lo < before <= self._hi:
             self.joints.append(split.file.path)
@@ -152,17 +152,17 @@ def reduce(
     """
     _refuse_unknown_rows(changes, table)
     names = [name for name in changes.column_names if name not in _META]
-    row = [f"_cdc_value_{place}" for place in range(len(names))]
-    delivered = _delivered(changes, names)
-    once, undecided = _once(delivered, [COMMIT_TS, "_cdc_sign", *row], files)
+    row, at = [f"_cdc_value_{place}" for place in range(len(names))], position_column(changes)
+    delivered = _delivered(changes, names, at)
+    once, undecided = _once(delivered, at, ["_cdc_sign", *row], files)
     net = once.group_by(row).agg(
         (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
         pl.col("_cdc_row").min(),  # the first, whatever the order in which groups come
-        pl.col(COMMIT_TS).max().alias("_cdc_last"),
+        pl.col("_cdc_row").filter(pl.col(at).eq_missing(pl.col(at).max())).min().alias("_cdc_last"),
     )
     net = net.filter(pl.col(COUNT) != 0).sort("_cdc_row")
     kept = changes.take(net.get_column("_cdc_row").to_arrow())
-    last = net.get_column("_cdc_last").to_arrow().cast(pa.int64())
+    last = changes.column(COMMIT_TS).take(net.get_column("_cdc_last").to_arrow())
     kept = kept.set_column(kept.schema.get_field_index(COMMIT_TS), pa.field(COMMIT_TS, pa.int64()), last)
     counts = net.get_column(COUNT).to_arrow().cast(pa.int64())
     return kept.append_column(pa.field(COUNT, pa.int64()), counts), Report(
@@ -176,7 +176,7 @@ def _count_run_again(
     frame = pl.from_arrow(changes)
     assert isinstance(frame, pl.DataFrame)
     several = delivered.filter(pl.col("n") > 1)
-    return count_run_again(frame, several, [_groupable(frame, name) for name in names], files)
+    return count_run_again(frame, several, position_column(changes), [_groupable(frame, name) for name in names], files)
 
 
 def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:
@@ -191,14 +191,14 @@ def _refuse_unknown_rows(changes: pa.Table, table: TableId) -> None:
     )
 
 
-def _delivered(changes: pa.Table, names: Sequence[str]) -> pl.DataFrame:
+def _delivered(changes: pa.Table, names: Sequence[str], position: str) -> pl.DataFrame:
     """Each change of each delivery with its count `n`, and where a row like that stands; `names` make a row."""
     frame = pl.from_arrow(changes)
     assert isinstance(frame, pl.DataFrame)
     frame = frame.with_row_index("_cdc_row")
     values = [_groupable(frame, name).alias(f"_cdc_value_{place}") for place, name in enumerate(names)]
     frame = frame.with_columns(pl.col(OP).sign().alias("_cdc_sign"), *values)
-    by = [DELIVERY, COMMIT_TS, "_cdc_sign", *(f"_cdc_value_{place}" for place in range(len(names)))]
+    by = [DELIVERY, position, "_cdc_sign", *(f"_cdc_value_{place}" for place in range(len(names)))]
     return frame.group_by(by).agg(pl.len().alias("n"), pl.col("_cdc_row").first(), pl.col(FILE).first())
 
 
@@ -208,8 +208,11 @@ def _groupable(frame: pl.DataFrame, name: str) -> pl.Expr:
     return pl.col(name)
 
 
-def _once(delivered: pl.DataFrame, change: Sequence[str], files: Sequence[DataFile]) -> tuple[pl.DataFrame, int]:
+def _once(
+    delivered: pl.DataFrame, position: str, row: Sequence[str], files: Sequence[DataFile]
+) -> tuple[pl.DataFrame, int]:
     """Each change once with its count `n`, and how many copies are undecided."""
+    change = [position, *row]
     names = {name: number for number, name in enumerate(dict.fromkeys(file.dispatcher for file in files))}
     if len(names) < 2:
         return delivered.group_by(change).agg(pl.col("n").max(), pl.col("_cdc_row").min()), 0
@@ -221,7 +224,7 @@ def _once(delivered: pl.DataFrame, change: Sequence[str], files: Sequence[DataFi
     cells = once.select("_cdc_writer", "n").with_row_index("_cdc_change").explode("_cdc_writer", "n")
     places = cells.get_column("_cdc_change").to_numpy(), cells.get_column("_cdc_writer").to_numpy()
     counts[places] = cells.get_column("n")
-    found = count_once(counts, once.get_column(COMMIT_TS).to_numpy())
+    found = count_once(counts, once.get_column(position).to_numpy())
     return once.with_columns(pl.Series("n", found.counts)), found.undecided
 
 

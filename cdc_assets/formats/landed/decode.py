@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats import COMMIT_TS, LINE, Decoded
+from cdc_assets.formats import COMMIT_TS, LINE, POSITION, Decoded, position_column
 from cdc_assets.formats.landed.frame import Frame, parse_frame
 from cdc_assets.formats.landed.options import LandedOptions
 from cdc_assets.formats.message_codecs import codec_of
@@ -31,6 +31,7 @@ EXTENSION = ".messages"
 FILE_EXPANSION = 1
 _BATCH_BYTES = 32 << 20
 """Protocols are decoded in batches of about this, see `messages`."""
+_GREATEST_MS = 1 << 45
 
 Lines = npt.NDArray[np.int64]
 
@@ -69,8 +70,8 @@ def _part(
     owners, by_offset = _owners(frame), options.messages.by_offset
     if by_offset:
         changes = _positioned(changes, frame, owners)
-    ts = changes.column(COMMIT_TS)
-    inside = pc.and_(pc.greater(ts, pa.scalar(frame.since)), pc.less_equal(ts, pa.scalar(frame.until)))
+    at = changes.column(position_column(changes))
+    inside = pc.and_(pc.greater(at, pa.scalar(frame.since)), pc.less_equal(at, pa.scalar(frame.until)))
     changes = changes.filter(inside)
     rejects = (_placed(one, frame, int(lines[one.line - 1]), owners, by_offset) for one in found.rejects)
     mine = tuple(r for r in rejects if r.commit_ts is None or frame.since < r.commit_ts <= frame.until)
@@ -84,11 +85,20 @@ def _renumbered(changes: pa.Table, lines: Lines) -> pa.Table:
 
 
 def _positioned(changes: pa.Table, frame: Frame, owners: Lines) -> pa.Table:
-    """Let the place that landing gave a message be that of its rows."""
+    """Give the rows of a message the position that it got at landing, and the time at which they changed.
+
+    A message that does not say when that was counts from when it came into the topic; where the log has no times
+    either, from when it was landed.
+    """
+    messages, nothing = frame.messages, pa.scalar(None, pa.int64())
+    made, sent, positions = (messages.column(name) for name in ("commit_ts", "timestamp", "position"))
+    dated = pc.and_(pc.greater(sent, 0), pc.less(sent, _GREATEST_MS))
+    sent = pc.shift_left(pc.if_else(dated, sent, nothing), 18)
+    times = pc.coalesce(pc.if_else(pc.greater(made, 0), made, nothing), sent, positions)
+    mine = pa.array(owners[changes.column(LINE).to_numpy() - 1])
     place = changes.schema.get_field_index(COMMIT_TS)
-    mine = owners[changes.column(LINE).to_numpy() - 1]
-    given = frame.messages.column("position").take(pa.array(mine))
-    return changes.set_column(place, changes.schema.field(COMMIT_TS), pa.chunked_array([given]))
+    changes = changes.set_column(place, changes.schema.field(COMMIT_TS), pa.chunked_array([times.take(mine)]))
+    return changes.append_column(pa.field(POSITION, pa.int64()), pa.chunked_array([positions.take(mine)]))
 
 
 def _owners(frame: Frame) -> Lines:

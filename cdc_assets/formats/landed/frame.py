@@ -24,11 +24,17 @@ MESSAGES = pa.schema(
         pa.field("ordinals", pa.list_(pa.int32())),
         pa.field("position", pa.int64()),
         pa.field("last_position", pa.int64()),
+        pa.field("commit_ts", pa.int64()),
+        pa.field("timestamp", pa.int64()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
     ]
 )
-"""What a split has of each message: its place, the table's row events in it, and the bounds of their positions."""
+"""What a split has of each message: its place, the table's row events in it, and the bounds of their positions.
+
+Of protocols by offset `commit_ts` is when its change was made, as a TSO. `timestamp` is when the message came into the
+topic, in milliseconds since 1970. Either is null where nothing says so.
+"""
 
 
 class Frame(NamedTuple):

@@ -226,8 +226,6 @@ def _landed(changes: pa.Table, step: ApplyRows, landing: Landing) -> pa.Table:
     arrays, fields = [], []
     for name in [*(column.name for column in step.schema.stored), COMMIT_TS]:
         array = changes.column(name)
-        if name == COMMIT_TS and step.positions is not None:
-            array = pa.chunked_array([pa.nulls(len(array), pa.int64())])
         _, field_id, element_id = landing.columns[name]
         kind = array.type
         if element_id is not None:
