@@ -6,7 +6,6 @@ codecs) lies in Spark's own directory of jars.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from cdc_assets.jvm.jars import Jar, jar_paths

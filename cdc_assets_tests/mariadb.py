@@ -25,7 +25,6 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from cdc_assets.errors import SetupError
 from cdc_assets.jvm.jars import Jar, fetch
 from cdc_assets.jvm.java import share_dirs, writable_share_dir
 from cdc_assets_tests.postgres import free_port
