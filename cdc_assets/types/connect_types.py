@@ -14,7 +14,18 @@ import pyarrow as pa
 from cdc_assets.model.schema import Column
 from cdc_assets.types import mysql_values as read
 from cdc_assets.types.mysql_values import Reading, Values
-from cdc_assets.types.rules import Fidelity, Grade, TypeRule, always, graded, text_rule
+from cdc_assets.types.rules import (
+    BYTES,
+    TEXT,
+    Grade,
+    TypeRule,
+    always,
+    decimal_rule,
+    graded,
+    number_rule,
+    text_rule,
+    utc_rule,
+)
 
 __all__ = [
     "BITS",
@@ -24,8 +35,6 @@ __all__ = [
     "MAY_BE_NULL",
     "SERVER_TYPES",
     "VARIABLE_DECIMAL",
-    "decimal_rule",
-    "utc_rule",
 ]
 
 CONNECT = "org.apache.kafka.connect.data"
@@ -33,32 +42,10 @@ TIME, DATA = "io.debezium.time", "io.debezium.data"
 DECIMAL, VARIABLE_DECIMAL, BITS = f"{CONNECT}.Decimal", f"{DATA}.VariableScaleDecimal", f"{DATA}.Bits"
 GEOMETRIES = tuple(f"{DATA}.geometry.{name}" for name in ("Geometry", "Geography", "Point"))
 
-_EXACT = graded(Grade.LOSSLESS, "every value as it is")
 _DATES = graded(Grade.CHANGED, "exact; infinity and years outside 0000 to 9999 become null and are counted")
 _NANOS = graded(Grade.CHANGED, "cut to microseconds; years outside 0000 to 9999 become null and are counted")
 _CLOCK = graded(Grade.TEXT, "as text, hours first")
 _JSON = graded(Grade.TEXT, "as JSON text")
-
-
-def _digits(column: Column) -> int:
-    return 38 if column.precision is None else column.precision
-
-
-def _decimal(column: Column) -> pa.DataType:
-    return pa.decimal128(_digits(column), column.scale or 0) if _digits(column) <= 38 else pa.string()
-
-
-def _read_decimal(texts: pa.Array, how: Reading) -> Values:
-    return (read.parse_wide_decimal if pa.types.is_string(how.lake) else read.parse_number)(texts, how)
-
-
-def _kept_decimal(column: Column) -> Fidelity:
-    wide = _digits(column) > 38
-    return Fidelity(Grade.TEXT, "more than 38 digits: all of them, as text") if wide else _EXACT(column)
-
-
-def _in_utc(array: pa.Array, how: Reading) -> Values:
-    return Values(array.cast(pa.timestamp("us", "UTC")))
 
 
 def _bits(column: Column) -> pa.DataType:
@@ -70,48 +57,20 @@ def _read_bits(texts: pa.Array, how: Reading) -> Values:
     return (read.parse_binary if pa.types.is_binary(how.lake) else read.parse_number)(texts, how)
 
 
-def _number(kind: pa.DataType) -> TypeRule:
-    return TypeRule(lake=always(kind), fidelity=_EXACT, zero=lambda _: "0")
-
-
 def _time_point(kind: pa.DataType, kept: str = "") -> TypeRule:
     return TypeRule(
         lake=always(kind), parse=read.parse_time_point, fidelity=_NANOS if kept else _DATES, zero=lambda _: "1970-01-01"
     )
 
 
-def decimal_rule() -> TypeRule:
-    """Return the row of decimals: text beyond 38 digits."""
-    return TypeRule(lake=_decimal, parse=_read_decimal, fidelity=_kept_decimal, zero=lambda _: "0")
-
-
-def utc_rule() -> TypeRule:
-    """Return the row of instants, whose texts are in UTC whatever the feed's zone."""
-    return TypeRule(
-        lake=always(pa.timestamp("us", "UTC")),
-        wire=always(pa.timestamp("us")),
-        parse=read.parse_time_point,
-        finish=_in_utc,
-        fidelity=_DATES,
-        zero=lambda _: "1970-01-01 00:00:00",
-    )
-
-
-_TEXT = text_rule(graded(Grade.LOSSLESS, "every text as it is; bytes that are not UTF-8 become U+FFFD and are counted"))
-_BYTES = TypeRule(
-    lake=always(pa.binary()),
-    parse=read.parse_binary,
-    fidelity=graded(Grade.LOSSLESS, "exact bytes"),
-    zero=lambda _: b"",
-)
 _GEOMETRY = TypeRule(
     lake=always(pa.binary()),
     parse=read.parse_binary,
     fidelity=graded(Grade.CHANGED, "its WKB bytes; the number of its reference system (srid) is left out"),
     zero=lambda _: b"",
 )
-_INT, _LONG = _number(pa.int32()), _number(pa.int64())
-_FLOAT, _DOUBLE = _number(pa.float32()), _number(pa.float64())
+_INT, _LONG = number_rule(pa.int32()), number_rule(pa.int64())
+_FLOAT, _DOUBLE = number_rule(pa.float32()), number_rule(pa.float64())
 _DATE, _DATETIME, _NANO = (
     _time_point(pa.date32()),
     _time_point(pa.timestamp("us")),
@@ -119,13 +78,13 @@ _DATE, _DATETIME, _NANO = (
 )
 
 CONNECT_TYPES: Mapping[str, TypeRule] = {
-    "boolean": _number(pa.bool_()),
+    "boolean": number_rule(pa.bool_()),
     **dict.fromkeys(("int8", "int16", "int32", f"{TIME}.Year"), _INT),
     **dict.fromkeys(("int64", f"{TIME}.MicroDuration"), _LONG),
     **dict.fromkeys(("float", "float32"), _FLOAT),
     **dict.fromkeys(("double", "float64"), _DOUBLE),
-    "string": _TEXT,
-    "bytes": _BYTES,
+    "string": TEXT,
+    "bytes": BYTES,
     **dict.fromkeys(("array", "map", "struct"), text_rule(_JSON)),
     DECIMAL: decimal_rule(),
     VARIABLE_DECIMAL: text_rule(graded(Grade.TEXT, "all digits, as text: values have scales of their own")),
@@ -134,7 +93,7 @@ CONNECT_TYPES: Mapping[str, TypeRule] = {
         (f"{CONNECT}.Timestamp", f"{TIME}.Timestamp", f"{TIME}.MicroTimestamp", f"{TIME}.IsoTimestamp"), _DATETIME
     ),
     f"{TIME}.NanoTimestamp": _NANO,
-    f"{TIME}.ZonedTimestamp": utc_rule(),
+    f"{TIME}.ZonedTimestamp": utc_rule(_DATES),
     **dict.fromkeys(
         (f"{CONNECT}.Time", *(f"{TIME}.{name}" for name in ("Time", "MicroTime", "NanoTime", "IsoTime", "ZonedTime"))),
         text_rule(_CLOCK),
@@ -143,7 +102,7 @@ CONNECT_TYPES: Mapping[str, TypeRule] = {
         lake=always(pa.int64()), fidelity=graded(Grade.CHANGED, "microseconds, nanoseconds are cut"), zero=lambda _: "0"
     ),
     f"{TIME}.Interval": text_rule(graded(Grade.TEXT, "as ISO 8601 prints it")),
-    **dict.fromkeys((f"{DATA}.{name}" for name in ("Json", "Xml", "Uuid", "Ltree")), _TEXT),
+    **dict.fromkeys((f"{DATA}.{name}" for name in ("Json", "Xml", "Uuid", "Ltree")), TEXT),
     **dict.fromkeys((f"{DATA}.Enum", f"{DATA}.EnumSet"), text_rule(graded(Grade.TEXT, "the names of the members"))),
     BITS: TypeRule(
         lake=_bits,
@@ -156,7 +115,7 @@ CONNECT_TYPES: Mapping[str, TypeRule] = {
 """Name of a schema -> its row."""
 
 SERVER_TYPES: Mapping[str, TypeRule] = {
-    **dict.fromkeys(("UUID", "INET4", "INET6"), _TEXT),
+    **dict.fromkeys(("UUID", "INET4", "INET6"), TEXT),
     **dict.fromkeys(
         (
             *("GEOMETRY", "POINT", "LINESTRING", "POLYGON"),

@@ -8,6 +8,7 @@ Types come as in `Column.type`: upper case, ` UNSIGNED` split off.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -29,7 +30,7 @@ from cdc_assets.types.mysql_values import (
     changed_in_key,
     either,
 )
-from cdc_assets.types.rules import Fidelity, Grade, TypeRule, always, graded, text_rule
+from cdc_assets.types.rules import BYTES, EXACT, TEXT, TOO_WIDE, Fidelity, Grade, TypeRule, always, graded, text_rule
 from cdc_assets.types.ydb_types import YDB_TYPES
 
 __all__ = [
@@ -257,16 +258,13 @@ def _midnight(column: Column) -> str:
 
 
 def _integer(signed: pa.DataType, unsigned: pa.DataType) -> TypeRule:
-    return TypeRule(lake=lambda column: unsigned if column.unsigned else signed, fidelity=_EXACT, zero=lambda _: "0")
+    return TypeRule(lake=lambda column: unsigned if column.unsigned else signed, fidelity=EXACT, zero=lambda _: "0")
 
 
 def _float(kind: pa.DataType) -> TypeRule:
-    return TypeRule(lake=always(kind), finish=read.finish_float, fidelity=_EXACT, zero=lambda _: "0")
+    return TypeRule(lake=always(kind), finish=read.finish_float, fidelity=EXACT, zero=lambda _: "0")
 
 
-_EXACT = graded(Grade.LOSSLESS, "every value as it is")
-_WIDE = graded(Grade.TEXT, "more than 38 digits: all of them, as text")
-_CHARACTERS = graded(Grade.LOSSLESS, "every text as it is; bytes that are not UTF-8 become U+FFFD and are counted")
 _NAMES = graded(Grade.TEXT, "the names of the members")
 _DATES = graded(Grade.CHANGED, "exact, but zero, partial and impossible dates become null and are counted")
 _INSTANTS = graded(
@@ -277,13 +275,7 @@ _INSTANTS = graded(
 
 _NAIVE = always(pa.timestamp("us"))
 _INT = _integer(pa.int32(), pa.int32())
-_CHARACTER_RULE = text_rule(_CHARACTERS)
-_BINARY_RULE = TypeRule(
-    lake=always(pa.binary()),
-    parse=read.parse_binary,
-    fidelity=graded(Grade.LOSSLESS, "exact bytes"),
-    zero=lambda column: _padded(b"", column),
-)
+_BINARY_RULE = replace(BYTES, zero=lambda column: _padded(b"", column))
 
 TYPES: Mapping[str, TypeRule] = {
     "TINYINT": _INT,
@@ -298,10 +290,10 @@ TYPES: Mapping[str, TypeRule] = {
         lake=_decimal,
         wire=lambda column: _decimal(column) if _precision(column) <= 38 else pa.binary(),
         parse=_parse_decimal,
-        fidelity=lambda column: (_EXACT if _precision(column) <= 38 else _WIDE)(column),
+        fidelity=lambda column: (EXACT if _precision(column) <= 38 else TOO_WIDE)(column),
         zero=lambda _: "0",
     ),
-    "BIT": TypeRule(lake=_bit, wire=always(pa.uint64()), finish=read.finish_bit, fidelity=_EXACT, zero=lambda _: "0"),
+    "BIT": TypeRule(lake=_bit, wire=always(pa.uint64()), finish=read.finish_bit, fidelity=EXACT, zero=lambda _: "0"),
     "DATE": TypeRule(
         lake=always(pa.date32()), parse=read.parse_time_point, fidelity=_DATES, zero=lambda _: "0000-00-00"
     ),
@@ -326,7 +318,7 @@ TYPES: Mapping[str, TypeRule] = {
         fidelity=graded(Grade.TEXT, "as MySQL prints it: ±838:59:59 fits no SQL time"),
         zero=_midnight,
     ),
-    **dict.fromkeys(CHARACTER, _CHARACTER_RULE),
+    **dict.fromkeys(CHARACTER, TEXT),
     **dict.fromkeys(BINARY, _BINARY_RULE),
     "ENUM": text_rule(_NAMES, lambda column: column.elems[0] if column.elems else ""),
     "SET": text_rule(_NAMES),
@@ -335,7 +327,7 @@ TYPES: Mapping[str, TypeRule] = {
         lake=always(pa.list_(pa.float32())),
         wire=always(pa.binary()),
         parse=read.parse_vector,
-        fidelity=_EXACT,
+        fidelity=EXACT,
         zero=lambda _: "[]",
     ),
     "NULL": text_rule(graded(Grade.TEXT, "a column without a type of its own, as views have")),

@@ -12,7 +12,22 @@ from cdc_assets.model.schema import Column
 from cdc_assets.types import mysql_values as read
 from cdc_assets.types.mysql_values import Reading, Values
 
-__all__ = ["Fidelity", "Grade", "OfColumn", "TypeRule", "always", "graded", "text_rule"]
+__all__ = [
+    "BYTES",
+    "EXACT",
+    "TEXT",
+    "TOO_WIDE",
+    "Fidelity",
+    "Grade",
+    "OfColumn",
+    "TypeRule",
+    "always",
+    "decimal_rule",
+    "graded",
+    "number_rule",
+    "text_rule",
+    "utc_rule",
+]
 
 
 class Grade(str, enum.Enum):
@@ -65,3 +80,56 @@ def graded(grade: Grade, rule: str) -> Callable[[Column], Fidelity]:
 def text_rule(fidelity: Callable[[Column], Fidelity], zero: Callable[[Column], str | bytes] = lambda _: "") -> TypeRule:
     """Return the row of a type whose values are kept as texts."""
     return TypeRule(lake=always(pa.string()), parse=read.parse_text, fidelity=fidelity, zero=zero)
+
+
+def number_rule(kind: pa.DataType) -> TypeRule:
+    """Return the row of numbers and booleans that the lake keeps as this type, whatever the column says."""
+    return TypeRule(lake=always(kind), fidelity=EXACT, zero=lambda _: "0")
+
+
+def decimal_rule() -> TypeRule:
+    """Return the row of decimals whose precision is 38 where none is stated: text beyond 38 digits."""
+    return TypeRule(lake=_decimal, parse=_read_decimal, fidelity=_kept_decimal, zero=lambda _: "0")
+
+
+def _digits(column: Column) -> int:
+    return 38 if column.precision is None else column.precision
+
+
+def _decimal(column: Column) -> pa.DataType:
+    return pa.decimal128(_digits(column), column.scale or 0) if _digits(column) <= 38 else pa.string()
+
+
+def _read_decimal(texts: pa.Array, how: Reading) -> Values:
+    return (read.parse_wide_decimal if pa.types.is_string(how.lake) else read.parse_number)(texts, how)
+
+
+def _kept_decimal(column: Column) -> Fidelity:
+    return (TOO_WIDE if _digits(column) > 38 else EXACT)(column)
+
+
+def utc_rule(fidelity: Callable[[Column], Fidelity]) -> TypeRule:
+    """Return the row of instants, whose texts are in UTC whatever the feed's zone."""
+    return TypeRule(
+        lake=always(pa.timestamp("us", "UTC")),
+        wire=always(pa.timestamp("us")),
+        parse=read.parse_time_point,
+        finish=_in_utc,
+        fidelity=fidelity,
+        zero=lambda _: "1970-01-01 00:00:00",
+    )
+
+
+def _in_utc(array: pa.Array, how: Reading) -> Values:
+    return Values(array.cast(pa.timestamp("us", "UTC")))
+
+
+EXACT = graded(Grade.LOSSLESS, "every value as it is")
+TOO_WIDE = graded(Grade.TEXT, "more than 38 digits: all of them, as text")
+TEXT = text_rule(graded(Grade.LOSSLESS, "every text as it is; bytes that are not UTF-8 become U+FFFD and are counted"))
+BYTES = TypeRule(
+    lake=always(pa.binary()),
+    parse=read.parse_binary,
+    fidelity=graded(Grade.LOSSLESS, "exact bytes"),
+    zero=lambda _: b"",
+)

@@ -13,48 +13,46 @@ import pyarrow as pa
 
 from cdc_assets.model.schema import Column
 from cdc_assets.types import mysql_values as read
-from cdc_assets.types.connect_types import decimal_rule, utc_rule
-from cdc_assets.types.rules import Grade, TypeRule, always, graded, text_rule
+from cdc_assets.types.rules import (
+    BYTES,
+    TEXT,
+    Grade,
+    TypeRule,
+    always,
+    decimal_rule,
+    graded,
+    number_rule,
+    text_rule,
+    utc_rule,
+)
 
 __all__ = ["MADE_NULL", "YDB_TYPES", "ydb_column"]
 
-_EXACT = graded(Grade.LOSSLESS, "every value as it is")
-
-
-def _number(kind: pa.DataType) -> TypeRule:
-    return TypeRule(lake=always(kind), fidelity=_EXACT, zero=lambda _: "0")
-
-
+_DATES = graded(Grade.CHANGED, "exact; years outside 0000 to 9999 become null and are counted")
 _DATE = TypeRule(
     lake=always(pa.date32()),
     parse=read.parse_time_point,
-    fidelity=graded(Grade.CHANGED, "exact; years outside 0000 to 9999 become null and are counted"),
+    fidelity=_DATES,
     zero=lambda _: "1970-01-01",
 )
 _JSON = text_rule(graded(Grade.TEXT, "as JSON text, its members as the changefeed printed them"))
-_TEXT = text_rule(graded(Grade.LOSSLESS, "every text as it is; bytes that are not UTF-8 become U+FFFD and are counted"))
 
 YDB_TYPES: Mapping[str, TypeRule] = {
-    "Bool": _number(pa.bool_()),
-    **dict.fromkeys(("Int8", "Int16", "Int32", "Uint8", "Uint16"), _number(pa.int32())),
-    **dict.fromkeys(("Int64", "Uint32", "Interval", "Interval64"), _number(pa.int64())),
-    "Uint64": _number(pa.decimal128(20, 0)),
-    "Float": _number(pa.float32()),
-    "Double": _number(pa.float64()),
+    "Bool": number_rule(pa.bool_()),
+    **dict.fromkeys(("Int8", "Int16", "Int32", "Uint8", "Uint16"), number_rule(pa.int32())),
+    **dict.fromkeys(("Int64", "Uint32", "Interval", "Interval64"), number_rule(pa.int64())),
+    "Uint64": number_rule(pa.decimal128(20, 0)),
+    "Float": number_rule(pa.float32()),
+    "Double": number_rule(pa.float64()),
     "Decimal": decimal_rule(),
     "DyNumber": text_rule(graded(Grade.TEXT, "its digits as YDB prints them")),
-    "String": TypeRule(
-        lake=always(pa.binary()),
-        parse=read.parse_binary,
-        fidelity=graded(Grade.LOSSLESS, "exact bytes"),
-        zero=lambda _: b"",
-    ),
-    "Utf8": _TEXT,
-    "Uuid": _TEXT,
+    "String": BYTES,
+    "Utf8": TEXT,
+    "Uuid": TEXT,
     "Pg": text_rule(graded(Grade.TEXT, "as PostgreSQL prints it")),
     **dict.fromkeys(("Json", "JsonDocument", "Yson"), _JSON),
     **dict.fromkeys(("Date", "Date32"), _DATE),
-    **dict.fromkeys(("Datetime", "Timestamp", "Datetime64", "Timestamp64"), utc_rule()),
+    **dict.fromkeys(("Datetime", "Timestamp", "Datetime64", "Timestamp64"), utc_rule(_DATES)),
 }
 """Type of YQL -> its row."""
 
