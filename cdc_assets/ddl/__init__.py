@@ -15,6 +15,7 @@ Where there is a schema file its columns are the truth; texts break ties and add
     altered        a known schema + the text of a DDL -> the schema afterwards, where no file lists the columns
     clauses        clauses of CREATE and ALTER TABLE: column and index definitions, table options, partitions
     columns        a column's definition as text -> the `Column` that TiCDC's schema file has for it
+    described      tables as the setting `schemas` has them in PostgreSQL's words or YDB's
     defaults       defaults of columns, and what rows from before an ADD COLUMN read
     evolve         old schema + schema file -> new schema and the changes that lead there
     grown          a schema that rows describe, in place of the one before it
@@ -33,6 +34,7 @@ Where there is a schema file its columns are the truth; texts break ties and add
 from __future__ import annotations
 
 from cdc_assets.ddl.altered import Unfollowed, altered, defaults_by_text, listed
+from cdc_assets.ddl.described import changefeed_modes, described_tables
 from cdc_assets.ddl.evolve import evolve, follow
 from cdc_assets.ddl.grown import grown
 from cdc_assets.ddl.kinds import kinds
@@ -81,12 +83,14 @@ __all__ = [
     "Unreadable",
     "View",
     "altered",
+    "changefeed_modes",
     "confirm_nulls",
     "create",
     "created",
     "created_name",
     "database_of",
     "defaults_by_text",
+    "described_tables",
     "evolve",
     "exchange_predicate",
     "first_words",

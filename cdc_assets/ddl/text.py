@@ -1,4 +1,4 @@
-"""SQL text -> tokens, and a cursor over them. The only use of sqlglot: its MySQL tokenizer knows quotes and comments.
+"""SQL text -> tokens, and a cursor over them. The only use of sqlglot: its tokenizers know quotes and comments.
 
 TiDB's grammar is wider than sqlglot's parser (partitions, AUTO_RANDOM, TTL, CLUSTERED), so clauses are read by hand.
 
@@ -15,11 +15,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from sqlglot import TokenType
+from sqlglot import Tokenizer, TokenType
 from sqlglot.dialects.mysql import MySQL
+from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 
-__all__ = ["Cursor", "Token", "Unreadable", "first_words", "quote", "render", "split", "statements", "tokens"]
+__all__ = [
+    "Cursor",
+    "Token",
+    "Unreadable",
+    "ansi_tokens",
+    "first_words",
+    "quote",
+    "render",
+    "split",
+    "statements",
+    "tokens",
+]
 
 
 class Unreadable(Exception):
@@ -50,9 +62,18 @@ class _Restored(_Escaped):
     STRING_ESCAPES: ClassVar[list[str]] = ["'", '"']
 
 
+class _Ansi(Postgres.Tokenizer):
+    """PostgreSQL's tokens, and YQL's names in backquotes."""
+
+    COMMANDS: ClassVar[set[TokenType]] = set()
+    IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+
+
 _KINDS = {
     TokenType.IDENTIFIER: "name",
     TokenType.STRING: "string",
+    TokenType.BYTE_STRING: "string",
+    TokenType.HEREDOC_STRING: "string",
     TokenType.NATIONAL_STRING: "string",
     TokenType.NUMBER: "number",
     TokenType.BIT_STRING: "bits",
@@ -75,13 +96,22 @@ def tokens(sql: str) -> tuple[Token, ...]:
 
     The semicolons at its end, which TiDB keeps in a DDL's text, are not part of it.
     """
-    plain = _uncommented(sql)
-    for tokenizer in (_Restored, _Escaped):
+    return _tokenized(_uncommented(sql), _Restored, _Escaped)
+
+
+def ansi_tokens(sql: str) -> tuple[Token, ...]:
+    """Return the tokens of PostgreSQL's statements, or of YQL's; raises Unreadable."""
+    return _tokenized(sql, _Ansi)
+
+
+def _tokenized(sql: str, *tokenizers: type[Tokenizer]) -> tuple[Token, ...]:
+    """Return the tokens as the first tokenizer reads them that can."""
+    for tokenizer in tokenizers:
         try:
-            found = tokenizer().tokenize(plain)
+            found = tokenizer().tokenize(sql)
         except SqlglotError:
             continue
-        parts = list(_parts(found, plain))
+        parts = list(_parts(found, sql))
         while parts and (parts[-1].kind, parts[-1].text) == ("sign", ";"):
             parts.pop()
         return tuple(parts)

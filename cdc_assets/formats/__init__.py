@@ -25,7 +25,6 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
     messages          change messages of a topic: what each speaks of
     message_codecs    the functions of a protocol of messages
     message_options   how the messages of a topic were written, and the table of their protocols
-    described         tables as a file describes them, whose messages have names without types
     column_codes      MySQL's numbers for column types, and TiCDC's flags
     compression       values that TiCDC compresses
 """

@@ -19,9 +19,9 @@ import pyarrow as pa
 from cdc_assets.formats import Decoded
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import SchemaEvent
-from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.model.schema import ReadColumn, TableId, TableSchema
 
-__all__ = ["MessageCodec", "Written", "codec_of"]
+__all__ = ["KeysAlone", "MessageCodec", "SourceSql", "Written", "codec_of"]
 
 Classify = Callable[[pa.RecordBatch, MessageOptions], pa.RecordBatch]
 """Messages -> SPOKEN, what each speaks of without its columns. Raises for no message: a broken one is `bad`."""
@@ -37,8 +37,6 @@ Whole = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Messages, here with the column `headers` -> messages that say in keys and values what their headers say."""
 LoneRow = Callable[["bytes | None", bytes, MessageOptions], Mapping[str, Any]]
 """Key and value of a message that holds one row -> that row, as it is written. Raises what Python does for another."""
-Described = Callable[[str, str, MessageOptions], Mapping[TableId, TableSchema]]
-"""Text of the setting `schemas` and its path -> tables described in the words of the source. Raises BadSettings."""
 Written = Callable[[str], str]
 """A name of the source -> as messages write it."""
 AsDescribed = Callable[[TableSchema, tuple[str, ...], TableSchema], tuple[TableSchema, tuple[str, ...]]]
@@ -47,14 +45,42 @@ and types, and what stays doubtful."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSql:
+    """How CREATE TABLE texts of the source are read: its types, the schema of a name without one.
+
+    With `nulls_in_key` a column of the key may be NULL unless it says NOT NULL.
+    """
+
+    types: Callable[[MessageOptions], ReadColumn]
+    schema: str
+    nulls_in_key: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysAlone:
+    """Rows that have their key alone: as the one that was written, or as all of a writer that sends no more.
+
+    `show_columns` says of messages whether they tell the two apart: true for a row with columns beside its key, false
+    for one with its key alone, null for any other. `whole` are the values of the source's setting with which rows have
+    their columns. `reason` is the sentence on a topic of which neither is known, `refused` on one of another value.
+    """
+
+    show_columns: Callable[[pa.RecordBatch], pa.Array]
+    whole: frozenset[str]
+    reason: str
+    refused: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCodec:
     """The functions of a protocol. All but the first three are None where a protocol has no need of them.
 
     `schema_ids` is of protocols whose messages name schemas of a registry: what they stand for is in `options.registry`
     when messages are classified and decoded. `whole` is of one whose headers say something: messages are landed as it
-    returns them, and what is landed is read by keys and values alone. `described` is of one whose messages may have the
-    names of columns without their types, `lone_row` of one whose large messages may lie elsewhere. `written` and
-    `as_described` are of one that writes names otherwise than the source, and types less exactly.
+    returns them, and what is landed is read by keys and values alone. `source_sql` is of one whose messages may have
+    the names of columns without their types, `keys_alone` of one whose rows may have their keys alone, `lone_row` of
+    one whose large messages may lie elsewhere. `written` and `as_described` are of one that writes names otherwise than
+    the source, and types less exactly.
     """
 
     classify: Classify
@@ -62,7 +88,8 @@ class MessageCodec:
     schemas: Schemas
     schema_ids: SchemaIds | None = None
     whole: Whole | None = None
-    described: Described | None = None
+    source_sql: SourceSql | None = None
+    keys_alone: KeysAlone | None = None
     lone_row: LoneRow | None = None
     written: Written | None = None
     as_described: AsDescribed | None = None

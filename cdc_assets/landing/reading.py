@@ -125,6 +125,8 @@ class Reading(Sorting):
 
     def _see(self, rows: pa.Table) -> None:
         self.events.extend(self.tables.seen(rows))
+        if self._codec.keys_alone is not None and rows.num_rows:
+            self.events.extend(self.tables.contents(rows, self._codec.keys_alone.show_columns))
 
     def _take_ddl(self, event: LandedEvent) -> None:
         """Keep a DDL once, however many partitions it is sent to."""

@@ -2,6 +2,7 @@
 
 Tables.seen(rows)       events of columns that no DDL and no stated schema tells of
 Tables.note_ddl(event)  a DDL tells of its table from then on
+Tables.contents(rows)   events of rows by which it is known whether a topic has more than keys
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from cdc_assets.ddl import Unreadable, first_words
 from cdc_assets.landing.first_rows import Bounds, Schemas, bounds_of, first_columns, schema_event
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
+from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -42,6 +44,8 @@ class Tables:
         self._schemas = schemas
         self._by_offset = by_offset
         self._newest: dict[TableId, LandedEvent] = {}
+        self._with_columns = {event.partition.topic for event in before.events if event.kind is EventKind.COLUMNS}
+        self._key_alone = {event.partition for event in before.events if event.kind is EventKind.KEY_ALONE}
         for event in before.events:
             self._note_newest(event)
 
@@ -80,6 +84,24 @@ class Tables:
             if event.table in fresh and event.table not in self.with_schema:
                 self.with_schema.add(event.table)
                 yield replace(event, position=self.began[event.table]) if self._by_offset else event
+
+    def contents(self, rows: pa.Table, show_columns: Callable[[pa.RecordBatch], pa.Array]) -> Iterator[LandedEvent]:
+        """Take rows of a partition; yield the first one of its topic that has columns, or of it that has its key alone.
+
+        Of a topic that has shown columns nothing more has to be known.
+        """
+        place = Partition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
+        if place.topic in self._with_columns:
+            return
+        (batch,) = rows.combine_chunks().to_batches()
+        shown = show_columns(batch)
+        with_columns, alone = (pc.index(shown, pa.scalar(one)).as_py() for one in (True, False))
+        kind, first = (EventKind.COLUMNS, with_columns) if with_columns >= 0 else (EventKind.KEY_ALONE, alone)
+        if first < 0 or (kind is EventKind.KEY_ALONE and place in self._key_alone):
+            return
+        (self._with_columns.add(place.topic) if kind is EventKind.COLUMNS else self._key_alone.add(place))
+        row = {name: batch.column(name)[first].as_py() for name in ("offset", "position", "schema", "table")}
+        yield LandedEvent(kind, place, row["offset"], row["position"], TableId(row["schema"], row["table"]))
 
     def _returned(self, table: TableId, last: Tso | None, later: Later) -> Iterator[LandedEvent]:
         """Yield the columns of the first rows after a table's DROP: no DDL may say that it came back.

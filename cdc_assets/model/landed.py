@@ -20,6 +20,8 @@ class EventKind(str, enum.Enum):
 
     DDL = "ddl"
     SCHEMA = "schema"
+    COLUMNS = "columns"
+    KEY_ALONE = "key alone"
     BAD = "bad"
     LATE = "late"
     RELEASED = "released"
@@ -62,11 +64,13 @@ class LandedSplit:
 class LandedEvent:
     """A message that is not a row. `position` is its commit-ts; for a bad one the mark before it, 0 if there is none.
 
-    A late one has rows that are landed too: its table may be applied beyond `position` already, and has to be rebuilt.
-    `table` is None where the message names none, `table.table` "" for a DDL of a database. `reason` says why a message
-    is bad. Of protocols by offset `position` is the one that landing gave, and the last four are as in the
-    messages (`formats.messages.SPOKEN`), "" and 0 for null. A schema of a registry has its id in
-    `shape` and its text in `query`. What a person decided is a `Decision`, whose text is in `query`.
+    A late one has rows that are landed too: its table may be applied beyond `position` already, and has to be
+    rebuilt. `table` is None where the message names none, `table.table` "" for a DDL of a database. `reason` says
+    why a message is bad. COLUMNS is the first row of a topic that has columns beside its key, KEY_ALONE the first
+    row of a partition that has none, before the topic's had any. Of protocols by offset `position` is the one that
+    landing gave, and the last four are as in the messages (`formats.messages.SPOKEN`), "" and 0 for null. A schema
+    of a registry has its id in `shape` and its text in `query`. What a person decided is a `Decision`, whose text
+    is in `query`.
     """
 
     kind: EventKind

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.model.names import fold_name, is_hidden_name
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Column", "Default", "Index", "Partition", "Partitioning", "TableId", "TableSchema"]
+__all__ = ["Column", "Default", "Index", "Partition", "Partitioning", "ReadColumn", "TableId", "TableSchema"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,6 +23,12 @@ class TableId:
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}" if self.table else self.schema
+
+    @classmethod
+    def of_path(cls, path: str, schema: str) -> TableId:
+        """Return the table that a path of YDB names: its last part, in what stands before it, else in `schema`."""
+        before, _, table = path.strip("/").rpartition("/")
+        return cls(before or schema, table)
 
     @property
     def folded(self) -> TableId:
@@ -80,6 +87,10 @@ class Column:
     def decodes_like(self, other: Column) -> bool:
         """Return whether values of both columns are written and read in the same way."""
         return _decoding(self) == _decoding(other)
+
+
+ReadColumn = Callable[[str, str, Mapping[str, str]], Column]
+"""(column, text of its type, the database's own types) -> the column, of type "" where the text is not known."""
 
 
 def _decoding(column: Column) -> tuple[object, ...]:

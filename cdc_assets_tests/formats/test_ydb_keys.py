@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from cdc_assets.formats import OP, Decoded, Op
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind
-from cdc_assets.formats.ydb_json.messages import classify, decode, described
+from cdc_assets.formats.ydb_json.messages import classify, decode
 from cdc_assets.model.schema import TableId
+from cdc_assets.sources.topics.schema_events import tables_by_text
 from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
 
 OPTIONS = MessageOptions(protocol="ydb-json")
@@ -37,7 +38,7 @@ def decoded(*records: tuple[str | None, str], text: str = YQL) -> Decoded:
         }
     )
     assert set(classify(batch, OPTIONS).column("kind").to_pylist()) == {Kind.ROW}
-    return decode(batch, "split", TABLE, described(text, "s", OPTIONS)[TABLE], OPTIONS)
+    return decode(batch, "split", TABLE, tables_by_text(text, "s", OPTIONS)[TABLE], OPTIONS)
 
 
 def rows(found: Decoded) -> list[tuple[Any, ...]]:
@@ -45,7 +46,7 @@ def rows(found: Decoded) -> list[tuple[Any, ...]]:
 
 
 def test_a_key_column_may_be_null_unless_it_says_not_null() -> None:
-    (schema,) = described(YQL, "s", OPTIONS).values()
+    (schema,) = tables_by_text(YQL, "s", OPTIONS).values()
     assert [(column.name, column.nullable) for column in schema.columns] == [
         ("a", True), ("b", False), ("v", True), ("w", True),
     ]  # fmt: skip
@@ -145,7 +146,7 @@ OPERATIONS: st.SearchStrategy[list[Operation]] = st.lists(
     st.tuples(
         st.sampled_from(["update", "update", "reset", "erase"]),
         KEYS,
-        st.fixed_dictionaries({"v": st.none() | st.integers(0, 9)}, optional={"w": st.none() | st.text(max_size=2)}),
+        st.fixed_dictionaries({}, optional={"v": st.none() | st.integers(0, 9), "w": st.none() | st.text(max_size=2)}),
     ),
     min_size=1,
     max_size=40,
@@ -181,6 +182,18 @@ def rows_by_key(table: pa.Table) -> dict[tuple[int | None, str], dict[str, Any]]
     return rows
 
 
+def feed_of(text: str, directory: Path, lines: Sequence[dict[str, Any]] = (), **given: Any) -> TopicFeed:
+    """Return a feed of the topic, whose table a text describes."""
+    (directory / "s.sql").write_text(text)
+    uri = f"kafka://127.0.0.1:2135/{TOPIC}?protocol=ydb-json"
+    return TopicFeed.of(MemoryLog(list(lines)), sink_uri=uri, name="ydb", schemas=directory / "s.sql", **given)
+
+
+def reasons(feed: TopicFeed) -> list[str]:
+    """Apply what is there; return why tables are held."""
+    return [table.reason for table in feed.apply().tables if table.reason]
+
+
 def some_operations(seed: int, count: int) -> list[Operation]:
     """Return changes of few keys, some of which are NULL."""
     random, found = Random(seed), list[Operation]()
@@ -198,6 +211,7 @@ def some_operations(seed: int, count: int) -> list[Operation]:
 def test_rows_with_null_in_their_key_are_those_of_the_source_however_landings_are_cut(
     tmp_path_factory: pytest.TempPathFactory, operations: list[Operation], cuts: Sequence[int]
 ) -> None:
+    operations = [("update", (0, "x"), {"v": 1}), *operations]
     path: Path = tmp_path_factory.getbasetemp() / "null_keys.sql"
     path.write_text(YQL)
     uri = f"kafka://127.0.0.1:2135/{TOPIC}?protocol=ydb-json"
@@ -231,3 +245,83 @@ def test_null_in_a_key_that_may_not_be_null_holds_the_table(tmp_path: Path) -> N
     feed = TopicFeed.of(MemoryLog(lines), sink_uri=uri, name="ydb", schemas=tmp_path / "s.sql")
     (table,) = feed.apply().tables
     assert "NULL in a column that is" in table.reason
+
+
+# --- keys alone -------------------------------------------------------------------------------------------------------
+
+
+ADD = "ALTER TABLE `shop/orders` ADD CHANGEFEED updates WITH (FORMAT = 'JSON', MODE = '{}', INITIAL_SCAN = TRUE);"
+ALONE: list[Operation] = [("update", (None, "x"), {}), ("reset", (1, "y"), {}), ("erase", (1, "z"), {})]
+LATER: list[Operation] = [("update", (2, "x"), {"v": 1}), ("update", (1, "y"), {"w": "w"})]
+
+
+@pytest.mark.parametrize("quarantine", [False, True])
+@pytest.mark.parametrize("landings", [(1, 2, 3, 4, 5), (3, 5), (5,), (4, 5)])
+def test_rows_with_their_key_alone_wait_for_a_row_of_their_topic_that_has_columns(
+    landings: tuple[int, ...], quarantine: bool, tmp_path: Path
+) -> None:
+    operations = [*ALONE, *LATER]
+    lines = [line_of(number, one) for number, one in enumerate(operations)]
+    feed = feed_of(YQL, tmp_path, quarantine=quarantine)
+    for count in landings:
+        feed.log.lines = lines[:count]
+        found = reasons(feed)
+        if count <= len(ALONE):
+            (reason,) = found
+            assert "offset 0: it has its key alone" in reason
+            assert "ADD CHANGEFEED" in reason
+            assert "Wait for one" in reason
+        else:
+            assert found == []
+            assert rows_by_key(feed.lake.read(TABLE)) == table_after(operations[:count])
+    assert feed.lake.quarantined() == []
+
+
+@pytest.mark.parametrize("mode", ["UPDATES", "NEW_IMAGE", "new_and_old_images", "KEYS_ONLY", "OLD_IMAGE"])
+def test_the_changefeed_s_statement_says_whether_a_key_alone_is_a_row(mode: str, tmp_path: Path) -> None:
+    lines = [line_of(number, one) for number, one in enumerate(ALONE)]
+    feed = feed_of(f"{YQL}\n{ADD.format(mode)}", tmp_path, lines)
+    found = reasons(feed)
+    if mode in ("KEYS_ONLY", "OLD_IMAGE"):
+        (reason,) = found
+        assert "of which no table can be built" in reason
+    else:
+        assert found == []
+        assert rows_by_key(feed.lake.read(TABLE)) == table_after(ALONE)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        ADD.format("UPDATES").replace("updates", "another"),
+        ADD.format("UPDATES") + "ALTER TABLE `shop/orders` DROP CHANGEFEED updates;",
+        ADD.format("UPDATES").replace("MODE = 'UPDATES', ", ""),
+    ],
+)
+def test_a_statement_of_another_changefeed_says_nothing(statement: str, tmp_path: Path) -> None:
+    feed = feed_of(f"{YQL}\n{statement}", tmp_path, [line_of(0, ALONE[0])])
+    (reason,) = reasons(feed)
+    assert "it has its key alone" in reason
+
+
+def test_columns_in_another_changefeed_of_the_table_say_nothing_of_this_one(tmp_path: Path) -> None:
+    whole = {**line_of(0, LATER[0]), "topic": "shop/orders/other"}
+    feed = feed_of(YQL, tmp_path, [line_of(0, ALONE[0]), whole], topics=["shop/*"])
+    (reason,) = reasons(feed)
+    assert "shop/orders/updates[0] offset 0: it has its key alone" in reason
+
+
+def test_a_table_that_is_its_key_has_whole_rows(tmp_path: Path) -> None:
+    text = "CREATE TABLE `shop/orders` (a Int32, b Utf8 NOT NULL, PRIMARY KEY (a, b));"
+    feed = feed_of(text, tmp_path, [line_of(number, one) for number, one in enumerate(ALONE)])
+    assert reasons(feed) == []
+    found = feed.lake.read(TABLE).to_pylist()
+    assert {(row["a"], row["b"]) for row in found} == {(None, "x"), (1, "y")}
+
+
+def test_rows_as_they_were_do_not_show_that_a_key_alone_is_a_row(tmp_path: Path) -> None:
+    old = {"update": {}, "key": [1, "x"], "oldImage": {"v": 1}}
+    value = base64.b64encode(json.dumps(old).encode()).decode()
+    feed = feed_of(YQL, tmp_path, [line_of(0, ALONE[0]), {**line_of(1, ALONE[0]), "value_b64": value}])
+    (reason,) = reasons(feed)
+    assert "it has its key alone" in reason

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from cdc_assets.formats import Decoded, alike
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.ydb_json.messages import classify, decode, described
+from cdc_assets.formats.ydb_json.messages import classify, decode
 from cdc_assets.model.schema import TableId
+from cdc_assets.sources.topics.schema_events import tables_by_text
 from cdc_assets_tests.topics import rows_of
 
 OPTIONS = MessageOptions(protocol="ydb-json")
@@ -44,7 +45,7 @@ TYPES: dict[str, st.SearchStrategy[Any]] = {
 ANY = st.sampled_from([0, 7, -1, 1.5, True, "7", "x", "nan", [], {}])
 NAMES = {f"c{number}": kind for number, kind in enumerate(TYPES)}
 YQL = "CREATE TABLE `shop/orders` (k1 Uint64 NOT NULL, k2 Utf8 NOT NULL, {}, PRIMARY KEY (k1, k2));"
-SCHEMA = described(YQL.format(", ".join(f"{name} {kind}" for name, kind in NAMES.items())), "s", OPTIONS)[TABLE]
+SCHEMA = tables_by_text(YQL.format(", ".join(f"{name} {kind}" for name, kind in NAMES.items())), "s", OPTIONS)[TABLE]
 
 
 _EXTRA: list[dict[str, Any]] = [{}, {}, {"user": "me"}, {"z": 1}, {"resolved": [1, 2]}]

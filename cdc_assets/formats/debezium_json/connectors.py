@@ -34,9 +34,8 @@ from cdc_assets.formats.debezium_json.positions import (
 from cdc_assets.formats.debezium_json.readings import TROUBLE, is_binary, read_marked, reader_of
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
 from cdc_assets.formats.debezium_json.uniform import REFUSED, Changes, changes, spoken
-from cdc_assets.formats.described import described_tables
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, in_lines, patch_op, side_by_side
-from cdc_assets.formats.message_codecs import MessageCodec
+from cdc_assets.formats.message_codecs import MessageCodec, SourceSql
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Kind,
@@ -49,10 +48,10 @@ from cdc_assets.formats.messages import (
     source_text,
     truncating,
 )
-from cdc_assets.model.schema import Column, Index, TableId, TableSchema
+from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
 from cdc_assets.types.postgres_types import postgres_column
 
-__all__ = ["DEFAULTED", "OUT_OF_RANGE", "classify", "decode", "described", "schemas"]
+__all__ = ["DEFAULTED", "OUT_OF_RANGE", "classify", "decode", "schemas"]
 
 _TOMBSTONE = "a tombstone, which repeats a delete"
 _PASSED_OVER: Mapping[frozenset[str], str] = {
@@ -78,14 +77,9 @@ _BARE = (
 )
 
 
-def described(text: str, where: str, options: MessageOptions) -> Mapping[TableId, TableSchema]:
-    """Return the tables that the setting `schemas` describes in PostgreSQL's words; raises BadSettings."""
+def _types(options: MessageOptions) -> ReadColumn:
     modes = dict(options.connector)
-
-    def read(name: str, declared: str, own: Mapping[str, str]) -> Column:
-        return postgres_column(name, declared, modes, own)
-
-    return described_tables(text, where, read, "public")
+    return lambda name, declared, own: postgres_column(name, declared, modes, own)
 
 
 # --- what messages speak of -------------------------------------------------------------------------------------------
@@ -454,4 +448,6 @@ def _doubts(connector: str) -> tuple[str, ...]:
     return ("unsigned types, lengths, defaults, collations and generated columns, which only DDL texts have",)
 
 
-CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, described=described)
+CODEC = MessageCodec(
+    classify=classify, decode=decode, schemas=schemas, source_sql=SourceSql(types=_types, schema="public")
+)

@@ -27,10 +27,9 @@ import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.alike import read_alike
-from cdc_assets.formats.described import described_tables, table_of_path
 from cdc_assets.formats.images import Faults, Images, changes_of, in_lines, patch_op
 from cdc_assets.formats.json_lines import loads
-from cdc_assets.formats.message_codecs import MessageCodec
+from cdc_assets.formats.message_codecs import KeysAlone, MessageCodec, SourceSql
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Kind,
@@ -49,7 +48,7 @@ from cdc_assets.formats.ydb_json.values import TROUBLE, Number, cells_of, read_r
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.ydb_types import ydb_column
 
-__all__ = ["classify", "decode", "described", "schemas"]
+__all__ = ["classify", "decode", "schemas", "show_columns"]
 
 Places = npt.NDArray[np.int64]
 
@@ -60,7 +59,13 @@ _NO_ROW = (
     "it does not have the row after the change, as in the modes KEYS_ONLY and OLD_IMAGE, of which no table can be "
     "built. Let the changefeed have the mode UPDATES, NEW_IMAGE or NEW_AND_OLD_IMAGES"
 )
-SCHEMA = "default"
+_KEY_ALONE = (
+    "it has its key alone: in the mode UPDATES only that was written, in the modes KEYS_ONLY and OLD_IMAGE the rest is "
+    "left out, and no row of its topic has shown a column so far. Wait for one that does, or give the changefeed's "
+    "ALTER TABLE … ADD CHANGEFEED … WITH (MODE = …) in the setting `schemas`"
+)
+_WHOLE_MODES = frozenset(("UPDATES", "NEW_IMAGE", "NEW_AND_OLD_IMAGES"))
+_SCHEMA = "default"
 """The schema of a table at the root of its database."""
 
 
@@ -97,7 +102,7 @@ def _of_alike(given: Stamps, topics: pa.Array, tables: Sequence[TableId]) -> pa.
 def _table_of(topic: str) -> TableId:
     """A changefeed's topic is the path of its table and its own name."""
     path, _, _ = topic.strip("/").rpartition("/")
-    return table_of_path(path or topic, SCHEMA)
+    return TableId.of_path(path or topic, _SCHEMA)
 
 
 def _one(number: int, table: TableId, value: bytes | None) -> Said:
@@ -167,14 +172,34 @@ def _stamp(held: Mapping[str, Any]) -> tuple[int, int] | None:
     return _pair(held["ts"]) if "ts" in held else None
 
 
+def show_columns(messages: pa.RecordBatch) -> pa.Array:
+    """Return which rows have columns beside their key (true), which their key alone (false); null for any other.
+
+    What has its key alone does not say whether only that was written, or the changefeed never has more.
+    """
+    values = messages.column("value")
+    found, left = np.full(len(messages), None, object), np.ones(len(messages), bool)
+    for group in read_alike(values):
+        left[group.messages] = False
+        found[group.messages] = _shows_columns(group.shape.first)
+    for number in np.flatnonzero(left).tolist():
+        try:
+            found[number] = _shows_columns(_record(values[number].as_py()))
+        except TROUBLE:
+            continue  # classify calls it bad
+    return pa.array(found, pa.bool_())
+
+
+def _shows_columns(held: Mapping[str, Any]) -> bool | None:
+    written = held.get("update", held.get("reset"))
+    if "key" not in held or not isinstance(written, dict):
+        return None
+    if written or isinstance(held.get("newImage"), dict):
+        return True
+    return None if "oldImage" in held else False
+
+
 # --- schemas ----------------------------------------------------------------------------------------------------------
-
-
-def described(text: str, where: str, options: MessageOptions) -> Mapping[TableId, TableSchema]:
-    """Return the tables that the setting `schemas` describes in YQL, or as `column: type`; raises BadSettings."""
-    return described_tables(
-        text, where, lambda name, declared, own: ydb_column(name, declared), SCHEMA, nulls_in_key=True
-    )
 
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
@@ -234,15 +259,6 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
         left[group.alike.messages] = False
     faults = Faults(path, lambda line: values[int(owners[line - 1])].as_py() or b"")
     events, found = _changes((np.flatnonzero(left) + 1).tolist(), owners, rows, schema, upsert, faults)
-    key = set(schema.key)
-    bare = [event[0] for event, change in zip(events, found, strict=True) if change.op > 0 and change.row.keys() <= key]
-    wide = any(change.op > 0 and not change.row.keys() <= key for change in found)
-    wide = wide or any(group.op > 0 and not group.are_keys_only for group in groups)
-    if not wide and len(schema.columns) > len(schema.key):
-        # one INSERT of a key alone is nothing strange, a feed of nothing else is one of keys
-        bare += [int(one) + 1 for group in groups if group.op > 0 for one in group.alike.messages]
-        for line in bare:
-            faults.add(line, _NO_ROW)
     held = np.array(events, np.int64).reshape(-1, 4)
     images = Images(held[:, 0], held[:, 1].astype(np.int8), held[:, 2], held[:, 3])
     changed = [(change.row, change.patch) for change in found]
@@ -392,4 +408,12 @@ def _refuse_unknown(change: _Change, names: set[str]) -> None:
         )
 
 
-CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, described=described)
+CODEC = MessageCodec(
+    classify=classify,
+    decode=decode,
+    schemas=schemas,
+    source_sql=SourceSql(
+        types=lambda _: lambda name, declared, own: ydb_column(name, declared), schema=_SCHEMA, nulls_in_key=True
+    ),
+    keys_alone=KeysAlone(show_columns=show_columns, whole=_WHOLE_MODES, reason=_KEY_ALONE, refused=_NO_ROW),
+)

@@ -122,11 +122,6 @@ class Rows:
             return np.zeros(len(self.alike.messages), np.int64)
         return self.steps.astype(np.int64) << 18
 
-    @property
-    def are_keys_only(self) -> bool:
-        """Return whether no record has a column that is not of the key."""
-        return self.slots.keys() == self.key
-
     def cells(self, column: Column) -> Cells:
         """Return a column."""
         count = len(self.alike.messages)

@@ -7,6 +7,7 @@
     schema_events   landed events -> the same
     columns_text    the columns in messages <-> the text of an event
     own_names       names of tables that messages write otherwise
+    keys_alone      rows that have their key alone, of topics that may never have more
     letter_case     tables whose names differ in the case of letters only
     paths           names of what was landed
     routing         which topic a table goes to

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from cdc_assets.ddl import DropTable, statement
+from cdc_assets.ddl import DropTable, changefeed_modes, described_tables, statement
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.formats.message_options import MessageOptions
@@ -24,7 +24,7 @@ from cdc_assets.sources.topics.columns_text import parse_schema
 from cdc_assets.sources.topics.paths import LandedPath, format_root
 from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, read_older_tables, schema_files
 
-__all__ = ["landed_schema_files", "older_tables"]
+__all__ = ["landed_schema_files", "older_tables", "tables_by_text"]
 
 _NAMELESS = ("",)
 """The key of a table whose rows have neither names nor types."""
@@ -134,11 +134,18 @@ def older_tables(path: str, options: MessageOptions) -> OlderTables:
         raise BadSettings(
             f"schemas: {path} cannot be read ({error}). Give a file of CREATE TABLE statements."
         ) from None
-    describe = codec_of(options).described
-    if describe is None:
+    if codec_of(options).source_sql is None:
         return read_older_tables(text, path, options.timezone)
-    described = describe(text, path, options)
+    described = tables_by_text(text, path, options)
+    modes = changefeed_modes(text, path) if codec_of(options).keys_alone is not None else {}
     try:
-        return replace(read_older_tables(text, path, options.timezone), described=described)
+        return replace(read_older_tables(text, path, options.timezone), described=described, modes=modes)
     except BadSettings:
-        return OlderTables(described=described)
+        return OlderTables(described=described, modes=modes)
+
+
+def tables_by_text(text: str, where: str, options: MessageOptions) -> Mapping[TableId, TableSchema]:
+    """Return the tables that a text describes in the words of the source; raises BadSettings."""
+    sql = codec_of(options).source_sql
+    assert sql is not None
+    return described_tables(text, where, sql.types(options), sql.schema, nulls_in_key=sql.nulls_in_key)

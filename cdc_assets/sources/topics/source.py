@@ -30,6 +30,7 @@ from cdc_assets.sources.changefeed_toml import member, table
 from cdc_assets.sources.topics import LogReader, connect_log
 from cdc_assets.sources.topics.fence import Fence, find_fence, unreadable
 from cdc_assets.sources.topics.kafka.connection import from_ticdc, with_ours
+from cdc_assets.sources.topics.keys_alone import keys_alone
 from cdc_assets.sources.topics.letter_case import alike
 from cdc_assets.sources.topics.options import ticdc_document, topic_options
 from cdc_assets.sources.topics.own_names import OwnNames, own_names
@@ -155,6 +156,7 @@ class TopicsSource:
                 **dict(self._problems(landed)),
                 **dict(names.problems(written)),
                 **self._alike(landed),
+                **self._keys_alone(landed, files),
                 **unknown,
             },
             late=dict(_late(landed)),
@@ -167,6 +169,10 @@ class TopicsSource:
         """Return what holds tables that share a name but for the case of letters; TiDB has none."""
         messages = self.options.messages
         return dict(alike(landed)) if messages.in_source_order or not messages.sends_again else {}
+
+    def _keys_alone(self, landed: Landed, files: list[SchemaFile]) -> dict[str, str]:
+        rule = codec_of(self.options.messages).keys_alone
+        return {} if rule is None else dict(keys_alone(landed, files, self.older, rule))
 
     def head(self, path: str, size: int) -> bytes:
         """Return a split: messages are small, and a part of one is of no use."""
