@@ -96,7 +96,7 @@ def _in_trouble(state: State, pipeline: Pipeline, before: Tso) -> list[str]:
         outcome = pipeline.apply("test")
         if state.trouble != "behind":
             wrong.append(f"metadata was {state.trouble} and {outcome} came of it")
-        elif before and not any("above the checkpoint" in warning for warning in outcome.warnings):
+        elif before and not any(one.rule == "older-copy" for one in outcome.warnings):
             wrong.append(f"the checkpoint went back without a warning: {outcome.warnings}")
     except MetadataMissing:
         if state.trouble == "behind":

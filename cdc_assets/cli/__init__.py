@@ -206,27 +206,41 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
 @click.option("--settings", type=click.Path(dir_okay=False), help="changefeeds.yaml that names the lake.")
 @click.option("--all", "dropped", is_flag=True, help="Show dropped tables too.")
 @click.option("--landing", "landing_only", is_flag=True, help="Show only what is landed of topics, by partition.")
+@click.option("--warnings", "warnings_only", is_flag=True, help="Show only the warnings; in JSON with all tables.")
 @common_options
 def status(
-    as_json: bool, debug: bool, warehouse: str | None, settings: str | None, dropped: bool, landing_only: bool
+    as_json: bool,
+    debug: bool,
+    warehouse: str | None,
+    settings: str | None,
+    dropped: bool,
+    landing_only: bool,
+    warnings_only: bool,
 ) -> int:
-    """Show each table's progress, rows, lag and holds, and what is landed of topics. Starts no Spark.
+    """Show each table's progress, rows, lag and holds, warnings, and what is landed of topics. Starts no Spark.
 
     With --settings the ends of the topics are asked now, else they are as of the newest landing.
     """
     from cdc_assets.operations.landings import landing_status
-    from cdc_assets.operations.status import lake_status
+    from cdc_assets.operations.status import lake_status, lake_warnings
     from cdc_assets.settings import config
 
+    if landing_only and warnings_only:
+        raise BadSettings("--landing and --warnings exclude each other. Give one of them.")
     loaded = None if warehouse and not settings else config.load(settings)
     lake = config.LakeSettings.from_warehouse(warehouse) if warehouse else loaded.needed_lake()  # type: ignore[union-attr]
     feeds = {feed.name: feed for feed in loaded.changefeeds} if loaded is not None else {}
     rows = [row for row in lake_status(lake, fidelity=as_json) if dropped or row.state is not State.DROPPED]
     landings = landing_status(lake, feeds)
-    if as_json:
+    warnings = {} if landing_only else lake_warnings(lake)
+    if as_json and warnings_only:
+        show_json({name: [dataclasses.asdict(group) for group in groups] for name, groups in warnings.items()})
+    elif as_json:
         show_json([dataclasses.asdict(one) for one in (landings if landing_only else rows)])
+    elif warnings_only:
+        show_status(None, (), warnings)
     else:
-        show_status(None if landing_only else rows, landings)
+        show_status(None if landing_only else rows, landings, warnings)
     held = any(row.wants_a_person for row in rows) or any(one.unreadable for one in landings)
     return HELD if held else DONE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -255,8 +255,11 @@ def show_outcome(outcome: Outcome) -> None:
         click.echo(line, err=aside)
 
 
-def show_status(rows: Iterable[Any] | None, landings: Iterable[Any] = ()) -> None:
-    """Print the status table of `lake_status` where there is one, then the `landing_status` of topics."""
+def show_status(
+    rows: Iterable[Any] | None, landings: Iterable[Any] = (), warnings: Mapping[str, Sequence[Any]] | None = None
+) -> None:
+    """Print the table of `lake_status` where there is one, then `lake_warnings`, and the `landing_status` of topics."""
+    from cdc_assets.report.findings import group_lines
     from cdc_assets.report.landings import landing_lines
     from cdc_assets.report.text import status_lines
 
@@ -264,8 +267,11 @@ def show_status(rows: Iterable[Any] | None, landings: Iterable[Any] = ()) -> Non
     if rows is not None:
         for line in status_lines(list(rows), {one.changefeed for one in landed}):
             click.echo(line)
-        if landed:
-            click.echo("")
+    for name, groups in (warnings or {}).items():
+        for line in group_lines(groups):
+            click.echo(line if len(warnings or ()) == 1 or line.startswith(" ") else f"{name}: {line}")
+    if rows is not None and landed:
+        click.echo("")
     for line in landing_lines(landed):
         click.echo(line)
 

@@ -25,6 +25,7 @@ from dagster_aws.s3 import S3Resource
 from cdc_assets.defs.names import check_output, feed_key, lake_key, shown
 from cdc_assets.defs.resources import Source
 from cdc_assets.ledger import TableState
+from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso, seconds_behind, tso_time
@@ -34,8 +35,8 @@ from cdc_assets.operations.inspect import conformance_report
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.preflight.conformance import Finding, Severity
 from cdc_assets.preflight.files import FILE_RULES
+from cdc_assets.report.findings import group_text, grouped
 from cdc_assets.report.tables import TableStatus
 
 __all__ = [
@@ -192,7 +193,7 @@ def conformance_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
     return _result(
         "conformance",
         not found,
-        {"findings": _points(finding.text for finding in found)},
+        {"findings": _points(map(group_text, grouped(found)))},
         error=bool(grave),
         description=_first(found, "Everything the changefeed writes can be followed."),
     )
@@ -205,7 +206,7 @@ def completeness_result(findings: Sequence[Finding]) -> dg.AssetCheckResult:
     return _result(
         "completeness",
         not found,
-        {**metadata, "findings": _points(finding.text for finding in found)},
+        {**metadata, "findings": _points(map(group_text, grouped(found)))},
         error=any(finding.rule != "files-changed" for finding in found),
         description=_first(found, "Nothing is missing, changed or vanished unread."),
     )
@@ -351,8 +352,8 @@ def _points(lines: Iterable[str]) -> dg.MarkdownMetadataValue:
 def _first(findings: Sequence[Finding], otherwise: str) -> str:
     if not findings:
         return otherwise
-    more = f" ({len(findings) - 1} more)" if len(findings) > 1 else ""
-    return findings[0].text + more
+    first, *others = grouped(findings)
+    return group_text(first) + (f" ({len(others)} more)" if others else "")
 
 
 def _result(

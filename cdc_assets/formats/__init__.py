@@ -158,6 +158,10 @@ class Wire(Protocol):
     def members_are_numbers(self) -> bool:
         """Return whether ENUM and SET are written as numbers, whose names must come from the schema."""
 
+    @property
+    def members_way(self) -> str:
+        """What a person can do where those names are missing, beside a CREATE TABLE in the feed."""
+
 
 class SinkWire(Wire, Protocol):
     """A Wire that a sink URI names: the fields are TiCDC's options, with `_` for `-`, and have its defaults."""

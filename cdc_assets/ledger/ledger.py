@@ -26,6 +26,7 @@ from cdc_assets.ledger.files import (
     select_everywhere,
     settled_rows,
 )
+from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.ledger_entries import UNREAD, FileEntry, JournalEntry, TableState
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import FileStats, StepResult
@@ -117,6 +118,19 @@ _WINDOWS = sa.Table(
     sa.Column("hi", sa.BigInteger, primary_key=True),
     sa.Column("adds_up", sa.Boolean, nullable=False),
     sa.Column("account", sa.Text, nullable=False),
+)
+
+_FINDINGS = sa.Table(
+    "findings",
+    METADATA,
+    sa.Column("changefeed", sa.Text, primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("severity", sa.Text, nullable=False),
+    sa.Column("table", sa.Text, nullable=False),
+    sa.Column("sentence", sa.Text, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("run", sa.Text, nullable=False),
 )
 
 
@@ -327,6 +341,45 @@ class Ledger:
         """Return the fidelity reports of all tables of a changefeed, by the text of their lives."""
         with self._database.read() as connection:
             return _reports(connection, changefeed, None)
+
+    # --- findings ---
+
+    def record_findings(self, changefeed: str, findings: Sequence[Finding], run: str) -> None:
+        """Record what a run found of a changefeed, in place of what was recorded before."""
+        rows = [
+            {
+                "changefeed": changefeed,
+                "position": position,
+                "rule": one.rule,
+                "severity": one.severity.value,
+                "table": one.table,
+                "sentence": one.sentence,
+                "detail": one.detail,
+                "run": run,
+            }
+            for position, one in enumerate(findings)
+        ]
+        with self._database.write() as connection:
+            connection.execute(sa.delete(_FINDINGS).where(_FINDINGS.c.changefeed == changefeed))
+            if rows:
+                connection.execute(sa.insert(_FINDINGS), rows)
+
+    def findings(self, changefeed: str) -> tuple[Finding, ...]:
+        """Return what was found of a changefeed by its newest run, and by earlier ones in rows, in their order."""
+        one = _FINDINGS.c
+        query = sa.select(one.rule, one.severity, one.table, one.sentence, one.detail)
+        query = query.where(one.changefeed == changefeed).order_by(one.position)
+        with self._database.read() as connection:
+            return tuple(
+                Finding(rule, Severity(severity), table, sentence, detail)
+                for rule, severity, table, sentence, detail in connection.execute(query)
+            )
+
+    def forget_findings(self, changefeed: str, table: TableId) -> None:
+        """Remove what was found of a table that was rebuilt."""
+        one = _FINDINGS.c
+        with self._database.write() as connection:
+            connection.execute(sa.delete(_FINDINGS).where(one.changefeed == changefeed, one.table == str(table)))
 
     # --- DDL ---
 

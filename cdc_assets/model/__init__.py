@@ -8,6 +8,7 @@ Imports nothing but the standard library.
 
     by_name           values by table name, in any letter case
     dumps             a dump
+    findings          what was found of a changefeed, and how grave it is
     landed            what was landed of topics: rows in pieces, and events
     landing_commands  the commands with which a person decides about messages of topics
     ledger_entries    what the ledger remembers, as values

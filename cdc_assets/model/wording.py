@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "range_text", "seconds_text", "with_column"]
+from collections.abc import Sequence
+
+__all__ = ["counted", "first_of", "range_text", "seconds_text", "with_column"]
 
 
 def counted(count: int, noun: str, more: str = "") -> str:
     """Return a count with its noun: `1 table`, `1,200 tables`; `more` is an irregular plural."""
     return f"{count:,} {noun if count == 1 else more or f'{noun}s'}"
+
+
+def first_of(names: Sequence[str], noun: str, shown: int = 10) -> str:
+    """Return the first names, joined by commas, with a count of the others: `a, b and 3 more tables`."""
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {counted(more, f'more {noun}')}" if more > 0 else "")
 
 
 def range_text(numbers: range) -> str:

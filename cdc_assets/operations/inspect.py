@@ -10,13 +10,14 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.report.dumps import DumpInspection, describe_dump
+from cdc_assets.report.findings import grouped
 from cdc_assets.report.landings import describe_landing
 from cdc_assets.report.tables import Inspection, describe_tables
 
 if TYPE_CHECKING:
+    from cdc_assets.model.findings import Finding
     from cdc_assets.model.landed import Landed
     from cdc_assets.model.table_history import History
-    from cdc_assets.preflight.conformance import Finding
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
     from cdc_assets.sources import InitialSource, Source
 
@@ -37,7 +38,7 @@ def inspect_changefeed(settings: ChangefeedSettings) -> Inspection:
         tuple(describe_tables(listing, history)),
         listing.ignored,
         listing.problems,
-        findings,
+        grouped(findings),
         () if landed is None else describe_landing(settings.name, landed, {}).partitions,
     )
 
@@ -57,7 +58,7 @@ def inspect_initial(initial: Sequence[InitialSource]) -> tuple[DumpInspection, .
 
 
 def conformance_report(settings: ChangefeedSettings, lake: LakeSettings | None = None) -> tuple[Finding, ...]:
-    """Return the findings about a changefeed before it is applied, the gravest first.
+    """Return the findings about a changefeed before it is applied, the most important first.
 
     Of topics with a `lake` this is as far as they are landed there, else all that they hold is read.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cdc_assets.model.findings import INCOMPLETE
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import seconds_between, tso_time
 from cdc_assets.model.window_metrics import Lag, WindowMetrics
 from cdc_assets.operations.opening import open_state, read_ledger
+from cdc_assets.report.findings import FindingGroup, grouped
 from cdc_assets.report.tables import TableStatus
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ __all__ = [
     "kept_releases",
     "known_tables",
     "lake_status",
+    "lake_warnings",
     "quarantined_counts",
     "quarantined_records",
     "row_counts",
@@ -135,6 +138,13 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             for table in tables
         ]
     return rows
+
+
+def lake_warnings(lake: LakeSettings) -> dict[str, tuple[FindingGroup, ...]]:
+    """Return what is reported of each changefeed, by cause, as of its newest run. Reads the ledger only."""
+    with read_ledger(lake) as ledger:
+        found = {name: ledger.findings(name) for name in ledger.states()}
+    return {name: grouped((one for one in findings if one.rule != INCOMPLETE), ()) for name, findings in found.items()}
 
 
 def _accounted(windows: Sequence[WindowMetrics]) -> tuple[Lag | None, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from cdc_assets.ledger import Ledger, TableState
+from cdc_assets.model.findings import SEEN_IN_ROWS
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.steps import CreateTable, Step
@@ -53,6 +54,23 @@ class Journal:
         lives = {life: planned.history.lives[life] for life in tables}
         rows = {life: column_fidelity(table.schema, table.changes, table.inferred) for life, table in lives.items()}
         self.ledger.record_columns(self.changefeed, rows)
+
+    def findings(self, outcome: Outcome, run: str) -> Outcome:
+        """Record what was found, and return the outcome with what of it is new and what earlier runs have reported.
+
+        A finding is the same where its detail, such as a count, is another.
+        """
+        known = {one.identity: one for one in self.ledger.findings(self.changefeed)}
+        stays = {name: one for name, one in known.items() if one.rule in SEEN_IN_ROWS}
+        now = {one.identity: one for one in outcome.findings}
+        if {**stays, **now} != known:
+            self.ledger.record_findings(self.changefeed, tuple({**stays, **now}.values()), run)
+        new = tuple(one for name, one in now.items() if name not in known)
+        return replace(
+            outcome,
+            new_findings=new,
+            known_findings=tuple(one for name, one in {**stays, **now}.items() if name in known),
+        )
 
     def states(self, outcome: Outcome, run: str) -> None:
         """Record the state of every table. The reason that stopped a table stays until the table moves."""

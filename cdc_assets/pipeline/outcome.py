@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
+from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, State
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
@@ -16,7 +17,6 @@ from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.model.wording import counted
 from cdc_assets.pipeline.completeness import gap_of
 from cdc_assets.planning.plan import Plan
-from cdc_assets.preflight.conformance import Finding, Severity
 
 __all__ = ["Outcome", "TableOutcome", "TableRun", "begun", "standing"]
 
@@ -61,15 +61,17 @@ class TableOutcome:
 class Outcome:
     """What a run did, with its plan.
 
-    `problems` are files that should be readable and are not, `warnings` are for a person to read.
+    `problems` are files that should be readable and are not. Of `findings`, which are the run's own, `new_findings` are
+    those that no earlier run reported; `known_findings` are those that one did and that stand, in other rows too.
     """
 
     plan: Plan
     tables: tuple[TableOutcome, ...]
     problems: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     findings: tuple[Finding, ...] = ()
+    new_findings: tuple[Finding, ...] = ()
+    known_findings: tuple[Finding, ...] = ()
 
     @property
     def checkpoint(self) -> Tso:
@@ -80,6 +82,12 @@ class Outcome:
     def complete(self) -> bool:
         """Return whether every table is applied to the checkpoint, and has the rows from before the feed began."""
         return not self.problems and not any(table.state.stopped or table.gap for table in self.tables)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings that stand and that `tables` do not show by themselves."""
+        found = dict.fromkeys((*self.findings, *self.known_findings))
+        return tuple(finding for finding in found if finding.rule != INCOMPLETE)
 
     @property
     def quarantined(self) -> int:
@@ -125,54 +133,57 @@ class TableRun:
             others = f" and {len(self.joints) - 1} more" if len(self.joints) > 1 else ""
             yield self._finding(
                 "joint-files",
-                f"it has no key, and {self.joints[0]}{others} begins with the commit-ts at which the file before it "
-                "ended: one split transaction, or rows that were delivered again. They are counted as one "
-                f"transaction. {_COMPARE}",
+                "without a key, a file began with the commit-ts at which the file before it ended: one split "
+                f"transaction, or rows that were delivered again. They are counted as one transaction. {_COMPARE}",
+                f"{self.joints[0]}{others}",
             )
         if self.undecided:
-            rows = counted(self.undecided, "row")
             yield self._finding(
                 "undecided-rows",
-                f"it has no key, and {rows} of one commit-ts came from both of two dispatchers: delivered again by the "
-                "later one, or further rows of a table that both share. The dispatchers' other rows of that time do "
-                f"not decide it with certainty. {_COMPARE}",
+                "without a key, rows of one commit-ts came from both of two dispatchers: delivered again by the later "
+                "one, or further rows of a table that both share. The dispatchers' other rows of that time do not "
+                f"decide it with certainty. {_COMPARE}",
+                counted(self.undecided, "row"),
             )
         if self.run_again:
             yield self._finding(
                 "rows-run-again",
-                f"it has no key, and {counted(self.run_again, 'row')} came twice in a transaction of a partition, the "
-                "second time right after the first: the source has equal rows, or the transaction was sent again "
-                f"without a mark between. They are counted as often as they came. {_COMPARE}",
+                "without a key, rows came twice in a transaction of a partition, the second time right after the "
+                "first: the source has equal rows, or the transaction was sent again without a mark between. They are "
+                f"counted as often as they came. {_COMPARE}",
+                counted(self.run_again, "row"),
             )
 
     def _by_key(self) -> Iterator[Finding]:
         if self.doubled:
             yield self._finding(
                 "doubled-rows",
-                f"{counted(self.doubled, 'row')} of the dump had the key of another row, and one row a key is kept: "
-                "some versions of TiDB and Dumpling write a row twice. Compare the table with the source if such rows "
-                "may differ in their other columns.",
+                "rows of a dump had the key of another row, and one row a key is kept: some versions of TiDB and "
+                "Dumpling write a row twice. Compare the table with the source if such rows may differ in their other "
+                "columns.",
+                counted(self.doubled, "row"),
             )
         if self.passed_over:
             yield self._finding(
                 "patches-passed-over",
-                f"{counted(self.passed_over, 'change')} left out columns of rows that the lake does not have, and the "
-                'policy "patch without row" skips them: the table lacks these rows. Rebuild it from a new snapshot, or '
-                "let the source write whole rows.",
+                "changes left out columns of rows that the lake does not have, and the policy "
+                '"patch without row" skips them: the table lacks these rows. Rebuild it from a new snapshot, or let '
+                "the source write whole rows.",
+                counted(self.passed_over, "change"),
             )
         if self.alike.count:
-            keys = f"{counted(self.alike.count, 'key')} (such as {self.alike.example})"
             yield self._finding(
                 "alike-keys",
-                f"{keys} arrived while another one existed that is equal by the collation of the key but not byte for "
+                "keys arrived while another one existed that is equal by the collation of the key but not byte for "
                 "byte. In a cluster with new collations that is one row, so it should not happen; in one without they "
                 "are two, of which one is left here. Ask SELECT variable_value FROM mysql.tidb WHERE variable_name = "
                 "'new_collation_enabled': if it says False, set new_collations: false (--old-collations) and rebuild "
                 "the table. If it says True, compare the table with the source.",
+                f"{counted(self.alike.count, 'key')}, such as {self.alike.example}",
             )
 
-    def _finding(self, rule: str, sentence: str) -> Finding:
-        return Finding(rule, Severity.WARNING, str(self.name), sentence)
+    def _finding(self, rule: str, sentence: str, detail: str) -> Finding:
+        return Finding(rule, Severity.WARNING, str(self.name), sentence, detail)
 
     def add(self, step: Step, result: StepResult) -> None:
         """Count what a step did."""

@@ -21,6 +21,7 @@ from cdc_assets.errors import BucketMissing, CdcError, InputError, LakeUnavailab
 from cdc_assets.formats import SplitReader
 from cdc_assets.landing.landing import Advanced, Landing
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.reports import Staged, StepResult
@@ -44,7 +45,6 @@ from cdc_assets.pipeline.planner import KnownLake, Planner
 from cdc_assets.pipeline.prefetch import Prefetch
 from cdc_assets.pipeline.settled import settle
 from cdc_assets.planning.plan import Plan
-from cdc_assets.preflight.conformance import INCOMPLETE, Finding
 from cdc_assets.preflight.files import is_lost
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import Source
@@ -205,7 +205,7 @@ class Pipeline(Planner):
         self._stats = {}
         self.journal.columns(planned, worked)
         self.journal.states(outcome, run)
-        return outcome
+        return self.journal.findings(outcome, run)
 
     def _settle(self, listing: Listing, planned: Plan) -> None:
         """Record which files no window needs any more."""
@@ -361,10 +361,15 @@ class Pipeline(Planner):
         applied = self.lake.applied() if applied is None else applied
         outcomes = standing(planned, tables, applied, left, self.lake.quarantined_counts())
         findings += tuple(finding for table in tables.values() for finding in table.findings)
-        warnings = list(dict.fromkeys(finding.text for finding in findings if finding.rule != INCOMPLETE))
-        warnings += [
-            f"{life} is applied through {applied[life].progress.tso}, above the checkpoint {planned.checkpoint}: "
-            "nothing was applied. Is this an older copy of the changefeed?"
+        findings += tuple(
+            Finding(
+                "older-copy",
+                Severity.WARNING,
+                str(life),
+                "tables are applied above the checkpoint of the changefeed, so nothing was applied to them. Is this an "
+                "older copy of the changefeed?",
+                f"through {applied[life].progress.tso}, checkpoint {planned.checkpoint}",
+            )
             for life in planned.behind
-        ]
-        return Outcome(planned, outcomes, listing.problems, tuple(warnings), seconds, findings)
+        )
+        return Outcome(planned, outcomes, listing.problems, seconds, tuple(dict.fromkeys(findings)))

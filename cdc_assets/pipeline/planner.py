@@ -13,6 +13,7 @@ from typing import Protocol
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Wire
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.findings import Finding
 from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Applied, Base, Life, Phase
 from cdc_assets.model.releases import Releases
@@ -26,7 +27,7 @@ from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, 
 from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, with_reopened
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.plan import Plan, plan
-from cdc_assets.preflight.conformance import Finding, conformance, conformance_holds, expired_holds, take_sample
+from cdc_assets.preflight.conformance import conformance, conformance_holds, expired_holds, take_sample
 from cdc_assets.preflight.files import broken_files, file_findings, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import KnownFiles, Source

@@ -9,15 +9,14 @@ matters) or `warning` (rows are applied, and a person should know).
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from zoneinfo import ZoneInfo
 
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import Decoded, Wire, decode_among
+from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
 from cdc_assets.model.gaps import gap_text
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.schema import TableId
@@ -29,11 +28,8 @@ from cdc_assets.sources import Source, SourceOptions
 from cdc_assets.types.collations import is_approximate, is_plain
 
 __all__ = [
-    "INCOMPLETE",
     "SAMPLE_BYTES",
     "SAMPLE_FILES",
-    "Finding",
-    "Severity",
     "conformance",
     "conformance_holds",
     "expired_holds",
@@ -43,38 +39,12 @@ __all__ = [
     "warning",
 ]
 
-INCOMPLETE = "incomplete"
-"""The rule about tables that existed before the feed: a run's outcome reports it for each of them."""
-
 SAMPLE_FILES = 20
 SAMPLE_BYTES = 64 << 10
 """At most this much is read of a file, and of this many files."""
 
 SOFT_DELETE = ("_tidb_softdelete_time", "_tidb_origin_ts")
 """Columns of TiDB's soft-delete and active-active tables (`ticdc:pkg/common/event/active_active.go`)."""
-
-
-class Severity(str, enum.Enum):
-    """The effect of a finding."""
-
-    STOP = "stop"
-    HOLD = "hold"
-    WARNING = "warning"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One finding about the changefeed. `table` is "" for all tables; the sentence says the risk and what to do."""
-
-    rule: str
-    severity: Severity
-    table: str
-    sentence: str
-
-    @property
-    def text(self) -> str:
-        """The sentence with the table that it is about."""
-        return f"{self.table}: {self.sentence}" if self.table else self.sentence
 
 
 def conformance(
@@ -86,7 +56,7 @@ def conformance(
     accept_unordered: bool = True,
     collations_known: bool = False,
 ) -> tuple[Finding, ...]:
-    """Return the findings about a feed, the gravest first. `sample` are the heads of data files by path.
+    """Return the findings about a feed, the most important first. `sample` are the heads of data files by path.
 
     `collations_known` says that the settings say whether the source has new collations.
     """
@@ -100,7 +70,7 @@ def conformance(
     found.extend(undecodable)
     if options.kind in RULES_OF:
         found.extend(import_module(RULES_OF[options.kind]).findings(listing, history, options, heads))
-    return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.severity)))
+    return tuple(sorted(found, key=lambda finding: finding.weight))
 
 
 RULES_OF: Mapping[str, str] = {
@@ -157,9 +127,9 @@ def take_sample(source: Source, tables: Iterable[Sequence[DataFile]]) -> dict[st
 # --- the changefeed's settings ----------------------------------------------------------------------------------------
 
 
-def warning(rule: str, sentence: str, table: object = "") -> Finding:
+def warning(rule: str, sentence: str, table: object = "", detail: str = "") -> Finding:
     """Return a finding of severity `warning`: rows are applied."""
-    return Finding(rule, Severity.WARNING, str(table), sentence)
+    return Finding(rule, Severity.WARNING, str(table), sentence, detail)
 
 
 def live(history: History) -> Iterator[TableHistory]:
@@ -187,7 +157,7 @@ def _keys(history: History, wire: Wire) -> Iterator[Finding]:
                 "keys",
                 Severity.HOLD,
                 str(table.name),
-                "no key is known and the rows carry no old values: the table is held at its first update, because the "
+                "no key is known and the rows carry no old values: a table is held at its first update, because the "
                 "changed row cannot be found. Name the columns that identify a row in the setting keys, or start the "
                 "changefeed again with old values.",
             )
@@ -216,9 +186,9 @@ def _members(history: History, wire: Wire) -> Iterator[Finding]:
                 "members",
                 Severity.HOLD,
                 str(table.name),
-                f"{listed(names)}: the rows give ENUM and SET as numbers, and no file has the names of the "
-                "members. The table is held at the first such value. Let the changefeed include the CREATE TABLE, set "
-                "content-compatible = true in it, or use TiCDC 8.5.4 or later of the new architecture.",
+                "the rows give ENUM and SET as numbers, and nothing says the names of the members. A table is held at "
+                f"the first such value. Let the changefeed include the CREATE TABLE, or {wire.members_way}.",
+                listed(names),
             )
 
 
@@ -246,10 +216,11 @@ def _timestamp_keys(history: History, wire: Wire) -> Iterator[Finding]:
             if names:
                 yield warning(
                     "timestamp-key",
-                    f"{listed(names)}: a TIMESTAMP in the key is written in the zone {wire.timezone}, in which an "
-                    f"hour is repeated each time the clock is set back (last in {year}). Two rows of that hour may "
-                    "have one key in the files. Run TiCDC with --tz UTC.",
+                    f"a TIMESTAMP in the key is written in the zone {wire.timezone}, in which an hour is repeated each "
+                    f"time the clock is set back (last in {year}). Two rows of that hour may have one key in the "
+                    "files. Run TiCDC with --tz UTC.",
                     table,
+                    listed(names),
                 )
 
 
@@ -259,25 +230,26 @@ def _text_keys(history: History, known: bool) -> Iterator[Finding]:
         keys = [c for c in table.schema.columns if c.name in table.schema.key and c.collation is not None]
         compared = [c for c in keys if not is_plain(c.compares_by or "")]
         if compared and not known:
-            names = ", ".join(f'"{c.name}" by {c.compares_by}' for c in compared)
             yield warning(
                 "text-key",
-                f"the key compares {names}, so texts that differ only in trailing spaces (under a _ci collation in "
-                "letter case and accents too) are one key. In a cluster that was bootstrapped with "
+                "keys are compared by their collation, so texts that differ only in trailing spaces (under a _ci "
+                "collation in letter case and accents too) are one key. In a cluster that was bootstrapped with "
                 "new_collations_enabled_on_first_bootstrap = false (the default before TiDB 6.0, kept by upgrades) "
                 "texts compare by their bytes, and such rows would be merged here. Ask SELECT variable_value FROM "
                 "mysql.tidb WHERE variable_name = 'new_collation_enabled', and give the setting new_collations "
                 "(--new-collations or --old-collations).",
                 table.name,
+                ", ".join(f'"{c.name}" by {c.compares_by}' for c in compared),
             )
         doubtful = {c.name: c.compares_by or "" for c in compared if is_approximate(c.compares_by or "")}
         if doubtful:
             yield warning(
                 "approximate-key",
-                f"{listed(doubtful)}: a key under {', '.join(sorted(set(doubtful.values())))} is matched by an "
-                "approximation of TiDB's weights, which agrees for letters of the Latin, Greek and Cyrillic alphabets "
-                "and kana. Keys that differ only in rarer characters may be taken for one, or for two.",
+                "keys under these collations are matched by an approximation of TiDB's weights, which agrees for "
+                "letters of the Latin, Greek and Cyrillic alphabets and kana. Keys that differ only in rarer "
+                "characters may be taken for one, or for two.",
                 table.name,
+                ", ".join(f'"{name}" by {collation}' for name, collation in doubtful.items()),
             )
 
 
@@ -299,6 +271,12 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
+_UNDECODABLE = (
+    "the first rows cannot be decoded as the settings say, so a table is held. Give the sink URI and the changefeed's "
+    "configuration exactly as its writer has them."
+)
+
+
 def _decoded(
     listing: Listing, history: History, wire: Wire, sample: Mapping[str, bytes]
 ) -> tuple[list[tuple[DataFile, Decoded]], list[Finding]]:
@@ -310,7 +288,7 @@ def _decoded(
             try:
                 heads.append((file, decode_among(wire, sample[file.path], file.path, tables)[1]))
             except MalformedData as error:
-                undecodable.append(Finding("decoding", Severity.HOLD, str(tables[0][0]), error.message))
+                undecodable.append(Finding("decoding", Severity.HOLD, str(tables[0][0]), _UNDECODABLE, error.message))
     return heads, undecodable
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from cdc_assets.ledger import UNREAD, FileEntry
+from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.tso import Tso
-from cdc_assets.preflight.conformance import Finding, Severity
 from cdc_assets.sources import Source
 
 __all__ = ["FILE_RULES", "broken_files", "file_findings", "is_lost", "missing_numbers", "unread_files"]
@@ -24,16 +24,33 @@ FILE_RULES = ("files-missing", "files-changed", "files-vanished")
 """The rules about files. A changed file is read again; the others may mean lost rows."""
 
 _UNREAD = (
-    "{} was listed, or named by the index file of its directory, and was gone before it was read, so its contents are "
+    "was listed, or named by the index file of its directory, and was gone before it was read, so its contents are "
     "not known. Restore it, or rebuild the table; if its rows do not matter, remove its entry with `cdc-assets files "
     "--forget`."
+)
+_MISSING = (
+    "numbers of files are missing between existing files; expected numbers without gaps. If something removed the "
+    "files before they were applied, restore them or rebuild the table."
+)
+_UNWRITTEN = (
+    "a file is missing, and the index file of its directory names it; expected that it is written soon. Writers before "
+    "v8.5.5 name a file before they write it, and use its number again after a crash. If it stays missing and "
+    "something removed it, restore it or rebuild the table."
+)
+_CHANGED = (
+    "a file has changed since it was read; expected that a file never changes. Writers before v8.5.5 can rewrite a "
+    "number after a restart; it is read again, and nothing needs to be done unless something else wrote it."
+)
+_VANISHED = (
+    "a file no longer exists, and its last rows are not applied; expected that files stay until they are. Restore it, "
+    "or rebuild the table."
 )
 
 
 def file_findings(
     source: Source, listing: Listing, entries: Iterable[FileEntry], applied: Mapping[Life, Applied]
 ) -> tuple[Finding, ...]:
-    """Return one finding, by a rule of FILE_RULES, for each gap in the numbers and each file that changed or vanished.
+    """Return a finding, by a rule of FILE_RULES, for each gap in the numbers and each file that changed or vanished.
 
     `entries` are the ledger's files, `applied` the progress of the lake's tables. A recorded file that no longer exists
     is not a finding if all of its rows are applied, nor is the gap that it leaves.
@@ -42,9 +59,9 @@ def file_findings(
     through = {str(life): state.progress.tso for life, state in applied.items()}
     found = (_gaps(source, listing, known, through), _changed(listing, known), _vanished(listing, known, through))
     return tuple(
-        Finding(rule, Severity.WARNING, "", sentence)
-        for rule, sentences in zip(FILE_RULES, found, strict=True)
-        for sentence in sentences
+        Finding(rule, Severity.WARNING, "", sentence, place)
+        for rule, places in zip(FILE_RULES, found, strict=True)
+        for sentence, place in places
     )
 
 
@@ -55,7 +72,7 @@ def unread_files(source: Source, listing: Listing, entries: Iterable[FileEntry])
     for entry in unread:
         place = source.place(entry.path, listing)
         if place is not None and entry.path not in listed:
-            yield place.root, place.version, _UNREAD.format(entry.path)
+            yield place.root, place.version, f"{entry.path} {_UNREAD}"
 
 
 def broken_files(source: Source, listing: Listing) -> Iterator[tuple[str, Tso, str]]:
@@ -94,7 +111,7 @@ def is_lost(path: str, before: Listing, now: Listing, known: FileStats | None, a
 
 def _gaps(
     source: Source, listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
     gaps = missing_numbers(listing)
     torn = {directory for directory, _ in gaps}
     done = set()
@@ -105,48 +122,36 @@ def _gaps(
             done.add((directory, where.dispatcher, where.number))
     for path in listing.unwritten:
         if path not in known:
-            yield (
-                f"{path} is missing, and the index file of its directory names it; expected that it is written soon. "
-                "Writers before v8.5.5 name a file before they write it, and use its number again after a crash. If it "
-                "stays missing and something removed it, restore it or rebuild the table."
-            )
+            yield _UNWRITTEN, path
     for (directory, dispatcher), ranges in sorted(gaps.items()):
         for numbers in ranges:
             lost = [number for number in numbers if (directory, dispatcher, number) not in done]
             if lost:
-                some = f"number {lost[0]} is" if len(lost) == 1 else f"numbers {lost[0]} to {lost[-1]} are"
-                of = f" of dispatcher {dispatcher}" if dispatcher else ""
-                yield (
-                    f"{directory}: {some} missing{of}, between existing files; expected numbers without gaps. "
-                    "If something removed them before they were applied, restore them or rebuild the table."
-                )
+                some = f"number {lost[0]}" if len(lost) == 1 else f"numbers {lost[0]} to {lost[-1]}"
+                yield _MISSING, f"{directory}: {some}{f' of dispatcher {dispatcher}' if dispatcher else ''}"
 
 
-def _changed(listing: Listing, known: Mapping[str, FileEntry]) -> Iterator[str]:
+def _changed(listing: Listing, known: Mapping[str, FileEntry]) -> Iterator[tuple[str, str]]:
     for file in listing.data_files:
         entry = known.get(file.path)
         if entry is None or entry.rows == UNREAD or (entry.size, entry.etag) == (file.size, file.etag):
             continue
-        yield (
-            f"{file.path} was read with {entry.size} bytes (etag {entry.etag}) and has {file.size} now (etag "
-            f"{file.etag}); expected that a file never changes. Writers before v8.5.5 can rewrite a number after a "
-            "restart; it is read again, and nothing needs to be done unless something else wrote it."
-        )
+        was, now = (f"{one.size} bytes (etag {one.etag})" for one in (entry, file))
+        yield _CHANGED, f"{file.path}: read with {was}, now {now}"
 
 
-def _vanished(listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]) -> Iterator[str]:
+def _vanished(
+    listing: Listing, known: Mapping[str, FileEntry], through: Mapping[str, Tso]
+) -> Iterator[tuple[str, str]]:
     listed = {file.path for file in listing.data_files} | set(listing.problems)
     for path, entry in sorted(known.items()):
         if path in listed or _is_done(entry, through):
             continue
         if entry.rows == UNREAD:
-            yield _UNREAD.format(path)
+            yield f"a file {_UNREAD}", path
         elif entry.life in through:
-            yield (
-                f"{path} no longer exists and held rows through {entry.max_commit_ts}, {entry.life} is applied through "
-                f"{through[entry.life]} only; expected that files stay until they are applied. Restore it, or rebuild "
-                "the table."
-            )
+            rows = f"rows through {entry.max_commit_ts}, {entry.life} is applied through {through[entry.life]}"
+            yield _VANISHED, f"{path}: {rows}"
 
 
 def _is_done(entry: FileEntry, through: Mapping[str, Tso]) -> bool:

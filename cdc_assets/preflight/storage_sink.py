@@ -10,11 +10,12 @@ from zoneinfo import ZoneInfo
 import pyarrow.compute as pc
 
 from cdc_assets.formats import COMMIT_TS, Decoded
+from cdc_assets.model.findings import Finding
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import History
 from cdc_assets.model.tso import Tso, wall_clock_ms
 from cdc_assets.model.wording import counted, range_text
-from cdc_assets.preflight.conformance import Finding, live, warning
+from cdc_assets.preflight.conformance import live, warning
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 
@@ -27,7 +28,7 @@ def findings(
     """Yield the findings from the options, the names of files and the decoded heads of data files."""
     for rule in RULES:
         yield from rule(listing, history, options)
-    yield from _clock(heads, options)
+    yield from _clock(heads, history, options)
 
 
 def _raw_updates(_: Listing, history: History, options: SinkOptions) -> Iterator[Finding]:
@@ -54,7 +55,7 @@ def _raw_updates(_: Listing, history: History, options: SinkOptions) -> Iterator
         ):
             yield warning(
                 "raw-updates",
-                "its key is not a clustered primary key: key-changing updates leave the old row",
+                "the key of these tables is not a clustered primary key: key-changing updates leave the old row.",
                 table.name,
             )
 
@@ -69,7 +70,7 @@ def _partition_separator(_: Listing, history: History, options: SinkOptions) -> 
     )
     for table in live(history):
         if table.schema.partitioning is not None:
-            yield warning("partition-separator", "it is partitioned, so rows of it may be lost", table.name)
+            yield warning("partition-separator", "these tables are partitioned: rows of them may be lost.", table.name)
 
 
 def _expiry(_: Listing, __: History, options: SinkOptions) -> Iterator[Finding]:
@@ -149,19 +150,12 @@ def _event_filters(_: Listing, __: History, options: SinkOptions) -> Iterator[Fi
 
 
 def _gaps(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
-    gaps = missing_numbers(listing)
-    if gaps:
-        (directory, _dispatcher), ranges = min(gaps.items())
+    for (directory, _dispatcher), ranges in sorted(missing_numbers(listing).items()):
         yield warning(
             "missing-files",
-            f"{directory} lacks the file number {range_text(ranges[0])}"
-            + (
-                f", and {counted(len(gaps) - 1, 'more directory lacks', 'more directories lack')} some"
-                if len(gaps) > 1
-                else ""
-            )
-            + ". Their rows are missing unless a writer skipped the numbers after a crash. Restore the files if "
-            "something removed them.",
+            "numbers of files are missing. Their rows are missing unless a writer skipped the numbers after a crash. "
+            "Restore the files if something removed them.",
+            detail=f"{directory} lacks {', '.join(map(range_text, ranges))}",
         )
 
 
@@ -170,19 +164,14 @@ def _heads(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
     for file in listing.data_files:
         place = (file.directory, file.dispatcher)
         first[place] = min(first.get(place, file.number), file.number)
-    late = sorted(place for place, number in first.items() if number > 1)
-    if late:
-        yield warning(
-            "removed-files",
-            f"{late[0][0]} begins with the file number {first[late[0]]}"
-            + (
-                f", and {counted(len(late) - 1, 'more directory begins', 'more directories begin')} above 1"
-                if len(late) > 1
-                else ""
+    for (directory, _dispatcher), number in sorted(first.items()):
+        if number > 1:
+            yield warning(
+                "removed-files",
+                "files are not numbered from 1: earlier ones were removed, by an expiry, a lifecycle rule or a reader. "
+                "Their rows that were not applied are lost.",
+                detail=f"{directory} begins with {number}",
             )
-            + ": earlier files were removed, by an expiry, a lifecycle rule or a reader. Their rows that were not "
-            "applied are lost.",
-        )
 
 
 def _empty(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
@@ -190,8 +179,9 @@ def _empty(listing: Listing, _: History, __: SinkOptions) -> Iterator[Finding]:
     if count:
         yield warning(
             "empty-files",
-            f"{counted(count, 'file is', 'files are')} empty. TiCDC leaves empty files when it is interrupted, and "
-            "writes their rows again; if it was not interrupted, their rows are lost. Restore the files in that case.",
+            "files are empty. TiCDC leaves empty files when it is interrupted, and writes their rows again; if it was "
+            "not interrupted, their rows are lost. Restore the files in that case.",
+            detail=counted(count, "file"),
         )
 
 
@@ -205,10 +195,10 @@ def _dates(listing: Listing, _: History, options: SinkOptions) -> Iterator[Findi
         shown = other[0].path if other else settled[0].directory
         yield warning(
             "date-level",
-            f"{count:,} of {counted(listing.file_count, 'data file')}, such as {shown}, "
-            f"{'does' if count == 1 else 'do'} not have the date level of "
-            f"date-separator = {options.date_separator}. Paths decide how files are read; give the sink URI and "
-            "changefeed TOML exactly as TiCDC has them, unless the setting was changed in between.",
+            f"data files do not have the date level of date-separator = {options.date_separator}. Paths decide how "
+            "files are read; give the sink URI and changefeed TOML exactly as TiCDC has them, unless the setting was "
+            "changed in between.",
+            detail=f"{count:,} of {counted(listing.file_count, 'data file')}, such as {shown}",
         )
 
 
@@ -218,20 +208,19 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-def _clock(heads: Iterable[tuple[DataFile, Decoded]], options: SinkOptions) -> Iterator[Finding]:
+def _clock(heads: Iterable[tuple[DataFile, Decoded]], history: History, options: SinkOptions) -> Iterator[Finding]:
     """Find rows that are later than the day in the path of their file."""
-    late: list[str] = []
     for file, decoded in heads:
         last = pc.max(decoded.changes.column(COMMIT_TS)).as_py()
         if last is not None and file.date and _local_date(last, options.wire.timezone)[: len(file.date)] > file.date:
-            late.append(f"{file.path} has a row of {_local_date(last, options.wire.timezone)}")
-    if late:
-        yield warning(
-            "zone",
-            f"{late[0]} in the zone {options.wire.timezone}, which is later than the day it was written: this is not "
-            "the zone of the TiCDC server, or its clock was set back. TIMESTAMP values are read in that zone; give the "
-            "server's --tz.",
-        )
+            yield warning(
+                "zone",
+                f"rows are later in the zone {options.wire.timezone} than the day in the path of their file: this is "
+                "not the zone of the TiCDC server, or its clock was set back. TIMESTAMP values are read in that zone; "
+                "give the server's --tz.",
+                history.decoding[file.root, file.version][0][0],
+                f"{file.path} has a row of {_local_date(last, options.wire.timezone)}",
+            )
 
 
 def _local_date(tso: Tso, zone: str) -> str:

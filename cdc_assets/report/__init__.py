@@ -3,6 +3,7 @@
 as_json     outcomes and records as plain JSON values
 dumps       contents of a dump, for a person
 files       data files as they were read, for a person
+findings    what was found of a changefeed, one paragraph a cause
 landings    what is landed of topics
 plan_text   what a plan will do, in words
 tables      tables of a changefeed and of a lake, for a person

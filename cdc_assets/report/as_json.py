@@ -6,6 +6,8 @@ import base64
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from cdc_assets.report.findings import grouped
+
 if TYPE_CHECKING:
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.pipeline.outcome import Outcome
@@ -40,7 +42,7 @@ def outcome_json(name: str, outcome: Outcome) -> dict[str, Any]:
         "complete": outcome.complete,
         "tables": tables,
         "problems": dict(outcome.problems),
-        "warnings": outcome.warnings,
+        "warnings": [dataclasses.asdict(group) for group in grouped(outcome.warnings, set(outcome.new_findings))],
         "seconds": round(outcome.seconds, 3),
     }
 

@@ -14,10 +14,10 @@ from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import Held, Kept
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.window_metrics import Lag
+from cdc_assets.report.findings import FindingGroup
 
 if TYPE_CHECKING:
     from cdc_assets.model.table_history import History, TableHistory
-    from cdc_assets.preflight.conformance import Finding
     from cdc_assets.types.fidelity import ColumnFidelity
 
 __all__ = [
@@ -60,13 +60,8 @@ class Inspection:
     tables: tuple[TableText, ...]
     ignored: Mapping[str, int] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[FindingGroup, ...] = ()
     partitions: tuple[PartitionText, ...] = ()
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """The findings as sentences."""
-        return tuple(finding.text for finding in self.findings)
 
 
 @dataclass(frozen=True, slots=True)

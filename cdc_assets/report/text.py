@@ -6,17 +6,19 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cdc_assets.model.findings import INCOMPLETE
 from cdc_assets.model.progress import State
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
-from cdc_assets.model.wording import counted, seconds_text, with_column
+from cdc_assets.model.wording import counted, first_of, seconds_text, with_column
+from cdc_assets.report.findings import group_lines, grouped
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.splits import Listing
     from cdc_assets.pipeline.outcome import Outcome
-    from cdc_assets.report.tables import Inspection, TableStatus
+    from cdc_assets.report.tables import Inspection, TableStatus, TableText
 
 __all__ = [
     "grid_lines",
@@ -73,11 +75,27 @@ def inspection_lines(found: Inspection) -> Iterator[str]:
     yield from (f"  {table.table}: {line}" for table in found.tables for line in table.ddl)
     yield from (f"ignored {count}: {reason}" for reason, count in sorted(found.ignored.items()))
     yield from (f"held: {table.table}: {table.reason}" for table in found.tables if table.reason)
-    for table in found.tables:
-        for one in table.fidelity:
-            yield f"  {table.table}.{one.column}: {one.source} -> {one.lake}: {one.grade.value}, {one.rule}"
-    yield from (f"{finding.severity.value}: {finding.text}" for finding in found.findings)
+    yield from _fidelity_lines(found.tables)
+    yield from group_lines(found.findings)
     yield from (f"problem: {message}" for message in found.problems.values())
+
+
+def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
+    """Yield what is not lossless, a line for all columns of which the same is said, and how many columns are."""
+    from cdc_assets.types.mysql_types import Grade  # `status` needs no types, which load Arrow
+
+    whole, others = 0, dict[tuple[str, str, str], list[str]]()
+    for table in tables:
+        for one in table.fidelity:
+            if one.grade is Grade.LOSSLESS and not one.notes:
+                whole += 1
+            else:
+                kept = f"{one.grade.value}, {one.rule}"
+                others.setdefault((one.source, one.lake, kept), []).append(f"{table.table}.{one.column}")
+    for (source, lake, kept), columns in others.items():
+        yield f"  {source} -> {lake or 'none'}: {kept}: {first_of(columns, 'column')}"
+    if whole:
+        yield f"  {counted(whole, 'column is', 'columns are')} lossless"
 
 
 def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
@@ -99,7 +117,14 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
         if table.quarantined:
             records = counted(table.quarantined, "record")
             yield f"quarantined: {table.name}: {records}; see `cdc-assets quarantine`", True
-    yield from ((f"warning: {warning}", True) for warning in outcome.warnings)
+    new, known = (
+        [one for one in found if one.rule != INCOMPLETE] for found in (outcome.new_findings, outcome.known_findings)
+    )
+    yield from ((line, True) for line in group_lines(grouped(new)))
+    standing = len(grouped(known))
+    if standing:
+        some = counted(standing, "warning of earlier runs stands", "warnings of earlier runs stand")
+        yield f"{some}: see `cdc-assets status`", True
     held = {table.reason for table in outcome.tables}
     yield from ((f"problem: {message}", True) for message in outcome.problems.values() if message not in held)
     idle = "" if any(table.steps for table in outcome.tables) else "; nothing new"

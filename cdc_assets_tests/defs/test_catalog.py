@@ -27,6 +27,7 @@ from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.metadata import column_lineage, origins
 from cdc_assets.defs.resources import Source
 from cdc_assets.history.history import read_history
+from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Gap, Life, State
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.model.splits import SchemaFile
@@ -35,7 +36,6 @@ from cdc_assets.model.window_metrics import WindowMetrics
 from cdc_assets.operations.opening import open_ledger
 from cdc_assets.operations.status import lake_status
 from cdc_assets.pipeline.outcome import TableOutcome
-from cdc_assets.preflight.conformance import Finding, Severity
 from cdc_assets_tests.cases import Case
 from cdc_assets_tests.defs.test_assets import NAME, Location
 from cdc_assets_tests.model.test_window_metrics import account

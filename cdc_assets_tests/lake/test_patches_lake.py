@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from cdc_assets.formats import FORMATS
 from cdc_assets.lake.state import LakeState
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.findings import Finding
 from cdc_assets.model.schema import Column, TableId
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.preflight.conformance import Finding
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 from cdc_assets.sources import SCHEMES
 from cdc_assets_tests.memory_lake import MemoryLake

@@ -189,9 +189,9 @@ def test_exactly_the_numbers_between_files_are_missed(numbers: set[int]) -> None
 
 def test_a_changed_file_is_reported_with_both_sizes() -> None:
     (finding,) = file_findings(SOURCE, listing(1, size=12), [entry(1)], APPLIED)
-    assert path_of(1) in finding.sentence
-    assert "9 bytes" in finding.sentence
-    assert "12" in finding.sentence
+    assert path_of(1) in finding.detail
+    assert "9 bytes" in finding.detail
+    assert "12 bytes" in finding.detail
 
 
 @pytest.mark.parametrize(("last", "count"), [(50, 0), (100, 0), (101, 1), (None, 0)])
@@ -256,7 +256,7 @@ def test_the_table_stays_held_until_the_file_is_back(ledger: Ledger, tmp_path: P
     apply_losing(lost, SMALL, bucket, lake, ledger)
     again = pipeline(SMALL, bucket, lake, ledger).apply()
     assert {str(t.name): t.state for t in again.tables}["crash.a"] == "held"
-    assert any(lost.name in warning for warning in again.warnings)
+    assert any(lost.name in one.detail for one in again.warnings)
     lost.write_bytes(data)
     outcome = pipeline(SMALL, bucket, lake, ledger).apply()
     final = SMALL.checkpoints[-1].expected

@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.findings import INCOMPLETE
 from cdc_assets.model.steps import ApplyRows, CreateTable
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.operations.rebuild import incomplete_in_dumps, rebuild
 from cdc_assets.pipeline.pipeline import Pipeline
-from cdc_assets.preflight.conformance import INCOMPLETE
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -99,7 +99,7 @@ def test_what_a_dump_brings_is_not_called_incomplete_before_it_is_applied(tmp_pa
     alone = inspect_changefeed(case.settings(tmp_path / "feed", initial={}))
     joined = inspect_changefeed(joined_settings(case, tmp_path / "feed", tmp_path / "dump", start_ts=begin.ts))
     assert INCOMPLETE in {finding.rule for finding in alone.findings}
-    assert any("--initial URI" in finding.text for finding in alone.findings if finding.rule == INCOMPLETE)
+    assert any("--initial URI" in finding.sentence for finding in alone.findings if finding.rule == INCOMPLETE)
     assert INCOMPLETE not in {finding.rule for finding in joined.findings}
 
 

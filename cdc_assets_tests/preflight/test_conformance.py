@@ -10,6 +10,7 @@ import pytest
 
 from cdc_assets.history.history import read_history
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -18,8 +19,6 @@ from cdc_assets.preflight.conformance import (
     RULES,
     SAMPLE_BYTES,
     SAMPLE_FILES,
-    Finding,
-    Severity,
     conformance,
     take_sample,
 )
@@ -129,12 +128,12 @@ def test_no_risk_is_reported_where_there_is_none(
 
 def test_a_number_missing_between_files_is_reported() -> None:
     (found,) = findings(files=(data_file(1), data_file(4)))["missing-files"]
-    assert "shop/orders/100 lacks the file number 2 to 3" in found.sentence
+    assert "shop/orders/100 lacks 2 to 3" in found.text
 
 
 def test_a_directory_that_begins_above_1_is_reported() -> None:
     (found,) = findings(files=(data_file(3),))["removed-files"]
-    assert "shop/orders/100 begins with the file number 3" in found.sentence
+    assert "shop/orders/100 begins with 3" in found.text
 
 
 def test_a_date_level_that_the_settings_do_not_have_is_reported() -> None:
@@ -142,14 +141,14 @@ def test_a_date_level_that_the_settings_do_not_have_is_reported() -> None:
 
 
 def test_empty_files_are_reported() -> None:
-    assert "2 files are empty" in findings(ignored={"empty object": 2})["empty-files"][0].sentence
+    assert findings(ignored={"empty object": 2})["empty-files"][0].detail == "2 files"
 
 
 def test_bytes_that_contradict_the_settings_are_reported_before_anything_is_applied() -> None:
     file = data_file()
     found = findings(files=(file,), sample={file.path: f'"I";"orders";"shop";{TSO};1\r\n'.encode()})["decoding"]
     assert [(one.severity, one.table) for one in found] == [(Severity.HOLD, "shop.orders")]
-    assert 'delimiter ","' in found[0].sentence
+    assert 'delimiter ","' in found[0].detail
 
 
 def test_a_head_that_ends_within_a_record_is_no_contradiction() -> None:
@@ -219,7 +218,7 @@ def test_findings_are_warnings_of_a_run(tmp_path: Path) -> None:
     bucket.toml = bucket.toml.replace("[sink.cloud-storage-config]\n", "")
     bucket.schema(100, CREATE, 3, COLUMNS)
     bucket.data(100, 1, row("I", 110, 1, 5))
-    assert any("file-expiration-days = 3" in warning for warning in bucket.apply(200).warnings)
+    assert any("file-expiration-days = 3" in one.text for one in bucket.apply(200).warnings)
 
 
 def test_every_rule_has_a_name_of_its_own() -> None:

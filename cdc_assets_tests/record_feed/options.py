@@ -20,6 +20,7 @@ class RecordOptions:
     is_unordered: bool = False
     deletes_have_keys_only: bool = False
     members_are_numbers: bool = False
+    members_way: str = ""
 
 
 OPTIONS = RecordOptions

@@ -43,7 +43,7 @@ def warnings(directory: Path, config: str, *, in_feed: bool = False) -> tuple[se
     )
     settings = feed.settings(initial={"dump": str(directory / "dump")})
     outcome = Pipeline(settings, settings.open_source(), lake, Ledger("sqlite://")).apply("test")
-    return set(lake.names()), [text for text in outcome.warnings if "/dump: " in text]
+    return set(lake.names()), [one.text for one in outcome.warnings if "/dump: " in one.text]
 
 
 def test_tables_that_the_filter_excludes_are_left_out_of_a_dump_and_named(tmp_path: Path) -> None:

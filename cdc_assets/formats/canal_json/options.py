@@ -70,5 +70,10 @@ class CanalJsonOptions:
         """Return whether ENUM and SET are written as numbers, whose names must come from the schema."""
         return not self.content_compatible
 
+    @property
+    def members_way(self) -> str:
+        """What brings the names of members: the messages, or schema files with their names."""
+        return "set content-compatible = true in it, or use TiCDC 8.5.4 or later of the new architecture"
+
 
 OPTIONS = CanalJsonOptions

@@ -79,5 +79,10 @@ class CsvOptions:
         """ENUM and SET are written as the names of their members."""
         return False
 
+    @property
+    def members_way(self) -> str:
+        """Names are in the rows."""
+        return ""
+
 
 OPTIONS = CsvOptions

@@ -49,5 +49,12 @@ class LandedOptions:
         """Return whether ENUM and SET are written as numbers, whose names must come from the schema."""
         return self.messages.members_are_numbers
 
+    @property
+    def members_way(self) -> str:
+        """What brings the names of members: TiCDC writes them into Canal-JSON alone."""
+        given = "give its CREATE TABLE in the setting schemas (--schemas)"
+        compatible = "set content-compatible = true in the changefeed, or "
+        return f"{compatible}{given}" if self.messages.kind.named_by_compatible else given
+
 
 OPTIONS = LandedOptions

@@ -1,0 +1,66 @@
+"""Findings about a changefeed: one cause each, and the table, columns or files that it concerns."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+__all__ = ["INCOMPLETE", "RULES", "SEEN_IN_ROWS", "Finding", "Severity"]
+
+
+class Severity(str, enum.Enum):
+    """The effect of a finding."""
+
+    STOP = "stop"
+    HOLD = "hold"
+    WARNING = "warning"
+
+
+INCOMPLETE = "incomplete"
+"""The rule about tables that existed before the feed: a run's outcome reports it for each of them."""
+
+RULES = (
+    "older-copy", "commit-ts", "decoding", "soft-delete", "members", "files-vanished", "files-missing",
+    "missing-files", "removed-files", "empty-files", "partition-separator", "listing", "required-acks", "zone",
+    "date-level", "event-filters", "raw-updates", "no-ddl", INCOMPLETE, "undecided-rows", "rows-run-again",
+    "joint-files", "doubled-rows", "patches-passed-over", "alike-keys", "timestamp-key", "text-key", "keys",
+    "approximate-key", "changed-values", "inferred-columns", "table-id-paths", "expiry", "files-changed",
+)  # fmt: skip
+"""All rules, the most important first: what stops a feed, lost rows, wrong rows, approximations, the rest."""
+
+SEEN_IN_ROWS = frozenset(
+    ("zone", "undecided-rows", "rows-run-again", "joint-files", "doubled-rows", "patches-passed-over", "alike-keys",
+     "changed-values")
+)  # fmt: skip
+"""Rules about rows as they are read: a later run does not read them again, so what they found stays true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding: its cause, and what it concerns.
+
+    The cause is `rule` with `sentence`, which says the risk and what to do in the same words wherever it is found.
+    `table` is "" where it concerns the whole feed. `detail` is what differs: columns, a count, a file.
+    """
+
+    rule: str
+    severity: Severity
+    table: str
+    sentence: str
+    detail: str = ""
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """The order in which findings are shown: by severity, then by rule."""
+        return list(Severity).index(self.severity), RULES.index(self.rule)
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What makes it the same finding in another run: all but the detail."""
+        return self.rule, self.table, self.sentence
+
+    @property
+    def text(self) -> str:
+        """The sentence with what it concerns."""
+        sentence = f"{self.sentence} ({self.detail})" if self.detail else self.sentence
+        return f"{self.table}: {sentence}" if self.table else sentence

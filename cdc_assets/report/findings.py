@@ -1,0 +1,80 @@
+"""Findings as a person reads them: one paragraph a cause, with all that it concerns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from cdc_assets.model.findings import Finding, Severity
+from cdc_assets.model.wording import counted, first_of
+
+__all__ = ["FindingGroup", "GroupedSubject", "group_lines", "group_text", "grouped"]
+
+_SHOWN = 10
+"""How many subjects of a cause are shown in text."""
+_SHORT = 60
+"""Details of at most so many characters stand behind each other in a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedSubject:
+    """What a cause concerns: a table ("" for the whole feed), and what is said of it alone.
+
+    `new` is false for what an earlier run has already reported.
+    """
+
+    table: str
+    detail: str = ""
+    new: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.table} ({self.detail})" if self.table and self.detail else self.table or self.detail
+
+
+@dataclass(frozen=True, slots=True)
+class FindingGroup:
+    """What was found by one rule in the same words, with all that it concerns."""
+
+    rule: str
+    severity: Severity
+    sentence: str
+    subjects: tuple[GroupedSubject, ...]
+
+
+def grouped(findings: Iterable[Finding], new: Collection[Finding] | None = None) -> tuple[FindingGroup, ...]:
+    """Return findings by their causes, the most important first; `new` are those of no earlier run, None for all."""
+    found: dict[tuple[str, Severity, str], dict[Finding, None]] = {}
+    for finding in sorted(findings, key=lambda one: one.weight):
+        found.setdefault((finding.rule, finding.severity, finding.sentence), {})[finding] = None
+    return tuple(
+        FindingGroup(*cause, tuple(GroupedSubject(one.table, one.detail, new is None or one in new) for one in members))
+        for cause, members in found.items()
+    )
+
+
+def group_text(group: FindingGroup) -> str:
+    """Return a group as one line: the sentence, and the first of what it concerns with a count of the others."""
+    subjects = _named(group)
+    return f"{group.sentence} ({first_of(subjects, _kind(group))})" if subjects else group.sentence
+
+
+def group_lines(groups: Iterable[FindingGroup]) -> Iterator[str]:
+    """Yield groups as lines of text: the sentence, and below it what it concerns, in lines of its own where long."""
+    for group in groups:
+        yield f"{group.severity.value}: {group.sentence}"
+        subjects, kind = _named(group), _kind(group)
+        if any(len(subject.detail) > _SHORT for subject in group.subjects):
+            yield from (f"    {subject}" for subject in subjects[:_SHOWN])
+            subjects = subjects[_SHOWN:]
+            if subjects:
+                yield f"    and {counted(len(subjects), f'more {kind}')}"
+        elif subjects:
+            yield f"    {first_of(subjects, kind, _SHOWN)}"
+
+
+def _named(group: FindingGroup) -> list[str]:
+    return [text for text in map(str, group.subjects) if text]
+
+
+def _kind(group: FindingGroup) -> str:
+    return "table" if group.subjects[0].table else "place"

@@ -1,0 +1,182 @@
+"""Findings as a person reads them: one paragraph a cause, what is new after a run, and all of it on demand."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cdc_assets
+from cdc_assets.cli import commands
+from cdc_assets.ledger import Ledger
+from cdc_assets.model.findings import INCOMPLETE, RULES, SEEN_IN_ROWS, Finding, Severity
+from cdc_assets.model.schema import TableId
+from cdc_assets.operations.inspect import inspect_changefeed
+from cdc_assets.operations.opening import open_ledger
+from cdc_assets.operations.status import lake_warnings
+from cdc_assets.pipeline.journal import Journal
+from cdc_assets.pipeline.outcome import Outcome
+from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.preflight.files import FILE_RULES
+from cdc_assets.report.as_json import outcome_json
+from cdc_assets.report.findings import group_lines, group_text, grouped
+from cdc_assets.report.text import inspection_lines, outcome_lines
+from cdc_assets.settings.config import LakeSettings
+from cdc_assets_tests.little_feed import FIRST, LittleFeed
+from cdc_assets_tests.memory_lake import MemoryLake
+
+MANY = 17
+NAMES = [f"s.t{number:02d}" for number in range(MANY)]
+
+
+class Runs:
+    """Runs of one feed into one lake, whose ledger is that of a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.feed = LittleFeed(directory)
+        self.lake = MemoryLake()
+        self.warehouse = LakeSettings.from_warehouse(directory / "lake")
+
+    def apply(self, checkpoint: int) -> Outcome:
+        self.feed.publish(checkpoint)
+        settings = self.feed.settings()
+        with open_ledger(self.warehouse) as ledger:
+            return Pipeline(settings, settings.open_source(), self.lake, ledger).apply("run")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+def warned(outcome: Outcome) -> list[str]:
+    """Return the lines of warnings that a run prints."""
+    lines = [line for line, aside in outcome_lines(outcome) if aside]
+    return [line for line in lines if not line.startswith(("held: ", "failed: "))]
+
+
+def test_many_tables_of_one_cause_are_one_paragraph_with_all_of_them_in_json(runs: Runs) -> None:
+    for name in NAMES:
+        runs.feed.create(name, keyed=False)
+    outcome = runs.apply(FIRST + 1)
+    sentence, tables = warned(outcome)
+    assert sentence.startswith("hold: no key is known")
+    assert tables.strip() == f"{', '.join(NAMES[:10])} and 7 more tables"
+    (group,) = outcome_json("little", outcome)["warnings"]
+    assert [one["table"] for one in group["subjects"]] == NAMES
+
+
+def test_a_run_says_what_is_new_and_status_says_all(runs: Runs) -> None:
+    runs.feed.create("s.a", keyed=False)
+    assert [line.strip() for line in warned(runs.apply(FIRST + 1))][1:] == ["s.a"]
+    assert warned(runs.apply(FIRST + 2)) == ["1 warning of earlier runs stands: see `cdc-assets status`"]
+    runs.feed.create("s.b", FIRST + 3, keyed=False)
+    outcome = runs.apply(FIRST + 4)
+    assert [line.strip() for line in warned(outcome)][1:] == [
+        "s.b",
+        "1 warning of earlier runs stands: see `cdc-assets status`",
+    ]
+    (group,) = outcome_json("little", outcome)["warnings"]
+    assert {one["table"]: one["new"] for one in group["subjects"]} == {"s.a": False, "s.b": True}
+    (group,) = lake_warnings(runs.warehouse)["little"]
+    assert [one.table for one in group.subjects] == ["s.a", "s.b"]
+
+
+def test_status_prints_what_stands_and_warnings_alone_in_json(runs: Runs) -> None:
+    for name in NAMES:
+        runs.feed.create(name, keyed=False)
+    runs.apply(FIRST + 1)
+    warehouse = ["--warehouse", runs.warehouse.warehouse]
+    said = CliRunner().invoke(commands, ["status", *warehouse], catch_exceptions=False).output
+    assert said.count(": no key is known") == 1
+    shown = json.loads(CliRunner().invoke(commands, ["status", "--warnings", "--json", *warehouse]).output)
+    assert [one["table"] for group in shown["little"] for one in group["subjects"]] == NAMES
+
+
+def test_what_is_repaired_is_forgotten_and_what_rows_showed_stays_until_a_rebuild() -> None:
+    ledger, lake = Ledger("sqlite://"), TableId("s", "t")
+    state, row = (Finding(rule, Severity.WARNING, "s.t", rule) for rule in ("keys", "undecided-rows"))
+    ledger.record_findings("f", [state, row], "run")
+    ledger.record_findings("g", [state], "run")
+    assert ledger.findings("f") == (state, row)
+    ledger.forget_findings("f", lake)
+    assert (ledger.findings("f"), ledger.findings("g")) == ((), (state,))
+
+
+def test_a_finding_of_rows_stays_when_they_are_not_read_again(runs: Runs) -> None:
+    runs.feed.create("s.t", keyed=False)
+    runs.feed.rows("s.t", FIRST, [("I", FIRST + 1, 1, "a"), ("I", FIRST + 2, 2, "b")])
+    runs.feed.rows("s.t", FIRST, [("I", FIRST + 2, 3, "c")])
+    first, second = runs.apply(FIRST + 3), runs.apply(FIRST + 4)
+    assert "joint-files" in {one.rule for one in first.new_findings}
+    assert "joint-files" not in {one.rule for one in second.findings}
+    assert (set(second.known_findings), second.new_findings) == (set(first.new_findings), ())
+
+
+def test_a_count_that_grows_is_no_new_finding(runs: Runs) -> None:
+    outcome, journal = runs.apply(FIRST), Journal(Ledger("sqlite://"), "f")
+    counts = (Finding("empty-files", Severity.WARNING, "", "files are empty.", f"{n} files") for n in (2, 3))
+    first, second = (replace(outcome, findings=(one,)) for one in counts)
+    assert len(journal.findings(first, "1").new_findings) == 1
+    assert journal.findings(second, "2").new_findings == ()
+    assert [one.detail for one in journal.ledger.findings("f")] == ["3 files"]
+
+
+FINDINGS = st.builds(
+    Finding,
+    st.sampled_from(RULES),
+    st.sampled_from(Severity),
+    st.sampled_from(["", "s.a", "s.b", "s.c"]),
+    st.sampled_from(["it is odd.", "it is lost."]),
+    st.sampled_from(["", '"c"', "x" * 90]),
+)
+
+
+@given(st.lists(FINDINGS, unique=True))
+def test_groups_hold_every_finding_once_the_most_important_first(findings: list[Finding]) -> None:
+    groups = grouped(findings)
+    flat = [
+        Finding(group.rule, group.severity, one.table, group.sentence, one.detail)
+        for group in groups
+        for one in group.subjects
+    ]
+    assert len(flat) == len(findings)
+    assert set(flat) == set(findings)
+    assert [one.weight for one in flat] == sorted(one.weight for one in findings)
+    assert len({(group.rule, group.severity, group.sentence) for group in groups}) == len(groups)
+
+
+def test_long_details_have_lines_of_their_own_and_are_counted_too() -> None:
+    findings = [Finding("decoding", Severity.HOLD, name, "it is odd.", "x" * 90) for name in NAMES]
+    (group,) = grouped(findings)
+    lines = list(group_lines([group]))
+    assert (len(lines), lines[0], lines[-1].strip()) == (12, "hold: it is odd.", "and 7 more tables")
+    assert group_text(group).endswith("and 7 more tables)")
+
+
+def test_lossless_columns_are_counted_only(tmp_path: Path) -> None:
+    feed = LittleFeed(tmp_path)
+    for name in NAMES:
+        feed.create(name)
+    feed.publish(FIRST + 1)
+    lines = list(inspection_lines(inspect_changefeed(feed.settings())))
+    assert [line.strip() for line in lines if "lossless" in line] == [f"{2 * MANY} columns are lossless"]
+
+
+def test_every_rule_has_its_place_in_the_order() -> None:
+    rules = {INCOMPLETE, *FILE_RULES}
+    for path in Path(cdc_assets.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                if name in ("Finding", "warning", "_finding") and "findings" in path.read_text():
+                    rules.add(str(node.args[0].value))
+    assert rules == set(RULES)
+    assert len(set(RULES)) == len(RULES)
+    assert set(RULES) >= SEEN_IN_ROWS
