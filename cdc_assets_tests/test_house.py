@@ -68,6 +68,7 @@ NAMED_ELSEWHERE = {
     "defs/dumps.py": "the asset dump",
     "sources/topics/source.py": "the splits of topics are frames that it makes itself",
     "sources/topics/topic_options.py": "the same",
+    "model/progress.py": "a table may be complete by a dump",
     "lake/spark/training.py": "the JVM is trained with rows of its own, written as CSV",
     "settings/config.py": "the settings initial.dump and topics",
     "settings/paths.py": "the settings initial.dump and topics",

@@ -23,6 +23,7 @@ from cdc_assets.model.tso import Tso
 __all__ = [
     "ACTIONS",
     "HANDLE_KEY_ONLY",
+    "SNAPSHOT_DDL",
     "SPOKEN",
     "Kind",
     "Said",
@@ -107,7 +108,8 @@ names that log where there may be several whose positions do not compare (see `s
 one. `shape` is equal for rows of a table whose messages describe the same columns; null where messages do not describe
 them. `commit_ts` is when the change was made, as a TSO, null if the message does not have it. `read_at` is how far the
 log was when a row was read from the table, which has no place in it itself. `phase` is where in a snapshot a row is:
-"first" or "last" of its table, "within" for the rest; null for a row that is of none.
+"first" or "last" of its table, "end" for the last one of all tables, "within" for the rest; null for a row that is of
+none.
 """
 
 
@@ -262,6 +264,10 @@ def position_text(*parts: int) -> str:
         if not 0 <= part < _BEYOND:
             raise ValueError(f"{str(part)[:40]} is no place in a log")
     return ".".join(f"{part:0{_POSITION_DIGITS}d}" for part in parts)
+
+
+SNAPSHOT_DDL = position_text(0)
+"""The position of all schema changes of a connector's snapshot, of which each is of a table of its own."""
 
 
 def source_text(dialect: str, name: str) -> str:

@@ -1,7 +1,8 @@
 """Which tables lack rows: those that existed before the feed began and were not imported. Pure.
 
-A table is complete by its CREATE, by a dump or a TRUNCATE, or because a person said that it had no rows before.
-TRUNCATE ends incompleteness, and so does DROP, since a later table of that name is another one. RENAME and RECOVER
+A table is complete by its CREATE, by a dump or a TRUNCATE, by a snapshot or a scan whose rows are among the feed's, or
+because a person said that it had no rows before. TRUNCATE ends incompleteness, and so does DROP, since a later table of
+that name is another one; but where a snapshot begins again the table is emptied to be filled anew. RENAME and RECOVER
 keep it.
 EXCHANGE PARTITION passes it on with the rows: the partitioned table has rows of both afterwards, the other one all that
 were in the partition.
@@ -15,7 +16,7 @@ from itertools import groupby
 
 from cdc_assets import ddl
 from cdc_assets.model.gaps import is_complete
-from cdc_assets.model.progress import Gap, Life
+from cdc_assets.model.progress import Gap, Life, Whole
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported
 from cdc_assets.model.tso import Tso
@@ -26,47 +27,62 @@ __all__ = ["with_gaps"]
 def with_gaps(history: History, complete: Iterable[str] = ()) -> History:
     """Return the history with the gaps of every life; `complete` are the patterns of tables that have none."""
     said = tuple(complete)
-    if all(_brings_all(table.events[0]) or is_complete(life, said) for life, table in history.lives.items()):
-        return history
-    now: dict[Life, Gap | None] = {}
-    gaps: dict[Life, list[tuple[Tso, Gap | None]]] = {life: [] for life in history.lives}
+    now: dict[Life, Gap | Whole] = {}
+    gaps: dict[Life, list[tuple[Tso, Gap | Whole]]] = {life: [] for life in history.lives}
     stopped: set[Life] = set()
     ordered = sorted(
         ((event.at, life, event) for life, table in history.lives.items() for event in table.events),
         key=lambda one: one[0],
     )
     for version, group in groupby(ordered, key=lambda one: one[0]):
-        before = dict(now)
-        for _, life, event in group:
+        events = [(life, event) for _, life, event in group]
+        others = (event.other for _, event in events if isinstance(event, Exchanged))
+        before = {life: _at(now.get(life), version) for life in others}
+        for life, event in events:
             if life in stopped:
                 continue
             if life not in now:
-                offer = history.offered[life].uri if life in history.offered else ""
-                now[life] = None if _brings_all(event) or is_complete(life, said) else Gap(life, offer)
-            elif not isinstance(event, Held):
-                now[life] = _after(event, life, before)
+                now[life] = _whole(event) or _lacking(life, event, said, history)
+            elif isinstance(event, Exchanged):
+                own, theirs = _at(now[life], version), before[event.other]
+                kept = own if isinstance(own, Gap) or not isinstance(theirs, Gap) else theirs
+                now[life] = (kept if event.partitioned else theirs) or now[life]
+            elif _is_emptied(event):
+                refilled = event.file.filling.by is not None
+                now[life] = _lacking(life, event, said, history) if refilled else Whole.TRUNCATE
             if isinstance(event, Held):
                 stopped.add(life)
             gaps[life].append((version, now[life]))
-    lacking = {life: tuple(found) for life, found in gaps.items() if any(gap is not None for _, gap in found)}
-    lives = {life: replace(table, gaps=lacking.get(life, ())) for life, table in history.lives.items()}
+    lives = {life: replace(table, gaps=tuple(gaps[life])) for life, table in history.lives.items()}
     return replace(history, lives=lives)
 
 
-def _brings_all(first: Event) -> bool:
-    """Return whether a table has all its rows from its first event on."""
-    return isinstance(first, Imported) or isinstance(ddl.statement(first.file), (ddl.CreateTable, ddl.Truncate))
+def _lacking(life: Life, event: Event, said: tuple[str, ...], history: History) -> Gap | Whole:
+    """Return that a table lacks rows from before an event, if nobody said that it had none."""
+    filling = event.file.filling
+    if is_complete(life, said):
+        return filling.by if filling.by is not None and filling.through is not None else Whole.STATEMENT
+    return Gap(life, history.offered[life].uri if life in history.offered else "", filling)
 
 
-def _after(event: Event, life: Life, before: dict[Life, Gap | None]) -> Gap | None:
-    own = before.get(life)
-    if isinstance(event, Exchanged):
-        theirs = before.get(event.other)
-        return own or theirs if event.partitioned else theirs
-    return None if _empties(event) else own
+def _whole(event: Event) -> Whole | None:
+    """Return what gives a table all its rows with an event, None where that does not."""
+    if isinstance(event, Imported):
+        return Whole.DUMP
+    if event.file.filling.by is not None:
+        return None
+    return _WHOLE_BY.get(type(ddl.statement(event.file)))
 
 
-def _empties(event: Event) -> bool:
+_WHOLE_BY: dict[type, Whole] = {ddl.CreateTable: Whole.CREATE, ddl.Truncate: Whole.TRUNCATE}
+
+
+def _at(state: Gap | Whole | None, version: Tso) -> Gap | Whole | None:
+    """Return how complete a table is at a version, with the rows from before it."""
+    return state.filling.by if isinstance(state, Gap) and state.is_filled(version) else state
+
+
+def _is_emptied(event: Event) -> bool:
     """Return whether the source deleted all rows; rows of the lake that a person dropped do not count."""
-    by_source = event.release is None or event.release.way == "apply" or _brings_all(event)
-    return by_source and DeleteRows(None) in event.changes
+    by_source = event.release is None or event.release.way == "apply" or _whole(event) is not None
+    return by_source and not isinstance(event, Held) and DeleteRows(None) in event.changes

@@ -7,6 +7,7 @@ before it expires snapshots).
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
     table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)  cdc.key
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
+               cdc.incomplete-why (why the feed does not bring them: a word of `Lack`)
                cdc.initial (the TSO of the dump that it is based on)  cdc.initial-of (which table of which dump: JSON)
 """
 
@@ -28,7 +29,7 @@ from cdc_assets.lake.catalogs.catalog import local_path, read_bytes
 from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import GZIP, MetadataFile, parse_metadata_file
 from cdc_assets.lake.names import Identifier, format_name, parse_identity, parse_name
-from cdc_assets.model.progress import Applied, Base, Gap, Life
+from cdc_assets.model.progress import Applied, Base, Filling, Gap, Lack, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -57,7 +58,7 @@ __all__ = [
 ]
 
 CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
-GAP = ("cdc.incomplete", "cdc.incomplete-of")
+GAP = ("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why")
 """Properties of an incomplete table only."""
 BASE = ("cdc.initial", "cdc.initial-of")
 """Properties of a table that is based on a dump."""
@@ -172,7 +173,7 @@ def _interpret(place: str, file: MetadataFile) -> Owned | None:
         parent_id=snapshot.parent_id if snapshot else None,
         file_bytes=snapshot.number("total-files-size") if snapshot else 0,
         data_files=snapshot.number("total-data-files") if snapshot else 0,
-        gap=Gap(parse_identity(file.properties[GAP[1]])) if GAP[1] in file.properties else None,
+        gap=_parse_gap(file.properties),
         base=_parse_base(file.properties),
     )
     return Owned(file.properties.get(CHANGEFEED, ""), lake_table)
@@ -185,6 +186,12 @@ def format_base(base: Base | None) -> dict[str, str]:
     fields: dict[str, str | None] = {"table": format_name(base.table), "uri": base.uri, "query": base.query}
     fields |= {"collation": base.collation, "timezone": base.timezone}
     return dict(zip(BASE, (str(base.at), json.dumps(fields, ensure_ascii=False)), strict=True))
+
+
+def _parse_gap(properties: Mapping[str, str]) -> Gap | None:
+    if GAP[1] not in properties:
+        return None
+    return Gap(parse_identity(properties[GAP[1]]), filling=Filling(Lack(properties[GAP[2]])))
 
 
 def _parse_base(properties: Mapping[str, str]) -> Base | None:

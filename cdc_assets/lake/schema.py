@@ -97,7 +97,9 @@ def create(session: StepSession, identifier: Identifier, step: CreateTable, work
 
 def gap_properties(gap: Gap | None) -> dict[str, str]:
     """Return the properties of an incomplete table; none for a complete one."""
-    return dict(zip(GAP, (str(gap.since), format_identity(gap.life)), strict=True)) if gap is not None else {}
+    if gap is None:
+        return {}
+    return dict(zip(GAP, (str(gap.since), format_identity(gap.life), gap.filling.lack.value), strict=True))
 
 
 def mark_incomplete(target: Target, gap: Gap | None) -> None:

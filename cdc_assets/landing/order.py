@@ -19,9 +19,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, dialect_of, is_of_snapshot, position_text
+from cdc_assets.formats.messages import SNAPSHOT_DDL, Kind, dialect_of, is_of_snapshot
 from cdc_assets.landing.kept import Kept, Piece
-from cdc_assets.model.landed import EventKind, Landed, Stream, StreamEnd
+from cdc_assets.landing.snapshots import Scan
+from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, Stream, StreamEnd
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -42,8 +43,6 @@ _ANEW = (
 INDEX = len("000000/")
 """Characters of a place that number its log."""
 _COLUMNS = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at", "phase")
-_SNAPSHOT_DDL = position_text(0)
-"""The place of all schema changes of a snapshot, of which each is of a table of its own."""
 _ROW_PLACES = ("mysql", "sqlserver")
 """Kinds of databases in whose logs a place names one row of a table, at the most."""
 _RESTART_MS = 1000
@@ -61,16 +60,13 @@ _UNMARKED = (
     "row says that another snapshot begins: rows of both cannot be told apart in a table without key. Let a connector "
     "with a new topic.prefix bring the table as a feed of its own; or go on with what comes from here"
 )
-_READ = " incremental"
-"""Behind the name of a log: the rows that were read from tables while it went on."""
 
 
 class Line(NamedTuple):
     """A line of SPOKEN in the order of landing: its place in the source's log, rows before DDL, and where it is.
 
     A row without a place comes after the DDL before it in its partition. `late` says why a line cannot be put in its
-    place, "" where it can. `placed` is set where the line itself states `at`. `scanned` is the stream of a new row of a
-    snapshot, `anew` is set where that row begins it once more at the same place.
+    place, "" where it can. `placed` is set where the line itself states `at`, `scan` for a new row of a snapshot.
     """
 
     at: str
@@ -80,8 +76,7 @@ class Line(NamedTuple):
     repeated: bool
     late: str
     placed: bool = False
-    scanned: Stream | None = None
-    anew: bool = False
+    scan: Scan | None = None
 
 
 class _Row(NamedTuple):
@@ -103,6 +98,11 @@ class _Row(NamedTuple):
     def has_key(self) -> bool:
         """Whether the message names the row by a key."""
         return bool(self.batch.column("key")[self.message].is_valid)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the last row of its table in a snapshot."""
+        return self.phase in ("last", "end")
 
 
 @dataclass
@@ -135,7 +135,7 @@ class SourceOrder:
             if event.kind is EventKind.DDL and event.table is not None and event.source_position:
                 self._raise(self._ddl_places, event.table, event.source, event.source_position)
         for stream, end in self.before.streams.items():
-            if end.newest and not stream.source.endswith(_READ):
+            if end.newest and not stream.source.endswith(INCREMENTAL):
                 self._raise(self._row_places, stream.table, stream.source, end.newest)
 
     def _raise(self, places: dict[TableId, str], table: TableId, source: str, at: str) -> None:
@@ -172,7 +172,7 @@ class SourceOrder:
             is_ddl = kind == Kind.DDL.value
             if is_ddl and at and table and not was_landed(piece, line):
                 late = self._below(at, self._row_places.get(TableId(schema, table).folded, ""))
-                is_parted = at in self._ddl_places.values() and not at[INDEX:].startswith(_SNAPSHOT_DDL)
+                is_parted = at in self._ddl_places.values() and not at[INDEX:].startswith(SNAPSHOT_DDL)
                 late = late or (_PARTED if is_parted else "")
             at = floors[partition] = at or floors.get(partition, "")
             if is_ddl and stated:
@@ -199,10 +199,12 @@ class SourceOrder:
             at = floors.get(partition) or self._first_places.get(partition, "")
         at = max(at or floors.get(partition, ""), floors.get(stream, ""))
         floors[stream] = floors[partition] = at
-        if not self._is_scanned(row.stated, at) or repeated or late:
-            return Line(at, rank, number, line, repeated, late, bool(row.stated))
-        anew = (known.newest == row.stated and end.at == 1) or self._is_begun_elsewhere(row)
-        return Line(at, rank, number, line, repeated, late, bool(row.stated), stream, anew)
+        scan = None
+        if row.phase is not None and not (repeated or late):
+            scan = Scan(stream, row.stated or "", row.phase, self._is_scanned(row.stated, at))
+            if scan.is_ordered and ((known.newest == row.stated and end.at == 1) or self._is_begun_elsewhere(row)):
+                scan = scan._replace(anew=True)
+        return Line(at, rank, number, line, repeated, late, bool(row.stated), scan)
 
     def _behind(self, row: _Row, end: StreamEnd, repeated: bool) -> StreamEnd:
         """Return how a stream ends after a row with a place, where deletes without one came before it.
@@ -238,10 +240,13 @@ class SourceOrder:
             return known, self._is_read_again(known, row, row.read_at), late
         end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
         if place and self._begins_snapshot_anew(known, row):
-            end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), last=row.phase == "last"), False
+            end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), last=row.is_last), False
+        elif row.has_key and row.phase is not None and place == known.newest:
+            # A snapshot that begins anew where the last one stands: the rows are the same, in whatever order they come.
+            end, repeated = replace(known, at=known.at + 1, last=known.last or row.is_last), False
         elif not repeated and place and self._is_first_again(known, row):
             end, repeated = replace(known, again_at=1, again_after=0), True
-        elif not repeated and row.phase == "last":
+        elif not repeated and row.is_last:
             end = replace(end, last=True)
         elif known.last and row.phase == "within" and place == known.newest and not row.has_key:
             late = _UNMARKED.format(place_text(f"000000/{place}"))
@@ -264,7 +269,7 @@ class SourceOrder:
         Such rows come in the order of the log too. One that is newer than all others and yet stands below them is of
         another log, of which the rows say more.
         """
-        mine, made = row.stream._replace(source=row.stream.source + _READ), row.ts or 0
+        mine, made = row.stream._replace(source=row.stream.source + INCREMENTAL), row.ts or 0
         known, digest = self.streams.get(mine, StreamEnd()), partial(_digest, row.batch, row.message)
         if at < log.newest and made <= log.made:
             return True
@@ -283,7 +288,7 @@ class SourceOrder:
         with a key are the same then, whichever snapshot they are of.
         """
         here = row.phase is not None and row.stated == known.newest and not row.has_key
-        begins = row.phase == "first" or (known.last and row.phase == "last")  # a lone row is marked as the last one
+        begins = row.phase == "first" or (known.last and row.is_last)  # a lone row is marked as the last one
         return here and begins and self.options.in_source_order
 
     def _is_begun_elsewhere(self, row: _Row) -> bool:

@@ -28,12 +28,12 @@ from cdc_assets.ddl import quote, rename_pairs
 from cdc_assets.formats.messages import Kind, truncating
 from cdc_assets.landing.dialects import Dialects
 from cdc_assets.landing.kept import Kept, Piece
-from cdc_assets.landing.order import INDEX, Line, SourceOrder, is_together, place_text
+from cdc_assets.landing.order import Line, SourceOrder, is_together, place_text
 from cdc_assets.landing.reading import Reading
 from cdc_assets.landing.rows import REPEAT, ROW
 from cdc_assets.landing.shapes import Shapes
-from cdc_assets.landing.snapshots import Snapshots
-from cdc_assets.model.landed import EventKind, LandedEvent, Stream
+from cdc_assets.landing.snapshots import Scan, Snapshots
+from cdc_assets.model.landed import EventKind, LandedEvent
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -147,11 +147,13 @@ class OrderedReading(Reading):
         first += first % _STEP
         given: list[dict[int, _Given]] = [{} for _ in pieces]
         position, before = first - _STEP, None
-        snapshots = Snapshots(self.before.streams)
+        snapshots = Snapshots(self.before)
         for line in lines:
             position += 0 if is_together(before, line) else _STEP
-            if line.scanned is not None and snapshots.begins(line.scanned, line.at[INDEX:], line.anew):
-                line, position = self._at_snapshot(line.scanned, line, pieces[line.piece], position)
+            if line.scan is not None:
+                if line.scan.is_ordered and snapshots.begins(line.scan):
+                    line, position = self._at_snapshot(line.scan, line, pieces[line.piece], position)
+                self._note_scan(snapshots, line, pieces[line.piece], position)
             given[line.piece][line.line] = _Given(position, line.repeated, line.late)
             before = line
         self._note_shapes(pieces, lines, given)
@@ -161,18 +163,33 @@ class OrderedReading(Reading):
         if lines:
             self.last = position
 
-    def _at_snapshot(self, stream: Stream, line: Line, piece: Piece, position: Tso) -> tuple[Line, Tso]:
+    def _at_snapshot(self, scan: Scan, line: Line, piece: Piece, position: Tso) -> tuple[Line, Tso]:
         """Return the line of a row with which another snapshot of its table begins, and its position.
 
         What was there before is gone: the table is emptied where one partition has all of it. Of several none shows
         that, and the table is held.
         """
-        mine = {one.partition for one in self.streams if (one.table, one.source) == (stream.table, stream.source)}
+        table, source = scan.stream.table, scan.stream.source
+        mine = {one.partition for one in self.streams if (one.table, one.source) == (table, source)}
         if len(mine) > 1:
             return line._replace(late=_ANOTHER.format(place_text(line.at))), position
-        return line, position + (_STEP if self._empty(stream, piece, line, position) else 0)
+        return line, position + (_STEP if self._empty(scan, piece, line, position) else 0)
 
-    def _empty(self, stream: Stream, piece: Piece, line: Line, position: Tso) -> bool:
+    def _note_scan(self, snapshots: Snapshots, line: Line, piece: Piece, position: Tso) -> None:
+        """Land what a row shows of its table's snapshot, by which it is known later whether all of that came."""
+        if line.scan is None or line.late:
+            return
+        (_, table, source), place = line.scan.stream, line.scan.place
+        for word in snapshots.shown(line.scan):
+            offset = piece.batch.column("offset")[piece.spoken.column("message")[line.line].as_py()].as_py()
+            self.events.append(
+                LandedEvent(
+                    EventKind.SNAPSHOT, piece.partition, offset, position, table, word.value, source=source,
+                    source_position=place,
+                )
+            )  # fmt: skip
+
+    def _empty(self, scan: Scan, piece: Piece, line: Line, position: Tso) -> bool:
         """Take what a broken snapshot brought out of its table again, once; return whether that was still to be done.
 
         Rows that were deleted before the next snapshot are not in it, and no message says so.
@@ -180,8 +197,8 @@ class OrderedReading(Reading):
         spoken = piece.spoken.slice(line.line, 1).to_pylist()[0]
         event = LandedEvent(
             EventKind.DDL, piece.partition, piece.batch.column("offset")[spoken["message"]].as_py(), position,
-            stream.table, truncating(stream.table), 11, source=stream.source,
-            source_position="" if line.anew else spoken["source_position"], commit_ts=spoken["commit_ts"] or 0,
+            scan.stream.table, truncating(scan.stream.table), 11, source=scan.stream.source,
+            source_position="" if scan.anew else scan.place, commit_ts=spoken["commit_ts"] or 0,
         )  # fmt: skip
         if self._identity(event) in self._ddl:
             return False

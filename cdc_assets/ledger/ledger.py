@@ -80,6 +80,7 @@ _TABLES = sa.Table(
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("ways", sa.Text, nullable=False),
+    sa.Column("complete_by", sa.Text, nullable=False),
     sa.Column("run", sa.Text, nullable=False),
     sa.Column("changed_at", sa.Float, nullable=False),
 )
@@ -452,6 +453,7 @@ class Ledger:
                 "state": state.state.value,
                 "reason": state.reason,
                 "ways": json.dumps(state.ways, ensure_ascii=False),
+                "complete_by": state.complete_by,
                 "run": state.run,
                 "changed_at": now,
             }

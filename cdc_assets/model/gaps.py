@@ -5,12 +5,12 @@ from __future__ import annotations
 import glob
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from cdc_assets.model.names import fold_name
-from cdc_assets.model.progress import Base, Gap, Life
+from cdc_assets.model.progress import Base, Gap, Lack, Life
 
 __all__ = ["Completed", "gap_text", "is_complete", "pattern_of"]
 
@@ -51,13 +51,53 @@ def gap_text(gap: Gap, life: Life, base: Base | None = None) -> str:
     pattern = pattern_of(gap.life)
     quoted = shlex.quote(pattern)
     whose = "it" if gap.life == life else f"{gap.life.born_as}, from which rows came by EXCHANGE PARTITION,"
-    bring = "Bring them from a dump, or straight from the source: setting initial, --initial URI. "
-    offered = f"They are in {gap.offer}: cdc-assets rebuild {shlex.quote(str(gap.life))}. " if gap.offer else bring
+    why, bring = _REASONS[gap.filling.lack]
+    offered = f"They are in {gap.offer}: cdc-assets rebuild {shlex.quote(str(gap.life))}." if gap.offer else bring
     return (
-        f"incomplete: {whose} existed before its changefeed began (its first schema file, of version {gap.since}, has "
-        f"no CREATE TABLE), so the rows that it had then are missing here; what changed since is applied. {offered}If "
-        "it had "
-        f"none, or they are not needed, say so: {json.dumps(pattern, ensure_ascii=False)} in the changefeed's setting "
-        f"initial: {{complete: [...]}}, --complete {quoted}, or, to keep it in the lake, cdc-assets release --complete "
-        f"{quoted}."
+        f"incomplete: {whose} {why.format(since=gap.since)}, so the rows that it had then are missing here; what "
+        f"changed since is applied. {offered} If it had none, or they are not needed, say so: "
+        f"{json.dumps(pattern, ensure_ascii=False)} in the changefeed's setting initial: {{complete: [...]}}, "
+        f"--complete {quoted}, or, to keep it in the lake, cdc-assets release --complete {quoted}."
     )
+
+
+_FROM_DUMP = "Bring them from a dump, or straight from the source: setting initial, --initial URI."
+_FROM_CONNECTOR = "Let a connector with a new topic.prefix take a snapshot of it, as a feed of its own."
+_MAY_HAVE = "may have existed before its connector's messages began"
+
+_REASONS: Mapping[Lack, tuple[str, str]] = {
+    Lack.FILES: (
+        "existed before its changefeed began (its first schema file, of version {since}, has no CREATE TABLE)",
+        _FROM_DUMP,
+    ),
+    Lack.TOPICS: ("existed before its changefeed began (the topics have no CREATE TABLE of it)", _FROM_DUMP),
+    Lack.SNAPSHOT: (f"{_MAY_HAVE} (no snapshot in the topics has rows of it)", _FROM_CONNECTOR),
+    Lack.RUNNING: (
+        "existed before its connector's messages began (its snapshot is in the topics, but not through its last row)",
+        "Run again when the connector is through with it; if it has gone on without, let a connector with a new "
+        "topic.prefix take a snapshot of the table, as a feed of its own.",
+    ),
+    Lack.BEGINNING: (
+        "existed before its connector's messages began (its snapshot is in the topics without its first row)",
+        _FROM_CONNECTOR,
+    ),
+    Lack.CREATED: (
+        f"{_MAY_HAVE} (the snapshot has its CREATE TABLE, and no row; the last row of all tables, with which a "
+        "snapshot ends, is not in the topics)",
+        "Run again when the connector is through with its snapshot; if it takes none of rows, as with snapshot.mode "
+        "no_data, let one with a new topic.prefix take it, as a feed of its own.",
+    ),
+    Lack.SETTINGS: (
+        "existed before its connector's messages began (by its settings snapshot.mode, "
+        "snapshot.include.collection.list and snapshot.select.statement.overrides the connector does not send all of "
+        "its rows)",
+        _FROM_CONNECTOR,
+    ),
+    Lack.SCAN: (
+        "may have existed before its changefeed began (neither does a record come from an initial scan, nor does the "
+        "sink URI say initial_scan=true)",
+        "Add a changefeed WITH (INITIAL_SCAN = TRUE), as a feed of its own; if this one has it, add initial_scan=true "
+        "to the sink URI.",
+    ),
+}
+"""Why rows from before a feed are missing, and how they can come."""

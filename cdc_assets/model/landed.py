@@ -12,7 +12,18 @@ from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["DECIDED", "Decision", "EventKind", "Landed", "LandedEvent", "LandedSplit", "Stream", "StreamEnd"]
+__all__ = [
+    "DECIDED",
+    "INCREMENTAL",
+    "Decision",
+    "EventKind",
+    "Landed",
+    "LandedEvent",
+    "LandedSplit",
+    "SnapshotRow",
+    "Stream",
+    "StreamEnd",
+]
 
 
 class EventKind(str, enum.Enum):
@@ -29,6 +40,22 @@ class EventKind(str, enum.Enum):
     LOST = "lost"
     DEAD = "dead"
     REBUILT = "rebuilt"
+    SNAPSHOT = "snapshot"
+
+
+class SnapshotRow(str, enum.Enum):
+    """What rows show of a connector's snapshot: the `query` of events of kind SNAPSHOT.
+
+    FIRST and LAST are the rows with which a table begins and ends in it, END is the last one of all tables. WITHIN is
+    another one that comes before the first, or where none is marked so. ANEW says that what follows is the snapshot
+    once more, at the same place of the source's log.
+    """
+
+    FIRST = "first"
+    WITHIN = "within"
+    LAST = "last"
+    END = "end"
+    ANEW = "anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +157,10 @@ class Decision:
             event.kind, event.partition, event.offset, position=event.position, table=event.table,
             **json.loads(event.query),
         )  # fmt: skip
+
+
+INCREMENTAL = " incremental"
+"""Behind the name of a log: the rows that were read from tables while it went on."""
 
 
 class Stream(NamedTuple):

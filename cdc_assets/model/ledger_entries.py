@@ -56,7 +56,7 @@ class TableState:
     """The state of a table after the last run that looked at it.
 
     `version` is the newest schema version applied, `through` the TSO at or below which everything is applied,
-    `checkpoint` the changefeed's at that time.
+    `checkpoint` the changefeed's at that time. `complete_by` is what made it complete, "" for an incomplete one.
     """
 
     life: str
@@ -68,3 +68,4 @@ class TableState:
     reason: str = ""
     ways: tuple[str, ...] = ()
     run: str = ""
+    complete_by: str = ""

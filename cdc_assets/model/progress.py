@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Applied", "Base", "Gap", "Life", "Phase", "Progress", "State"]
+__all__ = ["Applied", "Base", "Filling", "Gap", "Lack", "Life", "Phase", "Progress", "State", "Whole"]
 
 
 class Phase(enum.IntEnum):
@@ -98,18 +98,66 @@ class Life:
         return f"{self.born_as}@{self.version}"
 
 
+class Whole(str, enum.Enum):
+    """What makes a table complete. Its value is the text shown to people and in JSON."""
+
+    CREATE = "create"
+    TRUNCATE = "truncate"
+    DUMP = "dump"
+    SNAPSHOT = "snapshot"
+    SCAN = "scan"
+    STATEMENT = "statement"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Lack(str, enum.Enum):
+    """Why a feed does not have the rows from before it, by its kind. Its value is that of a property in the lake."""
+
+    FILES = "files"
+    TOPICS = "topics"
+    SNAPSHOT = "snapshot"
+    RUNNING = "running"
+    BEGINNING = "beginning"
+    CREATED = "created"
+    SETTINGS = "settings"
+    SCAN = "scan"
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How a feed brings the rows that a table had before it.
+
+    `by` is SNAPSHOT or SCAN where they are among its rows: all are there at the position `through`, None while they are
+    not. They begin at the position `since`. With None as `by` nothing but a DDL that leaves the table empty makes it
+    complete. `lack` is why they are not there.
+    """
+
+    lack: Lack = Lack.FILES
+    by: Whole | None = field(default=None, compare=False)
+    since: Tso | None = field(default=None, compare=False)
+    through: Tso | None = field(default=None, compare=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Why a table is incomplete: the rows that `life` had when the feed began, before `since`, are not in the feed.
 
     `life` is the table itself, or one from which rows came by EXCHANGE PARTITION. `since` is the first version that the
-    feed has of it. `offer` is a dump that has those rows, "" if none is known.
+    feed has of it. `offer` is a dump that has those rows, "" if none is known. `filling` says whether the feed's own
+    rows bring them, so that they are there once these are applied.
     """
 
     life: Life
     offer: str = field(default="", compare=False)
+    filling: Filling = Filling()
 
     @property
     def since(self) -> Tso:
         """Rows from before this version are missing."""
         return self.life.version
+
+    def is_filled(self, through: Tso) -> bool:
+        """Return whether the feed's rows through a position bring those from before it."""
+        return self.filling.through is not None and self.filling.through <= through

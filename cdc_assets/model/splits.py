@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.dumps import DumpSplit
-from cdc_assets.model.progress import Base
+from cdc_assets.model.progress import Base, Filling
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 
@@ -34,7 +34,8 @@ class SchemaFile:
     what of it may differ in the source. `grows` says that rows describe it from then on and that no DDL
     will: an existing table gets what is new in it. `lags` says that those rows are older than others that were read
     before, so that a column that comes again in them was never gone. `commit_ts` is when the source carried the DDL
-    out, 0 where that is the version.
+    out, 0 where that is the version. `filling` is how the rows come that a table had before it begins, or is filled
+    anew, with the file.
     """
 
     path: str
@@ -51,6 +52,7 @@ class SchemaFile:
     grows: bool = False
     lags: bool = False
     commit_ts: Tso = 0
+    filling: Filling = field(default_factory=Filling)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
-from cdc_assets.model.progress import Base, Gap, Life
+from cdc_assets.model.progress import Base, Gap, Life, Whole
 from cdc_assets.model.releases import Release
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, DropColumn, Predicate, RenameColumn, SchemaChange, SetDefault
@@ -170,8 +170,8 @@ class TableHistory:
     life: Life
     events: tuple[Event, ...]
     names: tuple[tuple[TableId, Tso, Tso], ...]
-    gaps: tuple[tuple[Tso, Gap | None], ...] = ()
-    """From which version on which rows are missing, in order (see `completeness`)."""
+    gaps: tuple[tuple[Tso, Gap | Whole], ...] = ((0, Whole.CREATE),)
+    """From which version on which rows are missing, or what made it complete, in order (see `completeness`)."""
     brought: Import | None = None
     """The table in the dump with which it begins."""
     mixed: bool = False
@@ -200,12 +200,21 @@ class TableHistory:
 
     @property
     def gap(self) -> Gap | None:
-        """Why the table is incomplete after all events, None for a complete one."""
-        return self.gap_at(FOREVER)
+        """Why the table is incomplete after all events and rows, None for a complete one."""
+        return self.gap_at(FOREVER, FOREVER)
 
-    def gap_at(self, version: Tso) -> Gap | None:
-        """Why the table is incomplete after the DDL of a version, None for a complete one."""
-        return next((gap for at, gap in reversed(self.gaps) if at <= version), None)
+    def gap_at(self, version: Tso, through: Tso = 0) -> Gap | None:
+        """Why the table is incomplete after the DDL of a version and its rows through a position, None if it is not."""
+        gap = next((gap for at, gap in reversed(self.gaps) if at <= version), None)
+        return gap if isinstance(gap, Gap) and not gap.is_filled(through) else None
+
+    @property
+    def complete_by(self) -> Whole | None:
+        """What made the table complete, None for an incomplete one."""
+        newest = self.gaps[-1][1]
+        if isinstance(newest, Gap):
+            return newest.filling.by if newest.is_filled(FOREVER) else None
+        return newest
 
     @property
     def schema(self) -> TableSchema:

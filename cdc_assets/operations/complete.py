@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.gaps import Completed, is_complete, pattern_of
+from cdc_assets.model.progress import Gap
 from cdc_assets.model.reports import StepResult
 from cdc_assets.pipeline.completeness import mark
 from cdc_assets.report.tables import incomplete_tables
@@ -33,7 +34,7 @@ def say_complete(pipeline: Pipeline, patterns: Sequence[str], who: str = "", run
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
 
     def keep(history: History) -> None:
-        lacking = {gap.life for table in history.lives.values() for _, gap in table.gaps if gap is not None}
+        lacking = {gap.life for table in history.lives.values() for _, gap in table.gaps if isinstance(gap, Gap)}
         for pattern in patterns:
             if pattern not in said and not any(is_complete(life, [pattern]) for life in lacking):
                 known = ", ".join(sorted(map(pattern_of, lacking))) or "no table"

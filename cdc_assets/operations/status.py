@@ -134,6 +134,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 kept[changefeed].get(table.life, ()),
                 *_accounted(windows.get(table.life, ())),
                 lacking.get(table.life, ""),
+                "" if table.life in lacking else table.complete_by,
             )
             for table in tables
         ]

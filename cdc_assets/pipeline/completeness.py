@@ -39,12 +39,12 @@ def gap_of(table: TableHistory, state: Applied | None, ddl: Tso) -> Gap | None:
 
     One that a dump brings lacks those of the dump until they are imported.
     """
-    brought = table.brought
+    brought, through = table.brought, 0 if state is None else state.progress.tso
     if brought is None or not (brought.files or brought.lost or brought.problem):
-        return table.gap_at(ddl)
+        return table.gap_at(ddl, through)
     if state is None or state.progress < Progress(brought.base.at, Phase.ROWS):
         return Gap(table.life)
-    return table.gap_at(ddl)
+    return table.gap_at(ddl, through)
 
 
 def mark(lake: Markable, planned: Plan) -> Mapping[Life, Applied]:

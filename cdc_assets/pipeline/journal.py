@@ -78,8 +78,9 @@ class Journal:
         states = []
         for t in outcome.tables:
             now = TableState(
-                str(t.life), t.name, t.version, t.through, outcome.checkpoint, t.state, t.reason, t.ways, run
-            )
+                str(t.life), t.name, t.version, t.through, outcome.checkpoint, t.state, t.reason, t.ways, run,
+                t.complete_by,
+            )  # fmt: skip
             before = known.get(now.life)
             waits = t.state is State.APPLIED and t.through < outcome.checkpoint and not t.steps
             if waits and before is not None and before.through == t.through and before.state.stopped:

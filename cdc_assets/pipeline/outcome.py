@@ -51,6 +51,9 @@ class TableOutcome:
     base: Base | None = None
     """The dump that it stands on, None for a table that begins with the changefeed."""
 
+    complete_by: str = ""
+    """What made it complete (`Whole`), "" where it is not."""
+
     @property
     def incomplete(self) -> str:
         """What is missing and what a person can do, "" for a complete table."""
@@ -239,6 +242,7 @@ def _standing(
     if table.stopped_at is not None or left is not None:
         through = applied.progress.tso - (applied.progress.phase is Phase.DDL) if applied is not None else 0
         version = applied.ddl if applied is not None else table.life.version
+    gap = gap_of(history, applied, version) if state is not State.DROPPED else None
     return TableOutcome(
         table.life,
         table.name,
@@ -257,8 +261,9 @@ def _standing(
         quarantined,
         tuple(table.accounts),
         table.stopped_at if hold is None else hold.at,
-        gap_of(history, applied, version) if state is not State.DROPPED else None,
+        gap,
         history.base,
+        str(history.complete_by or "") if gap is None else "",
     )
 
 

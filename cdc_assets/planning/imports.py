@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.progress import Applied, Base, Life, Phase, Progress
+from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
@@ -43,7 +43,7 @@ def waiting(
     later = ByName({one.base.table: one.base for one in history.waiting})
     found: dict[Life, HoldTable] = {}
     for life, table in history.lives.items():
-        if life in applied or not table.gaps or table.gaps[0][1] is None:
+        if life in applied or not isinstance(table.gaps[0][1], Gap):
             continue
         base, reason = later.get(table.names[-1][0]), ""
         if base is not None:

@@ -33,6 +33,7 @@ def outcome_json(name: str, outcome: Outcome) -> dict[str, Any]:
             "deleted": t.deleted,
             "quarantined": t.quarantined,
             "incomplete": t.incomplete,
+            "complete_by": t.complete_by,
         }
         for t in outcome.tables
     ]

@@ -72,7 +72,7 @@ class TableStatus:
     `quarantined` counts records that wait in quarantine; `fidelity` is empty before a run has looked at the table.
     `stages` is the lag of the newest applied change by stage, None before one was applied or where rows carry no
     commit-ts; `miscounted` says which window's rows did not add up, `incomplete` which rows from before the feed are
-    missing.
+    missing, and `complete_by` what made it complete: create, truncate, dump, snapshot, scan or statement (a person's).
     """
 
     changefeed: str
@@ -92,6 +92,7 @@ class TableStatus:
     stages: Lag | None = None
     miscounted: str = ""
     incomplete: str = ""
+    complete_by: str = ""
 
     @property
     def wants_a_person(self) -> bool:

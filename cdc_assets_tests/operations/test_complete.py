@@ -158,7 +158,8 @@ def test_the_lake_table_says_so_in_its_properties_until_it_ends(
 ) -> None:
     lake = open_lake("little")
     assert incomplete(opened(feed, lake).apply("run")) == {"s.old"}
-    assert properties(lake, "old") == {"cdc.incomplete": str(FIRST), "cdc.incomplete-of": f"s.old@{FIRST}"}
+    expected = {"cdc.incomplete": str(FIRST), "cdc.incomplete-of": f"s.old@{FIRST}", "cdc.incomplete-why": "files"}
+    assert properties(lake, "old") == expected
     assert properties(lake, "new") == {}
     assert lake.applied()[Life(TableId("s", "old"), FIRST)].gap == Gap(Life(TableId("s", "old"), FIRST))
     assert say_complete(opened(feed, lake), ["s.old"]) == {}

@@ -29,7 +29,6 @@ CONFIG = {
 MODES = {
     "time.precision.mode": "isostring",
     "unavailable.value.placeholder": "hex:c3a9",
-    "snapshot.mode": "no_data",
 }
 FORMS: dict[str, Callable[[dict[str, Any]], str]] = {
     "members": json.dumps,

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats.alike import Alike, Path
-from cdc_assets.formats.messages import position_text
+from cdc_assets.formats.messages import SNAPSHOT_DDL, position_text
 
 __all__ = [
     "SourcePositions",
@@ -41,7 +41,7 @@ _PHASES = {
     "true": "within",
     "first": "first",
     "first_in_data_collection": "first",
-    "last": "last",
+    "last": "end",
     "last_in_data_collection": "last",
 }
 _SNAPSHOT = frozenset(_PHASES)
@@ -75,7 +75,8 @@ def read_position(source: Mapping[str, Any]) -> str | None:
 def snapshot_phase(source: Mapping[str, Any]) -> str | None:
     """Return where in its table's snapshot a row stands (`phase` of SPOKEN), None for a row of none.
 
-    Debezium marks the last row of a table before its first one, so a lone row is "last" (`SnapshotRecord`).
+    Debezium marks the last row of a table before its first one, so a lone row is "last", or "end" where it is the last
+    one of the whole snapshot (`SnapshotRecord`).
     """
     return _PHASES.get(str(source.get("snapshot")).lower())
 
@@ -83,7 +84,7 @@ def snapshot_phase(source: Mapping[str, Any]) -> str | None:
 def schema_position(source: Mapping[str, Any]) -> str | None:
     """Return the place of a schema change: those of a snapshot come before its rows, though they stand at one place."""
     if str(source.get("snapshot")).lower() in _SNAPSHOT:
-        return position_text(0)
+        return SNAPSHOT_DDL
     return source_position(source)
 
 

@@ -132,15 +132,16 @@ def _said(number: int, table: TableId, held: Mapping[str, Any]) -> Said:
         _stated(held)
         return Said(number, Kind.SCHEMA, table)
     created = held["dynamodb"].get("ApproximateCreationDateTime") if "dynamodb" in held else None
+    phase = None
     if "dynamodb" in held:
         _document(held)
     elif not ("key" in held and any(name in held for name in CHANGES)):
-        _flavoured(held)
+        phase = "within" if _flavoured(held)["op"] == "r" else None
     stamp = _stamp(held)
     where = None if stamp is None else position_text(*stamp)
     ms = created if stamp is None else stamp[0]
     ts = ms << 18 if type(ms) is int and 0 <= ms < _GREATEST_STEP else None
-    return Said(number, Kind.ROW, table, (0,), ts, source_position=where, shape="row")
+    return Said(number, Kind.ROW, table, (0,), ts, source_position=where, shape="row", phase=phase)
 
 
 def _flavoured(held: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@
     living          which names live at a TSO
     schemas         DDL texts, older tables and columns in messages -> schema files
     schema_events   landed events -> the same
+    fillings        how tables that are older than their topics get the rows that they had
     columns_text    the columns in messages <-> the text of an event
     own_names       names of tables that messages write otherwise
     keys_alone      rows that have their key alone, of topics that may never have more

@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage_uri import parameters
+from cdc_assets.sources.topics.topic_options import SnapshotOptions
 
 __all__ = ["ConnectorConfiguration", "connector_configuration", "parse_properties"]
 
@@ -31,24 +32,32 @@ _MODES: Mapping[str, tuple[str, ...]] = {
         *("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
     ),
     "unavailable.value.placeholder": (),
-    "snapshot.mode": (),
-    "snapshot.select.statement.overrides": (),
 }
-"""What decides how values are written, and which rows a snapshot has -> its values, () for any."""
+"""What decides how values are written -> its values, () for any."""
+
+_SNAPSHOT_ROWS = "snapshot.mode.configuration.based.snapshot.data"
+_INCLUDED, _EXCLUDED = ("snapshot.include.collection.list", "table.include.list"), "table.exclude.list"
+_OF_SNAPSHOTS = ("snapshot.mode", "snapshot.select.statement.overrides", _SNAPSHOT_ROWS, *_INCLUDED, _EXCLUDED)
+_WITHOUT_ROWS = ("never", "no_data", "schema_only", "recovery", "schema_only_recovery")
+"""Values of `snapshot.mode` with which a connector sends no rows from before it, but for what a person has it read."""
 
 _CONVERTERS = ("key.converter", "value.converter")
 _JSON_CONVERTERS = ("JsonConverter", "Json")
 """Names of Kafka Connect's own converter to JSON, whose package may be left out."""
-_KNOWN = ("connector.class", "topic.prefix", "topic.delimiter", *_CONVERTERS, *_MODES)
+_KNOWN = ("connector.class", "topic.prefix", "topic.delimiter", *_CONVERTERS, *_MODES, *_OF_SNAPSHOTS)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorConfiguration:
-    """What a reader needs of it: `modes` are (name, value) of those that were given, `prefix` is "" for none."""
+    """What a reader needs of it: `modes` are (name, value) of those that were given, `prefix` is "" for none.
+
+    `snapshots` says which rows of tables it sends that are older than its topics.
+    """
 
     prefix: str = ""
     delimiter: str = "."
     modes: tuple[tuple[str, str], ...] = ()
+    snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
 
     def topics(self, prefix: str) -> tuple[str, ...]:
         """Return the patterns of its topics: the one of schema changes, and one for each table."""
@@ -73,7 +82,25 @@ def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfig
         members.get("topic.prefix", ""),
         members.get("topic.delimiter", "."),
         tuple(sorted((name, value) for name, value in members.items() if name in _MODES)),
+        _snapshots(members),
     )
+
+
+def _snapshots(members: Mapping[str, str]) -> SnapshotOptions:
+    mode = members.get("snapshot.mode", "").lower()
+    takes_rows = None if not mode else mode not in _WITHOUT_ROWS
+    if mode == "configuration_based":
+        takes_rows = members.get(_SNAPSHOT_ROWS, "false").lower() == "true"
+    return SnapshotOptions(
+        takes_rows,
+        _listed(members.get("snapshot.select.statement.overrides", "")),
+        tuple(_listed(members[name]) for name in _INCLUDED if name in members),
+        _listed(members.get(_EXCLUDED, "")),
+    )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())
 
 
 def _read(file: Path | None) -> dict[str, str]:

@@ -16,7 +16,7 @@ from cdc_assets.io.storage_uri import display, location, parameters, truth
 from cdc_assets.sources.changefeed_toml import document, known_protocol, member, table
 from cdc_assets.sources.given import Given
 from cdc_assets.sources.topics.connector import ConnectorConfiguration, connector_configuration
-from cdc_assets.sources.topics.topic_options import ArchiveOptions, TopicOptions, TopicRule
+from cdc_assets.sources.topics.topic_options import ArchiveOptions, SnapshotOptions, TopicOptions, TopicRule
 
 __all__ = ["ticdc_document", "topic_options"]
 
@@ -76,6 +76,7 @@ def topic_options(sink_uri: str, changefeed_config: Path | None, tz: str, given:
         case_sensitive=truth("case-sensitive", config.get("case-sensitive", False)),
         topics=given.topics or (connector.topics(topic) if connector is not None else ()),
         schemas=str(given.schemas) if given.schemas is not None else "",
+        snapshots=SnapshotOptions(_scans(sink_uri)) if connector is None else connector.snapshots,
         required_acks=_acks(found.get("required-acks", -1)),
         claim_check_uri=str(found.get("claim-check-storage-uri") or ""),
         archive=_archive(given),
@@ -120,6 +121,12 @@ def _address(sink_uri: str, connector: ConnectorConfiguration | None, patterns: 
             "transformation changes them."
         )
     return brokers, topic or prefix
+
+
+def _scans(sink_uri: str) -> bool | None:
+    """Return whether a changefeed of YDB has INITIAL_SCAN, None where the sink URI does not say."""
+    given = parameters(sink_uri).get("initial-scan")
+    return None if given is None else truth("initial_scan", given)
 
 
 def _acks(given: Any) -> int:

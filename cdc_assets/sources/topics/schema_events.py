@@ -21,8 +21,10 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics.columns_text import parse_schema
+from cdc_assets.sources.topics.fillings import Fillings
 from cdc_assets.sources.topics.paths import LandedPath, format_root
 from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, read_older_tables, schema_files
+from cdc_assets.sources.topics.topic_options import SnapshotOptions
 
 __all__ = ["landed_schema_files", "older_tables", "tables_by_text"]
 
@@ -30,7 +32,9 @@ _NAMELESS = ("",)
 """The key of a table whose rows have neither names nor types."""
 
 
-def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTables) -> list[SchemaFile]:
+def landed_schema_files(
+    landed: Landed, options: MessageOptions, older: OlderTables, snapshots: SnapshotOptions
+) -> list[SchemaFile]:
     """Return the schemas in all that was landed, by version, each under the name of its message."""
     statements = [event for event in landed.events if event.kind is EventKind.DDL]
     if options.in_source_order:
@@ -46,7 +50,8 @@ def landed_schema_files(landed: Landed, options: MessageOptions, older: OlderTab
     by_rows = {one.table for one in shown if one.grows}
     rest = {table: schema for table, schema in older.tables.items() if table not in by_rows}
     files = schema_files(events, shown, replace(older, tables=rest), min(begins) - 1)
-    return [_placed(one, places.get((one.version, one.query))) for one in _needed(files)]
+    fillings = Fillings(landed, options, snapshots)
+    return [_placed(one, places.get((one.version, one.query)), fillings) for one in _needed(files)]
 
 
 def _needed(files: Sequence[SchemaFile]) -> Iterator[SchemaFile]:
@@ -59,11 +64,11 @@ def _needed(files: Sequence[SchemaFile]) -> Iterator[SchemaFile]:
         yield from (one for one in together if not one.approximate or surer.get(one.table, True))
 
 
-def _placed(file: SchemaFile, event: LandedEvent | None) -> SchemaFile:
+def _placed(file: SchemaFile, event: LandedEvent | None, fillings: Fillings) -> SchemaFile:
     root = format_root(file.table)
     at = ("schemas", 0, 0, 0) if event is None else (*event.partition, event.offset, event.offset)
     path = LandedPath(root, file.version, "schema" if event is None else "ddl", *at)
-    return replace(file, path=str(path), root=root)
+    return replace(file, path=str(path), root=root, filling=fillings.of(file, event))
 
 
 def _shown(landed: Landed, options: MessageOptions) -> Iterator[SchemaEvent]:

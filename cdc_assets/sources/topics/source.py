@@ -220,7 +220,7 @@ class TopicsSource:
         given = self.options.messages
         if landed.registered.keys() - self._messages.registry.keys():
             self._messages = replace(given, registry={**given.registry, **landed.registered})
-        return landed_schema_files(landed, self._messages, self.older)
+        return landed_schema_files(landed, self._messages, self.older, self.options.snapshots)
 
     def _of(self, landed: Landed, files: list[SchemaFile]) -> Fence:
         found = find_fence(

@@ -8,7 +8,7 @@ from typing import ClassVar
 from cdc_assets.formats.landed.options import LandedOptions
 from cdc_assets.formats.message_options import MessageOptions
 
-__all__ = ["ArchiveOptions", "TopicOptions", "TopicRule"]
+__all__ = ["ArchiveOptions", "SnapshotOptions", "TopicOptions", "TopicRule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,21 @@ class ArchiveOptions:
     uri: str
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotOptions:
+    """What of its tables a connector or changefeed sends before the changes, as far as its settings are given.
+
+    `takes_rows` is None where they do not say whether it sends any. `selected` are the tables of which it sends some of
+    the rows. `included` are the lists of regular expressions of which a table has to fit one each, `excluded` those of
+    which it fits none, or it is left out.
+    """
+
+    takes_rows: bool | None = None
+    selected: tuple[str, ...] = ()
+    included: tuple[tuple[str, ...], ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOptions:
     """What the sink URI `kafka://host:port/topic?…` and the changefeed TOML say, without any secret.
@@ -41,6 +56,7 @@ class TopicOptions:
     `brokers` is `host:port,host:port`, `topic` the default topic, `rules` come in the order of the TOML. `topics` are
     the patterns of the setting of that name: where there are some, they alone say which topics are the feed's.
     `schemas` is the path of a file of CREATE TABLE statements, "" for none.
+    `snapshots` is what the writer sends of tables that are older than their topics.
     `claim_check_uri` is where the values of large messages lie, `archive` where the topics do, None for a broker.
     `uri` is the sink URI without parameters and login, for messages.
     """
@@ -55,6 +71,7 @@ class TopicOptions:
     case_sensitive: bool = False
     topics: tuple[str, ...] = ()
     schemas: str = ""
+    snapshots: SnapshotOptions = SnapshotOptions()
     required_acks: int = -1
     claim_check_uri: str = ""
     archive: ArchiveOptions | None = None

@@ -1,0 +1,154 @@
+"""How tables that are older than their topics get the rows that they had: by a connector's snapshot, or a scan of YDB.
+
+    Fillings(landed, messages, snapshots).of(file, event)   a schema file, the DDL behind it -> its Filling
+
+A connector marks the first and the last row of each table in a snapshot: from the one to the other all rows were there
+when it was taken. A table of one row has the mark of the last one alone. Connectors before Debezium 2 mark the last row
+of all tables only. Of an empty table there is no row, and with MySQL its CREATE TABLE, as of any table of the server
+whose rows are not sent: then the snapshot has to have ended. Which rows came, landing has noted (`SnapshotRow`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cdc_assets.ddl import CreateTable, Truncate, statement
+from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.messages import SNAPSHOT_DDL, is_of_snapshot
+from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, LandedEvent, SnapshotRow
+from cdc_assets.model.progress import Filling, Lack, Whole
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.splits import SchemaFile
+from cdc_assets.model.tso import Tso
+from cdc_assets.sources.topics.topic_options import SnapshotOptions
+
+__all__ = ["Fillings"]
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """What came of one table in one snapshot of a source: the positions of the rows that show it."""
+
+    source: str
+    place: str
+    begin: Tso
+    rows: dict[SnapshotRow, Tso] = field(default_factory=dict)
+
+
+class Fillings:
+    """How the tables of a feed are filled, as far as it is landed."""
+
+    def __init__(self, landed: Landed, messages: MessageOptions, snapshots: SnapshotOptions) -> None:
+        self._options = snapshots
+        self._of_connector, self._scans = messages.in_source_order, not messages.sends_again
+        self._by_table: dict[TableId, list[_Snapshot]] = {}
+        self._places = {(one.partition, one.offset) for one in landed.events if one.kind is EventKind.SNAPSHOT}
+        self._ended: dict[tuple[str, str], Tso] = {}
+        self._marked: set[tuple[str, str]] = set()
+        newest: dict[tuple[TableId, str, str], _Snapshot] = {}
+        for event in landed.events:
+            if event.kind is EventKind.SNAPSHOT and event.table is not None:
+                self._note(newest, event, event.table.folded)
+        self._began = {table.folded: at for table, at in sorted(landed.began.items(), key=lambda one: -one[1])}
+        self._sources: dict[TableId, set[str]] = {}
+        self._streamed: set[str] = set()
+        for stream, end in landed.streams.items():
+            self._sources.setdefault(stream.table.folded, set()).add(stream.source.removesuffix(INCREMENTAL))
+            if end.newest and not is_of_snapshot(end.newest):
+                self._streamed.add(stream.source)
+
+    def _note(self, newest: dict[tuple[TableId, str, str], _Snapshot], event: LandedEvent, table: TableId) -> None:
+        of, word = (event.source, event.source_position), SnapshotRow(event.query)
+        mine = (table, *of)
+        if word is SnapshotRow.ANEW or mine not in newest:
+            newest[mine] = _Snapshot(*of, event.position)
+            self._by_table.setdefault(table, []).append(newest[mine])
+        newest[mine].rows[word] = event.position
+        if word is SnapshotRow.END:
+            self._ended[of] = event.position
+        elif word in (SnapshotRow.FIRST, SnapshotRow.LAST):
+            self._marked.add(of)
+
+    def of(self, file: SchemaFile, event: LandedEvent | None) -> Filling:
+        """Return how the table of a file is filled from there on; `event` is the DDL behind it, None for none."""
+        if self._scans:
+            scanned = bool(self._options.takes_rows) or file.table.folded in self._by_table
+            return Filling(Lack.SCAN, Whole.SCAN, *(2 * (file.version,) if scanned else ()))
+        if not self._of_connector:
+            return Filling(Lack.TOPICS)
+        found = statement(file)
+        if isinstance(found, CreateTable) and event is not None and event.source_position == SNAPSHOT_DDL:
+            return self._snapshot_of(file, event.source)
+        if isinstance(found, Truncate) and event is not None and (event.partition, event.offset) in self._places:
+            return self._snapshot_of(file)
+        return self._snapshot_of(file) if event is None else Filling(Lack.SNAPSHOT)
+
+    def _snapshot_of(self, file: SchemaFile, created_by: str | None = None) -> Filling:
+        """Return how the next snapshot of a table fills it; `created_by` is the source that sent its CREATE in one."""
+        if self._options.takes_rows is False or _is_listed(file.table, self._options.selected):
+            return Filling(Lack.SETTINGS, Whole.SNAPSHOT)
+        found = list(self._next(file))
+        whole = [(through, one) for one in found if (through := self._through(one)) is not None]
+        if whole:
+            through, one = min(whole, key=lambda pair: pair[0])
+            return Filling(Lack.RUNNING, Whole.SNAPSHOT, one.rows.get(SnapshotRow.FIRST, through), through)
+        if found:
+            ends = {SnapshotRow.LAST, SnapshotRow.END} & found[0].rows.keys()
+            return Filling(Lack.BEGINNING if ends else Lack.RUNNING, Whole.SNAPSHOT)
+        if created_by is None:
+            return Filling(Lack.SNAPSHOT, Whole.SNAPSHOT)
+        if not _is_captured(file.table, self._options):
+            return Filling(Lack.SETTINGS, Whole.SNAPSHOT)
+        is_empty = self._is_through(created_by, file.version)
+        return Filling(Lack.CREATED, Whole.SNAPSHOT, *(2 * (file.version,) if is_empty else ()))
+
+    def _next(self, file: SchemaFile) -> Iterator[_Snapshot]:
+        """Yield the first snapshot of each source with rows of a table behind a file.
+
+        One behind rows of another source does not say which of those are gone since.
+        """
+        table, seen = file.table.folded, set[str]()
+        alone = len(self._sources.get(table, ())) <= 1
+        for one in sorted(self._by_table.get(table, ()), key=lambda one: one.begin):
+            if one.begin >= file.version and one.source not in seen:
+                seen.add(one.source)
+                if alone or self._began.get(table, 0) >= one.begin:
+                    yield one
+
+    def _through(self, one: _Snapshot) -> Tso | None:
+        """Return the position at which all rows of a table in a snapshot are there, None while they are not."""
+        rows = one.rows
+        last = rows.get(SnapshotRow.LAST, rows.get(SnapshotRow.END))
+        if last is not None and (SnapshotRow.FIRST in rows or SnapshotRow.WITHIN not in rows):
+            return max(last, rows.get(SnapshotRow.FIRST, last))
+        of = one.source, one.place
+        return max(rows.values()) if of in self._ended and of not in self._marked else None
+
+    def _is_through(self, source: str, version: Tso) -> bool:
+        """Return whether a source is through with the snapshot in which it sent a CREATE TABLE at a version."""
+        if any(of[0] == source and at > version for of, at in self._ended.items()):
+            return True
+        return source in self._streamed and bool(self._options.takes_rows)
+
+
+def _is_listed(table: TableId, names: Sequence[str]) -> bool:
+    """Return whether a list has a table by its name, maybe with its database before the schema."""
+    wanted = str(table).casefold()
+    return any(name.casefold() == wanted or name.casefold().endswith(f".{wanted}") for name in names)
+
+
+def _is_captured(table: TableId, options: SnapshotOptions) -> bool:
+    """Return whether a connector sends rows of a table, by its lists of regular expressions, which fit whole names."""
+    return all(_fits(table, one) for one in options.included) and not _fits(table, options.excluded)
+
+
+def _fits(table: TableId, patterns: Sequence[str]) -> bool:
+    for pattern in patterns:
+        try:
+            if re.fullmatch(pattern, f"{table.schema}.{table.table}", re.IGNORECASE):
+                return True
+        except re.error:  # Java knows more than Python
+            continue
+    return False

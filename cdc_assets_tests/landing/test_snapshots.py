@@ -1,0 +1,256 @@
+"""Tables of connectors are complete by a snapshot, from its first row to its last, and by nothing less."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_assets.model.progress import Lack, Whole
+from cdc_assets.model.schema import TableId
+from cdc_assets.pipeline.outcome import TableOutcome
+from cdc_assets_tests.connector_topics import Recording, recordings
+from cdc_assets_tests.topic_feed import MemoryLog, TopicFeed
+
+URI = "kafka://127.0.0.1:9092/px?protocol=debezium-json"
+POSTGRES, MYSQL = "postgresql", "mysql"
+FIRST, WITHIN, LAST = "first_in_data_collection", "true", "last_in_data_collection"
+
+Message = tuple[str, Mapping[str, Any]]
+
+
+def row(
+    place: int, number: int, phase: str = "false", *, connector: str = POSTGRES, table: str = "t", name: str = "px",
+    op: str = "", late_ms: int = 0,
+) -> Message:  # fmt: skip
+    """A row with a key; of a snapshot where it has a phase of one."""
+    at: Mapping[str, Any] = {"file": "bin.000001", "pos": place, "row": 0, "db": "public"}
+    if connector == POSTGRES:
+        at = {"lsn": place, "sequence": json.dumps([str(place), str(place)]), "db": "d", "schema": "public"}
+    source = {"connector": connector, "name": name, "ts_ms": 1000 + place + late_ms}
+    source |= {"snapshot": phase, "table": table, **at}
+    columns = [{"type": "int32", "optional": True, "field": name} for name in ("id", "v")]
+    sides = [{"type": "struct", "field": side, "optional": True, "fields": columns} for side in ("before", "after")]
+    payload = {
+        "before": None,
+        "after": {"id": number, "v": place},
+        "source": source,
+        "op": op or ("c" if phase == "false" else "r"),
+    }
+    return table, {"schema": {"type": "struct", "fields": sides}, "payload": payload}
+
+
+def create(table: str = "t", place: int = 0, phase: str = "true") -> Message:
+    """The CREATE TABLE of MySQL's connector, in its snapshot where it has a phase of one."""
+    source = {"connector": MYSQL, "name": "px", "ts_ms": 1000, "snapshot": phase, "db": "public", "table": table}
+    text = f"CREATE TABLE `{table}` (`id` int PRIMARY KEY, `v` int)"
+    changes = [{"type": "CREATE", "id": f'"public"."{table}"', "table": {}}]
+    at = {"file": "bin.000001", "pos": place, "row": 0}
+    return "", {"source": {**source, **at}, "databaseName": "public", "ddl": text, "tableChanges": changes, "ts_ms": 1}
+
+
+def send(log: MemoryLog, messages: Sequence[Message], partition: int = 0) -> None:
+    for table, held in messages:
+        topic = f"px.public.{table}" if table else "px"
+        offset = sum((line["topic"], line["partition"]) == (topic, partition) for line in log.lines)
+        key = None if "ddl" in held else json.dumps({"id": held["payload"]["after"]["id"]}).encode()
+        line = {"topic": topic, "partition": partition, "offset": offset, "timestamp_ms": 0}
+        value = base64.b64encode(json.dumps(held, separators=(",", ":")).encode()).decode()
+        log.lines.append({**line, "key_b64": key and base64.b64encode(key).decode(), "value_b64": value})
+
+
+def applied(*parts: Sequence[Message] | Mapping[int, Sequence[Message]], **given: Any) -> TopicFeed:
+    """A feed that was landed and applied after each part; a part may say what is in which partition."""
+    feed = TopicFeed.of(MemoryLog([]), **{"sink_uri": URI, "name": "c", "initial": {}, **given})
+    for part in parts:
+        for partition, messages in (part if isinstance(part, Mapping) else {0: part}).items():
+            send(feed.log, messages, partition)
+        feed.apply()
+    return feed
+
+
+def table(feed: TopicFeed, name: str = "t") -> TableOutcome:
+    return next(one for one in feed.apply().tables if one.name.table == name)
+
+
+def state(feed: TopicFeed, name: str = "t") -> Lack | str:
+    """What the table lacks, or what made it complete; the lake says the same."""
+    found = table(feed, name)
+    kept = feed.lake.tables[found.life].gap
+    assert kept == found.gap
+    return found.complete_by if found.gap is None else found.gap.filling.lack
+
+
+def snapshot(*numbers: int, place: int = 7, end: str = LAST, **given: Any) -> list[Message]:
+    phases = [FIRST, *[WITHIN] * (len(numbers) - 2), end] if len(numbers) > 1 else [end]
+    return [row(place, number, phase, **given) for number, phase in zip(numbers, phases, strict=True)]
+
+
+@pytest.mark.parametrize("connector", [POSTGRES, MYSQL])
+def test_a_table_is_complete_from_its_first_row_to_its_last_and_not_before(connector: str) -> None:
+    rows = snapshot(1, 2, 3, connector=connector)
+    for parts in ([rows], [rows[:1], rows[1:]], [[one] for one in rows]):
+        feed = applied(*parts[:-1])
+        assert not feed.log.lines or state(feed) is Lack.RUNNING
+        send(feed.log, parts[-1])
+        assert state(feed) == Whole.SNAPSHOT
+        assert feed.apply().complete
+
+
+def test_a_table_of_one_row_has_the_mark_of_the_last_one_alone() -> None:
+    assert state(applied(snapshot(1))) == Whole.SNAPSHOT
+    assert state(applied([row(7, 1, WITHIN), row(7, 2, LAST)])) is Lack.BEGINNING
+
+
+def test_a_table_without_a_snapshot_is_incomplete_whatever_comes_for_others() -> None:
+    feed = applied([*snapshot(1, 2, end="last"), row(9, 1, table="later")])
+    assert (state(feed), state(feed, "later")) == (Whole.SNAPSHOT, Lack.SNAPSHOT)
+    assert not feed.apply().complete
+
+
+def test_an_older_connector_marks_the_last_row_of_all_tables_only() -> None:
+    rows = [row(7, 1, WITHIN), row(7, 2, WITHIN), row(7, 1, WITHIN, table="u"), row(7, 2, "last", table="u")]
+    feed = applied(rows[:3])
+    assert (state(feed), state(feed, "u")) == (Lack.RUNNING, Lack.RUNNING)
+    send(feed.log, rows[3:])
+    assert (state(feed), state(feed, "u")) == (Whole.SNAPSHOT, Whole.SNAPSHOT)
+
+
+@pytest.mark.parametrize("there", range(1, 4))
+@pytest.mark.parametrize(("place", "late_ms"), [(7, 0), (7, 5000), (8, 5000)])
+def test_a_snapshot_that_begins_anew_fills_the_table_once_its_own_last_row_came(
+    there: int, place: int, late_ms: int
+) -> None:
+    """Nothing was written in between where it stands at the same place; the rows may come in another order."""
+    again = snapshot(1, 2, 4, 3, place=place, late_ms=late_ms)
+    feed = applied(snapshot(1, 2, 3, 4)[:there], again[:2])
+    assert state(feed) is Lack.RUNNING
+    send(feed.log, again[2:])
+    assert state(feed) == Whole.SNAPSHOT
+    assert sorted(one["id"] for one in feed.lake.read(TableId("public", "t")).to_pylist()) == [1, 2, 3, 4]
+
+
+def test_a_table_that_a_snapshot_fills_again_is_incomplete_meanwhile() -> None:
+    feed = applied(snapshot(1, 2, 3))
+    assert state(feed) == Whole.SNAPSHOT
+    again = snapshot(1, 3, place=9)
+    send(feed.log, again[:1])
+    assert state(feed) is Lack.RUNNING
+    send(feed.log, again[1:])
+    assert state(feed) == Whole.SNAPSHOT
+
+
+def test_rows_of_a_snapshot_in_several_partitions_count_together() -> None:
+    rows = snapshot(1, 2, 3)
+    for first, last in ((0, 1), (1, 0)):
+        feed = applied({first: rows[:1], last: [], 2: rows[1:2]})
+        assert state(feed) is Lack.RUNNING
+        send(feed.log, rows[2:], last)
+        assert state(feed) == Whole.SNAPSHOT
+        at_once = applied({first: rows[:1], last: rows[2:], 2: rows[1:2]})
+        assert state(at_once) == Whole.SNAPSHOT
+
+
+def test_rows_of_another_connector_before_a_snapshot_leave_a_table_incomplete() -> None:
+    feed = applied([row(5, 1, name="old")], snapshot(1, 2))
+    assert state(feed) is Lack.SNAPSHOT
+    assert state(applied(snapshot(1, 2), [row(9, 5, name="new")])) == Whole.SNAPSHOT
+
+
+def test_rows_that_are_read_incrementally_have_no_end() -> None:
+    assert state(applied([row(9, 1), row(9, 2, "incremental", op="r")])) is Lack.SNAPSHOT
+
+
+def test_create_in_a_snapshot_brings_no_rows() -> None:
+    begun = applied([create()], snapshot(1, 2, connector=MYSQL)[:1])
+    assert state(begun) is Lack.RUNNING
+    schema_only = applied([create(), create("u")], [row(9, 1, connector=MYSQL)])
+    assert (state(schema_only), state(schema_only, "u")) == (Lack.CREATED, Lack.CREATED)
+    assert "no_data" in table(schema_only).incomplete
+
+
+def test_a_table_that_was_empty_in_a_whole_snapshot_is_complete() -> None:
+    feed = applied([create(), create("empty"), *snapshot(1, 2, connector=MYSQL)])
+    assert (state(feed), state(feed, "empty")) == (Whole.SNAPSHOT, Lack.CREATED)
+    ended = applied([create(), create("empty"), *snapshot(1, 2, connector=MYSQL, end="last")])
+    assert (state(ended), state(ended, "empty")) == (Whole.SNAPSHOT, Whole.SNAPSHOT)
+    stated = applied([create(), create("empty")], [row(9, 1, connector=MYSQL)], sink_uri=f"{URI}&snapshot.mode=initial")
+    assert (state(stated), state(stated, "empty")) == (Whole.SNAPSHOT, Whole.SNAPSHOT)
+
+
+def test_create_after_the_snapshot_brings_all() -> None:
+    feed = applied([create(), *snapshot(1, connector=MYSQL, end="last")], [create("new", 9, "false")])
+    send(feed.log, [row(10, 1, connector=MYSQL, table="new")])
+    assert state(feed, "new") == Whole.CREATE
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"snapshot.mode": "no_data"},
+        {"snapshot.mode": "recovery"},
+        {"snapshot.mode": "configuration_based"},
+        {"snapshot.select.statement.overrides": "public.u,d.public.t"},
+    ],
+)
+def test_a_connector_that_does_not_send_all_rows_completes_no_table(given: Mapping[str, str], tmp_path: Path) -> None:
+    config = tmp_path / "connector.json"
+    config.write_text(json.dumps({"topic.prefix": "px", **given}))
+    feed = applied(snapshot(1, 2), changefeed_config=config)
+    assert state(feed) is Lack.SETTINGS
+    assert "snapshot.select.statement.overrides" in table(feed).incomplete
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"table.include.list": "public.t,public.emp.*"}, Whole.SNAPSHOT),
+        ({"table.include.list": "public.t"}, Lack.SETTINGS),
+        ({"table.exclude.list": "public.empty"}, Lack.SETTINGS),
+        ({"snapshot.include.collection.list": "public.t"}, Lack.SETTINGS),
+        ({"table.include.list": "public.empty", "snapshot.include.collection.list": "public.t"}, Lack.SETTINGS),
+    ],
+)
+def test_of_a_table_without_rows_the_lists_say_whether_any_would_be_sent(
+    given: Mapping[str, str], found: Lack | Whole
+) -> None:
+    query = "".join(f"&{name}={value}" for name, value in given.items())
+    parts = [create(), create("empty"), *snapshot(1, connector=MYSQL, end="last")]
+    feed = applied(parts, sink_uri=URI + query)
+    assert (state(feed), state(feed, "empty")) == (Whole.SNAPSHOT, found)
+
+
+def test_a_person_says_that_a_table_had_no_rows() -> None:
+    feed = applied([row(9, 1)], initial={"complete": ["public.t"]})
+    assert state(feed) == Whole.STATEMENT
+    both = applied(snapshot(1, 2), initial={"complete": ["public.t"]})
+    assert state(both) == Whole.SNAPSHOT
+
+
+def test_sentences_name_the_connector_and_no_schema_file() -> None:
+    for feed in (applied([row(9, 1)]), applied(snapshot(1, 2)[:1]), applied([row(7, 1, WITHIN), row(7, 2, LAST)])):
+        sentence = table(feed).incomplete
+        assert "schema file" not in sentence
+        assert "snapshot" in sentence
+
+
+CREATED_LATER = {"public.dbz_signal", "sales.late_arrival", "public.short_lived", "public.visit_archive"}
+"""Tables of PostgreSQL that were empty at the snapshot or made after it: no message says which."""
+
+
+@pytest.mark.parametrize("recording", [one for one in recordings() if one.has_schemas], ids=str)
+def test_recorded_tables_are_complete_by_their_snapshot(recording: Recording) -> None:
+    feed = recording.feed(initial={})
+    first = next(recording.marks)
+    feed.send(lines=recording.lines_at(first))
+    outcome = feed.apply()
+    assert outcome.complete
+    assert {one.complete_by for one in outcome.tables} == {Whole.SNAPSHOT}
+    feed.send(lines=recording.lines)
+    outcome = feed.apply()
+    lacking = {str(one.name) for one in outcome.tables if one.gap is not None}
+    assert lacking == (CREATED_LATER if recording.postgres else set())
