@@ -304,11 +304,16 @@ def test_a_statement_of_another_changefeed_says_nothing(statement: str, tmp_path
     assert "it has its key alone" in reason
 
 
-def test_columns_in_another_changefeed_of_the_table_say_nothing_of_this_one(tmp_path: Path) -> None:
-    whole = {**line_of(0, LATER[0]), "topic": "shop/orders/other"}
-    feed = feed_of(YQL, tmp_path, [line_of(0, ALONE[0]), whole], topics=["shop/*"])
-    (reason,) = reasons(feed)
-    assert "shop/orders/updates[0] offset 0: it has its key alone" in reason
+@pytest.mark.parametrize("landings", [(1, 2), (2,)])
+def test_two_changefeeds_of_a_table_hold_it(landings: tuple[int, ...], tmp_path: Path) -> None:
+    """What the slower one sends would undo what the other has brought."""
+    lines = [line_of(0, LATER[0]), {**line_of(0, LATER[0]), "topic": "shop/orders/other"}]
+    feed = feed_of(YQL, tmp_path, topics=["shop/*"])
+    for count in landings:
+        feed.log.lines = lines[:count]
+        found = reasons(feed)
+    (reason,) = found
+    assert "shop.orders has rows in the topics shop/orders/" in reason
 
 
 def test_a_table_that_is_its_key_has_whole_rows(tmp_path: Path) -> None:

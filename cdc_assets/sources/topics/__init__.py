@@ -8,7 +8,7 @@
     fillings        how tables that are older than their topics get the rows that they had
     columns_text    the columns in messages <-> the text of an event
     own_names       names of tables that messages write otherwise
-    keys_alone      rows that have their key alone, of topics that may never have more
+    changefeeds     what rows of YDB say only beside others of their topic
     letter_case     tables whose names differ in the case of letters only
     paths           names of what was landed
     routing         which topic a table goes to

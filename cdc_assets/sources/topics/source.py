@@ -28,9 +28,9 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Given, KnownFiles
 from cdc_assets.sources.changefeed_toml import member, table
 from cdc_assets.sources.topics import LogReader, connect_log
+from cdc_assets.sources.topics.changefeeds import keys_alone, rivals
 from cdc_assets.sources.topics.fence import Fence, find_fence, unreadable
 from cdc_assets.sources.topics.kafka.connection import from_ticdc, with_ours
-from cdc_assets.sources.topics.keys_alone import keys_alone
 from cdc_assets.sources.topics.letter_case import alike
 from cdc_assets.sources.topics.options import ticdc_document, topic_options
 from cdc_assets.sources.topics.own_names import OwnNames, own_names
@@ -156,7 +156,7 @@ class TopicsSource:
                 **dict(self._problems(landed)),
                 **dict(names.problems(written)),
                 **self._alike(landed),
-                **self._keys_alone(landed, files),
+                **self._of_changefeeds(landed, files),
                 **unknown,
             },
             late=dict(_late(landed)),
@@ -170,9 +170,10 @@ class TopicsSource:
         messages = self.options.messages
         return dict(alike(landed)) if messages.in_source_order or not messages.sends_again else {}
 
-    def _keys_alone(self, landed: Landed, files: list[SchemaFile]) -> dict[str, str]:
+    def _of_changefeeds(self, landed: Landed, files: list[SchemaFile]) -> dict[str, str]:
+        """Return what holds tables whose changefeeds do not say enough, or too much."""
         rule = codec_of(self.options.messages).keys_alone
-        return {} if rule is None else dict(keys_alone(landed, files, self.older, rule))
+        return {} if rule is None else {**dict(keys_alone(landed, files, self.older, rule)), **dict(rivals(landed))}
 
     def head(self, path: str, size: int) -> bytes:
         """Return a split: messages are small, and a part of one is of no use."""
