@@ -4,9 +4,9 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= $(shell .ci/find-python)
-# Whole files go to one process, so that the tests of a file share their Spark session; in their own order, in which the
-# few tests of Dagster's daemon, the longest, come early.
-PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
+# One process for all that uses Spark, file by file for the others (conftest.py). Of three processes on two cores one
+# has something to do while another waits.
+PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

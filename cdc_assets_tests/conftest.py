@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
+from cdc_assets.jvm.java import spark_conf
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.durations import Recorder
 
@@ -32,6 +36,42 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("busy", deadline=None)
     settings.load_profile("busy")
     config.pluginmanager.register(Recorder(), "durations")
+    if not spark_conf("spark-defaults.conf").exists():
+        os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark_conf")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share tests out to processes: all files that use Spark to one, which has a JVM, the others one by one."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    def group(nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "spark" if _uses_spark(config.rootpath / file) else file
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = group
+    return scheduler
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let the processes of a shared run begin with what takes longest: Spark, and what waits for other processes."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: 0 if _uses_spark(item.path) else 1 if item.path.name in LONG else 2)
+
+
+LONG = ("test_daemon.py", "test_clusters.py", "test_ended_logins.py")
+"""What waits for processes of its own."""
+
+
+@cache
+def _uses_spark(file: Path) -> bool:
+    return (
+        re.search(r"\b(spark: SparkSession|open_lake: Callable|lake: Lake|run: Commands)\b", file.read_text())
+        is not None
+    )
 
 
 @pytest.fixture(scope="session")

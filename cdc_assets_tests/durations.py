@@ -44,8 +44,8 @@ class Recorder:
             if wall >= _SHORT_SECONDS or nextitem is None or nextitem.path != item.path:
                 now = cpu_seconds()
                 self._cpu, cpu = now, max(now - self._cpu, 0.0)
-            file, _, test = item.nodeid.partition("::")
-            self.durations.setdefault(file, {})[test] = (round(wall, 3), round(cpu, 2))
+            file = item.nodeid.partition("::")[0]
+            self.durations.setdefault(file, {})[item.name] = (round(wall, 3), round(cpu, 2))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

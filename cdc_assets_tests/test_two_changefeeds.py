@@ -18,8 +18,6 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 class Feed(LittleFeed):
     """A changefeed with its pipeline into the lake that both share."""

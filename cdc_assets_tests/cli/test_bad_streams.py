@@ -27,8 +27,6 @@ from cdc_assets_tests.pipeline.test_bad_streams import (
 )
 from cdc_assets_tests.topic_feed import archive_of
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 class Archive:
     """Topics of one message each that is wrong, between two good ones, and the options of commands over them."""

@@ -86,7 +86,6 @@ def test_plan_names_each_ddl_with_its_cost_and_touches_nothing(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.xdist_group("spark")
 def test_apply_then_apply_again_then_status(tmp_path: Path) -> None:
     from cdc_assets.lake.state import LakeState
     from cdc_assets.settings.config import LakeSettings
@@ -119,7 +118,6 @@ WRONG = {
 }
 
 
-@pytest.mark.xdist_group("spark")
 def test_ctrl_c_ends_a_command_in_the_middle_of_a_call_to_the_jvm(tmp_path: Path) -> None:
     arguments = ["apply", *feed(), "--warehouse", str(tmp_path / "lake")]
     said = subprocess.run([sys.executable, "-c", CTRL_C, *arguments], capture_output=True, text=True, timeout=300)

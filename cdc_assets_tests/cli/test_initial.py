@@ -92,7 +92,6 @@ def test_commands_of_the_page_are_commands(line: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(900)
 def test_commands_of_the_page_do_what_it_says(
     run: Commands, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

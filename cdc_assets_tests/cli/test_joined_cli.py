@@ -13,7 +13,7 @@ from cdc_assets_tests.command_line import Commands
 from cdc_assets_tests.joined_feed import dump_of, feed_from
 from cdc_assets_tests.kills import checkpoints, named
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 CASES = (
     ("M_slash_names/csv-ts", 0, "csv"),

@@ -25,7 +25,7 @@ from cdc_assets.planning.plan import plan
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.cases import Case, Config, differences
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]  # Dagster says what is new in it
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
 
 NAME = "feed"
 

@@ -40,7 +40,7 @@ from cdc_assets_tests.cases import Case
 from cdc_assets_tests.defs.test_assets import NAME, Location
 from cdc_assets_tests.model.test_window_metrics import account
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]  # Dagster says what is new in it
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
 
 TABLE = dg.AssetKey(["lake", "filt", "t"])
 OWNERS = ("team:data", "ann@example.com")

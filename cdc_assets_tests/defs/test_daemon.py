@@ -33,7 +33,7 @@ from cdc_assets_tests.cases import Case, Config, differences, expected_tables
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.postgres import free_port, postgres
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 ROOT = Path(__file__).parents[2]
 REDO, LITTLE = "redo", "little"

@@ -20,7 +20,7 @@ from cdc_assets_tests.defs.test_run_order import reason_of
 from cdc_assets_tests.dump_writer import Writing, write_dump
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]  # Dagster says what is new in it
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
 
 NAME = "little"
 T, EMPTY = TableId("s", "t"), TableId("s", "empty")

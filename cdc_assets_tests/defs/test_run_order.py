@@ -27,7 +27,7 @@ from cdc_assets.planning.plan import Plan
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]  # Dagster says what is new in it
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
 
 NAME = "little"
 V2, V3 = FIRST + 100, FIRST + 200

@@ -21,7 +21,7 @@ from cdc_assets_tests.archived_topic import ArchivedTopic
 from cdc_assets_tests.topic_feed import archive_of
 from cdc_assets_tests.topics import topics
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]  # Dagster says what is new in it
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dagster says what is new in it
 
 NAME = "shop"
 TOPIC = next(one for one in topics("craft") if one.case.name == "F_names")

@@ -20,7 +20,6 @@ from cdc_assets_tests.defs.test_assets import NAME, Location
 from cdc_assets_tests.operations.test_maintenance import EAGER
 
 pytestmark = [
-    pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore"),  # Dagster says what is new in it
 ]

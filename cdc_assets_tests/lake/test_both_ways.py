@@ -40,7 +40,7 @@ CONFIGS = [
 ]
 
 
-@pytest.fixture(params=["inside", pytest.param("spark", marks=[pytest.mark.soak, pytest.mark.xdist_group("spark")])])
+@pytest.fixture(params=["inside", pytest.param("spark", marks=pytest.mark.soak)])
 def executors(request: pytest.FixtureRequest) -> Any:
     """What staging asks for executors."""
     return Inside() if request.param == "inside" else request.getfixturevalue("spark")

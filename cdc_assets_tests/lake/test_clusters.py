@@ -33,7 +33,7 @@ from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.servers.lakes import SECRETS, Stores
 from cdc_assets_tests.servers.spark_cluster import SparkCluster, spark_cluster
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 PAGE = Path(__file__).parents[2] / "docs" / "clusters.md"
 PROGRAM = """

@@ -24,7 +24,7 @@ from cdc_assets_tests.replay import compare, replay
 from cdc_assets_tests.servers.lakes import Stores
 from cdc_assets_tests.servers.object_store import VENDED
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 PLACE = "s3://b/t/metadata/0.json"
 

@@ -25,7 +25,6 @@ from cdc_assets_tests.lake.table_source import NOTE, ORDERS, SCHEMA, Source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 ID = Column("id", "BIGINT", nullable=False, is_pk=True)
 VALUES: tuple[tuple[Column, Any], ...] = (

@@ -26,7 +26,7 @@ from cdc_assets_tests.pipeline.test_histories import Feed, faults
 from cdc_assets_tests.source import Source
 from cdc_assets_tests.writer import TOMLS, Publication, Style, publications
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 CHOSEN = (13, 53, 87, 125)
 """Numbers of histories that are always tried: short, and together of nearly every kind."""

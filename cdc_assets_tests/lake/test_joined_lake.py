@@ -21,7 +21,7 @@ from cdc_assets_tests.little_feed import LittleFeed
 from cdc_assets_tests.pipeline.test_imported import OLD, TEXT, S, cut_off, dump
 from cdc_assets_tests.replay import compare
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 CHOSEN = (
     ("G_redelivery/csv-ts", 2, "csv"),

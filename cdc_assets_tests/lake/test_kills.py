@@ -40,7 +40,7 @@ from cdc_assets_tests.lake.table_source import ID, NOTE, Source
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.replay import compare, replay
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 FEW = {
     "C_ddl_tables/csv-ts": (

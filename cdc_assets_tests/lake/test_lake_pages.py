@@ -21,7 +21,7 @@ from cdc_assets_tests.servers.azure import ACCOUNT, ACCOUNT_KEY, CONTAINER
 from cdc_assets_tests.servers.lakes import CLIENT, GLUE_SECRET, WAREHOUSE_NAME, Stores
 from cdc_assets_tests.servers.object_store import BUCKET, OWNER, VENDED_FOR
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 PAGE = Path(__file__).parents[2] / "docs" / "lakes.md"
 BLOCKS = re.findall(r"^## ([^\n]+)\n+```yaml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)

@@ -26,7 +26,7 @@ from cdc_assets.settings.config import ChangefeedSettings, LakeSettings, from_fl
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.schema_documents import document, write_schema
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 VERSION = 465283339517952001
 NAME = TableId("shop", "orders")

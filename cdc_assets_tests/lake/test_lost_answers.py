@@ -14,7 +14,7 @@ from cdc_assets_tests.replay import compare, replay
 from cdc_assets_tests.servers.counted import counted
 from cdc_assets_tests.servers.lakes import Stores
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900), pytest.mark.soak]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.soak]
 
 RUNS = 10
 ONLY_READ = (b"awsglue.get", b"awsglue.search", b"/metrics", b"/oauth/")

@@ -22,7 +22,7 @@ from cdc_assets_tests.formats.test_ydb_keys import (
 )
 from cdc_assets_tests.topic_feed import archive_of
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_rows_with_null_in_their_key_are_loaded_patched_replaced_and_deleted(

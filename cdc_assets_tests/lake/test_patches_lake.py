@@ -20,8 +20,6 @@ from cdc_assets.sources import SCHEMES
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.record_feed.source import FEEDS, Records
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 ADDRESS = "records://patches"
 ORDERS = TableId("shop", "orders")
 COLUMNS = (

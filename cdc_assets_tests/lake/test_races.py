@@ -30,7 +30,7 @@ from cdc_assets_tests.kills import checkpoints, leftovers, named, wrong
 from cdc_assets_tests.lake.table_source import ID, NOTE, SCHEMA, Files, Source, id_below
 from cdc_assets_tests.replay import replay
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 NUMBER = Column("note", "INT")
 EXTRA = Column("extra", "INT")

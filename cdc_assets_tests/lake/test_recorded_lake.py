@@ -13,7 +13,7 @@ from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.replay import compare, replay
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 CHOSEN = {"A_all_types/canal-ext", "C_ddl_tables/csv-ts", "D_keys/csv-old", "E_partitions/canal-ext"}
 CONFIGS = [

@@ -18,8 +18,6 @@ from cdc_assets.model.steps import ExchangePartition
 from cdc_assets_tests.lake.table_source import ID, ORDERS, Source
 from cdc_assets_tests.types.test_conversions import col
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 TURNED: list[tuple[str, str, str, tuple[object, ...]]] = [
     ("a", "FLOAT", "DECIMAL(10,2)", ("2.675", "1.005", None)),
     ("b", "DOUBLE", "INT", ("2.5", "-2.5", "3.5")),

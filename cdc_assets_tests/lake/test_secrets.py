@@ -20,7 +20,6 @@ from cdc_assets_tests.servers.lakes import Stores
 from cdc_assets_tests.servers.object_store import BUCKET, OWNER
 
 pytestmark = [
-    pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore"),  # Dagster says what is new in it
 ]

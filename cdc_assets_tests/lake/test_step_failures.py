@@ -18,8 +18,6 @@ from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.lake.table_source import ID, NOTE, ORDERS, SCHEMA, Source
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NUMBER, TEXT = Column("i", "INT"), Column("v", "VARCHAR", precision=20)
 PLAIN = TableSchema((NUMBER, TEXT), ())
 

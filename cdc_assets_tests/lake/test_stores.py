@@ -39,7 +39,7 @@ from cdc_assets_tests.servers.lakes import KINDS, SECRETS, Stores
 from cdc_assets_tests.servers.object_store import BUCKET, ObjectStore
 from cdc_assets_tests.servers.poured import pour
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 FEW = [("vended", "D_keys/csv-old"), ("postgres", "C_ddl_tables/csv-ts")]
 RECORDED = ("A_all_types/canal-ext", "C_ddl_tables/csv-ts", "D_keys/csv-old", "E_partitions/canal-ext", "H_bank/csv-ts")

@@ -17,7 +17,7 @@ from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 from cdc_assets_tests.landing.test_connector_corners import ID, TABLE, Stream, V
 from cdc_assets_tests.topic_feed import archive_of
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 AGAIN = {
     "text": ({"type": "string", "optional": True, "field": "v"}, "x", "y"),

@@ -29,7 +29,7 @@ from cdc_assets_tests.lake.test_races import overtake
 from cdc_assets_tests.operations.test_rebuild import first, pipeline_of
 from cdc_assets_tests.replay import compare
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 def lose_rows(lake: Lake, name: TableId) -> None:

@@ -26,8 +26,6 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets_tests.lake.table_source import ID, NOTE, ORDERS, SCHEMA, Source
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 DEFAULTS: list[tuple[Column, object, object]] = [
     (Column("c", "INT"), "5", 5),
     (Column("c", "BIGINT", unsigned=True), "18446744073709551615", Decimal(18446744073709551615)),

@@ -17,8 +17,6 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets_tests.lake.table_source import ID, NOTE, ORDERS, SCHEMA, Source, id_below
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def test_a_partition_is_deleted_by_its_condition(lake: Lake) -> None:
     orders = Source(lake)

@@ -23,8 +23,6 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets_tests.lake.table_source import ORDERS, SCHEMA, Source
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NAMES = [
     TableId("shop", "Orders"),
     TableId("Shop", "orders"),

@@ -25,8 +25,6 @@ from cdc_assets.model.steps import (
 )
 from cdc_assets_tests.lake.table_source import ID, NOTE, ORDERS, SCHEMA, Source, id_below
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def test_rows_are_inserted_updated_and_deleted_and_the_table_says_through_which_commit_ts(lake: Lake) -> None:
     orders = Source(lake)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from cdc_assets_tests.archived_topic import ArchivedTopic, stopped
 from cdc_assets_tests.topics import Topic, topics
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 CHOSEN = {"C_ddl_tables/simple"}
 TOPICS = topics("craft", "open-protocol", "canal-json", "canal-json-compat", "simple", "simple-avro", "debezium")

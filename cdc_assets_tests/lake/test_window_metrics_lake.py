@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.lake import Lake
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.window_metrics import WindowMetrics, measure_window
 from cdc_assets_tests.lake.table_source import ORDERS, SCHEMA, Source
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 
 def applied(source: Source, hi: int, *rows: tuple[object, ...]) -> WindowMetrics:

@@ -19,7 +19,7 @@ from cdc_assets_tests.lake.test_clusters import applying, ended
 from cdc_assets_tests.landing.test_landing import ddl, mark, row
 from cdc_assets_tests.servers.spark_cluster import SparkCluster, spark_cluster
 
-pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 PARTITIONS, MESSAGES = 4, 30_000
 """Some 40 MiB, of which the driver reads no more than the first batch."""

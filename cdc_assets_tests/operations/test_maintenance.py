@@ -37,7 +37,7 @@ from cdc_assets_tests.lake.table_source import Source, id_below
 from cdc_assets_tests.lake.test_races import overtake
 from cdc_assets_tests.replay import _AsOf, compare
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 DAY = 86_400_000
 EAGER = MaintenanceSettings(

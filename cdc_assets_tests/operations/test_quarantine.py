@@ -305,7 +305,6 @@ def test_after_fix_and_replay_the_table_is_as_if_nothing_had_been_wrong(
     assert broken.rows() == whole.rows()
 
 
-@pytest.mark.xdist_group("spark")
 def test_the_lake_keeps_lists_and_replays_records(tmp_path: Path, lake: Lake, open_lake: Callable[..., Lake]) -> None:
     bucket = Bucket(tmp_path / "feed", lake)
     bucket.schema(100, CREATE, 3, COLUMNS)
@@ -330,7 +329,6 @@ def test_the_lake_keeps_lists_and_replays_records(tmp_path: Path, lake: Lake, op
     assert lake.applied()[done.life].progress.tso == 300
 
 
-@pytest.mark.xdist_group("spark")
 def test_a_replay_into_a_table_without_key_that_was_committed_is_not_committed_again(
     tmp_path: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

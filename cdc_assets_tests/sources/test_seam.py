@@ -22,7 +22,7 @@ from cdc_assets.sources import SCHEMES
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.record_feed.source import FEEDS, Records
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 ADDRESS = "records://shop"
 ORDERS = TableId("shop", "orders")
