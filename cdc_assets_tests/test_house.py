@@ -41,6 +41,21 @@ ROOMS = {
 }
 """Where a heavy library may be imported: modules, and folders with a slash at the end."""
 
+PARSERS = {"json", "pyarrow.json", "fastavro"}
+VIEWS = {"frombuffer", "buffers"}
+READ_BY_THEMSELVES = set(
+    """
+    avro/alike avro/columns avro/messages avro/wire canal_json/decode canal_json/ends
+    canal_json/uniform craft/frame debezium_json/arrays debezium_json/connectors debezium_json/envelope
+    debezium_json/messages debezium_json/positions debezium_json/readings debezium_json/settings dialect dump/cutting
+    dump/parquet dump/sql json_lines messages simple/messages
+    """.split()
+)
+"""Modules of formats that parse JSON or Avro, or look at the bytes of an array, beside `*_records`.
+
+This list only shrinks: a protocol reads records, and does not know who made them.
+"""
+
 LAW = """
 model errors < types jvm io < formats ddl ledger < sources history < decoding < preflight planning settings < lake
 < landing < pipeline < report < operations < run_coordinator < defs < cli < definitions
@@ -58,9 +73,9 @@ PLUGS = {
 }
 """Rooms of plugs: folders or modules that never import a sibling -> who may name them besides, as a table of plugs."""
 
-SHARED_BY_PLUGS = ("alike", "changefeed_toml", "column_codes", "compression", "described", "dialect", "given",
-                   "images", "json_lines", "members", "message_codecs", "message_options", "messages", "replicated",
-                   "sifting", "unchanged", "words")  # fmt: skip
+SHARED_BY_PLUGS = ("changefeed_toml", "column_codes", "compression", "described", "dialect", "given", "images",
+                   "json_lines", "json_records", "members", "message_codecs", "message_options", "messages",
+                   "records", "replicated", "sifting", "unchanged", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 
 NAMED_ELSEWHERE = {
@@ -107,8 +122,8 @@ HEAVY = frozenset(ROOMS) | {"pandas", "s3fs"}
 
 SHARED_CLASS_NAMES = set(
     """
-    Alike Batch Changefeed CreateTable Cursor Decision Deliveries DropTable Executors Field Frame Group
-    Kept Lake Landing Layout Listing OutOfRange Partition Place Reading Records Rows Said Seen Shape Snapshot
+    Batch Changefeed CreateTable Cursor Decision Deliveries DropTable Executors Field Frame Group
+    Kept Lake Landing Layout Listing Partition Place Reading Records Said Seen Shape Snapshot
     Source Store TableText Target Written _Block _File _Names _Reader _Side _Strange _Values
     """.split()
 )
@@ -149,6 +164,16 @@ def test_heavy_libraries_stay_in_their_rooms() -> None:
             doors = ROOMS.get(library, (inside,))
             at_home = any(inside == door or (door.endswith("/") and inside.startswith(door)) for door in doors)
             assert at_home, f"{name_of(path)} imports {module}; {library} belongs into {', '.join(doors)}"
+
+
+def test_only_records_are_made_of_bytes() -> None:
+    found = set[str]()
+    for path in sorted((PACKAGE / "formats").rglob("*.py")):
+        tree = parsed(path)
+        views = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & VIEWS
+        if views or PARSERS & set(imports(tree)):
+            found.add(path.relative_to(PACKAGE / "formats").with_suffix("").as_posix())
+    assert {one for one in found if not one.endswith("records")} == READ_BY_THEMSELVES
 
 
 @cache

@@ -19,7 +19,8 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
     json_lines        files of JSON objects -> records, and records -> Arrow
     sifting           rows that do not fit are left out with their reason
     members           members of ENUM and SET by their numbers
-    alike             JSON messages of one shape, read side by side
+    records           what messages hold, as columns by path, whoever read them
+    json_records      JSON messages -> records: those of one shape side by side, the rest by a parser
     words             bytes at many places of a buffer at once
     images            row images, column by column -> changes
     messages          change messages of a topic: what each speaks of

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -234,15 +234,10 @@ def parse_each(records: list[bytes], schema: pa.Schema, *, checked: bool = False
     return found if found.num_rows == len(records) else None
 
 
-def loads(record: bytes, parse_float: Callable[[str], float] = float) -> Any:
-    """Parse one record strictly: UTF-8, no repeated members, no NaN, no half surrogates. Raises ValueError.
-
-    `parse_float` makes a number of the digits of one with a point or an exponent.
-    """
+def loads(record: bytes) -> Any:
+    """Parse one record strictly: UTF-8, no repeated members, no NaN, no half surrogates. Raises ValueError."""
     try:
-        value = json.loads(
-            record.decode(), object_pairs_hook=_once, parse_constant=_no_constant, parse_float=parse_float
-        )
+        value = json.loads(record.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     refuse_half_pairs(record, value)

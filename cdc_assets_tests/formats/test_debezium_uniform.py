@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_assets.formats import Decoded, alike
+from cdc_assets.formats import Decoded, json_records
 from cdc_assets.formats.debezium_json import connectors
 from cdc_assets.formats.debezium_json.connectors import classify, decode
 from cdc_assets.formats.message_options import MessageOptions
@@ -228,9 +228,9 @@ def comparable(found: Decoded) -> tuple[Any, ...]:
 
 def check_both_ways(schema: TableSchema, sent: list[Sent]) -> None:
     """Read messages side by side and one by one, and compare all of it."""
-    with patch.object(alike, "_FEW", 1 << 40):
+    with patch.object(json_records, "_FEW", 1 << 40):
         spoken, alone = read(schema, sent)
-    with patch.object(alike, "_FEW", 1):
+    with patch.object(json_records, "_FEW", 1):
         assert read(schema, sent)[0] == spoken
         assert comparable(read(schema, sent)[1]) == comparable(alone)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import MalformedData
-from cdc_assets.formats import alike
+from cdc_assets.formats import json_records
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets_tests.topics import rows_of
@@ -167,7 +167,7 @@ WAYS = [(name, few) for name in FEEDS for few in (1, 1 << 40) if few > 1 or name
 def test_no_value_of_a_message_stops_the_reading_of_others(name: str, few: int) -> None:
     feed = FEEDS[name]
     sound = [json.dumps(one, separators=(",", ":")).encode() for one in feed.values]
-    with patch.object(alike, "_FEW", few):
+    with patch.object(json_records, "_FEW", few):
         spoken, rows, reasons = read(feed, sound)
         assert reasons == []
         assert rows

@@ -106,7 +106,7 @@ def test_a_schema_record_is_read_in_all_its_spellings(record: str) -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ('{"key":[1,2],"update":{"value":1}}', "its key is [1, 2], and the table's (key)"),
+        ('{"key":[1,2],"update":{"value":1}}', "its key is [1,2], and the table's (key)"),
         ('{"key":[1],"update":{"extra":200}}', 'column "extra" is not in the table'),
         ('{"update":{},"key":[1],"oldImage":{"value":10}}', "KEYS_ONLY and OLD_IMAGE"),
         ('{"key":[1],"update":{"value":"ten"}}', "not of the type Uint32"),

@@ -87,7 +87,7 @@ YDB = {
 }  # fmt: skip
 """Records of which nothing can be said but their table, by their topic."""
 YDB_ROWS = {
-    "a key of another length": Case((None, {"key": [1, 2], "update": {}}), "its key is [1, 2], and the table's (id)"),
+    "a key of another length": Case((None, {"key": [1, 2], "update": {}}), "its key is [1,2], and the table's (id)"),
     "a number beyond its type": Case(of_ydb(2, v=300), 'column "v" has a value that is not of the type Int8'),
     "a text in the key": Case((None, {"key": ["x"], "update": {}}), 'column "id" has a value that is not of the type'),
     "an unknown column": Case(of_ydb(2, w=1), 'column "w" is not in the table\'s schema; expected id, t, v. Give the'),

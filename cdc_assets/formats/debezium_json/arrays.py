@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.alike import Alike, bits, cast_fitting
 from cdc_assets.formats.debezium_json.columns import field_of, settled_field
 from cdc_assets.formats.debezium_json.envelope import Field
 from cdc_assets.formats.debezium_json.readings import (
@@ -32,6 +31,7 @@ from cdc_assets.formats.debezium_json.readings import (
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings
 from cdc_assets.formats.debezium_json.uniform import Changes
 from cdc_assets.formats.images import Cells
+from cdc_assets.formats.json_records import SameShape, bits, cast_fitting
 from cdc_assets.model.schema import Column
 from cdc_assets.types.connect_types import DECIMAL
 from cdc_assets.types.families import INTEGER
@@ -104,7 +104,7 @@ def _sides(group: Changes, column: Column, settings: ConnectorSettings) -> Itera
 class _Side:
     """A column of one image of some rows; `number` is None where the image does not have it."""
 
-    alike: Alike
+    alike: SameShape
     number: int | None
     column: Column
     field: Field
@@ -143,7 +143,7 @@ class _Side:
 
 # --- values as a whole ------------------------------------------------------------------------------------------------
 
-_Reading = Callable[[Alike, int], tuple[pa.Array, Marks]]
+_Reading = Callable[[SameShape, int], tuple[pa.Array, Marks]]
 """What reads values as a whole, and says which of them are right; null ones do not matter."""
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -173,14 +173,14 @@ def _reading(field: Field, column: Column, read: Read) -> _Reading | None:
     return None
 
 
-def _numbers(alike: Alike, number: int) -> tuple[pa.StringArray, pa.Int64Array, Marks]:
+def _numbers(alike: SameShape, number: int) -> tuple[pa.StringArray, pa.Int64Array, Marks]:
     """Return integers as texts and numbers, and which of them are such."""
     texts, sound = alike.texts(number), ~alike.quoted(number)
     found, fits = cast_fitting(texts, pa.int64(), r"^-?[0-9]{1,18}$")
     return texts, found, sound & fits
 
 
-def _integers(alike: Alike, number: int, least: int, most: int) -> tuple[pa.Array, Marks]:
+def _integers(alike: SameShape, number: int, least: int, most: int) -> tuple[pa.Array, Marks]:
     texts, found, sound = _numbers(alike, number)
     low, high = pc.min_max(found).as_py().values()
     if low is not None and (low < least or high > most or (low <= 0 and bits(pc.equal(texts, "-0")).any())):
@@ -188,14 +188,14 @@ def _integers(alike: Alike, number: int, least: int, most: int) -> tuple[pa.Arra
     return texts, sound
 
 
-def _doubles(alike: Alike, number: int) -> tuple[pa.Array, Marks]:
+def _doubles(alike: SameShape, number: int) -> tuple[pa.Array, Marks]:
     texts, sound = alike.texts(number), ~alike.quoted(number)
     fits = pc.and_(pc.match_substring_regex(texts, r"^-?[0-9]"), pc.not_equal(texts, "-0"))
     found = pc.if_else(pc.and_(fits, pa.array(sound)), texts, pa.scalar(None, pa.string())).cast(pa.float64())
     return found, sound & bits(fits) & bits(pc.is_finite(found))
 
 
-def _moments(alike: Alike, number: int, meaning: str, column: Column) -> tuple[pa.Array, Marks]:
+def _moments(alike: SameShape, number: int, meaning: str, column: Column) -> tuple[pa.Array, Marks]:
     """Counts since 1970 as texts of moments, or of dates."""
     _, found, sound = _numbers(alike, number)
     sound &= bits(pc.is_valid(found))
@@ -206,7 +206,7 @@ def _moments(alike: Alike, number: int, meaning: str, column: Column) -> tuple[p
     return (moments.cast(pa.date32(), safe=False) if is_date(column) else moments).cast(pa.string()), sound
 
 
-def _instants(alike: Alike, number: int) -> tuple[pa.Array, Marks]:
+def _instants(alike: SameShape, number: int) -> tuple[pa.Array, Marks]:
     texts = alike.texts(number)
     sound = alike.quoted(number) & bits(pc.match_substring_regex(texts, _INSTANT))
     plain = pc.utf8_replace_slice(pc.utf8_slice_codeunits(texts, 0, -1), 10, 11, " ")
@@ -220,7 +220,7 @@ _PAD = ord("=")
 _LENGTHS = (4, 8, 12)
 
 
-def _decimals(alike: Alike, number: int, scale: int) -> tuple[pa.Array, Marks]:
+def _decimals(alike: SameShape, number: int, scale: int) -> tuple[pa.Array, Marks]:
     """Numbers of up to eight bytes, in base64."""
     starts, ends, quoted = alike.values[number]
     data = np.frombuffer(alike.data, np.uint8)

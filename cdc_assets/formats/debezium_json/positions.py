@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.alike import Alike, Path
+from cdc_assets.formats.json_records import Path, SameShape
 from cdc_assets.formats.messages import SNAPSHOT_DDL, position_text
 
 __all__ = [
@@ -137,7 +137,7 @@ class SourcePositions(NamedTuple):
     sound: Marks
 
 
-def source_positions(alike: Alike, at: Path, source: Mapping[str, Any]) -> SourcePositions:
+def source_positions(alike: SameShape, at: Path, source: Mapping[str, Any]) -> SourcePositions:
     """Return the positions of messages of one shape and connector, whose source is at a path.
 
     Those that are not right are to be found one by one.
@@ -165,7 +165,7 @@ def source_positions(alike: Alike, at: Path, source: Mapping[str, Any]) -> Sourc
     )
 
 
-def _each(alike: Alike, slots: Mapping[str, int]) -> SourcePositions:
+def _each(alike: SameShape, slots: Mapping[str, int]) -> SourcePositions:
     columns = [alike.values_of(place) for place in slots.values()]
     found, reads, sound = list[str | None](), list[str | None](), np.ones(len(alike.messages), bool)
     phases = list[str | None]()
@@ -191,7 +191,7 @@ def _are(texts: pa.StringArray, pattern: str) -> Marks:
     return found
 
 
-def _number(alike: Alike, place: int | None) -> tuple[pa.StringArray, Marks]:
+def _number(alike: SameShape, place: int | None) -> tuple[pa.StringArray, Marks]:
     """Return numbers as texts, 0 for none."""
     if place is None:
         return pa.array(["0"] * len(alike.messages)), np.ones(len(alike.messages), bool)
@@ -199,7 +199,7 @@ def _number(alike: Alike, place: int | None) -> tuple[pa.StringArray, Marks]:
     return texts, ~alike.quoted(place) & _are(texts, _NUMBER)
 
 
-def _binlogs(alike: Alike, slots: Mapping[str, int]) -> _Parts:
+def _binlogs(alike: SameShape, slots: Mapping[str, int]) -> _Parts:
     none = np.zeros(len(alike.messages), bool)
     if "file" not in slots or "pos" not in slots:
         return [], none
@@ -210,7 +210,7 @@ def _binlogs(alike: Alike, slots: Mapping[str, int]) -> _Parts:
     return [numbers, positions, rows], sound
 
 
-def _wals(alike: Alike, slots: Mapping[str, int]) -> _Parts:
+def _wals(alike: SameShape, slots: Mapping[str, int]) -> _Parts:
     lsn, sound = _number(alike, slots.get("lsn"))
     zero = pa.array(["0"] * len(alike.messages))
     if "sequence" not in slots:
@@ -228,7 +228,7 @@ def _wals(alike: Alike, slots: Mapping[str, int]) -> _Parts:
     return [pc.coalesce(pc.if_else(without, zero, last), zero), pc.coalesce(pc.if_else(without, lsn, here), lsn)], sound
 
 
-_SIDE_BY_SIDE: Mapping[str, Callable[[Alike, Mapping[str, int]], _Parts]] = {
+_SIDE_BY_SIDE: Mapping[str, Callable[[SameShape, Mapping[str, int]], _Parts]] = {
     "mysql": _binlogs,
     "mariadb": _binlogs,
     "postgresql": _wals,

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Op
-from cdc_assets.formats.alike import Alike, bits, read_alike
 from cdc_assets.formats.debezium_json.envelope import Block, Message, opened
 from cdc_assets.formats.debezium_json.positions import dialect, source_positions
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings
 from cdc_assets.formats.images import Images
+from cdc_assets.formats.json_records import SameShape, bits, same_shapes
 from cdc_assets.formats.messages import said_of_lone_rows, source_text
 from cdc_assets.model.schema import TableId, TableSchema
 
@@ -42,12 +42,12 @@ _MS_DIGITS = 13
 class Group:
     """Rows of one shape and connector; `message` is the first of them, `base` leads to what the envelope holds."""
 
-    alike: Alike
+    alike: SameShape
     message: Message
     base: tuple[str, ...]
 
     @classmethod
-    def of(cls, alike: Alike) -> Group | None:
+    def of(cls, alike: SameShape) -> Group | None:
         """Return rows of a shape, None for what is none, and for rows that do not say plainly what they are."""
         held = alike.shape.first
         wrapped = held.keys() <= {"schema", "payload"} and "payload" in held
@@ -126,7 +126,7 @@ def spoken(
     keys: pa.BinaryArray, values: pa.BinaryArray, shape_of: Callable[[bytes | None, Message, str], str | None]
 ) -> Iterator[tuple[Places, pa.RecordBatch]]:
     """Yield rows that are alike, and what they speak of; `shape_of` a key, a message and a connector is their shape."""
-    for alike in read_alike(values, "schema"):
+    for alike in same_shapes(values, "schema"):
         whole = Group.of(alike)
         if whole is None:
             continue
@@ -157,7 +157,7 @@ def _by_key(keys: pa.BinaryArray) -> Iterator[tuple[Marks, bytes | None]]:
     if null.any():
         yield null, None
     numbers = np.flatnonzero(~null)
-    for alike in read_alike(keys.filter(pa.array(~null)), "schema"):
+    for alike in same_shapes(keys.filter(pa.array(~null)), "schema"):
         held = alike.shape.first
         if not isinstance(held.get("payload", {}), dict):  # it may be a text in one, and null in another
             continue
@@ -177,7 +177,7 @@ class Changes:
     have in common.
     """
 
-    alike: Alike
+    alike: SameShape
     sides: tuple[Mapping[str, int], ...]
     ops: tuple[Op, ...]
     block: Block
@@ -203,7 +203,7 @@ def changes(
 ) -> Iterator[Changes]:
     """Yield the changes of a table in rows that are alike; `patch` is the kind of an update without the row before."""
     twice = _are_twice(rows.column("key"))
-    for alike in read_alike(rows.column("value"), "schema"):
+    for alike in same_shapes(rows.column("value"), "schema"):
         group = Group.of(alike)
         if group is None:
             continue

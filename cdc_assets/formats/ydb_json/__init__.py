@@ -2,5 +2,4 @@
 
 messages   what records speak of, the schemas that they state, the changes of a table
 values     values by their types -> texts as the type table reads them
-uniform    records of one shape, read side by side
 """

@@ -16,8 +16,8 @@ Cdc).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,9 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.formats import Decoded, Op, shape_of
-from cdc_assets.formats.alike import read_alike
-from cdc_assets.formats.images import Faults, Images, changes_of, in_lines, patch_op
-from cdc_assets.formats.json_lines import loads
+from cdc_assets.formats.images import Cells, Faults, Images, changes_of, in_lines, patch_op
+from cdc_assets.formats.json_records import json_records, json_value
 from cdc_assets.formats.message_codecs import KeysAlone, MessageCodec, SourceSql
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
@@ -38,27 +37,35 @@ from cdc_assets.formats.messages import (
     explained,
     in_order,
     lines_of,
-    position_text,
     position_texts,
     said,
     said_of_lone_rows,
 )
-from cdc_assets.formats.ydb_json.uniform import CHANGES, Rows, Stamps, is_change, stamps
-from cdc_assets.formats.ydb_json.values import TROUBLE, Number, cells_of, read_real, read_text
+from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
+from cdc_assets.formats.ydb_json.values import NUMBERS, cells_of
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
 from cdc_assets.types.ydb_types import ydb_column
 
 __all__ = ["classify", "decode", "schemas", "show_columns"]
 
-Places = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.bool_]
 
-_UNSIGNED = 1 << 64
-_GREATEST_STEP = 1 << 45
+CHANGES = ("update", "reset", "erase")
+"""Members of which a change has one."""
+_GREATEST_STEP = np.uint64(1 << 45)
 """Milliseconds since 1970 that are a TSO."""
+_TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+"""What a schema record that is none raises."""
 _NO_ROW = (
     "it does not have the row after the change, as in the modes KEYS_ONLY and OLD_IMAGE, of which no table can be "
     "built. Let the changefeed have the mode UPDATES, NEW_IMAGE or NEW_AND_OLD_IMAGES"
 )
+_NOT_YDB = "it is not a record of a YDB changefeed: "
+_NO_RECORD = (
+    "it has none of the members key with update, reset or erase, resolved, tableChanges, and is no Debezium record "
+    "either"
+)
+_NO_KEY = "the table's key is not known. Give the table to the setting `schemas` as CREATE TABLE with its PRIMARY KEY"
 _KEY_ALONE = (
     "it has its key alone: in the mode UPDATES only that was written, in the modes KEYS_ONLY and OLD_IMAGE the rest is "
     "left out, and no row of its topic has shown a column so far. Wait for one that does, or give the changefeed's "
@@ -76,27 +83,10 @@ def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatc
     """Return what each message speaks of (SPOKEN); the topic names the table."""
     topics = pc.dictionary_encode(messages.column("topic"))
     tables = [_table_of(topic) for topic in topics.dictionary.to_pylist()]
-    left, found, values = np.ones(len(messages), bool), list[pa.RecordBatch](), messages.column("value")
-    for group in read_alike(values):
-        given = stamps(group) if is_change(group) else None
-        if given is not None:
-            left[given.alike.messages] = False
-            found.append(_of_alike(given, topics.indices.take(pa.array(given.alike.messages)), tables))
-    numbers = np.flatnonzero(left)
-    alone = zip(numbers.tolist(), topics.indices.take(pa.array(numbers)).to_pylist(), strict=True)
-    return in_order([*found, said(_one(number, tables[topic], values[number].as_py()) for number, topic in alone)])
-
-
-def _of_alike(given: Stamps, topics: pa.Array, tables: Sequence[TableId]) -> pa.RecordBatch:
-    """Return what changes of one shape speak of."""
-    names = [pa.array([getattr(table, name) for table in tables], pa.string()) for name in ("schema", "table")]
-    schemas_, tables_ = (pa.DictionaryArray.from_arrays(topics, one).cast(pa.string()) for one in names)
-    more = {"shape": pa.repeat("row", len(topics))}
-    ts: pa.Array = pa.nulls(len(topics), pa.int64())
-    if given.steps is not None:
-        ts = pa.array(given.steps.astype(np.int64) << 18)
-        more["source_position"] = position_texts(pa.array(given.steps), pa.array(given.transactions))
-    return said_of_lone_rows(given.alike.messages, schemas_, tables_, ts, **more)
+    found = list[pa.RecordBatch]()
+    for records in json_records(messages.column("value")):
+        found += _lines(records, topics.indices.take(pa.array(records.messages)), tables)
+    return in_order(found)
 
 
 def _table_of(topic: str) -> TableId:
@@ -105,72 +95,131 @@ def _table_of(topic: str) -> TableId:
     return TableId.of_path(path or topic, _SCHEMA)
 
 
-def _one(number: int, table: TableId, value: bytes | None) -> Said:
-    try:
-        return _said(number, table, _record(value))
-    except TROUBLE as error:
-        return Said(number, Kind.BAD, table, reason=f"it is not a record of a YDB changefeed: {explained(error)}")
-
-
-def _record(value: bytes | None) -> Mapping[str, Any]:
-    if value is None:
-        raise ValueError("it has no value")
-    return _object(value)
-
-
-def _object(text: bytes) -> Mapping[str, Any]:
-    found = loads(text, read_real)
-    if not isinstance(found, dict):
-        raise ValueError("it is not an object")
-    return found
-
-
-def _said(number: int, table: TableId, held: Mapping[str, Any]) -> Said:
-    if "resolved" in held:
-        return Said(number, Kind.RESOLVED, source_position=position_text(*_pair(held["resolved"])))
-    if "tableChanges" in held:
-        _stated(held)
-        return Said(number, Kind.SCHEMA, table)
-    created = held["dynamodb"].get("ApproximateCreationDateTime") if "dynamodb" in held else None
-    phase = None
-    if "dynamodb" in held:
-        _document(held)
-    elif not ("key" in held and any(name in held for name in CHANGES)):
-        phase = "within" if _flavoured(held)["op"] == "r" else None
-    stamp = _stamp(held)
-    where = None if stamp is None else position_text(*stamp)
-    ms = created if stamp is None else stamp[0]
-    ts = ms << 18 if type(ms) is int and 0 <= ms < _GREATEST_STEP else None
-    return Said(number, Kind.ROW, table, (0,), ts, source_position=where, shape="row", phase=phase)
-
-
-def _flavoured(held: Mapping[str, Any]) -> Mapping[str, Any]:
-    payload = held.get("payload")
-    if not isinstance(payload, dict) or payload.get("op") not in ("c", "u", "d", "r"):
-        raise ValueError(
-            "it has none of the members key with update, reset or erase, resolved, tableChanges, and is no Debezium "
-            "record either"
+def _lines(records: Records, topics: pa.Array, tables: Sequence[TableId]) -> Iterator[pa.RecordBatch]:
+    """Yield what records speak of; `topics` are the numbers of their tables."""
+    members, stamps, kind = records.members(), None, Kind.ROW
+    if "resolved" in members:
+        kind, stamps = Kind.RESOLVED, _stamps(records, ("resolved",), ("resolved", 0), ("resolved", 1))
+    elif "tableChanges" in members:
+        kind = Kind.SCHEMA
+        _stated(records)
+    else:
+        _require_change(records)
+        stamps = _stamps_of_change(records)
+    messages, sound = records.messages[records.sound], pa.array(records.sound)
+    of_message = dict(zip(records.messages.tolist(), topics.to_pylist(), strict=True)) if kind is Kind.SCHEMA else {}
+    yield said(
+        Said(message, Kind.BAD, tables[topics[place].as_py()], reason=_NOT_YDB + reason)
+        for place, message, reason in records.refused()
+    )
+    positions = None if stamps is None else stamps.texts.filter(sound)
+    if kind is Kind.SCHEMA:
+        yield said(Said(message, kind, tables[of_message[message]]) for message in messages.tolist())
+    elif kind is Kind.RESOLVED and positions is not None:
+        marks = zip(messages.tolist(), positions.to_pylist(), strict=True)
+        yield said(Said(message, kind, source_position=position) for message, position in marks)
+    else:
+        own = topics.filter(sound)
+        spaces, names = (
+            pa.DictionaryArray.from_arrays(own, pa.array([getattr(table, name) for table in tables], pa.string()))
+            for name in ("schema", "table")
         )
-    if payload["source"]["connector"] != "ydb":
-        raise ValueError(f'its connector is "{payload["source"]["connector"]}", not ydb')
-    return payload
+        more = {"shape": pa.repeat("row", len(messages))}
+        if "payload" in members:
+            is_scan = pc.equal(records.column("payload", "op").texts, "r").filter(sound)
+            more["phase"] = pc.if_else(is_scan, "within", pa.scalar(None, pa.string()))
+        if stamps is not None:
+            more["source_position"], ts = positions, stamps.commit_ts.filter(sound)
+        else:
+            ms, whole = records.whole_numbers("dynamodb", "ApproximateCreationDateTime")
+            ts = pa.array(ms.astype(np.int64) << 18, mask=~whole | (ms >= _GREATEST_STEP)).filter(sound)
+        yield said_of_lone_rows(messages, spaces.cast(pa.string()), names.cast(pa.string()), ts, **more)
 
 
-def _pair(given: Any) -> tuple[int, int]:
-    whole = isinstance(given, list | tuple) and [type(one) for one in given] == [int, int]
-    if not whole or not all(0 <= one < _UNSIGNED for one in given):
-        raise ValueError(f"a virtual timestamp is two numbers of 64 bits, not {given}")
-    step, transaction = given
-    if step >= _GREATEST_STEP:
-        raise ValueError(f"the step {step} of its virtual timestamp is no time in milliseconds since 1970")
-    return step, transaction
+# --- what changes are -------------------------------------------------------------------------------------------------
 
 
-def _stamp(held: Mapping[str, Any]) -> tuple[int, int] | None:
-    if "payload" in held:
-        source = held["payload"]["source"]
-        return _pair((source["step"], source["txId"])) if "step" in source else None
-    return _pair(held["ts"]) if "ts" in held else None
+def _is_own(members: Sequence[str]) -> bool:
+    """Return whether a record with these members is a change in YDB's own form."""
+    return "dynamodb" not in members and "key" in members and any(name in members for name in CHANGES)
+
+
+def _require_change(records: Records) -> None:
+    """Refuse records that are no changes in any of the three forms."""
+    members = records.members()
+    if "dynamodb" in members:
+        _require_document(records)
+    elif not _is_own(members):
+        op, connector = records.column("payload", "op"), records.column("payload", "source", "connector")
+        records.require(bits(pc.is_in(op.texts, pa.array(["c", "u", "d", "r"]))) & op.are(CellKind.TEXT), _NO_RECORD)
+        records.require(
+            bits(pc.equal(connector.texts, "ydb")),
+            lambda place: f'its connector is "{connector.shown(place)}", not ydb',
+        )
+
+
+def _require_document(records: Records) -> None:
+    source, event = records.column("eventSource"), records.column("eventName")
+    records.require(
+        bits(pc.equal(source.texts, "ydb:document-table"))
+        & bits(pc.is_in(event.texts, pa.array(["INSERT", "MODIFY", "REMOVE"]))),
+        lambda place: f'it is the event "{event.shown(place)}" of {source.shown(place)}, not of a YDB document table',
+    )
+    records.require(records.are_objects("dynamodb", "Keys"), "it has no Keys")
+    deleted = bits(pc.equal(event.texts, "REMOVE"))
+    records.require(records.are_objects("dynamodb", "NewImage") | deleted, _NO_ROW)
+    for path in (("dynamodb", "Keys"), ("dynamodb", "NewImage")):
+        for name in records.members(*path):
+            kinds = {kind: records.kinds(*path, name, kind) for kind in records.members(*path, name)}
+            count = sum((one != CellKind.ABSENT).astype(int) for one in kinds.values())
+            absent = records.kinds(*path, name) == CellKind.ABSENT
+            records.require(absent | (count == 1), partial(_one_kind, kinds))
+
+
+def _one_kind(kinds: Mapping[str, npt.NDArray[np.uint8]], place: int) -> str:
+    named = (kind for kind, cells in kinds.items() if cells[place] != CellKind.ABSENT)
+    return f"an attribute's value has one kind, not {', '.join(named) or 'none'}"
+
+
+class _Stamps(NamedTuple):
+    """Virtual timestamps; null where records have none."""
+
+    steps: pa.UInt64Array
+    transactions: pa.UInt64Array
+
+    @property
+    def commit_ts(self) -> pa.Int64Array:
+        return pc.shift_left(self.steps.cast(pa.int64()), 18)
+
+    @property
+    def texts(self) -> pa.StringArray:
+        return position_texts(self.steps, self.transactions)
+
+
+def _stamps_of_change(records: Records) -> _Stamps | None:
+    """Return when records were; None where their form has no place for it."""
+    if "payload" in records.members():
+        source = ("payload", "source")
+        return _stamps(records, (*source, "step"), (*source, "step"), (*source, "txId"))
+    return _stamps(records, ("ts",), ("ts", 0), ("ts", 1)) if "ts" in records.members() else None
+
+
+def _stamps(records: Records, whole: Path, step: Path, transaction: Path) -> _Stamps:
+    """Return virtual timestamps of which the parts are at paths; what is `whole` may be absent."""
+    (steps, sound), (transactions, fits) = records.whole_numbers(*step), records.whole_numbers(*transaction)
+    absent = records.kinds(*whole) == CellKind.ABSENT
+    pairs = records.lengths(*whole)
+    records.require(
+        absent | sound & fits & ((pairs == 2) | (whole == step)),
+        lambda place: f"a virtual timestamp is two numbers of 64 bits, not {records.shown(place, *whole)}",
+    )
+    records.require(
+        absent | (steps < _GREATEST_STEP),
+        lambda place: f"the step {steps[place]} of its virtual timestamp is no time in milliseconds since 1970",
+    )
+    right = sound & fits & (steps < _GREATEST_STEP)
+    mask = None if right.all() else ~right
+    return _Stamps(pa.array(steps, mask=mask), pa.array(transactions, mask=mask))
 
 
 def show_columns(messages: pa.RecordBatch) -> pa.Array:
@@ -178,26 +227,18 @@ def show_columns(messages: pa.RecordBatch) -> pa.Array:
 
     What has its key alone does not say whether only that was written, or the changefeed never has more.
     """
-    values = messages.column("value")
-    found, left = np.full(len(messages), None, object), np.ones(len(messages), bool)
-    for group in read_alike(values):
-        left[group.messages] = False
-        found[group.messages] = _shows_columns(group.shape.first)
-    for number in np.flatnonzero(left).tolist():
-        try:
-            found[number] = _shows_columns(_record(values[number].as_py()))
-        except TROUBLE:
-            continue  # classify calls it bad
-    return pa.array(found, pa.bool_())
-
-
-def _shows_columns(held: Mapping[str, Any]) -> bool | None:
-    written = held.get("update", held.get("reset"))
-    if "key" not in held or not isinstance(written, dict):
-        return None
-    if written or isinstance(held.get("newImage"), dict):
-        return True
-    return None if "oldImage" in held else False
+    shown, decided = np.zeros(len(messages), bool), np.zeros(len(messages), bool)
+    for records in json_records(messages.column("value")):
+        written = "update" if "update" in records.members() else "reset"
+        if "key" not in records.members():
+            continue
+        columns = records.are_objects("newImage")
+        for name in records.members(written):
+            columns |= records.kinds(written, name) != CellKind.ABSENT
+        shown[records.messages] = columns
+        alone = "oldImage" not in records.members()
+        decided[records.messages] = records.are_objects(written) & (columns | alone)
+    return pa.array(shown, mask=~decided)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -205,25 +246,34 @@ def _shows_columns(held: Mapping[str, Any]) -> bool | None:
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
     """Return the schemas that records state. A row gives one without columns, which the setting `schemas` has."""
-    found = list[SchemaEvent]()
-    topics = messages.column("topic").to_pylist()
-    seen = set[TableId]()
-    for number, value in enumerate(messages.column("value").to_pylist()):
-        table = _table_of(topics[number])
-        try:
-            held = _record(value)
-            if "tableChanges" in held:
-                found.append(SchemaEvent(number, table, 0, _stated(held), grows=True))
-            elif table not in seen and _said(number, table, held).kind is Kind.ROW:
-                seen.add(table)
-                found.append(SchemaEvent(number, table, 0, TableSchema((Column("", ""),), ("",))))
-        except TROUBLE:
-            continue  # classify calls it bad
+    found, seen = list[SchemaEvent](), set[TableId]()
+    stated: dict[int, TableSchema] = {}
+    for records in json_records(messages.column("value")):
+        if "tableChanges" in records.members() and "resolved" not in records.members():
+            stated |= _stated(records)
+    spoken = classify(messages, options).select(["message", "kind", "schema", "table"])
+    for number, kind, space, name in zip(*(column.to_pylist() for column in spoken.columns), strict=True):
+        if kind == Kind.SCHEMA:
+            found.append(SchemaEvent(number, TableId(space, name), 0, stated[number], grows=True))
+        elif kind == Kind.ROW and (table := TableId(space, name)) not in seen:
+            seen.add(table)
+            found.append(SchemaEvent(number, table, 0, TableSchema((Column("", ""),), ("",))))
     return tuple(found)
 
 
-def _stated(held: Mapping[str, Any]) -> TableSchema:
-    changes = held["tableChanges"]
+def _stated(records: Records) -> Mapping[int, TableSchema]:
+    """Return the schemas that records state, by message; refuse the others."""
+    found: dict[int, TableSchema] = {}
+    texts = records.column("tableChanges").texts
+    for place in np.flatnonzero(records.sound).tolist():
+        try:
+            found[int(records.messages[place])] = _schema(json_value(texts[place].as_py()))
+        except _TROUBLE as error:
+            records.refuse(place, explained(error))
+    return found
+
+
+def _schema(changes: Any) -> TableSchema:
     if not isinstance(changes, list) or len(changes) != 1:
         raise ValueError("its tableChanges is not a list of one change")
     described = changes[0]["table"]
@@ -238,10 +288,24 @@ def _stated(held: Mapping[str, Any]) -> TableSchema:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-class _Change(NamedTuple):
+class _Changes(NamedTuple):
+    """Changes of one kind: the columns of their rows. A patch leaves out what did not change."""
+
+    records: Records
     op: Op
-    row: Mapping[str, Any]
-    patch: bool
+    columns: Mapping[str, RecordColumn]
+    patch: bool = False
+
+    def sound(self) -> _Changes:
+        """Return those that are not refused."""
+        sound = self.records.sound
+        columns = {name: column.among(sound) for name, column in self.columns.items()}
+        return self._replace(records=self.records.among(sound), columns=columns)
+
+    def cells(self, column: Column, key: Sequence[str]) -> Cells:
+        """Return a column."""
+        absent = RecordColumn.absent(len(self.records))
+        return cells_of(self.columns.get(column.name, absent), column, self.patch and column.name not in key)
 
 
 def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema, options: MessageOptions) -> Decoded:
@@ -251,162 +315,177 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     """
     shape_of(schema.stored)  # an unknown type is an error before any row is
     owners, _ = lines_of(rows)
-    upsert, values = patch_op(options, Op.INSERT), rows.column("value")
-    alone = len(owners) == rows.num_rows
-    read = (Rows.of(one, schema, upsert) for one in (read_alike(values) if alone else ()))
-    groups = [one for one in read if one is not None]
-    left = np.ones(len(owners), bool)
-    for group in groups:
-        left[group.alike.messages] = False
-    faults = Faults(path, lambda line: values[int(owners[line - 1])].as_py() or b"")
-    events, found = _changes((np.flatnonzero(left) + 1).tolist(), owners, rows, schema, upsert, faults)
-    held = np.array(events, np.int64).reshape(-1, 4)
-    images = Images(held[:, 0], held[:, 1].astype(np.int8), held[:, 2], held[:, 3])
-    changed = [(change.row, change.patch) for change in found]
-    parts = [(images, lambda column: cells_of(changed, column))] if len(images) or not groups else []
-    parts += [(_images_of(group), group.cells) for group in groups]
-    return in_lines([changes_of(one, cells, schema, options, faults) for one, cells in parts], faults)
-
-
-def _images_of(group: Rows) -> Images:
-    count = len(group.alike.messages)
-    return Images(group.alike.messages + 1, np.full(count, group.op, np.int8), group.commit_ts, np.full(count, -1))
-
-
-def _changes(
-    lines: Sequence[int], owners: Places, rows: pa.RecordBatch, schema: TableSchema, upsert: Op, faults: Faults
-) -> tuple[list[tuple[int, int, int, int]], list[_Change]]:
-    """Return the changes of some lines, read one by one, and what `Images` has of them."""
-    events: list[tuple[int, int, int, int]] = []
-    found: list[_Change] = []
-    names = {column.name for column in schema.columns}
+    rows = rows if len(owners) == rows.num_rows else rows.take(pa.array(owners))
     keys, values = rows.column("key"), rows.column("value")
-    for line in lines:
-        owner = int(owners[line - 1])
-        try:
-            held = _record(values[owner].as_py())
-            change = _change(held, keys[owner].as_py(), schema, upsert)
-            _refuse_unknown(change, names)
-            stamp = _stamp(held)
-        except TROUBLE as error:
-            faults.add(line, f"it is not a row of a YDB changefeed: {explained(error)}")
-            continue
-        events.append((line, change.op, 0 if stamp is None else stamp[0] << 18, -1))
-        found.append(change)
-    return events, found
+    commit_ts, found = np.zeros(len(values), np.int64), list[_Changes]()
+    faults = Faults(path, lambda line: values[line - 1].as_py() or b"")
+    for records in json_records(values):
+        _require_change(records)
+        stamps = _stamps_of_change(records)
+        if stamps is not None:
+            commit_ts[records.messages] = stamps.commit_ts.fill_null(0).to_numpy()
+        for changes in _changes(records, keys, schema, patch_op(options, Op.INSERT)):
+            _refuse_unknown(changes, schema)
+            for _, message, reason in changes.records.refused():
+                faults.add(message + 1, f"it is not a row of a YDB changefeed: {reason}")
+            found.append(changes.sound())
+    parts = []
+    for changes in found:
+        messages = changes.records.messages
+        ops, after = np.full(len(messages), changes.op, np.int8), np.full(len(messages), -1)
+        images = Images(messages + 1, ops, commit_ts[messages], after)
+        parts.append(changes_of(images, lambda one, own=changes: own.cells(one, schema.key), schema, options, faults))  # type: ignore[misc]
+    return in_lines(parts, faults)
 
 
-def _change(held: Mapping[str, Any], key: bytes | None, schema: TableSchema, upsert: Op) -> _Change:
-    if not schema.key:
-        raise ValueError(
-            "the table's key is not known. Give the table to the setting `schemas` as CREATE TABLE with its PRIMARY KEY"
-        )
-    if "dynamodb" in held:
-        return _document_change(held, schema)
-    if "payload" in held:
-        return _flavoured_change(_flavoured(held), key, schema)
-    values = held["key"]
-    if not isinstance(values, list) or len(values) != len(schema.key):
-        raise ValueError(f"its key is {json.dumps(values)[:100]}, and the table's ({', '.join(schema.key)})")
-    named = dict(zip(schema.key, values, strict=True))
-    kind, *others = (name for name in CHANGES if name in held)
-    if others:
-        raise ValueError(f"it has {kind} and {others[0]}, of which a change has one")
+def _changes(records: Records, keys: pa.BinaryArray, schema: TableSchema, upsert: Op) -> Iterator[_Changes]:
+    """Yield changes by their kind; `keys` are the keys of all messages."""
+    records.require(bool(schema.key), _NO_KEY)
+    if "dynamodb" in records.members():
+        yield from _changes_of_documents(records, schema)
+    elif _is_own(records.members()):
+        yield from _own_changes(records, schema, upsert)
+    else:
+        yield from _flavoured_changes(records, keys, schema)
+
+
+def _own_changes(records: Records, schema: TableSchema, upsert: Op) -> Iterator[_Changes]:
+    kind, *others = (name for name in CHANGES if name in records.members())
+    records.require(not others, f"it has {kind} and {' and '.join(others)}, of which a change has one")
+    expected = ", ".join(schema.key)
+    records.require(
+        records.lengths("key") == len(schema.key),
+        lambda place: f"its key is {records.shown(place, 'key')}, and the table's ({expected})",
+    )
     if kind == "erase":
-        return _Change(Op.DELETE_KEY, named, False)
-    image = held.get("newImage")
-    if image is not None:
-        return _Change(Op.INSERT, {**image, **named}, False)
-    if "oldImage" in held:
-        raise ValueError(_NO_ROW)
-    return _Change(Op.INSERT if kind == "reset" else upsert, {**held[kind], **named}, kind == "update")
+        yield _Changes(records, Op.DELETE_KEY, _key_of(records, schema))
+        return
+    with_image = records.kinds("newImage") > CellKind.NULL
+    for some, image in (records.among(with_image), "newImage"), (records.among(~with_image), kind):
+        if not len(some):
+            continue
+        some.require(image == "newImage" or "oldImage" not in some.members(), _NO_ROW)
+        some.require(some.are_objects(image), f"its {image} is no object of columns")
+        columns = {name: some.column(image, name) for name in some.members(image)} | _key_of(some, schema)
+        patch = image == "update"
+        yield _Changes(some, upsert if patch else Op.INSERT, columns, patch)
 
 
-def _flavoured_change(payload: Mapping[str, Any], key: bytes | None, schema: TableSchema) -> _Change:
-    op, after, named = payload["op"], payload.get("after"), _message_key(key, schema)
-    if op == "d":
-        before = _with_key(payload.get("before") or {}, named, schema)
-        return _Change(Op.DELETE_KEY, {name: before[name] for name in schema.key}, False)
-    if after is None:
-        raise ValueError(_NO_ROW)
-    return _Change(Op.INSERT, _with_key(after, named, schema), False)
+def _key_of(records: Records, schema: TableSchema) -> dict[str, RecordColumn]:
+    return {name: records.column("key", place) for place, name in enumerate(schema.key)}
 
 
-def _message_key(key: bytes | None, schema: TableSchema) -> Mapping[str, Any]:
-    """Return the columns in the key of a message of Debezium's flavour; YDB's own API does not show it as such."""
-    if key is None:
-        return {}
-    try:
-        found = _object(key)
-        named = found["payload"] if found.keys() <= {"schema", "payload"} else found
-        if not isinstance(named, dict) or not named.keys() <= set(schema.key):
-            shown, expected = json.dumps(named)[:100], ", ".join(schema.key)
-            raise ValueError(f"it is {shown}, and the table's has the columns {expected}")
-    except TROUBLE as error:
-        raise ValueError(f"the key of its message cannot be read: {explained(error)}") from None
-    return named
-
-
-def _with_key(row: Mapping[str, Any], named: Mapping[str, Any], schema: TableSchema) -> Mapping[str, Any]:
-    """Return a row with the columns of the key, which stand in the message's key, in the row, or in both.
-
-    A column that is NULL is written as null, so one that neither has is not known.
-    """
-    for name in schema.key:
-        if name not in row and name not in named:
-            raise ValueError(f'neither it nor the key of its message has the column "{name}" of the key')
-        if row.get(name, named.get(name)) != named.get(name, row.get(name)):
-            raise ValueError(
-                f'its column "{name}" is {json.dumps(row[name])[:100]}, and {json.dumps(named[name])[:100]} in the key '
-                "of its message"
-            )
-    return {**named, **row}
-
-
-def _document(held: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-    """Return the key and the row of a document table's record, whose values say their kinds; None for a deleted row."""
-    record, event = held["dynamodb"], held["eventName"]
-    if held["eventSource"] != "ydb:document-table" or event not in ("INSERT", "MODIFY", "REMOVE"):
-        raise ValueError(f'it is the event "{event}" of {held["eventSource"]}, not of a YDB document table')
-    key = {name: _document_value(value) for name, value in record["Keys"].items()}
-    if event == "REMOVE":
-        return key, None
-    if "NewImage" not in record:
-        raise ValueError(_NO_ROW)
-    return key, {name: _document_value(value) for name, value in record["NewImage"].items()}
-
-
-def _document_change(held: Mapping[str, Any], schema: TableSchema) -> _Change:
-    """Return the change of a document table; columns that are NULL are left out, those of the key too."""
-    stated, image = _document(held)
-    if not stated.keys() <= set(schema.key):
-        raise ValueError(f"its key has the columns {', '.join(stated)}, and the table's {', '.join(schema.key)}")
-    key = {**dict.fromkeys(schema.key), **stated}
-    if image is None:
-        return _Change(Op.DELETE_KEY, key, False)
-    return _Change(Op.INSERT, {**image, **key}, False)
-
-
-def _document_value(typed: Mapping[str, Any]) -> Any:
-    if len(typed) != 1:
-        raise ValueError(f"an attribute's value has one kind, not {', '.join(typed) or 'none'}")
-    ((kind, value),) = typed.items()
-    if kind in ("S", "B", "BOOL"):
-        return value
-    if kind == "N":
-        return Number(read_text(value))
-    if kind == "NULL":
-        return None
-    return {kind: value}
-
-
-def _refuse_unknown(change: _Change, names: set[str]) -> None:
-    unknown = next((name for name in change.row if name not in names), None)
-    if unknown is not None:
-        raise ValueError(
-            f'column "{unknown}" is not in the table\'s schema; expected {", ".join(sorted(names))}. Give the table as '
-            "it is now in the setting `schemas`, or let the changefeed state it (SCHEMACHANGES)"
+def _refuse_unknown(changes: _Changes, schema: TableSchema) -> None:
+    names = {column.name for column in schema.columns}
+    for name in changes.columns.keys() - names:
+        changes.records.require(
+            changes.columns[name].are(CellKind.ABSENT),
+            f'column "{name}" is not in the table\'s schema; expected {", ".join(sorted(names))}. Give the table as it '
+            "is now in the setting `schemas`, or let the changefeed state it (SCHEMACHANGES)",
         )
+
+
+# --- Debezium's flavour -----------------------------------------------------------------------------------------------
+
+
+def _flavoured_changes(records: Records, keys: pa.BinaryArray, schema: TableSchema) -> Iterator[_Changes]:
+    """The columns of the key stand in the message's key, in the row, or in both."""
+    deletes = bits(pc.equal(records.column("payload", "op").texts, "d"))
+    for some, image in (records.among(deletes), "before"), (records.among(~deletes), "after"):
+        some.require(some.are_objects("payload", image) | (image == "before"), _NO_ROW)
+        for mine, named in _by_key(some, keys.take(pa.array(some.messages)), schema):
+            columns = {name: mine.column("payload", image, name) for name in mine.members("payload", image)}
+            key = {name: _key_column(mine, name, columns.get(name), named.get(name)) for name in schema.key}
+            yield _Changes(mine, Op.INSERT, columns | key) if image == "after" else _Changes(mine, Op.DELETE_KEY, key)
+
+
+def _by_key(
+    records: Records, keys: pa.BinaryArray, schema: TableSchema
+) -> Iterator[tuple[Records, Mapping[str, RecordColumn]]]:
+    """Yield records with the columns in the keys of their messages."""
+    none = bits(keys.is_null())
+    if none.any() or not len(none):
+        yield records.among(none), {}
+    numbers = np.flatnonzero(~none)
+    for group in json_records(keys.filter(pa.array(~none))) if len(numbers) else ():
+        chosen = np.zeros(len(records), bool)
+        chosen[numbers[group.messages]] = True
+        named = _named_key(group, schema)
+        mine = records.among(chosen)
+        for place, _, reason in group.refused():
+            mine.refuse(place, f"the key of its message cannot be read: {reason}")
+        yield mine, named
+
+
+def _named_key(keys: Records, schema: TableSchema) -> Mapping[str, RecordColumn]:
+    """Return the columns in messages' keys; YDB's own API does not show them as such."""
+    base = ("payload",) if "payload" in keys.members() and {*keys.members()} <= {"schema", "payload"} else ()
+    keys.require(
+        keys.are_objects(*base) & ~_have_more(keys, base, schema.key),
+        lambda place: f"it is {keys.shown(place, *base)}, and the table's has the columns {', '.join(schema.key)}",
+    )
+    return {name: keys.column(*base, name) for name in keys.members(*base)}
+
+
+def _have_more(records: Records, path: Path, names: Sequence[str]) -> Marks:
+    """Mark the records with an object at a path that has other members than some."""
+    found = np.zeros(len(records), bool)
+    for name in records.members(*path):
+        found |= (name not in names) & (records.kinds(*path, name) != CellKind.ABSENT)
+    return found
+
+
+def _key_column(records: Records, name: str, own: RecordColumn | None, named: RecordColumn | None) -> RecordColumn:
+    """Return a column of the key. One that is NULL is written as null, so one that neither has is not known."""
+    absent = RecordColumn.absent(len(records))
+    own, named = own or absent, named or absent
+    there, also = ~own.are(CellKind.ABSENT), ~named.are(CellKind.ABSENT)
+    records.require(there | also, f'neither it nor the key of its message has the column "{name}" of the key')
+    texts = own.texts, named.texts
+    equal = (own.given == named.given) & (bits(pc.equal(*texts)) | ~own.given)
+    records.require(
+        ~(there & also) | equal,
+        lambda place: f'its column "{name}" is {own.shown(place)}, and {named.shown(place)} in the key of its message',
+    )
+    return own.else_from(named)
+
+
+# --- document tables --------------------------------------------------------------------------------------------------
+
+
+def _changes_of_documents(records: Records, schema: TableSchema) -> Iterator[_Changes]:
+    """Values say their kinds; columns that are NULL are left out, those of the key too."""
+    records.require(
+        ~_have_more(records, ("dynamodb", "Keys"), schema.key),
+        lambda place: (
+            f"its key is {records.shown(place, 'dynamodb', 'Keys')}, and the table's has the columns "
+            f"{', '.join(schema.key)}"
+        ),
+    )
+    types = {column.name: column.type for column in schema.columns}
+    deletes = bits(pc.equal(records.column("eventName").texts, "REMOVE"))
+    for some, image in (records.among(deletes), "Keys"), (records.among(~deletes), "NewImage"):
+        columns = {}
+        for side in (image, "Keys"):
+            for name in some.members("dynamodb", side):
+                columns[name] = _attribute(some, ("dynamodb", side, name), types.get(name, ""))
+        yield _Changes(some, Op.DELETE_KEY if image == "Keys" else Op.INSERT, columns)
+
+
+def _attribute(records: Records, path: Path, type_: str) -> RecordColumn:
+    """Return a column whose values say of what kind they are, as a column of these."""
+    found = records.column(*path)
+    for kind in records.members(*path):
+        own = records.column(*path, kind)
+        if kind == "N":  # a number, printed as text
+            is_number = own.are(CellKind.TEXT) & (type_ in NUMBERS)
+            own = RecordColumn(np.where(is_number, np.uint8(CellKind.NUMBER), own.kinds), own.texts)
+        elif kind == "NULL":
+            own = RecordColumn(np.minimum(own.kinds, np.uint8(CellKind.NULL)), pa.nulls(len(own), pa.string()))
+        elif kind not in ("S", "B", "BOOL"):
+            continue
+        found = own.else_from(found)
+    return found
 
 
 CODEC = MessageCodec(

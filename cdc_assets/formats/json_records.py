@@ -1,19 +1,23 @@
-"""JSON messages that are alike, read side by side: those of one table have the same members in the same order.
+"""JSON messages -> Records: those of one shape are read side by side, the rest by a parser, into the same.
 
-The first message has a shape: what stands between its values, byte for byte. Every other is held against it, and has
-texts, numbers, true, false or null where the first has any of them. What fits is what a parser would read; what does
-not (half of a surrogate pair, an object where the first has a number, other members) has another shape, or is left to
-the parser.
+Messages of one table have the same members in the same order. The first one has a shape: what stands between its
+values, byte for byte. Every other is held against it, and has texts, numbers, true, false or null where the first has
+any of them. What fits is what the parser would read; what does not (half of a surrogate pair, an object where the first
+has a number, other members) has another shape, or is left to the parser.
 
-    read_alike(values) -> for each shape its messages, and where each of their values is
+The parser is strict: texts are UTF-8, no member appears twice in an object, NaN is none. Numbers keep their digits.
+
+    json_records(values)   all messages, as Records
+    parsed_records(values) the same as one value whose records may have any members, without looking for shapes
+    json_value(text)       a value of JSON that a cell holds
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -23,15 +27,30 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.formats.json_lines import is_utf8, loads, pieces
+from cdc_assets.formats.json_lines import is_utf8, pieces, refuse_half_pairs
+from cdc_assets.formats.messages import explained
+from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bits
 from cdc_assets.formats.words import Marked, have, places, whole_numbers, words
 
-__all__ = ["Alike", "Path", "Shape", "bits", "cast_fitting", "find_shape", "read_alike"]
+__all__ = [
+    "Path",
+    "SameShape",
+    "Shape",
+    "bits",
+    "cast_fitting",
+    "find_shape",
+    "json_records",
+    "json_value",
+    "parsed_records",
+    "print_json",
+    "same_shapes",
+]
 
 Places = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
-Path = tuple[str | int, ...]
-"""Where a value is: the names of members and the places in arrays that lead to it."""
+Kinds = npt.NDArray[np.uint8]
+Span = tuple[int, int, int, int]
+"""Where an object or array begins, as the number of a piece between values and a place in it, and where it ends."""
 
 _QUOTE, _BACKSLASH, _SPACE, _ZERO, _DOT, _MINUS = b'"\\ 0.-'
 _NINE = 9
@@ -62,17 +81,25 @@ _DECODER = json.JSONDecoder()
 class Shape:
     """What is the same in messages: `between` stands before each value and after the last, `paths` are the values.
 
-    `message` is the first that has the shape, and `first` what it holds.
+    `message` is the first that has the shape, and `first` what it holds. `spans` are its objects and arrays.
     """
 
     between: tuple[bytes, ...]
     paths: tuple[Path, ...]
+    spans: Mapping[Path, Span]
     message: bytes
     first: Any
 
     def place(self, *path: str | int) -> int | None:
         """Return the number of the value at a path, None where there is none."""
         return self.paths.index(path) if path in self.paths else None
+
+    def at(self, *path: str | int) -> Any:
+        """Return what the first message holds at a path, ABSENT for nothing."""
+        held = self.first
+        for step in path:
+            held = _step(held, step)
+        return held
 
 
 def find_shape(message: bytes, fixed: str = "") -> Shape | None:
@@ -81,20 +108,25 @@ def find_shape(message: bytes, fixed: str = "") -> Shape | None:
     None for one that is no JSON, or has a member twice.
     """
     try:
-        first = loads(message)
+        first = _parsed(message)
     except ValueError:
         return None
     if not isinstance(first, dict):
         return None
     text = message.decode()
-    between, paths = _walk(message, text if len(text) == len(message) else "", fixed)
-    return Shape(between, paths, message, first)
+    between, paths, spans = _walk(message, text if len(text) == len(message) else "", fixed)
+    return Shape(between, paths, spans, message, first)
 
 
-def _walk(message: bytes, text: str, fixed: str) -> tuple[tuple[bytes, ...], tuple[Path, ...]]:
-    """Return what stands between the values of a message, and where these are; `text` is it in ASCII, else ""."""
+def _walk(message: bytes, text: str, fixed: str) -> tuple[tuple[bytes, ...], tuple[Path, ...], Mapping[Path, Span]]:
+    """Return what stands between the values of a message, and where these, and objects and arrays, are.
+
+    `text` is the message in ASCII, else "".
+    """
     between: list[bytes] = []
     paths: list[Path] = []
+    spans: dict[Path, Span] = {}
+    opened: list[tuple[int, int]] = []
     at = begun = 0
     path: list[str | int] = []
     named = False  # an object's next text is the name of a member
@@ -104,10 +136,12 @@ def _walk(message: bytes, text: str, fixed: str) -> tuple[tuple[bytes, ...], tup
             if path == [fixed] and text:
                 at = _DECODER.raw_decode(text, at)[1]
                 continue
+            opened.append((len(between), at - begun))
             path.append("" if byte == b"{" else 0)
             named = byte == b"{"
         elif byte in b"}]":
             path.pop()
+            spans[tuple(path)] = (*opened.pop(), len(between), at + 1 - begun)
         elif byte == b",":
             last = path[-1]
             named = isinstance(last, str)
@@ -123,28 +157,86 @@ def _walk(message: bytes, text: str, fixed: str) -> tuple[tuple[bytes, ...], tup
             at = end
             continue
         at += 1
-    return (*between, message[begun:]), tuple(paths)
+    return (*between, message[begun:]), tuple(paths), spans
 
 
-@dataclass(frozen=True, slots=True)
-class Alike:
-    """Messages of one shape: `messages` are their places among all, `values` where each of their values stands.
+class SameShape(Records):
+    """Messages of one shape: `begins` is where each begins, `values` where each of their values stands.
 
     A text stands without its quotes, and is marked in `quoted`. `backslashes` are where in the data such are.
     """
 
-    shape: Shape
-    messages: Places
-    data: pa.Buffer
-    backslashes: Places
-    values: tuple[tuple[Places, Places, Marks], ...]
+    def __init__(
+        self,
+        shape: Shape,
+        messages: Places,
+        data: pa.Buffer,
+        backslashes: Places,
+        begins: Places,
+        values: tuple[tuple[Places, Places, Marks], ...],
+    ) -> None:
+        super().__init__(messages)
+        self.shape, self.data, self.backslashes, self.begins, self.values = shape, data, backslashes, begins, values
 
-    def among(self, kept: Marks) -> Alike:
-        """Return some of the messages."""
-        if kept.all():
-            return self
-        values = tuple((starts[kept], ends[kept], quoted[kept]) for starts, ends, quoted in self.values)
-        return replace(self, messages=self.messages[kept], values=values)
+    def _some(self, mask: Marks) -> SameShape:
+        values = tuple((starts[mask], ends[mask], quoted[mask]) for starts, ends, quoted in self.values)
+        return SameShape(self.shape, self.messages[mask], self.data, self.backslashes, self.begins[mask], values)
+
+    def moved(self, messages: Places) -> SameShape:
+        """Return them with other places among all."""
+        return SameShape(self.shape, messages, self.data, self.backslashes, self.begins, self.values)
+
+    # --- as Records
+
+    def members(self, *path: str | int) -> tuple[str, ...]:
+        held = self.shape.at(*path)
+        return tuple(held) if isinstance(held, dict) else ()
+
+    def kinds(self, *path: str | int) -> Kinds:
+        number = self.shape.place(*path)
+        if number is None:
+            kind = CellKind.ABSENT if self.shape.at(*path) is ABSENT else CellKind.JSON
+            return np.full(len(self), kind, np.uint8)
+        starts, _, quoted = self.values[number]
+        if quoted.all():
+            return np.full(len(self), CellKind.TEXT, np.uint8)
+        return np.where(quoted, np.uint8(CellKind.TEXT), _BARE_KINDS[np.frombuffer(self.data, np.uint8)[starts]])
+
+    def column(self, *path: str | int) -> RecordColumn:
+        number, kinds = self.shape.place(*path), self.kinds(*path)
+        if number is not None:
+            return RecordColumn(kinds, self.texts(number))
+        if path not in self.shape.spans:
+            return RecordColumn(kinds, pa.nulls(len(self), pa.string()))
+        first, start, last, stop = self.shape.spans[path]
+        if first == last:  # no value is in it
+            return RecordColumn(kinds, pa.repeat(pa.scalar(print_json(self.shape.at(*path))), len(self)))
+        texts = pieces(self.data, self._piece(first) + start, self._piece(last) + stop)
+        return RecordColumn(kinds, pa.array([print_json(json_value(text)) for text in texts.to_pylist()], pa.string()))
+
+    def _piece(self, number: int) -> Places:
+        """Return where a piece between values begins."""
+        if not number:
+            return self.begins
+        _, ends, quoted = self.values[number - 1]
+        return ends + quoted
+
+    def lengths(self, *path: str | int) -> Places:
+        held = self.shape.at(*path)
+        return np.full(len(self), len(held) if isinstance(held, list) else -1)
+
+    def are_objects(self, *path: str | int) -> Marks:
+        return np.full(len(self), isinstance(self.shape.at(*path), dict))
+
+    def whole_numbers(self, *path: str | int) -> tuple[npt.NDArray[np.uint64], Marks]:
+        number = self.shape.place(*path)
+        if number is None:
+            return np.zeros(len(self), np.uint64), np.zeros(len(self), bool)
+        starts, ends, quoted = self.values[number]
+        found, sound = whole_numbers(words(np.frombuffer(self.data, np.uint8)), starts, ends)
+        return found, sound & ~quoted
+
+    # --- by the numbers of values
 
     def nulls(self, number: int) -> Marks:
         """Mark the messages whose value is null."""
@@ -184,12 +276,6 @@ class Alike:
             return list(parsed)
         return [text if mark else one for text, one, mark in zip(texts.to_pylist(), parsed, quoted, strict=True)]
 
-    def whole_numbers(self, number: int) -> tuple[npt.NDArray[np.uint64], Marks]:
-        """Return values that are whole numbers of at most 64 bits and not below zero, and which are such."""
-        starts, ends, quoted = self.values[number]
-        found, sound = whole_numbers(words(np.frombuffer(self.data, np.uint8)), starts, ends)
-        return found, sound & ~quoted
-
     def escaped(self, number: int) -> Marks:
         """Mark the messages whose value has escapes."""
         starts, ends, _ = self.values[number]
@@ -203,7 +289,7 @@ class Alike:
         return pieces(self.data, *self.values[number][:2], pa.string())
 
 
-def read_alike(values: pa.BinaryArray, fixed: str = "") -> Iterator[Alike]:
+def same_shapes(values: pa.BinaryArray, fixed: str = "") -> Iterator[SameShape]:
     """Yield messages by their shapes (see `find_shape`); those that are in none are to be read one by one."""
     for prefix, messages, rest in _by_prefix(values, fixed) if fixed else ((b"", None, values),):
         sizes = pc.binary_length(rest).fill_null(0).to_numpy().astype(np.int64)
@@ -212,7 +298,7 @@ def read_alike(values: pa.BinaryArray, fixed: str = "") -> Iterator[Alike]:
         for start, stop in pairwise([0, *cuts.tolist(), len(rest)]):
             for found in _read_block(rest.slice(start, stop - start), prefix, fixed):
                 own = found.messages + start
-                yield replace(found, messages=own if messages is None else messages[own])
+                yield found.moved(own if messages is None else messages[own])
 
 
 def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Places, pa.BinaryArray]]:
@@ -255,7 +341,7 @@ def _prefix(message: bytes, at: int) -> bytes | None:
         return None
 
 
-def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str) -> Iterator[Alike]:
+def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str) -> Iterator[SameShape]:
     """Yield messages by their shapes, of which all begin with a prefix that `values` do not have."""
     if len(values) < _FEW:
         return
@@ -321,22 +407,23 @@ class _Block:
     def message(self, number: int) -> bytes:
         return self.data[self.begins[number] : self.ends[number]].tobytes()
 
-    def of_shape(self, messages: Places, shape: Shape, prefix: int) -> Alike:
+    def of_shape(self, messages: Places, shape: Shape, prefix: int) -> SameShape:
         """Go through messages side by side; return those that have the shape, but for so many first bytes of it."""
-        at = self.begins[messages]
+        begins = at = self.begins[messages]
         values: list[tuple[Places, Places, Marks]] = []
         texts = (shape.between[0][prefix:], *shape.between[1:])
         for between, then in pairwise(texts):
             fit = self._have(at, between)
             if not fit.all():
-                messages, at = messages[fit], at[fit]
+                messages, at, begins = messages[fit], at[fit], begins[fit]
                 values = [(starts[fit], ends[fit], quoted[fit]) for starts, ends, quoted in values]
             starts, ends, quoted = self._value(at + len(between), then)
             values.append((starts, ends, quoted))
             at = ends + quoted
         last = texts[-1]
         fit = self._have(at, last) & (at + len(last) == self.ends[messages])
-        return Alike(shape, messages, pa.py_buffer(self.data), self.backslashes, tuple(values)).among(fit)
+        data = pa.py_buffer(self.data)
+        return SameShape(shape, messages, data, self.backslashes, begins - prefix, tuple(values)).among(fit)
 
     def _value(self, at: Places, then: bytes) -> tuple[Places, Places, Marks]:
         """Return where values begin and end, and which are texts; what is none ends where no message goes on."""
@@ -390,13 +477,193 @@ class _Block:
         return have(self.words, at, text)
 
 
-# --- masks and numbers ------------------------------------------------------------------------------------------------
+# --- all messages -----------------------------------------------------------------------------------------------------
 
 
-def bits(mask: pa.Array) -> Marks:
-    """Return a mask of Arrow's; null is no."""
-    found: Marks = mask.fill_null(False).to_numpy(zero_copy_only=False)
+def json_records(values: pa.BinaryArray) -> Iterator[Records]:
+    """Yield all messages as records: JSON objects, by their shapes, else by their members; null is none."""
+    left = np.ones(len(values), bool)
+    for found in same_shapes(values):
+        left[found.messages] = False
+        yield found
+    numbers = np.flatnonzero(left)
+    parsed = parsed_records(values.take(pa.array(numbers)))
+    if not len(values):
+        yield parsed
+    for mask in parsed.by_members():
+        some = parsed.among(mask)
+        yield some.moved(numbers[some.messages])
+
+
+def parsed_records(values: pa.BinaryArray) -> ParsedRecords:
+    """Return all messages as one value, whatever members they have at the top."""
+    held, reasons = list[Any](), dict[int, str]()
+    for number, value in enumerate(values.to_pylist()):
+        held.append(ABSENT)
+        try:
+            found = _parsed(value)
+            if not isinstance(found, dict):
+                raise ValueError("it is not an object")
+            held[number] = found
+        except ValueError as error:
+            reasons[number] = explained(error)
+    return ParsedRecords(np.arange(len(held)), held, reasons)
+
+
+class ParsedRecords(Records):
+    """Messages that were parsed one by one."""
+
+    def __init__(self, messages: Places, values: Sequence[Any], reasons: Mapping[int, str]) -> None:
+        super().__init__(messages)
+        self._cells: dict[Path, Sequence[Any]] = {(): values}
+        self._reasons = dict(reasons)
+        self.sound[list(reasons)] = False
+
+    def _some(self, mask: Marks) -> ParsedRecords:
+        values = [value for value, kept in zip(self._cells[()], mask.tolist(), strict=True) if kept]
+        return ParsedRecords(self.messages[mask], values, {})
+
+    def moved(self, messages: Places) -> ParsedRecords:
+        """Return them with other places among all."""
+        return ParsedRecords(messages, self._cells[()], self._reasons)
+
+    def by_members(self) -> Iterator[Marks]:
+        """Yield masks of records with the same members at the top; those that cannot be read have none."""
+        groups: dict[frozenset[str], list[int]] = {}
+        for place, held in enumerate(self._cells[()]):
+            groups.setdefault(frozenset() if held is ABSENT else frozenset(held), []).append(place)
+        for places_ in groups.values():
+            mask = np.zeros(len(self), bool)
+            mask[places_] = True
+            yield mask
+
+    def _at(self, path: Path) -> Sequence[Any]:
+        if path not in self._cells:
+            self._cells[path] = [_step(held, path[-1]) for held in self._at(path[:-1])]
+        return self._cells[path]
+
+    def members(self, *path: str | int) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for held in self._at(path) if isinstance(held, dict) for name in held))
+
+    def kinds(self, *path: str | int) -> Kinds:
+        return np.array([_KINDS[type(held)] for held in self._at(path)], np.uint8)
+
+    def column(self, *path: str | int) -> RecordColumn:
+        texts = [_TEXTS[type(held)](held) for held in self._at(path)]
+        return RecordColumn(self.kinds(*path), pa.array(texts, pa.string()))
+
+    def lengths(self, *path: str | int) -> Places:
+        return np.array([len(held) if isinstance(held, list) else -1 for held in self._at(path)], np.int64)
+
+    def are_objects(self, *path: str | int) -> Marks:
+        return np.array([isinstance(held, dict) for held in self._at(path)], bool)
+
+    def whole_numbers(self, *path: str | int) -> tuple[npt.NDArray[np.uint64], Marks]:
+        held = self._at(path)
+        whole = [isinstance(one, _Number) and one.isdigit() and len(one) <= _MOST_DIGITS for one in held]
+        fits = [mark and int(one) < 1 << 64 for one, mark in zip(held, whole, strict=True)]
+        numbers = [int(one) if mark else 0 for one, mark in zip(held, fits, strict=True)]
+        return np.array(numbers, np.uint64), np.array(fits, bool)
+
+
+# --- the parser -------------------------------------------------------------------------------------------------------
+
+
+class _Absent:
+    """What is not there."""
+
+
+ABSENT = _Absent()
+_MOST_DIGITS, _DEEPEST = 20, 200
+
+
+class _Number(str):
+    """A number with its digits as they were written."""
+
+    __slots__ = ()
+
+
+_KINDS: Mapping[type, CellKind] = {
+    _Absent: CellKind.ABSENT,
+    type(None): CellKind.NULL,
+    str: CellKind.TEXT,
+    _Number: CellKind.NUMBER,
+    bool: CellKind.BOOL,
+    dict: CellKind.JSON,
+    list: CellKind.JSON,
+}
+_BARE_KINDS = np.full(256, CellKind.NUMBER, np.uint8)
+_BARE_KINDS[np.frombuffer(b"tf", np.uint8)] = CellKind.BOOL
+_BARE_KINDS[ord("n")] = CellKind.NULL
+"""The first byte of a value without quotes -> its kind."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f'the member "{twice}" appears twice in it')
+    return members
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_once, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
+
+
+def _parsed(value: bytes | None) -> Any:
+    if value is None:
+        raise ValueError("it has no value")
+    try:
+        found = _STRICT.decode(value.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    refuse_half_pairs(value, found)
+    if value.count(b"[") + value.count(b"{") > _DEEPEST and _is_deep(found):
+        raise ValueError("it is nested too deeply")
     return found
+
+
+def _is_deep(held: Any) -> bool:
+    level = [held]
+    for _ in range(_DEEPEST):
+        level = [one for held in level for one in (held.values() if isinstance(held, dict) else held)]
+        level = [one for one in level if isinstance(one, dict | list)]
+    return bool(level)
+
+
+def json_value(text: str | bytes) -> Any:
+    """Return the value of JSON in a cell; its numbers are texts. Raises ValueError for what is not JSON."""
+    return _parsed(text.encode() if isinstance(text, str) else text)
+
+
+def print_json(value: Any) -> str:
+    """Print a value of JSON without blanks, its numbers by their own digits."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{print_json(name)}:{print_json(held)}" for name, held in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{','.join(map(print_json, value))}]"
+    return value if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+
+
+_TEXTS: Mapping[type, Callable[[Any], str | None]] = {
+    **dict.fromkeys((_Absent, type(None)), lambda held: None),
+    **dict.fromkeys((str, _Number), lambda held: held),
+    bool: lambda held: "true" if held else "false",
+    **dict.fromkeys((dict, list), print_json),
+}
+
+
+def _step(held: Any, step: str | int) -> Any:
+    if isinstance(step, str):
+        return held.get(step, ABSENT) if isinstance(held, dict) else ABSENT
+    return held[step] if isinstance(held, list) and step < len(held) else ABSENT
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def cast_fitting(texts: pa.StringArray, kind: pa.DataType, pattern: str) -> tuple[pa.Array, Marks | bool]:

@@ -1,0 +1,181 @@
+"""Records: what messages hold, as columns by path. A protocol reads these, and does not know who made them.
+
+    records.members("payload", "after")            which members objects have
+    records.column("payload", "after", "id")       a column: of what kind each cell is, and its text
+    records.require(mask, reason)                  those outside the mask are refused, for the first reason
+    records.sound, records.refused()               which are left, and why others are not
+
+A record that nobody could read is refused from the beginning. All records of one value `Records` have the same members
+at the top, so that what a message is can be told from these.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["CellKind", "Path", "RecordColumn", "Records", "bits"]
+
+Places = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.bool_]
+Kinds = npt.NDArray[np.uint8]
+R = TypeVar("R", bound="Records")
+Path = tuple[str | int, ...]
+"""Where a value is: the names of members and the places in arrays that lead to it."""
+
+
+class CellKind(enum.IntEnum):
+    """What a cell is; JSON is an object or an array."""
+
+    ABSENT = 0
+    NULL = 1
+    TEXT = 2
+    NUMBER = 3
+    BOOL = 4
+    JSON = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumn:
+    """The cells at a path. `texts` are texts as they are, numbers and true and false as they are written, objects and
+    arrays as compact JSON; null for null and for what is absent.
+    """
+
+    kinds: Kinds
+    texts: pa.StringArray
+
+    @classmethod
+    def absent(cls, count: int) -> RecordColumn:
+        """Return a column that no record has."""
+        return cls(np.zeros(count, np.uint8), pa.nulls(count, pa.string()))
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def are(self, kind: CellKind) -> Marks:
+        """Mark the cells of a kind."""
+        found: Marks = self.kinds == kind
+        return found
+
+    @property
+    def given(self) -> Marks:
+        """Mark the cells that are neither absent nor null."""
+        found: Marks = self.kinds > CellKind.NULL
+        return found
+
+    def only(self, mask: Marks) -> pa.StringArray:
+        """Return the texts of some cells, null for the others."""
+        return self.texts if mask.all() else pc.if_else(pa.array(mask), self.texts, pa.scalar(None, pa.string()))
+
+    def among(self, mask: Marks) -> RecordColumn:
+        """Return some of the cells."""
+        return self if mask.all() else RecordColumn(self.kinds[mask], self.texts.filter(pa.array(mask)))
+
+    def else_from(self, other: RecordColumn) -> RecordColumn:
+        """Return the cells, and those of another column where they are absent."""
+        absent = self.are(CellKind.ABSENT)
+        texts = pc.if_else(pa.array(absent), other.texts, self.texts)
+        return RecordColumn(np.where(absent, other.kinds, self.kinds), texts)
+
+    def shown(self, place: int) -> str:
+        """Return a cell as a sentence about it has it, at most 100 characters; a text without quotes."""
+        text = self.texts[place].as_py()
+        return ("nothing" if self.kinds[place] == CellKind.ABSENT else "null") if text is None else text[:100]
+
+    def have_byte(self, place: int, byte: bytes) -> Marks:
+        """Mark the cells whose text has a byte at a place, counted from its end where that is below zero."""
+        offsets = np.frombuffer(self.texts.buffers()[1], np.int32)[self.texts.offset :][: len(self) + 1]
+        data = np.frombuffer(self.texts.buffers()[2] or b"", np.uint8)
+        begins, ends = offsets[:-1], offsets[1:]
+        at = (begins if place >= 0 else ends) + place
+        found: Marks = (at >= begins) & (at < ends)
+        found[found] = data[at[found]] == ord(byte)
+        return found
+
+
+class Records(abc.ABC):
+    """Records with the same members at the top; `messages` are their places among all that were read."""
+
+    messages: Places
+
+    def __init__(self, messages: Places) -> None:
+        self.messages = messages
+        self.sound: Marks = np.ones(len(messages), bool)
+        self._reasons = dict[int, str]()
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @abc.abstractmethod
+    def members(self, *path: str | int) -> tuple[str, ...]:
+        """Return the names of the members that objects at a path have: all that any of them has."""
+
+    @abc.abstractmethod
+    def kinds(self, *path: str | int) -> Kinds:
+        """Return of what kind each cell at a path is."""
+
+    @abc.abstractmethod
+    def column(self, *path: str | int) -> RecordColumn:
+        """Return the cells at a path."""
+
+    def shown(self, place: int, *path: str | int) -> str:
+        """Return a cell as a sentence about it has it."""
+        return self.column(*path).shown(place)
+
+    @abc.abstractmethod
+    def lengths(self, *path: str | int) -> Places:
+        """Return how many elements the arrays at a path have, -1 for what is none."""
+
+    @abc.abstractmethod
+    def are_objects(self, *path: str | int) -> Marks:
+        """Mark the objects at a path."""
+
+    @abc.abstractmethod
+    def whole_numbers(self, *path: str | int) -> tuple[npt.NDArray[np.uint64], Marks]:
+        """Return the cells at a path that are whole numbers of at most 64 bits and not below zero, and mark these."""
+
+    @abc.abstractmethod
+    def _some(self: R, mask: Marks) -> R:
+        """Return some of the records as if nothing was wrong with them."""
+
+    def among(self: R, mask: Marks) -> R:
+        """Return some of the records, with what is wrong with them."""
+        if mask.all():
+            return self
+        found = self._some(mask)
+        found.sound = self.sound[mask]
+        places = np.cumsum(mask) - 1
+        found._reasons = {int(places[place]): reason for place, reason in self._reasons.items() if mask[place]}
+        return found
+
+    def require(self, mask: Marks | bool, reason: str | Callable[[int], str]) -> None:
+        """Refuse the records outside a mask, for a reason or for one by the record's place here; the first counts."""
+        broken = self.sound & ~np.broadcast_to(mask, len(self))
+        if not broken.any():
+            return
+        for place in np.flatnonzero(broken).tolist():
+            self._reasons[place] = reason if isinstance(reason, str) else reason(place)
+        self.sound = self.sound & ~broken
+
+    def refuse(self, place: int, reason: str) -> None:
+        """Refuse the record at a place here."""
+        self.require(np.arange(len(self)) != place, reason)
+
+    def refused(self) -> Iterator[tuple[int, int, str]]:
+        """Yield the places here and the messages of the records that are refused, and why."""
+        for place, reason in sorted(self._reasons.items()):
+            yield place, int(self.messages[place]), reason
+
+
+def bits(mask: pa.Array) -> Marks:
+    """Return a mask of Arrow's; null is no."""
+    found: Marks = mask.fill_null(False).to_numpy(zero_copy_only=False)
+    return found
