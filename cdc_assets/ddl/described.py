@@ -33,6 +33,8 @@ _ENDS_TYPE = "|".join(
 )
 _CREATES = re.compile(r"(?:^|;)\s*create\s", re.IGNORECASE | re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_PSQL = re.compile(r"^COPY\b[^;]*\bFROM stdin;\n.*?^\\\.$|^\\[^\n]*$", re.IGNORECASE | re.MULTILINE | re.DOTALL)
+"""What pg_dump writes for psql alone: rows, and commands with a backslash."""
 _LINE = re.compile(r"(?P<indent>[ \t]*)(?P<name>\"[^\"]+\"|`[^`]+`|[^\s:][^:]*?)\s*:\s*(?P<type>[^#]*?)\s*(?:#.*)?")
 
 
@@ -86,7 +88,7 @@ def _has_statements(text: str) -> bool:
 
 def _each_statement(text: str, where: str, take: Callable[[Cursor], None]) -> None:
     try:
-        for statement in split(ansi_tokens(text), ";"):
+        for statement in split(ansi_tokens(_PSQL.sub("", text)), ";"):
             try:
                 take(Cursor(statement))
             except Unreadable as problem:

@@ -69,6 +69,12 @@ class _Ansi(Postgres.Tokenizer):
     IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
 
 
+class _AnsiEscaped(_Ansi):
+    """The same where a backslash escapes the character after it, as in YQL."""
+
+    STRING_ESCAPES: ClassVar[list[str]] = ["'", "\\"]
+
+
 _KINDS = {
     TokenType.IDENTIFIER: "name",
     TokenType.STRING: "string",
@@ -101,7 +107,7 @@ def tokens(sql: str) -> tuple[Token, ...]:
 
 def ansi_tokens(sql: str) -> tuple[Token, ...]:
     """Return the tokens of PostgreSQL's statements, or of YQL's; raises Unreadable."""
-    return _tokenized(sql, _Ansi)
+    return _tokenized(sql, _Ansi, _AnsiEscaped)
 
 
 def _tokenized(sql: str, *tokenizers: type[Tokenizer]) -> tuple[Token, ...]:

@@ -19,6 +19,8 @@ from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.both_ways import BothWays, Inside
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.connector_topics import Recording
+from cdc_assets_tests.formats.test_ydb_keys import TABLE, YQL, line_of, rows_by_key, some_operations, table_after
+from cdc_assets_tests.formats.test_ydb_keys import feed_of as keyed_feed_of
 from cdc_assets_tests.joined_feed import dump_of, feed_from, joined_settings
 from cdc_assets_tests.kills import named
 from cdc_assets_tests.landing.test_barriers import Lines, feed_of, rows
@@ -117,6 +119,16 @@ def test_records_of_ydb_that_change_some_columns(executors: Any, tmp_path: Path)
     assert lake.different == []
     assert lake.windows
     assert rows(feed) == {number % 7: number for number in range(13, 20)}
+
+
+def test_rows_with_null_in_their_key(executors: Any, tmp_path: Path) -> None:
+    operations = some_operations(3, 80)
+    feed = keyed_feed_of(YQL, tmp_path, [line_of(number, one) for number, one in enumerate(operations)])
+    lake = feed.lake = BothWays(executors)
+    feed.apply()
+    assert lake.different == []
+    assert lake.windows
+    assert rows_by_key(lake.read(TABLE)) == table_after(operations)
 
 
 @pytest.mark.parametrize("kind", ["csv", pytest.param("sql", marks=pytest.mark.soak)])
