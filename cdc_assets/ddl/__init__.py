@@ -34,7 +34,7 @@ Where there is a schema file its columns are the truth; texts break ties and add
 from __future__ import annotations
 
 from cdc_assets.ddl.altered import Unfollowed, altered, defaults_by_text, listed
-from cdc_assets.ddl.described import changefeed_modes, described_tables
+from cdc_assets.ddl.described import changefeed_options, described_tables
 from cdc_assets.ddl.evolve import evolve, follow
 from cdc_assets.ddl.grown import grown
 from cdc_assets.ddl.kinds import kinds
@@ -83,7 +83,7 @@ __all__ = [
     "Unreadable",
     "View",
     "altered",
-    "changefeed_modes",
+    "changefeed_options",
     "confirm_nulls",
     "create",
     "created",

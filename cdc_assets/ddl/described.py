@@ -8,7 +8,7 @@
 
 Texts are PostgreSQL's or YQL, as the protocol says whose types they are. Only columns, their types and the primary key
 are read, and what ALTER TABLE adds; a table's path in YDB is its schema and name. PostgreSQL's own types are known by
-CREATE TYPE … AS ENUM and CREATE DOMAIN, the modes of YDB's changefeeds by ADD CHANGEFEED.
+CREATE TYPE … AS ENUM and CREATE DOMAIN, the options of YDB's changefeeds by ADD CHANGEFEED.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cdc_assets.ddl.text import Cursor, Unreadable, ansi_tokens, render, split
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
 
-__all__ = ["changefeed_modes", "described_tables"]
+__all__ = ["changefeed_options", "described_tables"]
 
 _KINDS_OF_TABLES = "GLOBAL|LOCAL|TEMP|TEMPORARY|UNLOGGED"
 _NO_COLUMN = "CONSTRAINT|PRIMARY|UNIQUE|CHECK|FOREIGN|EXCLUDE|LIKE|INDEX|FAMILY|CHANGEFEED"
@@ -58,9 +58,12 @@ def described_tables(
     return found.tables
 
 
-def changefeed_modes(text: str, where: str) -> Mapping[str, str]:
-    """Return the MODE of the changefeeds that YQL creates, by the paths of their topics; raises BadSettings."""
-    found = dict[str, str]()
+def changefeed_options(text: str, where: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the options of the changefeeds that YQL creates, by the paths of their topics; raises BadSettings.
+
+    Names and values are in capital letters: `{"MODE": "UPDATES", "INITIAL_SCAN": "TRUE"}`.
+    """
+    found = dict[str, dict[str, str]]()
 
     def take(at: Cursor) -> None:
         altered = at.accept("ALTER", "TABLE")
@@ -73,9 +76,11 @@ def changefeed_modes(text: str, where: str) -> Mapping[str, str]:
             elif piece.accept("ADD", "CHANGEFEED") or piece.accept("CHANGEFEED"):
                 topic = f"{path}/{piece.name()}".strip("/")
                 piece.expect("WITH")
+                options = found.setdefault(topic, {})
                 for option in map(Cursor, split(piece.group())):
-                    if option.accept("MODE", "="):
-                        found[topic] = option.string().upper()
+                    name = option.name().upper()
+                    if option.accept("=") and name in ("MODE", "INITIAL_SCAN"):
+                        options[name] = option.string().upper()
 
     if _has_statements(text):
         _each_statement(text, where, take)

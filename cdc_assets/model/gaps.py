@@ -94,10 +94,10 @@ _REASONS: Mapping[Lack, tuple[str, str]] = {
         _FROM_CONNECTOR,
     ),
     Lack.SCAN: (
-        "may have existed before its changefeed began (neither does a record come from an initial scan, nor does the "
-        "sink URI say initial_scan=true)",
+        "may have existed before its changefeed began (no record says that it is of an initial scan, and neither the "
+        "sink URI nor the setting schemas says that there is one)",
         "Add a changefeed WITH (INITIAL_SCAN = TRUE), as a feed of its own; if this one has it, add initial_scan=true "
-        "to the sink URI.",
+        "to the sink URI, or its statement to the setting schemas.",
     ),
 }
 """Why rows from before a feed are missing, and how they can come."""

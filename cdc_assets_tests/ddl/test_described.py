@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cdc_assets.ddl import changefeed_modes, described_tables
+from cdc_assets.ddl import changefeed_options, described_tables
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.types.postgres_types import postgres_column
@@ -101,14 +101,17 @@ def test_statements_of_ydb_give_columns_keys_and_modes() -> None:
     assert orders.key == ("b", "a")
     assert [one.name for one in orders.columns if not one.nullable] == ["b"]
     assert found[TableId("default", "items")].key == ("k",)
-    assert changefeed_modes(text, "s.yql") == {"shop/orders/updates": "UPDATES", "items/images": "NEW_IMAGE"}
+    assert changefeed_options(text, "s.yql") == {
+        "shop/orders/updates": {"MODE": "UPDATES"},
+        "items/images": {"MODE": "NEW_IMAGE"},
+    }
 
 
 def test_lines_give_columns_and_types() -> None:
     text = "# tables\nshop/orders:\n  id: Uint64\n  `a:b`: Utf8  # a note\n\nshop.items:\n  k: Decimal(22,9)\n"
     expected = {"shop.orders": {"id": "Uint64", "a:b": "Utf8"}, "shop.items": {"k": "Decimal"}}
     assert types(of_ydb(text)) == expected
-    assert changefeed_modes(text, "s.txt") == {}
+    assert changefeed_options(text, "s.txt") == {}
 
 
 @pytest.mark.parametrize(

@@ -254,3 +254,38 @@ def test_recorded_tables_are_complete_by_their_snapshot(recording: Recording) ->
     outcome = feed.apply()
     lacking = {str(one.name) for one in outcome.tables if one.gap is not None}
     assert lacking == (CREATED_LATER if recording.postgres else set())
+
+
+YDB = "kafka://127.0.0.1:9092/shop/orders/feed?protocol=ydb-json"
+TEXT = "CREATE TABLE `shop/orders` (id Uint64 NOT NULL, v Int64, PRIMARY KEY (id));\n"
+FEED = "ALTER TABLE `shop/orders` ADD CHANGEFEED {} WITH (FORMAT = 'JSON', MODE = 'UPDATES', INITIAL_SCAN = {});\n"
+
+
+def ydb(*records: Mapping[str, Any], directory: Path, text: str = TEXT, query: str = "") -> TopicFeed:
+    schemas = directory / "schemas.yql"
+    schemas.write_text(text)
+    feed = TopicFeed.of(MemoryLog([]), sink_uri=YDB + query, name="y", initial={}, schemas=schemas)
+    for offset, held in enumerate(records):
+        line = {"topic": "shop/orders/feed", "partition": 0, "offset": offset, "timestamp_ms": 0, "key_b64": None}
+        feed.log.lines.append({**line, "value_b64": base64.b64encode(json.dumps(held).encode()).decode()})
+    return feed
+
+
+def flavoured(op: str) -> Mapping[str, Any]:
+    source = {"connector": "ydb", "version": "1.0.0", "step": 1000, "txId": 5, "ts_ms": 1000, "snapshot": op == "r"}
+    return {"payload": {"op": op, "source": source, "after": {"id": 1, "v": 2}}}
+
+
+def test_a_table_of_ydb_is_complete_by_a_scan_that_records_or_a_person_show(tmp_path: Path) -> None:
+    plain = {"key": [1], "update": {"v": 2}}
+    for found, feed in (
+        (Whole.SCAN, ydb(flavoured("r"), flavoured("u"), directory=tmp_path)),
+        (Lack.SCAN, ydb(flavoured("u"), directory=tmp_path)),
+        (Lack.SCAN, ydb(plain, directory=tmp_path)),
+        (Whole.SCAN, ydb(plain, directory=tmp_path, query="&initial_scan=true")),
+        (Lack.SCAN, ydb(plain, directory=tmp_path, query="&initial_scan=false")),
+        (Whole.SCAN, ydb(plain, directory=tmp_path, text=TEXT + FEED.format("feed", "TRUE"))),
+        (Lack.SCAN, ydb(plain, directory=tmp_path, text=TEXT + FEED.format("feed", "FALSE"))),
+    ):
+        assert state(feed, "orders") == found
+    assert "INITIAL_SCAN" in table(ydb(plain, directory=tmp_path), "orders").incomplete

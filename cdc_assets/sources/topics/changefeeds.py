@@ -35,7 +35,7 @@ def keys_alone(
     for event in landed.events:
         topic = event.partition.topic
         if event.kind is EventKind.KEY_ALONE and topic not in settled and event.table is not None:
-            mode = older.modes.get(topic.strip("/"), "")
+            mode = older.changefeeds.get(topic.strip("/"), {}).get("MODE", "")
             if mode not in rule.whole and has_columns.get(event.table, True):
                 yield _path(event), f"{event.place}: {rule.refused if mode else rule.reason}."
 

@@ -1,6 +1,6 @@
 """How tables that are older than their topics get the rows that they had: by a connector's snapshot, or a scan of YDB.
 
-    Fillings(landed, messages, snapshots).of(file, event)   a schema file, the DDL behind it -> its Filling
+    Fillings(landed, …).of(file, event)   a schema file, the DDL behind it -> its Filling
 
 A connector marks the first and the last row of each table in a snapshot: from the one to the other all rows were there
 when it was taken. A table of one row has the mark of the last one alone. Connectors before Debezium 2 mark the last row
@@ -11,7 +11,7 @@ whose rows are not sent: then the snapshot has to have ended. Which rows came, l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cdc_assets.ddl import CreateTable, Truncate, statement
@@ -40,8 +40,10 @@ class _Snapshot:
 class Fillings:
     """How the tables of a feed are filled, as far as it is landed."""
 
-    def __init__(self, landed: Landed, messages: MessageOptions, snapshots: SnapshotOptions) -> None:
-        self._options = snapshots
+    def __init__(
+        self, landed: Landed, messages: MessageOptions, snapshots: SnapshotOptions, scanned: Collection[TableId] = ()
+    ) -> None:
+        self._options, self._scanned = snapshots, scanned
         self._of_connector, self._scans = messages.in_source_order, not messages.sends_again
         self._by_table: dict[TableId, list[_Snapshot]] = {}
         self._places = {(one.partition, one.offset) for one in landed.events if one.kind is EventKind.SNAPSHOT}
@@ -74,7 +76,8 @@ class Fillings:
     def of(self, file: SchemaFile, event: LandedEvent | None) -> Filling:
         """Return how the table of a file is filled from there on; `event` is the DDL behind it, None for none."""
         if self._scans:
-            scanned = bool(self._options.takes_rows) or file.table.folded in self._by_table
+            table = file.table.folded
+            scanned = bool(self._options.takes_rows) or table in self._scanned or table in self._by_table
             return Filling(Lack.SCAN, Whole.SCAN, *(2 * (file.version,) if scanned else ()))
         if not self._of_connector:
             return Filling(Lack.TOPICS)

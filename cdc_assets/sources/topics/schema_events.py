@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from cdc_assets.ddl import DropTable, changefeed_modes, described_tables, statement
+from cdc_assets.ddl import DropTable, changefeed_options, described_tables, statement
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.formats.message_options import MessageOptions
@@ -50,8 +50,17 @@ def landed_schema_files(
     by_rows = {one.table for one in shown if one.grows}
     rest = {table: schema for table, schema in older.tables.items() if table not in by_rows}
     files = schema_files(events, shown, replace(older, tables=rest), min(begins) - 1)
-    fillings = Fillings(landed, options, snapshots)
+    fillings = Fillings(landed, options, snapshots, _scanned(older, options))
     return [_placed(one, places.get((one.version, one.query)), fillings) for one in _needed(files)]
+
+
+def _scanned(older: OlderTables, options: MessageOptions) -> frozenset[TableId]:
+    """Return the tables of changefeeds that begin with a scan, as their statements say."""
+    sql, scanning = codec_of(options).source_sql, {"INITIAL_SCAN": "TRUE"}.items()
+    if sql is None:
+        return frozenset()
+    topics = (topic for topic, given in older.changefeeds.items() if scanning <= given.items())
+    return frozenset(TableId.of_path(topic.rpartition("/")[0], sql.schema).folded for topic in topics)
 
 
 def _needed(files: Sequence[SchemaFile]) -> Iterator[SchemaFile]:
@@ -142,11 +151,11 @@ def older_tables(path: str, options: MessageOptions) -> OlderTables:
     if codec_of(options).source_sql is None:
         return read_older_tables(text, path, options.timezone)
     described = tables_by_text(text, path, options)
-    modes = changefeed_modes(text, path) if codec_of(options).keys_alone is not None else {}
+    changefeeds = changefeed_options(text, path) if codec_of(options).keys_alone is not None else {}
     try:
-        return replace(read_older_tables(text, path, options.timezone), described=described, modes=modes)
+        return replace(read_older_tables(text, path, options.timezone), described=described, changefeeds=changefeeds)
     except BadSettings:
-        return OlderTables(described=described, modes=modes)
+        return OlderTables(described=described, changefeeds=changefeeds)
 
 
 def tables_by_text(text: str, where: str, options: MessageOptions) -> Mapping[TableId, TableSchema]:

@@ -48,14 +48,14 @@ class DdlEvent:
 class OlderTables:
     """Tables that are older than the topic, as they were before its first message, and their databases' collations.
 
-    `described` has the column types of tables whose rows have the names of columns only, `modes` what the changefeeds
-    of YDB write of a row, by the paths of their topics.
+    `described` has the column types of tables whose rows have the names of columns only, `changefeeds` the options of
+    YDB's changefeeds by the paths of their topics.
     """
 
     tables: Mapping[TableId, TableSchema] = field(default_factory=dict)
     collations: Mapping[str, str] = field(default_factory=dict)
     described: Mapping[TableId, TableSchema] = field(default_factory=dict)
-    modes: Mapping[str, str] = field(default_factory=dict)
+    changefeeds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def read_older_tables(text: str, where: str, timezone: str | None = None) -> OlderTables:
