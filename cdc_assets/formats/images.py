@@ -8,7 +8,7 @@ partial image before an update keeps what did not change.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -192,13 +192,10 @@ def _hidden(cells: Cells, images: Images, options: MessageOptions) -> bool:
     return not (options.delete_only_output_handle_key_columns and bool((images.ops < 0).all()))
 
 
-_ADVICE = {
-    "delete": "if the changefeed writes only the key of deleted rows, give delete-only-output-handle-key-columns = "
-    "true as it has it",
-    "update": "if the changefeed writes only the columns that changed, give only-output-updated-columns = true or "
-    "content-compatible = true as it has it",
-}
-"""What to do about images that lack a column, by what they are of."""
+def _advice(what: str, given: Iterable[str]) -> str:
+    """Return what to do about images that lack a column, by the options of the protocol that make it so."""
+    options = " or ".join(f"{option} = true" for option in given)
+    return f": if the changefeed writes only {what}, give {options} as it has it" if options else ""
 
 
 def _completed(
@@ -232,8 +229,12 @@ def _completed(
         lacking = lacking & ~deletes
 
     def reason(image: int) -> str:
-        case = "delete" if deletes[image] and not in_key else "update" if before[image] and not partial else ""
-        return f'it lacks the column "{column.name}"' + (f": {_ADVICE[case]}" if case else "")
+        lacks = f'it lacks the column "{column.name}"'
+        if deletes[image] and not in_key:
+            return lacks + _advice("the key of deleted rows", options.kind.keys_of_deletes)
+        if before[image] and not partial:
+            return lacks + _advice("the columns that changed", options.kind.changed_columns)
+        return lacks
 
     faults.mark(lacking, images, reason, column.name)
     return cells._replace(array=array, absent=None)

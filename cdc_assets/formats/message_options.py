@@ -25,7 +25,8 @@ class MessageProtocol:
     `in_source_order` says that one writer sends all tables in the order of its log, `clocked` that positions are
     milliseconds, `bare_deletes` that a delete has no time. `text_encodings` are those of `encoding-format` in which a
     value is JSON on one line. Members of ENUM and SET are numbers where `numbered_members`, with `named_by_compatible`
-    unless `content-compatible` is set.
+    unless `content-compatible` is set. `keys_of_deletes` and `changed_columns` name the options with which deletes have
+    their key only, and rows before an update what changed.
     """
 
     module: str
@@ -39,7 +40,12 @@ class MessageProtocol:
     text_encodings: frozenset[str] = frozenset()
     numbered_members: bool = False
     named_by_compatible: bool = False
+    keys_of_deletes: tuple[str, ...] = ()
+    changed_columns: tuple[str, ...] = ()
 
+
+_KEYS_OF_DELETES = ("delete-only-output-handle-key-columns",)
+_CHANGED_COLUMNS = ("only-output-updated-columns",)
 
 PROTOCOLS: Mapping[str, MessageProtocol] = {
     "avro": MessageProtocol(module="cdc_assets.formats.avro.messages", order=Order.OFFSET, bare_deletes=True),
@@ -50,8 +56,12 @@ PROTOCOLS: Mapping[str, MessageProtocol] = {
         text_encodings=frozenset({"json", "avro"}),
         numbered_members=True,
         named_by_compatible=True,
+        keys_of_deletes=_KEYS_OF_DELETES,
+        changed_columns=(*_CHANGED_COLUMNS, "content-compatible"),
     ),
-    "craft": MessageProtocol(module="cdc_assets.formats.craft.messages", numbered_members=True),
+    "craft": MessageProtocol(
+        module="cdc_assets.formats.craft.messages", numbered_members=True, keys_of_deletes=_KEYS_OF_DELETES
+    ),
     "debezium": MessageProtocol(module="cdc_assets.formats.debezium_json.messages", order=Order.EXTENSION),
     "debezium-json": MessageProtocol(
         module="cdc_assets.formats.debezium_json.connectors",
@@ -60,7 +70,11 @@ PROTOCOLS: Mapping[str, MessageProtocol] = {
         in_source_order=True,
     ),
     "open-protocol": MessageProtocol(
-        module="cdc_assets.formats.open_protocol.messages", needs_keys=True, numbered_members=True
+        module="cdc_assets.formats.open_protocol.messages",
+        needs_keys=True,
+        numbered_members=True,
+        keys_of_deletes=_KEYS_OF_DELETES,
+        changed_columns=_CHANGED_COLUMNS,
     ),
     "simple": MessageProtocol(module="cdc_assets.formats.simple.messages", text_encodings=frozenset({"json"})),
     "ydb-json": MessageProtocol(module="cdc_assets.formats.ydb_json.messages", order=Order.OFFSET, sends_again=False),

@@ -100,6 +100,14 @@ class Outcome:
 
 _COMPARE = "If the writer was restarted then, compare the table with the source, or name its key in the setting keys."
 
+_ALIKE = "In the source they are one row, so it should not happen: compare the table with the source."
+_ALIKE_IN_TIDB = (
+    "In a cluster with new collations that is one row, so it should not happen; in one without they are two, of which "
+    "one is left here. Ask SELECT variable_value FROM mysql.tidb WHERE variable_name = 'new_collation_enabled': if it "
+    "says False, set new_collations: false (--old-collations) and rebuild the table. If it says True, compare the "
+    "table with the source."
+)
+
 
 @dataclass(slots=True)
 class TableRun:
@@ -125,11 +133,10 @@ class TableRun:
     passed_over: int = 0
     alike: AlikeKeys = field(default_factory=AlikeKeys)
 
-    @property
-    def findings(self) -> Iterator[Finding]:
-        """The findings about the applied rows."""
+    def findings(self, of_tidb: bool) -> Iterator[Finding]:
+        """Yield the findings about the applied rows; a source that is no TiDB always compares texts by collation."""
         yield from self._without_key()
-        yield from self._by_key()
+        yield from self._by_key(of_tidb)
 
     def _without_key(self) -> Iterator[Finding]:
         if self.joints:
@@ -157,7 +164,7 @@ class TableRun:
                 counted(self.run_again, "row"),
             )
 
-    def _by_key(self) -> Iterator[Finding]:
+    def _by_key(self, of_tidb: bool) -> Iterator[Finding]:
         if self.doubled:
             yield self._finding(
                 "doubled-rows",
@@ -178,10 +185,7 @@ class TableRun:
             yield self._finding(
                 "alike-keys",
                 "keys arrived while another one existed that is equal by the collation of the key but not byte for "
-                "byte. In a cluster with new collations that is one row, so it should not happen; in one without they "
-                "are two, of which one is left here. Ask SELECT variable_value FROM mysql.tidb WHERE variable_name = "
-                "'new_collation_enabled': if it says False, set new_collations: false (--old-collations) and rebuild "
-                "the table. If it says True, compare the table with the source.",
+                f"byte. {_ALIKE_IN_TIDB if of_tidb else _ALIKE}",
                 f"{counted(self.alike.count, 'key')}, such as {self.alike.example}",
             )
 

@@ -360,7 +360,8 @@ class Pipeline(Planner):
     ) -> Outcome:
         applied = self.lake.applied() if applied is None else applied
         outcomes = standing(planned, tables, applied, left, self.lake.quarantined_counts())
-        findings += tuple(finding for table in tables.values() for finding in table.findings)
+        of_tidb = self.settings.source_options.writer == "TiCDC"
+        findings += tuple(finding for table in tables.values() for finding in table.findings(of_tidb))
         findings += tuple(
             Finding(
                 "older-copy",

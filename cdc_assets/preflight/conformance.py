@@ -65,7 +65,7 @@ def conformance(
         found.append(_without_commit_ts(options.wire, accept_unordered))
     for rule in RULES:
         found.extend(rule(history, options.wire))
-    found.extend(_text_keys(history, collations_known))
+    found.extend(_text_keys(history, collations_known or options.writer != "TiCDC"))
     heads, undecodable = _decoded(listing, history, options.wire, sample or {})
     found.extend(undecodable)
     if options.kind in RULES_OF:
@@ -245,9 +245,9 @@ def _text_keys(history: History, known: bool) -> Iterator[Finding]:
         if doubtful:
             yield warning(
                 "approximate-key",
-                "keys under these collations are matched by an approximation of TiDB's weights, which agrees for "
-                "letters of the Latin, Greek and Cyrillic alphabets and kana. Keys that differ only in rarer "
-                "characters may be taken for one, or for two.",
+                "keys are matched by an approximation of their collations, which agrees for letters of the Latin, "
+                "Greek and Cyrillic alphabets and kana. Keys that differ only in rarer characters may be taken for "
+                "one, or for two.",
                 table.name,
                 ", ".join(f'"{name}" by {collation}' for name, collation in doubtful.items()),
             )
@@ -271,12 +271,6 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-_UNDECODABLE = (
-    "the first rows cannot be decoded as the settings say, so a table is held. Give the sink URI and the changefeed's "
-    "configuration exactly as its writer has them."
-)
-
-
 def _decoded(
     listing: Listing, history: History, wire: Wire, sample: Mapping[str, bytes]
 ) -> tuple[list[tuple[DataFile, Decoded]], list[Finding]]:
@@ -288,8 +282,17 @@ def _decoded(
             try:
                 heads.append((file, decode_among(wire, sample[file.path], file.path, tables)[1]))
             except MalformedData as error:
-                undecodable.append(Finding("decoding", Severity.HOLD, str(tables[0][0]), _UNDECODABLE, error.message))
+                undecodable.append(_undecodable(str(tables[0][0]), error))
     return heads, undecodable
+
+
+def _undecodable(table: str, error: MalformedData) -> Finding:
+    """Return what does not fit: said of a column in the same words for every table, else with its place."""
+    begins = f'column "{error.where.get("column")}" '
+    if error.message.startswith(begins):
+        sentence = f"a column {error.message.removeprefix(begins)}"
+        return Finding("decoding", Severity.HOLD, table, sentence, begins.removeprefix("column ").strip())
+    return Finding("decoding", Severity.HOLD, table, "the first rows cannot be decoded.", error.message)
 
 
 Rule = Callable[[History, Wire], Iterable[Finding]]

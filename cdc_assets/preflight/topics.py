@@ -58,16 +58,25 @@ def _way(options: TopicOptions) -> str:
 
 
 def _inferred(listing: Listing, history: History, options: TopicOptions) -> Iterator[Finding]:
-    """Find tables whose first columns are in no DDL: what their rows leave open about them."""
+    """Find tables whose columns are in no DDL: what their rows leave open about them."""
     names = {table.name for table in live(history)}
+    newest = {file.table: file.approximate for file in listing.schema_files if file.approximate}
     way = "Correct their CREATE TABLE in" if options.schemas else "Name a file with their CREATE TABLE in"
-    sentence = (
-        "no DDL states the first columns of these tables, and their rows leave something of them open. "
-        f"{way} the setting schemas (--schemas)."
-    )
-    for file in listing.schema_files:
-        if file.approximate and file.table in names:
-            yield warning("inferred-columns", sentence, file.table, "; ".join(file.approximate))
+    for table, doubts in newest.items():
+        of_columns: dict[str, list[str]] = {}
+        of_all = []
+        for doubt in doubts:
+            column, quoted, text = doubt.partition('": ')
+            of_columns.setdefault(text, []).append(f'{column}"') if quoted else of_all.append(doubt)
+        if table in names:
+            unsaid = f": {', '.join(of_all)}, and what is said of columns below" if of_all else ""
+            yield warning(
+                "inferred-columns",
+                f"no DDL states these tables, and their rows leave something of them open{unsaid}. {way} the setting "
+                "schemas (--schemas).",
+                table,
+                "; ".join(f"{', '.join(columns)}: {text}" for text, columns in of_columns.items()),
+            )
 
 
 def _lost(heads: Iterable[tuple[DataFile, Decoded]], history: History) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ class FindingGroup:
 def grouped(findings: Iterable[Finding], new: Collection[Finding] | None = None) -> tuple[FindingGroup, ...]:
     """Return findings by their causes, the most important first; `new` are those of no earlier run, None for all."""
     found: dict[tuple[str, Severity, str], dict[Finding, None]] = {}
-    for finding in sorted(findings, key=lambda one: one.weight):
+    for finding in sorted(findings, key=lambda one: (one.weight, one.table)):
         found.setdefault((finding.rule, finding.severity, finding.sentence), {})[finding] = None
     return tuple(
         FindingGroup(*cause, tuple(GroupedSubject(one.table, one.detail, new is None or one in new) for one in members))

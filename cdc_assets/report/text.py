@@ -72,8 +72,8 @@ def inspection_lines(found: Inspection) -> Iterator[str]:
         for t, cell in zip(found.tables, cells, strict=True)
     ]
     yield from grid_lines(heads, rows)
-    yield from (f"  {table.table}: {line}" for table in found.tables for line in table.ddl)
-    yield from (f"ignored {count}: {reason}" for reason, count in sorted(found.ignored.items()))
+    yield from (f"  {table.table}: {' '.join(ddl.split())}" for table in found.tables for ddl in table.ddl)
+    yield from (f"ignored {count:,}: {reason}" for reason, count in sorted(found.ignored.items()))
     yield from (f"held: {table.table}: {table.reason}" for table in found.tables if table.reason)
     yield from _fidelity_lines(found.tables)
     yield from group_lines(found.findings)
@@ -84,16 +84,17 @@ def _fidelity_lines(tables: Iterable[TableText]) -> Iterator[str]:
     """Yield what is not lossless, a line for all columns of which the same is said, and how many columns are."""
     from cdc_assets.types.mysql_types import Grade  # `status` needs no types, which load Arrow
 
-    whole, others = 0, dict[tuple[str, str, str], list[str]]()
+    whole, others = 0, dict[tuple[str, str], tuple[dict[str, None], list[str]]]()
     for table in tables:
         for one in table.fidelity:
             if one.grade is Grade.LOSSLESS and not one.notes:
                 whole += 1
             else:
-                kept = f"{one.grade.value}, {one.rule}"
-                others.setdefault((one.source, one.lake, kept), []).append(f"{table.table}.{one.column}")
-    for (source, lake, kept), columns in others.items():
-        yield f"  {source} -> {lake or 'none'}: {kept}: {first_of(columns, 'column')}"
+                sources, columns = others.setdefault((one.lake, f"{one.grade.value}, {one.rule}"), ({}, []))
+                sources[one.source] = None
+                columns.append(f"{table.table}.{one.column}")
+    for (lake, kept), (sources, columns) in others.items():
+        yield f"  {first_of(list(sources), 'type')} -> {lake or 'none'}: {kept}: {first_of(columns, 'column')}"
     if whole:
         yield f"  {counted(whole, 'column is', 'columns are')} lossless"
 

@@ -43,7 +43,7 @@ table (`python -m cdc_assets.report.type_page`); a test compares it with the cod
 - In a column of the key no value becomes null or changes: such a row is rejected.
 - *Rejected when* is what the checks refuse beyond the lake type. NOT NULL is checked as well, except for dates where
   zero dates became null.
-- Virtual generated columns are absent: TiCDC never writes their values.
+- Virtual generated columns are absent: the lake does not have them, and TiCDC does not write their values.
 - A column that changes its type (MODIFY, CHANGE) is converted as TiDB converts it; see below.
 - A type that is not listed is refused by name. Types of MySQL, MariaDB, Debezium and YDB
   come behind TiDB's.

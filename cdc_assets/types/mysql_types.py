@@ -101,7 +101,7 @@ def wire_type(column: Column) -> pa.DataType:
 def fidelity(column: Column) -> Fidelity:
     """Return what the lake keeps of the column's values, by type; how often a rule was needed is counted in notes."""
     if column.virtual:
-        return Fidelity(Grade.ABSENT, "a virtual generated column: TiCDC never writes its values")
+        return Fidelity(Grade.ABSENT, "a virtual generated column, which the lake does not have")
     return _rule(column).fidelity(column)
 
 
@@ -146,9 +146,9 @@ def _rule(column: Column) -> TypeRule:
     rule = TYPES.get(column.type) or next((f[column.type] for f in _FAMILIES if column.type in f), None)
     if rule is None and not column.type:
         raise MalformedData(
-            f'column "{column.name}" has been seen, and its type is not known: messages without schema block give '
-            "names only, and those of YDB not even the key's. Give the table's CREATE TABLE with all of its columns in "
-            "the setting `schemas`.",
+            f'column "{column.name}" has no known type: the messages give names alone, as those of Debezium do without '
+            "a schema block, and YDB's. Give the table's CREATE TABLE with all of its columns in the setting schemas "
+            "(--schemas).",
             column=column.name,
         )
     if rule is None:

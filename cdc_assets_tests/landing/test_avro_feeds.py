@@ -241,6 +241,16 @@ def test_partitions_that_switch_to_a_new_schema_at_different_offsets_end_equal(b
     assert rows(feed) == [(1, "c", 1), (2, "b", None), (3, "d", 2), (5, "late", None)]
 
 
+def test_a_type_that_is_not_known_holds_its_table_by_name(broker: AvroBroker) -> None:
+    odd = broker.table("shop", "odd", {"id": INT, "v": tidb("string", "HALFVEC")}, ("id",))
+    orders = broker.table("shop", "orders", {"id": INT}, ("id",))
+    broker.send(0, odd.row(100, id=1, v="[1]"), orders.row(100, id=1))
+    feed = feed_of(broker)
+    (reason,) = stopped(feed).values()
+    assert 'column "v" has the type "HALFVEC": the type table does not know it' in reason
+    assert rows(feed) == [(1,)]
+
+
 def test_what_no_ddl_says_is_a_finding(broker: AvroBroker) -> None:
     orders = broker.table("shop", "orders", {"id": INT, "note": tidb("string", "ENUM", allowed="a,b")}, ("id",))
     broker.send(0, orders.row(100, id=1, note="a"))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from cdc_assets.formats.messages import Kind
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.report.tables import Inspection
+from cdc_assets.report.text import inspection_lines
+from cdc_assets.settings.config import ChangefeedSettings
+from cdc_assets_tests.connector_topics import recordings
 from cdc_assets_tests.topic_feed import archive_of, settings_of
 from cdc_assets_tests.topics import Topic, topics
 
@@ -60,3 +66,32 @@ def test_a_message_that_names_no_table_and_cannot_be_read_is_a_problem_of_the_fe
     found = inspected(topic, tmp_path, [*topic.lines[:40], damaged, *topic.lines[41:]])
     place = f"{damaged['topic']}[{damaged['partition']}] offset {damaged['offset']}"
     assert [one.startswith(f"{place} cannot be read") for one in found.problems.values()] == [True]
+
+
+@pytest.mark.parametrize(("protocol", "has_option"), [("craft", False), ("open-protocol", False), ("canal-json", True)])
+def test_names_of_members_come_by_what_the_protocol_has(protocol: str, has_option: bool, tmp_path: Path) -> None:
+    topic = recorded("A_all_types", protocol)
+    (finding,) = (one for one in inspected(topic, tmp_path, without_ddl(topic)).findings if one.rule == "members")
+    assert "--schemas" in finding.sentence
+    assert ("content-compatible" in finding.sentence) is has_option
+
+
+def test_what_rows_leave_open_is_said_once_a_table_and_in_one_sentence(tmp_path: Path) -> None:
+    topic, registry = recorded("B_ddl_columns", "avro-string"), tmp_path / "schemas.json"
+    registry.write_text(json.dumps({"schemas_by_id": dict(topic.registry)}))
+    found = inspected(topic, tmp_path / "archive", schema_registry=str(registry))
+    (finding,) = (one for one in found.findings if one.rule == "inferred-columns")
+    assert [one.table for one in finding.subjects] == sorted({one.table for one in found.tables})
+    assert "names with other characters than letters" in finding.sentence
+    (table,) = (one for one in finding.subjects if one.table == "cols.pkadd")
+    assert table.detail == '"a", "b", "c": which integer of 4 bytes or less it is'
+
+
+@pytest.mark.parametrize("recording", [one for one in recordings() if not one.postgres], ids=str)
+def test_only_of_tidb_it_is_open_whether_texts_compare_by_their_collation(recording: Any, tmp_path: Path) -> None:
+    archive_of(recording.lines, tmp_path)
+    given: dict[str, Any] = {"sink_uri": recording.uri, "archive": {"uri": str(tmp_path), "layout": "records"}}
+    found = inspect_changefeed(ChangefeedSettings(**given))
+    assert any(one.key == ("code",) for one in found.tables)
+    assert {one.rule for one in found.findings} & {"text-key", "approximate-key"} == set()
+    assert not any("TiDB" in line or "TiCDC" in line for line in inspection_lines(found))

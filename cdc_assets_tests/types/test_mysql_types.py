@@ -80,7 +80,7 @@ def test_an_unknown_type_is_refused_by_name() -> None:
 
 
 def test_a_column_that_only_has_been_seen_asks_for_its_type() -> None:
-    with pytest.raises(MalformedData, match=r"its type is not known.*the setting `schemas`"):
+    with pytest.raises(MalformedData, match=r"has no known type.*the setting schemas"):
         arrow_type(column(""))
 
 
