@@ -158,7 +158,7 @@ def reduce(
     net = once.group_by(row).agg(
         (pl.col("n").cast(pl.Int64) * pl.col("_cdc_sign")).sum().alias(COUNT),
         pl.col("_cdc_row").min(),  # the first, whatever the order in which groups come
-        pl.col("_cdc_row").filter(pl.col(at).eq_missing(pl.col(at).max())).min().alias("_cdc_last"),
+        pl.col("_cdc_row").get(pl.col(at).arg_max()).alias("_cdc_last"),
     )
     net = net.filter(pl.col(COUNT) != 0).sort("_cdc_row")
     kept = changes.take(net.get_column("_cdc_row").to_arrow())
