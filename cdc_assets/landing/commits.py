@@ -49,6 +49,8 @@ def state_after(reading: Reading, ends: Ends, proven: int) -> Landed:
         reading.before.topic_ids,
         reading.before.expired,
         dict(reading.restarts),
+        last=reading.last,
+        ahead=reading.ahead,
     )
 
 

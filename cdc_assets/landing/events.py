@@ -126,6 +126,8 @@ def _format_state(state: Landed, before: Landed) -> str:
             "barriers": [[*partition, at] for partition, at in sorted(state.barriers.items())],
             "restarts": _by_topic(state.restarts),
             "unawaited": [[*partition, *through] for partition, through in sorted(state.unawaited.items())],
+            "last": state.last,
+            "ahead": state.ahead,
         }
     )
 
@@ -149,6 +151,8 @@ def _parse_state(text: str, landed: Landed) -> Landed:
         barriers={Partition(topic, number): at for topic, number, at in state["barriers"]},
         restarts=_partitions(state.get("restarts", {})),
         unawaited={Partition(*one[:2]): (one[2], one[3]) for one in state.get("unawaited", ())},
+        last=state["last"],
+        ahead=state["ahead"],
     )
 
 

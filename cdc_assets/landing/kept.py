@@ -154,10 +154,6 @@ class Kept:
             return found, piece.batch.column("offset")[message].as_py()
         return found, None
 
-    def lands(self, through: str | None) -> bool:
-        """Return whether anything that is kept comes before a place."""
-        return any(self.part(partition, through, None)[0] for partition in self._pieces)
-
     def _first_beyond(self, piece: Piece, through: str | None, until: int | None) -> int | None:
         """Return the first message of a piece that is not landed yet."""
         found = list[int]()

@@ -202,25 +202,32 @@ class Landing:
         ids = self._topic_ids(log, begun, ends)
         while True:
             reading = OrderedReading(begun, self.options, clock_ms=self.clock_ms(), **self._more)
+            reading.meet(ends)
             done, unread, until = self._read_turn(log, ranges_to_read(begun, ends), done, reading, ends)
             if not unread:
                 break
-            through = None if until is not None else reading.through(unread, ends)
-            reading.settle(through if reading.kept.lands(through) else None, until)
-            done = self._commit(reading, state_after(reading, ends, reading.last), done)
+            barrier = reading.common_barrier(ends)
+            through = reading.through(unread, barrier)
+            if barrier is not None and not reading.lands(through, barrier):
+                through = reading.through(unread)  # beyond the barrier
+            reading.settle(None if until is not None else through, until, barrier)
+            done = self._commit(reading, state_after(reading, ends, reading.proven), done)
             begun = self.landed()
-        through_all = reading.common_barrier(list(ends))
-        if through_all is None and self.options.in_source_order:
+        barrier = reading.common_barrier(ends)
+        through_all = barrier.place if barrier else None
+        if self.options.in_source_order:
             through_all = reading.kept.greatest() or None
-        elif log.proves_ends:
-            through_all = through_all or reading.newest_mark()
+        elif barrier is None and log.proves_ends:
+            through_all = reading.newest_mark()
         ends = self.ends()
+        reading.meet(ends)
         more = ranges_to_read(replace(begun, next={**begun.next, **reading.kept.reached}), ends)
         done, _ = self._read_some(log, more, done, reading)
-        reading.settle(through_all)
-        state = replace(state_after(reading, ends, reading.last), topic_ids=ids)
+        reading.settle(through_all, barrier=barrier)
+        state = replace(state_after(reading, ends, reading.proven), topic_ids=ids)
         news = (state.next, state.barriers) != (begun.next, begun.barriers)
-        if reading.more_than_marks or (news and self._due(begun)):
+        shown = bool(begun.ahead) and state.proven != begun.proven
+        if reading.more_than_marks or shown or (news and self._due(begun)):
             done = self._commit_all(reading, state, done)
         return done
 
@@ -240,8 +247,10 @@ class Landing:
             if self.options.sends_by_table:
                 until = reading.kept.until([one.partition for one in unread])
                 enough &= not reading.kept.has_ddl
-            elif reading.kept.lands(reading.through(unread, ends)):
-                break
+            else:
+                barrier = reading.common_barrier(ends)
+                if reading.lands(reading.through(unread, barrier), barrier):
+                    break
             if until is not None or enough:
                 return done, unread, until
             done, unread = self._read_some(log, unread, done, reading, share)

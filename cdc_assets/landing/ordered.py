@@ -6,7 +6,8 @@
 A landing is sorted by the source's own log where messages have their place in it, so that a DDL of one topic falls
 between the rows of another; the order of offsets stays within the rows of a table in a partition. Where one writer
 sends all tables in the order of its log, and where partitions say through where they are complete, a partition is
-landed only as far as all are there, and goes on from there next time.
+landed only as far as all are there, and goes on from there next time. What outgrows a landing before the next such
+place is landed all the same, and seen once all partitions are complete beyond it.
 
 TiCDC sends each table by itself, and a DDL when all rows before it are there. What is too much for one landing is cut
 by the time at which messages were sent, some seconds away from every DDL.
@@ -57,6 +58,13 @@ class _Given(NamedTuple):
     late: str
 
 
+class CommonBarrier(NamedTuple):
+    """The place through which every partition of some topics says that it is complete."""
+
+    place: str
+    topics: frozenset[str]
+
+
 @dataclass
 class OrderedReading(Reading):
     """What was read since the newest landing of a protocol by offset."""
@@ -70,7 +78,7 @@ class OrderedReading(Reading):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.kept = Kept(self.sources)
+        self.kept, self.proven = Kept(self.sources), self.before.proven
         self._shapes, self._dialects = Shapes(self.before), Dialects(self.before)
         self._order = SourceOrder(self.before, self.options, self.kept, self.sources, self.streams, self.barriers)
 
@@ -91,22 +99,48 @@ class OrderedReading(Reading):
 
     # --- how far ---
 
-    def common_barrier(self, partitions: Sequence[Partition]) -> str | None:
-        """Return the place through which every partition says that it is complete, None where one never does.
+    def meet(self, partitions: Iterable[Partition]) -> None:
+        """Take partitions that came later for complete through the barrier that their topic had before them."""
+        known = self.before.next.keys() - self.before.dead
+        for partition in () if self.options.sends_again else partitions:
+            before = (self.before.barriers.get(one, "") for one in known if one.topic == partition.topic)
+            if partition not in self.before.next and (barrier := min(before, default="")):
+                self.barriers.setdefault(partition, barrier)
 
-        One that was declared dead says nothing any more.
+    def common_barrier(self, partitions: Iterable[Partition]) -> CommonBarrier | None:
+        """Return the place through which all partitions of topics that have barriers are complete, None without any.
+
+        A topic has barriers once each of its partitions has brought one; one that was declared dead says nothing any
+        more.
         """
         if self.options.sends_again:  # TiCDC's marks come to the topics of living tables only
             return None
-        newest = {**self.before.barriers, **self.kept.marks(self.before.barriers)}
+        newest, topics = {**self.barriers, **self.kept.marks(self.before.barriers)}, dict[str, str]()
         dead = self.before.dead - self.kept.reached.keys()
-        barriers = [newest.get(partition) for partition in partitions if partition not in dead]
-        return None if not barriers or None in barriers else min(at for at in barriers if at is not None)
+        for partition in partitions:
+            if partition not in dead:
+                at = newest.get(partition, "")
+                topics[partition.topic] = min(at, topics.get(partition.topic, at))
+        barriers = {topic: at for topic, at in topics.items() if at}
+        return CommonBarrier(min(barriers.values()), frozenset(barriers)) if barriers else None
 
-    def through(self, unread: Sequence[OffsetRange], partitions: Iterable[Partition]) -> str | None:
-        """Return the place through which all is read while some ranges are not read to their ends."""
-        places = self.common_barrier(list(partitions)), self.kept.greatest([one.partition for one in unread]) or None
-        return min((one for one in places if one is not None), default=None)
+    def through(self, unread: Sequence[OffsetRange], barrier: CommonBarrier | None = None) -> str | None:
+        """Return the place through which all is read while some ranges are not read to their ends.
+
+        Where a barrier is given, none beyond that.
+        """
+        read = self.kept.greatest([one.partition for one in unread])
+        return min((at for at in (read, barrier.place if barrier else "") if at), default=None)
+
+    def lands(self, through: str | None, barrier: CommonBarrier | None = None) -> bool:
+        """Return whether anything that is kept comes before a place, or in a topic that waits for no barrier."""
+        return any(self._part(partition, through, None, barrier)[0] for partition in self.kept.reached)
+
+    def _part(
+        self, partition: Partition, through: str | None, until: int | None, barrier: CommonBarrier | None
+    ) -> tuple[list[Piece], int | None]:
+        waits = barrier is None or partition.topic in barrier.topics
+        return self.kept.part(partition, through if waits else None, until)
 
     def newest_mark(self) -> str | None:
         """Return TiCDC's greatest mark that was read, None where none is greater than those before.
@@ -121,15 +155,18 @@ class OrderedReading(Reading):
 
     # --- in order ---
 
-    def settle(self, through: str | None = None, until: int | None = None) -> None:
+    def settle(
+        self, through: str | None = None, until: int | None = None, barrier: CommonBarrier | None = None
+    ) -> None:
         """Land what is kept, of each partition what comes before the first message that is beyond `through`.
 
-        With `until` also before the first that was sent after that time.
+        With `until` also before the first that was sent after that time. What is landed is seen, but while some of it
+        is beyond the `barrier`.
         """
         pieces, lines = list[Piece](), list[Line]()
         self._order.look_ahead()
         for partition, reached in sorted(self.kept.reached.items()):
-            landed, beyond = self.kept.part(partition, through, until)
+            landed, beyond = self._part(partition, through, until, barrier)
             self.next[partition] = max(self.next.get(partition, 0), reached) if beyond is None else beyond
             for piece in landed:
                 offsets = piece.batch.column("offset").to_numpy()
@@ -162,6 +199,10 @@ class OrderedReading(Reading):
             self._land_rows(piece, mine)
         if lines:
             self.last = position
+        waiting = (one.at for one in lines if barrier and pieces[one.piece].partition.topic in barrier.topics)
+        self.ahead = max(self.ahead, max(waiting, default=""))
+        if barrier is None or self.ahead <= barrier.place:
+            self.proven, self.ahead = self.last, ""
 
     def _at_snapshot(self, scan: Scan, line: Line, piece: Piece, position: Tso) -> tuple[Line, Tso]:
         """Return the line of a row with which another snapshot of its table begins, and its position.

@@ -45,7 +45,7 @@ class Reading(Sorting):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._ddl = {self._identity(event) for event in self.before.events if event.kind is EventKind.DDL}
-        self.last = self.before.proven
+        self.last, self.ahead = self.before.last, self.before.ahead
         self.streams = dict(self.before.streams)
         self.sources = list(self.before.sources)
         self.barriers = dict(self.before.barriers)

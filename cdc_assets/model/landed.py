@@ -204,13 +204,14 @@ class Landed:
     nothing proves that. `landed_ms` is when the newest landing was committed, `began` the position of the first row of
     each table. `ignored` counts messages that concern no table, by reason.
 
-    Of protocols by offset `proven` is the greatest position that was given. `streams` are the ends of what each table
-    has in each partition, `sources` the source's logs in the order in which they were met, and `barriers` the newest
-    source position through which each partition says that it is complete. `topic_ids` are the broker's own
-    ids of topics; a topic that was deleted and created again has another one. Rows of a table through `expired` are no
-    longer kept. `restarts` are the offsets of the newest marks that were not greater than those before them: there a
-    sender restarted. `unawaited` says between which positions tables may miss rows of partitions, while these are only
-    partly landed.
+    Of protocols by offset `last` is the greatest position that was given, and `proven` the one through which rows are
+    seen: a lesser one while rows up to the place `ahead` in the source's log wait for a barrier. `streams` are the ends
+    of what each table has in each partition, `sources` the source's logs in the order in which they were met, and
+    `barriers` the newest source position through which each partition says that it is complete. `topic_ids` are the
+    broker's own ids of topics; a topic that was deleted and created again has another one. Rows of a table through
+    `expired` are no longer kept. `restarts` are the offsets of the newest marks that were not greater than those
+    before them: there a sender restarted. `unawaited` says between which positions tables may miss rows of
+    partitions, while these are only partly landed.
     """
 
     identity: str = ""
@@ -228,6 +229,8 @@ class Landed:
     expired: Mapping[TableId, Tso] = field(default_factory=dict)
     restarts: Mapping[Partition, int] = field(default_factory=dict)
     unawaited: Mapping[Partition, tuple[Tso, Tso]] = field(default_factory=dict)
+    last: Tso = 0
+    ahead: str = ""
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
 

@@ -194,17 +194,20 @@ def _applied(landed: Landed, through: Mapping[TableId, Tso]) -> dict[Partition, 
 
 
 def _waits(landed: Landed, behind: Mapping[Partition, int]) -> str:
-    """Name the partition whose barrier is the least where all have one, first one to which nothing more has come.
+    """Name the partition whose barrier is the least in topics that have them, first one to which nothing more has come.
 
     TiCDC's, which have streams, hold nothing up.
     """
     living = [partition for partition in landed.next if partition not in landed.dead]
-    if not any(behind.values()) or landed.streams or not living or not landed.barriers.keys() >= set(living):
+    without = {partition.topic for partition in living if partition not in landed.barriers}
+    waiting = [partition for partition in living if partition.topic not in without]
+    if landed.streams or not waiting or not (landed.ahead or any(behind.get(one) for one in waiting)):
         return ""
-    least = min(living, key=lambda one: (landed.barriers[one], behind.get(one, 0) > 0, one))
+    least = min(waiting, key=lambda one: (landed.barriers[one], behind.get(one, 0) > 0, one))
+    more = ", also what is landed of it, which is more than a landing holds" if landed.ahead else ""
     return (
-        f"what stands beyond the newest barrier of {least} waits for its next one; where nothing comes to it any more, "
-        f"`{declare_dead_command(least)}` says so"
+        f"what stands beyond the newest barrier of {least} waits for its next one{more}; where nothing comes to it any "
+        f"more, `{declare_dead_command(least)}` says so"
     )
 
 

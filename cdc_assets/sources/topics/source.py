@@ -263,6 +263,11 @@ class TopicsSource:
                 f"{self.options.uri}: there is no message yet in {', '.join(map(str, sorted(landed.next)[:10]))}. Wait "
                 "for the changefeed's first messages, or correct the topic in the sink URI."
             )
+        if self.options.messages.by_offset:
+            return (
+                f"{self.options.uri}: what is landed stands beyond the newest barrier that all partitions have. Wait "
+                "for the next one; `cdc-assets status` names the partition that keeps it."
+            )
         return (
             f"{self.options.uri} has no mark through which its topics are complete; expected one from every partition "
             "of an archive, and from one of a broker's. Wait for the changefeed's next mark."
