@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import SchemaEvent
 from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.splits import SchemaFile
+from cdc_assets.sources.topics.schema_events import older_tables
 from cdc_assets.sources.topics.schemas import DdlEvent, OlderTables, read_older_tables, schema_files
 
 T, U = TableId("shop", "t"), TableId("shop", "u")
@@ -57,6 +61,21 @@ def test_what_states_no_schema_is_refused_with_the_file_and_the_statement(text: 
         read_older_tables(text, "schemas.sql")
     assert "schemas.sql: " in error.value.message
     assert says in error.value.message
+
+
+@pytest.mark.parametrize("comment", ["# it's MySQL's", "-- it's anyone's"])
+def test_the_tables_of_a_connector_s_source_are_described_in_mysql_s_words_too(comment: str, tmp_path: Path) -> None:
+    path = tmp_path / "schemas.sql"
+    path.write_text(f"{comment}\nCREATE TABLE `shop`.`t` (`a` int NOT NULL COMMENT 'it\\'s', PRIMARY KEY (`a`));\n")
+    older = older_tables(str(path), MessageOptions(protocol="debezium-json"))
+    assert [(one.name, one.type) for one in older.tables[TableId("shop", "t")].columns] == [("a", "INT")]
+
+
+def test_what_no_source_of_a_connector_says_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "schemas.sql"
+    path.write_text("CREATE TABLE t (a int DEFAULT 'x);")
+    with pytest.raises(BadSettings, match="a quote is not closed"):
+        older_tables(str(path), MessageOptions(protocol="debezium-json"))
 
 
 def test_a_table_of_the_setting_begins_before_the_topic_unless_the_topic_creates_it() -> None:

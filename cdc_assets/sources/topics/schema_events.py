@@ -138,7 +138,8 @@ def _carried(events: Sequence[LandedEvent], options: MessageOptions) -> tuple[Sc
 def older_tables(path: str, options: MessageOptions) -> OlderTables:
     """Return the tables of the setting `schemas`, none where it is not given; raises BadSettings.
 
-    For a protocol whose rows may have names without types, statements of its source are read too.
+    For a protocol whose rows may have names without types, statements in the words of its source are read too; a
+    connector's source may be MySQL as well.
     """
     if not path:
         return OlderTables()
@@ -150,12 +151,17 @@ def older_tables(path: str, options: MessageOptions) -> OlderTables:
         ) from None
     if codec_of(options).source_sql is None:
         return read_older_tables(text, path, options.timezone)
-    described = tables_by_text(text, path, options)
-    changefeeds = changefeed_options(text, path) if codec_of(options).keys_alone is not None else {}
     try:
-        return replace(read_older_tables(text, path, options.timezone), described=described, changefeeds=changefeeds)
+        older = read_older_tables(text, path, options.timezone)
     except BadSettings:
-        return OlderTables(described=described, changefeeds=changefeeds)
+        older = OlderTables()
+    try:
+        changefeeds = changefeed_options(text, path) if codec_of(options).keys_alone is not None else {}
+        return replace(older, described=tables_by_text(text, path, options), changefeeds=changefeeds)
+    except BadSettings:
+        if not older.tables:
+            raise
+        return older
 
 
 def tables_by_text(text: str, where: str, options: MessageOptions) -> Mapping[TableId, TableSchema]:
