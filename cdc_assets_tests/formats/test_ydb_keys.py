@@ -111,6 +111,32 @@ def test_a_document_leaves_out_what_is_null_of_its_key() -> None:
     ]
 
 
+@pytest.mark.parametrize("count", [1, 300])
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ('{"key":[1,"x"],"update":{"a":2,"v":5}}', 'its column "a" is 2, and 1 in its key'),
+        ('{"key":[1,"x"],"reset":{"b":"y"}}', 'its column "b" is y, and x in its key'),
+        ('{"key":[null,"x"],"update":{},"newImage":{"a":0,"v":5}}', 'its column "a" is 0, and null in its key'),
+        ('{"eventSource":"ydb:document-table","eventName":"MODIFY","dynamodb":{"Keys":{"b":{"S":"x"}},'
+         '"NewImage":{"a":{"N":"1"},"b":{"S":"x"}}}}', 'its column "a" is 1, and nothing in its key'),
+        ('{"eventSource":"ydb:document-table","eventName":"MODIFY","dynamodb":{"Keys":{"b":{"S":"x"}},'
+         '"NewImage":{"b":{"S":"y"}}}}', 'its column "b" is y, and x in its key'),
+    ],
+)  # fmt: skip
+def test_a_row_that_contradicts_its_key_is_named(record: str, reason: str, count: int) -> None:
+    found = decoded(*[(None, record)] * count)
+    assert (found.changes.num_rows, len(found.rejects)) == (0, count)
+    assert reason in found.rejects[0].reason
+
+
+@pytest.mark.parametrize("count", [1, 300])
+def test_a_row_may_repeat_its_key(count: int) -> None:
+    record = '{"key":[1,"x"],"update":{},"newImage":{"a":1,"b":"x","v":5}}'
+    found = decoded(*[(None, record)] * count)
+    assert rows(found) == [(Op.INSERT, 1, "x", 5)] * count
+
+
 def test_a_table_whose_key_nobody_gave_takes_no_row() -> None:
     """Without a key each change would be one row more."""
     text = "shop/orders:\n  a: Int32\n  b: Utf8\n  v: Int64\n"

@@ -366,9 +366,11 @@ def _own_changes(records: Records, schema: TableSchema, upsert: Op) -> Iterator[
             continue
         some.require(image == "newImage" or "oldImage" not in some.members(), _NO_ROW)
         some.require(some.are_objects(image), f"its {image} is no object of columns")
-        columns = {name: some.column(image, name) for name in some.members(image)} | _key_of(some, schema)
+        columns, key = {name: some.column(image, name) for name in some.members(image)}, _key_of(some, schema)
+        for name in key.keys() & columns.keys():
+            _require_equal(some, name, columns[name], key[name], "its key")
         patch = image == "update"
-        yield _Changes(some, upsert if patch else Op.INSERT, columns, patch)
+        yield _Changes(some, upsert if patch else Op.INSERT, columns | key, patch)
 
 
 def _key_of(records: Records, schema: TableSchema) -> dict[str, RecordColumn]:
@@ -441,13 +443,17 @@ def _key_column(records: Records, name: str, own: RecordColumn | None, named: Re
     own, named = own or absent, named or absent
     there, also = ~own.are(CellKind.ABSENT), ~named.are(CellKind.ABSENT)
     records.require(there | also, f'neither it nor the key of its message has the column "{name}" of the key')
-    texts = own.texts, named.texts
-    equal = (own.given == named.given) & (bits(pc.equal(*texts)) | ~own.given)
-    records.require(
-        ~(there & also) | equal,
-        lambda place: f'its column "{name}" is {own.shown(place)}, and {named.shown(place)} in the key of its message',
-    )
+    _require_equal(records, name, own, named.else_from(own), "the key of its message")
     return own.else_from(named)
+
+
+def _require_equal(records: Records, name: str, own: RecordColumn, named: RecordColumn, where: str) -> None:
+    """Refuse records whose row has another value in a column of the key than their key."""
+    equal = (own.given == named.given) & (bits(pc.equal(own.texts, named.texts)) | ~own.given)
+    records.require(
+        own.are(CellKind.ABSENT) | equal,
+        lambda place: f'its column "{name}" is {own.shown(place)}, and {named.shown(place)} in {where}',
+    )
 
 
 # --- document tables --------------------------------------------------------------------------------------------------
@@ -465,11 +471,14 @@ def _changes_of_documents(records: Records, schema: TableSchema) -> Iterator[_Ch
     types = {column.name: column.type for column in schema.columns}
     deletes = bits(pc.equal(records.column("eventName").texts, "REMOVE"))
     for some, image in (records.among(deletes), "Keys"), (records.among(~deletes), "NewImage"):
-        columns = {}
-        for side in (image, "Keys"):
-            for name in some.members("dynamodb", side):
-                columns[name] = _attribute(some, ("dynamodb", side, name), types.get(name, ""))
-        yield _Changes(some, Op.DELETE_KEY if image == "Keys" else Op.INSERT, columns)
+        row, key = (
+            {name: _attribute(some, (*path, name), types.get(name, "")) for name in some.members(*path)}
+            for path in (("dynamodb", image), ("dynamodb", "Keys"))
+        )
+        key = {name: key.get(name, RecordColumn.absent(len(some))) for name in schema.key}
+        for name in key.keys() & row.keys():
+            _require_equal(some, name, row[name], key[name], "its key")
+        yield _Changes(some, Op.DELETE_KEY if image == "Keys" else Op.INSERT, row | key)
 
 
 def _attribute(records: Records, path: Path, type_: str) -> RecordColumn:
