@@ -19,10 +19,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import SNAPSHOT_DDL, Kind, dialect_of, is_of_snapshot
+from cdc_assets.formats.messages import Kind, dialect_of, is_of_snapshot
 from cdc_assets.landing.kept import Kept, Piece
 from cdc_assets.landing.snapshots import Scan
-from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, Stream, StreamEnd
+from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, SnapshotRow, Stream, StreamEnd
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -43,8 +43,11 @@ _ANEW = (
 INDEX = len("000000/")
 """Characters of a place that number its log."""
 _COLUMNS = ("message", "kind", "schema", "table", "source", "source_position", "commit_ts", "read_at", "phase")
+_MARKS = (SnapshotRow.FIRST, SnapshotRow.LAST, SnapshotRow.END)
 _ROW_PLACES = ("mysql", "sqlserver")
 """Kinds of databases in whose logs a place names one row of a table, at the most."""
+_RUN = "__debezium.context.runId"
+"""Header of newer connectors: another one after each start."""
 _RESTART_MS = 1000
 """Less than a connector needs to start again, more than lies between rows of one statement."""
 _AS_COPY = (
@@ -100,6 +103,14 @@ class _Row(NamedTuple):
         return bool(self.batch.column("key")[self.message].is_valid)
 
     @property
+    def run(self) -> str:
+        """The run of the connector that sent a row, "" where its headers do not name it, or nobody needs it."""
+        if self.has_key or dialect_of(self.stream.source) in _ROW_PLACES:
+            return ""
+        headers = self.batch.column("headers")[self.message].as_py() or ()
+        return next(((one["value"] or b"").decode("utf-8", "replace") for one in headers if one["name"] == _RUN), "")
+
+    @property
     def is_last(self) -> bool:
         """Whether it is the last row of its table in a snapshot."""
         return self.phase in ("last", "end")
@@ -129,9 +140,13 @@ class SourceOrder:
     _ddl_times: dict[TableId, list[tuple[Tso, str]]] = field(default_factory=dict)
     _ddl_places: dict[TableId, str] = field(default_factory=dict)
     _row_places: dict[TableId, str] = field(default_factory=dict)
+    _snapshot_marks: dict[tuple[TableId, str, str, bool], Partition] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for event in self.before.events:
+            if event.kind is EventKind.SNAPSHOT and event.query in _MARKS and event.table is not None:
+                mark = event.table, event.source, event.source_position, event.query != SnapshotRow.FIRST
+                self._snapshot_marks[mark] = event.partition
             if event.kind is EventKind.DDL and event.table is not None and event.source_position:
                 self._raise(self._ddl_places, event.table, event.source, event.source_position)
         for stream, end in self.before.streams.items():
@@ -172,7 +187,8 @@ class SourceOrder:
             is_ddl = kind == Kind.DDL.value
             if is_ddl and at and table and not was_landed(piece, line):
                 late = self._below(at, self._row_places.get(TableId(schema, table).folded, ""))
-                is_parted = at in self._ddl_places.values() and not at[INDEX:].startswith(SNAPSHOT_DDL)
+                # A connector's records of one statement are carried out one after the other.
+                is_parted = at in self._ddl_places.values() and not self.options.in_source_order
                 late = late or (_PARTED if is_parted else "")
             at = floors[partition] = at or floors.get(partition, "")
             if is_ddl and stated:
@@ -245,20 +261,30 @@ class SourceOrder:
             # A snapshot that begins anew where the last one stands: the rows are the same, in whatever order they come.
             end, repeated = replace(known, at=known.at + 1, last=known.last or row.is_last), False
         elif not repeated and place and self._is_first_again(known, row):
-            end, repeated = replace(known, again_at=1, again_after=0), True
+            end, repeated = replace(known, again_at=1, again_after=0, run=row.run), True
         elif not repeated and row.is_last:
             end = replace(end, last=True)
         elif known.last and row.phase == "within" and place == known.newest and not row.has_key:
             late = _UNMARKED.format(place_text(f"000000/{place}"))
         if place and place != known.newest and not (repeated or row.has_key):
-            self._sent[row.stream] = _sent_ms(row.batch, row.message)
+            self._sent[row.stream], end = _sent_ms(row.batch, row.message), replace(end, run=row.run)
         if self.options.in_source_order and place and ts:
             if repeated and 0 < known.made < ts:  # no copy is newer than what it is a copy of
                 late = _ANEW.format(place_text(f"000000/{place}"), place_text(f"000000/{known.newest}"))
                 end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), anew=True), False
             made, anew = max(ts, known.made), end.anew or known.anew
             end = StreamEnd(
-                end.newest, end.at, end.after, end.first, end.again_at, end.again_after, made, anew, last=end.last
+                end.newest,
+                end.at,
+                end.after,
+                end.first,
+                end.again_at,
+                end.again_after,
+                made,
+                anew,
+                "",
+                end.last,
+                end.run,
             )  # not by `replace`, which takes several times as long
         self.streams[row.stream] = end
         return end, repeated, late
@@ -292,25 +318,19 @@ class SourceOrder:
         return here and begins and self.options.in_source_order
 
     def _is_begun_elsewhere(self, row: _Row) -> bool:
-        """Return whether a first row of a snapshot without keys was landed at its place before in another partition."""
-        stream = row.stream
-        return (
-            row.phase == "first"
-            and not row.has_key
-            and any(
-                (known.table, known.source) == (stream.table, stream.source)
-                and known.partition != stream.partition
-                and end.newest == row.stated
-                for known, end in self.before.streams.items()
-            )
-        )
+        """Return whether the first or last row of a snapshot without keys has come in another partition before."""
+        if row.has_key or row.phase == "within":
+            return False
+        mark = row.stream.table, row.stream.source, row.stated or "", row.is_last
+        return self._snapshot_marks.setdefault(mark, row.stream.partition) != row.stream.partition
 
     def _is_first_again(self, known: StreamEnd, row: _Row) -> bool:
         """Return whether a row is the one at the end of its stream, where a connector's replay may begin.
 
         A row with a key is known by its contents. So is one without where the place names one row only. PostgreSQL's
-        rows of one statement may share a place and be equal: there it is a copy where it came in a later landing, or
-        was sent a while later, and the doubt is counted.
+        rows of one statement may share a place and be equal: there it is a copy where another run of the connector sent
+        it. Where messages do not name the run, it is one that came in a later landing, or was sent a while later, and
+        the doubt is counted.
         """
         if not self.options.in_source_order or row.stated != known.newest or not _is_through(known):
             return False
@@ -322,6 +342,9 @@ class SourceOrder:
             return False
         if row.has_key:
             return True
+        run = row.run
+        if run and known.run:
+            return run != known.run
         is_later = known == self.before.streams.get(row.stream)
         waited = _sent_ms(row.batch, row.message) - self._sent.get(row.stream, 0)
         is_copy = is_later or waited >= _RESTART_MS

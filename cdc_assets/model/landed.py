@@ -180,7 +180,7 @@ class StreamEnd:
     these have been repeated; otherwise both are -1. `made` is the time of the newest change in it, 0 if unknown. `anew`
     says that the source's log was started over, so that its positions do not compare with earlier ones. `then` is a
     digest of the first row without position that followed, "" if unknown. `last` says that the last row of the table's
-    snapshot was seen at `newest`.
+    snapshot was seen at `newest`, `run` is that of the connector that sent what is there, "" if unknown.
     """
 
     newest: str = ""
@@ -193,6 +193,7 @@ class StreamEnd:
     anew: bool = False
     then: str = ""
     last: bool = False
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,12 +40,13 @@ def message(connector: str, place: int, op: str, n: int, snapshot: str = "false"
     return {"schema": BLOCK, "payload": payload}
 
 
-def send(log: MemoryLog, messages: Sequence[Mapping[str, Any]], partition: int = 0) -> None:
+def send(log: MemoryLog, messages: Sequence[Mapping[str, Any]], partition: int = 0, run: str = "") -> None:
+    headers = [["__debezium.context.runId", base64.b64encode(run.encode()).decode()]] if run else []
     for one in messages:
         value = base64.b64encode(json.dumps(one, separators=(",", ":")).encode()).decode()
         offset = sum(line["partition"] == partition for line in log.lines)
         line = {"topic": "px.public.t", "partition": partition, "offset": offset, "timestamp_ms": 0}
-        log.lines.append({**line, "key_b64": None, "value_b64": value})
+        log.lines.append({**line, "key_b64": None, "value_b64": value, "headers": headers})
 
 
 def landed(*parts: Sequence[Mapping[str, Any]]) -> TopicFeed:
@@ -96,6 +97,20 @@ def test_a_copy_that_nothing_proves_is_counted_as_such() -> None:
     assert not sure.landing.landed().ignored
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_run_that_sent_an_equal_row_says_whether_it_is_a_copy(at_once: bool) -> None:
+    """Equal rows of one statement share a place: those of another run came again, however soon."""
+    for runs, expected in ((("a", "a"), 2), (("a", "b"), 1), (("a", "b", "b"), 2), (("a", "a", "b", "b", "b"), 3)):
+        feed = TopicFeed.of(MemoryLog([]), sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
+        for run in runs:
+            send(feed.log, [message("postgresql", 10, "c", 1)], run=run)
+            if not at_once:
+                feed.apply()
+        feed.apply()
+        assert rows(feed) == Counter({1: expected}), runs
+        assert not feed.landing.landed().ignored
+
+
 def snapshot(connector: str, numbers: Sequence[int], last: bool = True) -> list[Mapping[str, Any]]:
     phases = ["first", *["true"] * (len(numbers) - 1)]
     if last:
@@ -130,6 +145,23 @@ def test_a_snapshot_that_begins_anew_in_another_partition_holds_its_table() -> N
     feed.apply()
     send(log, snapshot("mysql", [4, 4, 5]), partition=1)
     assert [one.reason for one in feed.apply().tables if one.reason] != []
+
+
+@pytest.mark.parametrize("numbers", [[4, 4, 5], [4]])
+def test_two_snapshots_of_one_landing_that_begin_in_different_partitions_hold_their_table(
+    numbers: Sequence[int],
+) -> None:
+    log = MemoryLog([])
+    feed = TopicFeed.of(log, sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
+    send(log, snapshot("mysql", numbers)[:2])
+    send(log, snapshot("mysql", numbers), partition=1)
+    assert [one.reason for one in feed.apply().tables if one.reason] != []
+    spread = TopicFeed.of(MemoryLog([]), sink_uri="kafka://127.0.0.1:9092/px?protocol=debezium-json", name="c")
+    whole = snapshot("mysql", [*numbers, 7, 8])
+    send(spread.log, whole[::2])
+    send(spread.log, whole[1::2], partition=1)
+    assert [one.reason for one in spread.apply().tables if one.reason] == []
+    assert rows(spread) == Counter([*numbers, 7, 8])
 
 
 def test_a_snapshot_without_a_first_row_that_is_taken_again_holds_its_table() -> None:
