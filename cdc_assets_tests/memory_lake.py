@@ -29,6 +29,7 @@ from cdc_assets.model.releases import Release, Releases
 from cdc_assets.model.reports import AlikeKeys, Staged, StepResult
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows
+from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
@@ -57,6 +58,7 @@ class _Table:
     """The rows before each commit, with the newest DDL that they had seen."""
     gap: Gap | None = None
     base: Base | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class MemoryLake:
@@ -67,11 +69,21 @@ class MemoryLake:
         self.kept: dict[tuple[str, int], QuarantinedRow] = {}
         self.decided: dict[tuple[Life, Tso], Release] = {}
         self.completed: dict[str, Completed] = {}
+        self.changed: dict[tuple[str, Tso], SettingsChange] = {}
         self.staged: dict[str, Window] = {}
 
     def applied(self) -> Mapping[Life, Applied]:
         return {
-            life: Applied(table.progress, table.ddl, table.name, table.positions, table.gap, table.base)
+            life: Applied(
+                table.progress,
+                table.ddl,
+                table.name,
+                table.positions,
+                table.gap,
+                table.base,
+                table.settings,
+                table.schema.key,
+            )
             for life, table in self.tables.items()
         }
 
@@ -89,6 +101,8 @@ class MemoryLake:
                 rows = _change(table.rows, step)
                 self._commit(table, rows, Progress(at, Phase.DDL), step.ddl)
                 table.schema = schema
+                if DeleteRows(None) in step.changes:
+                    table.settings = {}
             case RenameTable(life, at, to) | RecoverTable(life, at, to):
                 self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)
                 self.tables[life].name = to
@@ -103,6 +117,7 @@ class MemoryLake:
                 else:
                     rows = _where(theirs, predicate).select(mine.column_names)
                 self._commit(self.tables[life], rows, Progress(at, Phase.DDL), at)
+                self.tables[life].settings = {**self.tables[other].settings, **self.tables[life].settings}
             case HoldTable():
                 raise TableHeld(step.reason, table=str(step.life))
             case _:
@@ -168,6 +183,15 @@ class MemoryLake:
     def unsay_complete(self, pattern: str) -> None:
         self.completed.pop(pattern, None)
 
+    def settings_changes(self) -> tuple[SettingsChange, ...]:
+        return tuple(self.changed.values())
+
+    def change_settings(self, one: SettingsChange) -> None:
+        self.changed[one.pattern, one.since] = one
+
+    def unchange_settings(self, one: SettingsChange) -> None:
+        self.changed.pop((one.pattern, one.since), None)
+
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
         for life in gaps.keys() & self.tables.keys():
             self.tables[life].gap = gaps[life]
@@ -201,6 +225,7 @@ class MemoryLake:
         if has_patches(changes):
             changes, passed = _patched(table.rows, changes, step.schema, str(step.life))
         rows = _apply(table.rows, changes, step.schema, str(step.life))
+        table.settings = step.settings_after(table.settings, staged.report.settings)
         self._commit(table, rows, Progress(step.hi, Phase.ROWS), step.ddl)
         if step.positions is not None:
             table.positions = step.positions

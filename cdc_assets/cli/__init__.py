@@ -368,6 +368,11 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
 )
 @click.option("--skip", is_flag=True, help="Leave rows as they are; columns follow the schema file.")
 @click.option("--rebuild", is_flag=True, help="Drop the rows up to here, and apply what comes after.")
+@click.option(
+    "--new-settings",
+    is_flag=True,
+    help="Rows from VERSION (a TSO) on are written as the settings say now; those before are read as formerly.",
+)
 @click.option("--undo", is_flag=True, help="Undo a release that was not used yet.")
 @click.option("--list", "listed", is_flag=True, help="Show every release; needs the lake only.")
 @click.option("--who", default="", help="Who decides, for the record.")
@@ -377,7 +382,8 @@ def _replay(as_json: bool, table: str, given: dict[str, Any]) -> int:
 def release(as_json: bool, debug: bool, listed: bool, **given: Any) -> int:
     """Decide the DDL of TABLE at VERSION, which is held: --apply "DDL", --skip or --rebuild. Then run apply again.
 
-    TABLE is its present name or its identity, as `plan` and `status` show them. Without them, --complete PATTERN
+    TABLE is its present name or its identity, as `plan` and `status` show them; with --new-settings it may be a
+    pattern of first names. Without them, --complete PATTERN
     records in the lake that such tables had no rows before the changefeed began.
     """
     if listed:
@@ -419,7 +425,7 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
     if len(target.changefeeds) != 1:
         raise BadSettings("A release concerns one changefeed. Name it with --changefeed NAME.")
     with open_pipeline(target.changefeeds[0], lake) as pipeline:
-        ways = [way for way in ("skip", "rebuild", "undo") if given[way]]
+        ways = [way for way in ("skip", "rebuild", "new-settings", "undo") if given[way.replace("-", "_")]]
         life, planned = decide(pipeline, given["table"], given["version"], ways, given["text"], given["who"])
     steps = describe_plan(dataclasses.replace(planned, steps=planned.of(life)))
     if as_json:
@@ -432,7 +438,7 @@ def _decide(as_json: bool, given: dict[str, Any]) -> int:
 
 
 def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
-    from cdc_assets.operations.status import kept_complete, kept_releases
+    from cdc_assets.operations.status import kept_complete, kept_releases, kept_settings
 
     lake, names = lake_and_names(given)
     heads = ("changefeed", "table", "version", "way", "text", "who", "when")
@@ -442,6 +448,11 @@ def _show_releases(as_json: bool, given: dict[str, Any]) -> int:
         for r in kept_releases(lake, name)
     ]
     rows += [(name, c.pattern, "", "complete", "", c.who, c.when) for name in names for c in kept_complete(lake, name)]
+    rows += [
+        (name, c.pattern, c.since, "new-settings", str(c), c.who, c.when)
+        for name in names
+        for c in kept_settings(lake, name)
+    ]
     show_json([dict(zip(heads, row, strict=True)) for row in rows]) if as_json else show_grid(heads, rows)
     return DONE
 

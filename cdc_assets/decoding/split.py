@@ -133,6 +133,7 @@ def read_splits(step: ApplyRows, positions: Iterable[int], reader: SplitReader) 
         file = step.files[position]
         table, schema = step.schemas[file.root, file.version]
         data, wire = b"" if file.piece else reader.read(file.path), reader.wire(file.path)
+        wire = wire.having(step.former) if step.former else wire
         split = Split(position, file, table, schema, wire, data, _NOTHING, _NOTHING.changes)
         try:
             with concerning_file(file):

@@ -172,6 +172,7 @@ def _window(split: Split, step: ApplyRows, reader: SplitReader, quarantine: bool
     stopping = [reject for reject in (split.stray, lost) if reject is not None]
     first = [reject for reject in (split.stray, *split.rejects[:MAX_REJECTS], lost) if reject is not None]
     last = pc.max(split.changes.column(COMMIT_TS)).as_py()
+    used = frozenset(step.settings) - split.decoded.stated if last is not None or split.rejects else frozenset()
     report = Report(
         stats.rows,
         split.reject_count + len(stopping),
@@ -180,6 +181,7 @@ def _window(split: Split, step: ApplyRows, reader: SplitReader, quarantine: bool
         (stats,),
         quarantined=len(kept_aside),
         newest=None if last is None else (last, split.file.path),
+        settings=used,
     )
     if split.stray is not None or not split.changes.num_rows:
         return Window(_NO_ROWS, report, kept_aside)
@@ -278,6 +280,7 @@ def merge_reports(reports: Iterable[Report], seconds: float) -> Report:
         newest=newest,
         joints=tuple(joint for report in every for joint in report.joints),
         alike=alike,
+        settings=frozenset().union(*(report.settings for report in every)),
         **{name: sum(getattr(report, name) for report in every) for name in _COUNTS},
     )
 

@@ -17,6 +17,7 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
 
     dialect           delimited text: where its records end, how they are cut into fields
     json_lines        files of JSON objects -> records, and records -> Arrow
+    value_settings    settings that decide which values texts become
     sifting           rows that do not fit are left out with their reason
     members           members of ENUM and SET by their numbers
     records           what messages hold, as columns by path, whoever read them
@@ -122,6 +123,8 @@ class Decoded:
     rejects: tuple[Reject, ...] = ()
     tail: Reject | None = None
     notes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    stated: frozenset[str] = frozenset()
+    """Settings on which no value of these depends, since the records themselves say how they were written."""
 
 
 class Wire(Protocol):
@@ -162,6 +165,16 @@ class Wire(Protocol):
     @property
     def members_way(self) -> str:
         """What a person can do where those names are missing, beside a CREATE TABLE in the feed."""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings on which values may depend, by the names that a person gives them; see `value_settings`."""
+
+    def having(self, settings: Mapping[str, str]) -> Wire:
+        """Return the same with other values of these settings; names that it does not have are passed over."""
+
+    def read_by(self, column: Column) -> Mapping[str, object]:
+        """Return what settings make of a column's texts, by name: equal for settings that give equal values."""
 
 
 class SinkWire(Wire, Protocol):

@@ -19,9 +19,10 @@ import pyarrow as pa
 from cdc_assets.formats import Decoded
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import SchemaEvent
-from cdc_assets.model.schema import ReadColumn, TableId, TableSchema
+from cdc_assets.model.schema import Column, ReadColumn, TableId, TableSchema
+from cdc_assets.types.zones import Zone
 
-__all__ = ["KeysAlone", "MessageCodec", "SourceSql", "Written", "codec_of"]
+__all__ = ["KeysAlone", "MessageCodec", "SourceSql", "Written", "by_nothing", "by_zone", "codec_of"]
 
 Classify = Callable[[pa.RecordBatch, MessageOptions], pa.RecordBatch]
 """Messages -> SPOKEN, what each speaks of without its columns. Raises for no message: a broken one is `bad`."""
@@ -42,6 +43,18 @@ Written = Callable[[str], str]
 AsDescribed = Callable[[TableSchema, tuple[str, ...], TableSchema], tuple[TableSchema, tuple[str, ...]]]
 """The columns that rows show, what is doubtful of them, and what the setting `schemas` has -> the columns by its names
 and types, and what stays doubtful."""
+ReadBy = Callable[[Column, MessageOptions], Mapping[str, object]]
+"""A column -> what settings make of its values, by the name of the setting (see `Wire.read_by`)."""
+
+
+def by_zone(column: Column, options: MessageOptions) -> Mapping[str, object]:
+    """Return what decides values where a TIMESTAMP is written without its zone, and all else says what it is."""
+    return {"tz": Zone(options.timezone)} if column.type == "TIMESTAMP" else {}
+
+
+def by_nothing(column: Column, options: MessageOptions) -> Mapping[str, object]:
+    """Return what decides values where each says what it is, moments by their zone."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +93,7 @@ class MessageCodec:
     returns them, and what is landed is read by keys and values alone. `source_sql` is of one whose messages may have
     the names of columns without their types, `keys_alone` of one whose rows may have their keys alone, `lone_row` of
     one whose large messages may lie elsewhere. `written` and `as_described` are of one that writes names otherwise than
-    the source, and types less exactly.
+    the source, and types less exactly. `read_by` says on which settings values depend.
     """
 
     classify: Classify
@@ -93,6 +106,7 @@ class MessageCodec:
     lone_row: LoneRow | None = None
     written: Written | None = None
     as_described: AsDescribed | None = None
+    read_by: ReadBy = by_zone
 
 
 def codec_of(options: MessageOptions) -> MessageCodec:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-__all__ = ["PROTOCOLS", "MessageOptions", "MessageProtocol", "Order"]
+__all__ = ["CONNECTOR_MODES", "PROTOCOLS", "MessageOptions", "MessageProtocol", "Order"]
 
 
 class Order(enum.Enum):
@@ -80,6 +80,19 @@ PROTOCOLS: Mapping[str, MessageProtocol] = {
     "ydb-json": MessageProtocol(module="cdc_assets.formats.ydb_json.messages", order=Order.OFFSET, sends_again=False),
 }
 """Protocol of messages, as in a sink URI -> what is known of it: the table of plugs."""
+
+
+CONNECTOR_MODES: Mapping[str, tuple[str, ...]] = {
+    "decimal.handling.mode": ("precise", "double", "string"),
+    "binary.handling.mode": ("bytes", "base64", "base64-url-safe", "hex"),
+    "bigint.unsigned.handling.mode": ("long", "precise"),
+    "interval.handling.mode": ("numeric", "string"),
+    "time.precision.mode": (
+        *("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
+    ),
+    "unavailable.value.placeholder": (),
+}
+"""Setting of a connector that decides how values are written -> its values, () for any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,3 +182,22 @@ class MessageOptions:
     def members_are_numbers(self) -> bool:
         """Return whether ENUM and SET are written as numbers, whose names must come from the schema."""
         return self.kind.numbered_members and not (self.kind.named_by_compatible and self.content_compatible)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings on which values may depend, by name; those of a connector that are not given are ""."""
+        own = {"content-compatible": str(self.content_compatible).lower()} if self.kind.named_by_compatible else {}
+        modes = dict.fromkeys(CONNECTOR_MODES, "") if self.of_connector else {}
+        given = {name: value for name, value in self.connector if name in modes}
+        return {"tz": self.timezone, **own, **modes, **given}
+
+    def having(self, settings: Mapping[str, str]) -> MessageOptions:
+        """Return the same with other values of these settings; names that it does not have are passed over."""
+        now = {**self.settings, **{name: settings[name] for name in self.settings.keys() & settings.keys()}}
+        given = {**dict(self.connector), **{name: value for name, value in now.items() if name in CONNECTOR_MODES}}
+        return replace(
+            self,
+            timezone=now["tz"],
+            content_compatible=now.get("content-compatible", str(self.content_compatible).lower()) == "true",
+            connector=tuple(sorted((name, value) for name, value in given.items() if value)),
+        )

@@ -2,6 +2,7 @@
 
 cdc.release.…   what people decided about single DDL (`history.releases`)
 cdc.complete.…  which tables people said to have had no rows before the changefeed (`history.completeness`)
+cdc.settings.…  from when on people said that settings are in force (`planning.value_settings`)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from cdc_assets.lake.namespaces import own_properties, remove_own_properties, se
 from cdc_assets.model.gaps import Completed
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release, Releases
+from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
@@ -63,4 +65,23 @@ class Decisions:
         catalog = self.catalog()
         remove_own_properties(
             catalog, self.own, kept.complete_names(own_properties(catalog, self.own), self.changefeed, pattern)
+        )
+
+    def settings_changes(self) -> tuple[SettingsChange, ...]:
+        """Return from when on people said that settings are in force, by TSO: one query."""
+        return kept.parse_settings_changes(own_properties(self.catalog(), self.own), self.changefeed)
+
+    def change_settings(self, one: SettingsChange) -> None:
+        """Store in one update that settings are in force from a TSO on, in place of an earlier entry of the same."""
+        catalog = self.catalog()
+        old = kept.settings_change_names(own_properties(catalog, self.own), self.changefeed, one.pattern, one.since)
+        set_own_properties(catalog, self.own, kept.format_settings_change(self.changefeed, one), old)
+
+    def unchange_settings(self, one: SettingsChange) -> None:
+        """Remove an entry."""
+        catalog = self.catalog()
+        remove_own_properties(
+            catalog,
+            self.own,
+            kept.settings_change_names(own_properties(catalog, self.own), self.changefeed, one.pattern, one.since),
         )

@@ -1,6 +1,7 @@
 """How far a table is applied: the label that a step's own commit carries, and where it is stored.
 
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
+               cdc.settings (those with which values were read, where they depend on any: JSON)
     table      the same, and cdc.applied-snapshot: the fallback for a table without any labelled ancestor
 
 The newest labelled ancestor of main counts. The fallback is written by maintenance, and counts only if it is known that
@@ -10,7 +11,7 @@ nothing but unlabelled commits (compactions) followed the snapshot that it names
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,12 @@ from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
     from cdc_assets.lake.metadata_file import MetadataFile
+    from cdc_assets.model.steps import ApplyRows
 
 __all__ = ["AT", "Label", "fallback", "kept_label"]
 
-_TS, _PHASE, _DDL, _POSITIONS = "cdc.applied-ts", "cdc.applied-phase", "cdc.ddl-ts", "cdc.positions"
+_TS, _PHASE, _DDL = "cdc.applied-ts", "cdc.applied-phase", "cdc.ddl-ts"
+_POSITIONS, _SETTINGS = "cdc.positions", "cdc.settings"
 
 AT = "cdc.applied-snapshot"
 """Table property: main's snapshot when the fallback was written."""
@@ -35,6 +38,7 @@ class Label:
     progress: Progress
     ddl: Tso
     positions: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def properties(self) -> dict[str, str]:
         """Return the snapshot properties of the label."""
@@ -43,7 +47,8 @@ class Label:
             _PHASE: self.progress.phase.name.lower(),
             _DDL: str(self.ddl),
         }
-        return {**said, _POSITIONS: json.dumps(self.positions, sort_keys=True)} if self.positions else said
+        parts = {_POSITIONS: self.positions, _SETTINGS: self.settings}
+        return {**said, **{name: json.dumps(part, sort_keys=True) for name, part in parts.items() if part}}
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Label | None:
@@ -51,14 +56,21 @@ class Label:
         if _TS not in properties:
             return None
         progress = Progress(int(properties[_TS]), Phase[properties.get(_PHASE, "rows").upper()])
-        return cls(progress, int(properties.get(_DDL, progress.tso)), json.loads(properties.get(_POSITIONS, "{}")))
+        positions, settings = (json.loads(properties.get(name, "{}")) for name in (_POSITIONS, _SETTINGS))
+        return cls(progress, int(properties.get(_DDL, progress.tso)), positions, settings)
 
-    def through_ddl(self, at: Tso, ddl: Tso) -> Label:
+    def through_ddl(self, at: Tso, ddl: Tso, *, emptied: bool = False) -> Label:
         """Return the label after a step at that TSO that brings a table to the schema version `ddl`.
 
-        A late DDL does not change how far rows are applied.
+        A late DDL does not change how far rows are applied. A table that was emptied has no values that were read.
         """
-        return replace(self, progress=max(self.progress, Progress(at, Phase.DDL)), ddl=max(self.ddl, ddl))
+        progress = max(self.progress, Progress(at, Phase.DDL))
+        return replace(self, progress=progress, ddl=max(self.ddl, ddl), settings={} if emptied else self.settings)
+
+    def through_rows(self, step: ApplyRows, used: Collection[str]) -> Label:
+        """Return the label after a window, which was read with these of the step's settings."""
+        ddl, positions = max(step.ddl, self.ddl), step.positions or self.positions
+        return Label(Progress(step.hi, Phase.ROWS), ddl, positions, step.settings_after(self.settings, used))
 
     @property
     def rows_from(self) -> Tso:
@@ -68,7 +80,7 @@ class Label:
 
 def fallback(label: Label, snapshot_id: int) -> dict[str, str]:
     """Return the table properties that keep a label beyond its snapshot; the inverse of `kept_label`."""
-    return {**label.properties(), AT: str(snapshot_id)}
+    return {_SETTINGS: "{}", **label.properties(), AT: str(snapshot_id)}
 
 
 def kept_label(file: MetadataFile) -> Label | None:

@@ -5,6 +5,7 @@ carries. A table property of the same name counts only if no snapshot has the la
 before it expires snapshots).
 
     snapshot   cdc.applied-ts  cdc.applied-phase (ddl|rows)  cdc.ddl-ts  cdc.positions (without commit-ts only)
+               cdc.settings (JSON: those with which values were read)
     table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)  cdc.key
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
                cdc.incomplete-why (why the feed does not bring them: a word of `Lack`)
@@ -86,12 +87,14 @@ class LakeTable:
     data_files: int | None = None
     gap: Gap | None = None
     base: Base | None = None
+    key: tuple[str, ...] | None = None
 
     @property
     def applied(self) -> Applied:
         """The part that planning needs."""
         label = self.label
-        return Applied(label.progress, label.ddl, self.name, label.positions, self.gap, self.base)
+        shown = (self.gap, self.base, label.settings, self.key)
+        return Applied(label.progress, label.ddl, self.name, label.positions, *shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,7 @@ def _interpret(place: str, file: MetadataFile) -> Owned | None:
         data_files=snapshot.number("total-data-files") if snapshot else 0,
         gap=_parse_gap(file.properties),
         base=_parse_base(file.properties),
+        key=tuple(json.loads(file.properties[KEY])) if KEY in file.properties else None,
     )
     return Owned(file.properties.get(CHANGEFEED, ""), lake_table)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
@@ -20,6 +21,7 @@ from cdc_assets.lake.workbench import Work, Workbench
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.steps import (
     ApplyRows,
     ChangeTable,
@@ -51,7 +53,8 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
         ddl = step.ddl if isinstance(step, ChangeTable) else step.at
         if ddl > work.label.ddl:
             _refuse_passed(bench, step, work)
-            _run_ddl(bench, step, work, work.label.through_ddl(step.at, ddl))
+            emptied = isinstance(step, ChangeTable) and DeleteRows(None) in step.changes
+            _run_ddl(bench, step, work, work.label.through_ddl(step.at, ddl, emptied=emptied))
         result = bench.result(work, started)
     if isinstance(step, (RenameTable, DropTable, RecoverTable)):
         settling.settle_names(bench.state, step.life)
@@ -175,6 +178,7 @@ def purge(bench: Workbench, life: Life) -> StepResult:
 def _exchange(bench: Workbench, step: ExchangePartition, work: Work, label: Label) -> None:
     """Both inputs are read as they were before the DDL, so a crash between the two tables' commits does no harm."""
     other = bench.state.find(step.other)
+    label = replace(label, settings={**other.label.settings, **label.settings})  # each has rows of the other
     theirs = snapshot_below(bench.state.file(other.metadata_location), other, step.at)
     name = work.session.name(other.identifier)
     rows = work.session.spark.read.option("versionAsOf", str(theirs)).table(name)

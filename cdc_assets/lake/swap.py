@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from cdc_assets.model.gaps import Completed
     from cdc_assets.model.releases import Releases
+    from cdc_assets.model.settings_changes import SettingsChange
 
 __all__ = ["REBUILD", "STALE_SECONDS", "AsideLake", "Rebuilds", "Ticket"]
 
@@ -84,6 +85,10 @@ class AsideLake(Lake):
     def said_complete(self) -> tuple[Completed, ...]:
         """Return the live changefeed's complete tables."""
         return self._live.said_complete()
+
+    def settings_changes(self) -> tuple[SettingsChange, ...]:
+        """Return the live changefeed's changes of settings."""
+        return self._live.settings_changes()
 
 
 class Rebuilds:

@@ -32,6 +32,7 @@ from cdc_assets.model.quarantine import QuarantinedRow
 from cdc_assets.model.releases import Release, Releases
 from cdc_assets.model.reports import Staged, StepResult
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import ApplyRows, Step
 from cdc_assets.model.tso import Tso
 
@@ -98,6 +99,18 @@ class Lake:
     def unsay_complete(self, pattern: str) -> None:
         """Remove the entry of a pattern of complete tables. Starts no JVM."""
         self.state.decisions.unsay_complete(pattern)
+
+    def settings_changes(self) -> tuple[SettingsChange, ...]:
+        """Return from when on people said that settings are in force. Starts no JVM."""
+        return self.state.decisions.settings_changes()
+
+    def change_settings(self, one: SettingsChange) -> None:
+        """Store that settings are in force from a TSO on. Starts no JVM."""
+        self.state.decisions.change_settings(one)
+
+    def unchange_settings(self, one: SettingsChange) -> None:
+        """Remove such an entry. Starts no JVM."""
+        self.state.decisions.unchange_settings(one)
 
     def mark_incomplete(self, gaps: Mapping[Life, Gap | None]) -> None:
         """Record in tables' properties which rows they lack, except for a table that another writer moves."""

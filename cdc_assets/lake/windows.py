@@ -11,7 +11,6 @@ from contextlib import suppress
 
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
-from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import landing_of, read_model
 from cdc_assets.lake.schema import mark_incomplete
 from cdc_assets.lake.spark.failures import races
@@ -19,7 +18,7 @@ from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.lake.taking_in import STAGED, take_in
 from cdc_assets.lake.workbench import Workbench
-from cdc_assets.model.progress import Life, Phase, Progress
+from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import AlikeKeys, Report, Staged, StepResult
 from cdc_assets.model.steps import ApplyRows
 
@@ -53,9 +52,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
     bench.clean_once()
     try:
         with bench.on(step.life) as work:
-            label = Label(
-                Progress(step.hi, Phase.ROWS), max(step.ddl, work.label.ddl), step.positions or work.label.positions
-            )
+            label = work.label.through_rows(step, staged.report.settings)
             if work.label.progress < label.progress:
                 if work.label.rows_from != step.lo:
                     raise TableMoved(

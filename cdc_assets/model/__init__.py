@@ -21,6 +21,7 @@ Imports nothing but the standard library.
     reports           results of reading a window and of carrying out a step
     schema            tables, columns, keys and partitions, as schema files and DDL texts define them
     schema_changes    what one DDL changes
+    settings_changes  what a person said of a change of settings
     splits            what lies under a changefeed's prefix
     steps             what is done to tables
     table_filter      TiDB's table filter: patterns of names in a changefeed's configuration

@@ -64,6 +64,10 @@ class Applied:
     """What the lake table records about rows that it lacks."""
     base: Base | None = None
     """The dump that the table is based on; None for one that begins with its feed."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The settings with which its values were read, as far as these depend on them."""
+    key: tuple[str, ...] | None = None
+    """The columns by which its rows were told apart, None if that is not recorded."""
 
     @property
     def unfilled(self) -> bool:

@@ -73,7 +73,8 @@ class Report:
     two rows or one that was delivered twice. `run_again` counts rows of a table without key that
     stand twice in one transaction of a partition, one run behind the other. `alike` are keys of this window that are
     equal by collation. `doubled` counts rows of a dump that repeat another row's key. `passed_over` counts changes that
-    leave columns out and whose row is not there, where a policy skips them.
+    leave columns out and whose row is not there, where a policy skips them. `settings` are the names of those with
+    which values were read.
     """
 
     rows: int = 0
@@ -90,6 +91,7 @@ class Report:
     alike: AlikeKeys = AlikeKeys()
     doubled: int = 0
     passed_over: int = 0
+    settings: frozenset[str] = frozenset()
 
     @property
     def failed(self) -> bool:

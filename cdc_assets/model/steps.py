@@ -6,7 +6,7 @@ window of 100,000 files, and columns whose default is arbitrary JSON have no has
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from cdc_assets.model.progress import Base, Gap, Life, Phase, Progress
@@ -150,11 +150,24 @@ class ApplyRows:
     )
     """By (root, version), other tables whose rows a file there may have instead; see `History.decoding`."""
 
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The settings with which its values are read, those on which values of its columns depend."""
+    former: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Those of them that are not the present ones: rows of its time were written with them."""
+
     dumped: Tso = -1
     """The TSO of the dump that the table stands on: rows at or below it are in there, whatever the feed has of them."""
 
     def __hash__(self) -> int:
         return hash((self.life, self.lo, self.hi))
+
+    def settings_after(self, before: Mapping[str, str], used: Collection[str]) -> dict[str, str]:
+        """Return with which settings a table's values were read after this window, which used some of its own.
+
+        Those `before` of earlier rows stay for as long as values of a column depend on them.
+        """
+        known = {**before, **{name: self.settings[name] for name in used}}
+        return {name: known[name] for name in self.settings if name in known}
 
     @property
     def at(self) -> Tso:

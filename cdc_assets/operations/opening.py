@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cdc_assets.model.gaps import Completed
     from cdc_assets.model.releases import Releases
     from cdc_assets.model.schema import TableId
+    from cdc_assets.model.settings_changes import SettingsChange
     from cdc_assets.model.steps import Step
     from cdc_assets.operations.lake_pipeline import LakePipeline
     from cdc_assets.pipeline.planner import Planner
@@ -142,9 +143,13 @@ def open_planner(settings: ChangefeedSettings, lake: LakeSettings | None) -> Ite
 
 @dataclass(frozen=True)
 class EmptyLake:
-    """An empty lake, to inspect a feed or to plan as if nothing was applied. `said` are the recorded patterns."""
+    """An empty lake, to inspect a feed or to plan as if nothing was applied.
+
+    `said` are the recorded patterns, `changes` the recorded changes of settings.
+    """
 
     said: Sequence[Completed] = ()
+    changes: Sequence[SettingsChange] = ()
 
     def applied(self) -> Mapping[Life, Applied]:
         """Nothing."""
@@ -161,3 +166,7 @@ class EmptyLake:
     def said_complete(self) -> Sequence[Completed]:
         """Which tables people said to have had no rows before."""
         return self.said
+
+    def settings_changes(self) -> Sequence[SettingsChange]:
+        """From when on people said that settings are in force."""
+        return self.changes

@@ -261,9 +261,11 @@ def _bases(present: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]
 
 def _from_nothing(pipeline: Pipeline, listing: Listing, bases: Mapping[Life, Base | None]) -> Plan:
     """The plan of an empty lake, with people's decisions, and tables based on these dumps."""
-    releases, said = pipeline.lake.releases(), pipeline.lake.said_complete()
+    releases, said, changes = (
+        pipeline.lake.releases(), pipeline.lake.said_complete(), pipeline.lake.settings_changes()
+    )  # fmt: skip
     with closing(Ledger("sqlite://")) as ledger:
-        empty = Planner(pipeline.settings, pipeline.source, EmptyLake(said), ledger)
+        empty = Planner(pipeline.settings, pipeline.source, EmptyLake(said, changes), ledger)
         empty.bases, empty.from_nothing = bases, True
         return empty.plan(listing, releases)[1]
 
@@ -293,7 +295,8 @@ def _ticket(
     """Continue the same rebuild of a dead run, or begin one."""
     from cdc_assets.lake.swap import Ticket
 
-    plan = _fingerprint(pipeline.settings, targets, pipeline.lake.releases(), bases)
+    decided = (*pipeline.lake.releases().values(), *pipeline.lake.settings_changes())
+    plan = _fingerprint(pipeline.settings, targets, decided, bases)
     now = time.time()
     for ticket in rebuilder.tickets():
         if ticket.plan == plan and now - ticket.begun < _RESUMABLE_SECONDS:
@@ -307,7 +310,7 @@ def _ticket(
 def _fingerprint(
     settings: ChangefeedSettings,
     targets: Sequence[Life],
-    releases: Mapping[Any, Any],
+    decided: Iterable[object],
     bases: Mapping[Life, Base | None],
 ) -> str:
     """A digest of what is rebuilt, and of everything except the files that decides the result."""
@@ -319,7 +322,7 @@ def _fingerprint(
         "policies": settings.policies,
         "new_collations": settings.new_collations is not False,
         "namespace": settings.namespace,
-        "releases": sorted(map(repr, releases.values())),
+        "decided": sorted(map(repr, decided)),
         "initial": repr([bases.get(life) for life in sorted(targets)]),
     }
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()

@@ -1,28 +1,37 @@
 """Decide held DDL: `cdc-assets release TABLE VERSION --apply "DDL" | --skip | --rebuild | --undo`.
 
-A release belongs to one DDL of one life and stays with it: the life's history is always read with it.
+A release belongs to one DDL of one life and stays with it: the life's history is always read with it. So does what a
+person says of changed settings, `cdc-assets release TABLE TSO --new-settings`: rows before that TSO are always read
+with the former ones.
 """
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from cdc_assets.errors import BadSettings
 from cdc_assets.history.releases import WAYS
+from cdc_assets.model.gaps import is_complete
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
+from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.named import is_called, no_such_table
+from cdc_assets.planning.value_settings import ValueSettings
 
 if TYPE_CHECKING:
     from cdc_assets.ledger import TableState
     from cdc_assets.pipeline.pipeline import Pipeline
     from cdc_assets.planning.plan import Plan
 
-__all__ = ["decide", "release", "undo"]
+__all__ = ["NEW_SETTINGS", "decide", "release", "undo"]
+
+NEW_SETTINGS = "new-settings"
+"""The way of a release that is about settings, not about a DDL."""
 
 
 def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = "", who: str = "") -> Plan:
@@ -31,8 +40,11 @@ def release(pipeline: Pipeline, table: str, version: Tso, way: str, text: str = 
     A second release of the same DDL replaces the first as long as that was not used. Raises BadSettings, with nothing
     recorded, for a DDL that is not held, and for a release with which it would still be held.
     """
+    if way == NEW_SETTINGS and not text:
+        return _change_settings(pipeline, table, version, who)
     if way not in WAYS:
-        raise BadSettings(f'"{way}" is not a way to release a table; known are {", ".join(WAYS)}.')
+        ways = ", ".join((*WAYS, NEW_SETTINGS))
+        raise BadSettings(f'"{way}" is not a way to release a table; known are {ways}.')
     if text and way != "apply":
         raise BadSettings(f"a DDL text belongs to the way apply; {way} takes none. Give one or the other.")
     listing, planned = pipeline.plan()
@@ -64,7 +76,7 @@ def decide(
         raise BadSettings("name the table and the version, as `cdc-assets plan` and the ways out of a hold show them.")
     ways = (*flags, *(() if text is None else ("apply",)))
     if len(ways) != 1:
-        raise BadSettings('give one of --apply "DDL", --skip, --rebuild and --undo.')
+        raise BadSettings('give one of --apply "DDL", --skip, --rebuild, --new-settings and --undo.')
     if ways == ("undo",):
         planned = undo(pipeline, table, version)
     else:
@@ -74,9 +86,10 @@ def decide(
 
 def _decided(pipeline: Pipeline, planned: Plan, table: str, version: Tso) -> Life:
     """The table concerned: another than the held one if the DDL says that rows came from another table."""
-    lives = [life for life, held in planned.history.lives.items() if any(event.at == version for event in held.events)]
+    every = planned.history.lives
+    lives = [life for life, held in every.items() if any(event.at == version for event in held.events)]
     named = [life for life in lives if _was_called(table, life, planned)] or lives
-    return named[0]
+    return next(iter((*named, *(life for life in every if _is_meant(table, life, planned)))))
 
 
 def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
@@ -84,6 +97,11 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
     listing, planned = pipeline.plan()
     releases = pipeline.lake.releases()
     known = [one for key, one in releases.items() if key[1] == version and _was_called(table, key[0], planned)]
+    changes = [one for one in pipeline.lake.settings_changes() if one.since == version]
+    mine = {_pattern(table, planned), *(glob.escape(str(life)) for life in _meant(table, planned))}
+    for change in () if known else [one for one in changes if one.pattern in mine]:
+        pipeline.lake.unchange_settings(change)
+        return pipeline.plan(listing)[1]
     if len(known) != 1:
         raise BadSettings(_not_one(table, version, "release", [one.life for one in known]))
     if _used(pipeline, planned, known[0]):
@@ -93,6 +111,56 @@ def undo(pipeline: Pipeline, table: str, version: Tso) -> Plan:
         )
     pipeline.lake.unrelease(known[0].life, version)
     return pipeline.plan(listing)[1]
+
+
+def _change_settings(pipeline: Pipeline, table: str, since: Tso, who: str) -> Plan:
+    """Record that rows of a table, or of those of a pattern, are written with the present settings from a TSO on.
+
+    Those before it are read with the settings of the tables' labels. Raises BadSettings where these are the same.
+    """
+    listing, planned = pipeline.plan()
+    pattern, wire = _pattern(table, planned), pipeline.settings.source_options.wire
+    left = [one for one in pipeline.lake.settings_changes() if (one.pattern, one.since) != (pattern, since)]
+    read, before = ValueSettings(wire, tuple(left)), dict[str, str]()
+    for life in _meant(table, planned):
+        state = planned.applied.get(life)
+        found = {} if state is None else read.differing(planned.history.lives[life], state)
+        for name, (then, now, _) in found.items():
+            if name not in wire.settings:
+                raise BadSettings(
+                    f'{life} was read with {name} "{then}", and now has "{now}": no rows are written otherwise for '
+                    f"that, so it cannot be in force from a TSO on. Set it as it was, or rebuild the table."
+                )
+            if before.setdefault(name, then) != then:
+                raise BadSettings(
+                    f'of the tables that match {table} some were read with {name} "{before[name]}" and some with '
+                    f'"{then}". Release those of each by themselves.'
+                )
+    if not before:
+        raise BadSettings(
+            f"{table} was read with the settings of now, as far as its values depend on any: there is nothing to "
+            "release. Change the settings first."
+        )
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    pipeline.lake.change_settings(SettingsChange(pattern, since, before, who, now))
+    return pipeline.plan(listing)[1]
+
+
+def _meant(table: str, planned: Plan) -> list[Life]:
+    """Return the tables with a present name, an identity, or with first names that match a pattern."""
+    return [life for life in planned.history.lives if _is_meant(table, life, planned)]
+
+
+def _is_meant(table: str, life: Life, planned: Plan) -> bool:
+    return is_called(table, (planned.history.lives[life].name, life)) or is_complete(life, [table])
+
+
+def _pattern(table: str, planned: Plan) -> str:
+    """Return the pattern of what a person names: of one table its identity, which stays when it is renamed."""
+    meant = _meant(table, planned)
+    if not meant:
+        raise no_such_table(table, (one.name for one in planned.history.lives.values()))
+    return glob.escape(str(meant[0])) if len(meant) == 1 and not glob.has_magic(table) else table
 
 
 def _used(pipeline: Pipeline, planned: Plan, one: Release) -> bool:

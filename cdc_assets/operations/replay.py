@@ -13,6 +13,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import Listing
 from cdc_assets.operations.named import is_called
 from cdc_assets.planning.replay import plan_replay
+from cdc_assets.planning.value_settings import ValueSettings
 
 if TYPE_CHECKING:
     from cdc_assets.pipeline.pipeline import Pipeline
@@ -66,6 +67,7 @@ def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Lis
         new_collations=settings.new_collations is not False,
         releases=pipeline.lake.releases(),
         timezone=settings.source_options.wire.timezone,
+        settings=ValueSettings(settings.source_options.wire, tuple(pipeline.lake.settings_changes())),
         read_before=pipeline.ledger.files_of(settings.name, rows[0].life),
     )
     return len(pipeline.lake.replay(planned, pipeline.source.reader).bad)

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from cdc_assets.model.gaps import Completed
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.releases import Release
+    from cdc_assets.model.settings_changes import SettingsChange
     from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
 __all__ = [
     "kept_complete",
     "kept_releases",
+    "kept_settings",
     "known_tables",
     "lake_status",
     "lake_warnings",
@@ -81,6 +83,12 @@ def kept_complete(lake: LakeSettings, changefeed: str) -> tuple[Completed, ...]:
     """Return which tables people said to have had no rows before, by time. Reads the lake only, without a JVM."""
     with open_state(lake, changefeed) as state:
         return state.decisions.said_complete()
+
+
+def kept_settings(lake: LakeSettings, changefeed: str) -> tuple[SettingsChange, ...]:
+    """Return from when on people said that settings are in force, by TSO. Reads the lake only, without a JVM."""
+    with open_state(lake, changefeed) as state:
+        return state.decisions.settings_changes()
 
 
 def row_counts(lake: LakeSettings, settings: ChangefeedSettings) -> dict[str, int | None]:

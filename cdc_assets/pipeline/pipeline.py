@@ -25,6 +25,7 @@ from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.releases import Release
 from cdc_assets.model.reports import Staged, StepResult
+from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -88,6 +89,12 @@ class Lake(KnownLake, Markable, Protocol):
 
     def unrelease(self, life: Life, version: Tso) -> None:
         """Remove a decision."""
+
+    def change_settings(self, one: SettingsChange) -> None:
+        """Record from when on settings are in force, in place of an earlier entry of the same pattern and TSO."""
+
+    def unchange_settings(self, one: SettingsChange) -> None:
+        """Remove such an entry."""
 
     def settle_names(self) -> None:
         """Rename every table to the name that it should have."""

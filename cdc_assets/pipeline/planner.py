@@ -19,6 +19,7 @@ from cdc_assets.model.progress import Applied, Base, Life, Phase
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.splits import Listing
 from cdc_assets.model.steps import ApplyRows, HoldTable
 from cdc_assets.model.table_history import History
@@ -27,6 +28,7 @@ from cdc_assets.pipeline.imports import earliest_row, is_doubted, refuse_dumps, 
 from cdc_assets.pipeline.settled import is_outdated, late_rows, recalled, seen_again, with_reopened
 from cdc_assets.planning.held_back import Naming, wanted_name
 from cdc_assets.planning.plan import Plan, plan
+from cdc_assets.planning.value_settings import ValueSettings
 from cdc_assets.preflight.conformance import conformance, conformance_holds, expired_holds, take_sample
 from cdc_assets.preflight.files import broken_files, file_findings, unread_files
 from cdc_assets.settings.config import ChangefeedSettings
@@ -46,6 +48,9 @@ class KnownLake(Protocol):
 
     def said_complete(self) -> Sequence[Completed]:
         """Which tables people said to have had no rows before the feed began."""
+
+    def settings_changes(self) -> Sequence[SettingsChange]:
+        """From when on people said that settings are in force."""
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:
         """Return why tables cannot get these names, for each name that belongs to another changefeed."""
@@ -193,6 +198,7 @@ class Planner:
             begun=self._start,
             bases=self.bases,
             silent=silent_dumps(listing),
+            settings=ValueSettings(wire, tuple(self.lake.settings_changes())),
         )
 
     @property

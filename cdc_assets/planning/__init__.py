@@ -1,11 +1,12 @@
 """Listing, applied state and checkpoint -> ordered steps, runs and maintenance. Pure.
 
-held_back     holds for what depends on a held table
-imports       plans for tables of a dump
-maintenance   what is due for a table's files
-partitions    partition keys `schema.table@version`, both ways
-plan          listing + applied state + checkpoint -> ordered steps over all tables
-related       the steps that a table's steps depend on
-replay        quarantined records of one table -> what is read again to apply them
-run_batches   which tables have something to do, and how they are grouped into runs
+held_back       holds for what depends on a held table
+imports         plans for tables of a dump
+maintenance     what is due for a table's files
+partitions      partition keys `schema.table@version`, both ways
+plan            listing + applied state + checkpoint -> ordered steps over all tables
+related         the steps that a table's steps depend on
+replay          quarantined records of one table -> what is read again to apply them
+run_batches     which tables have something to do, and how they are grouped into runs
+value_settings  tables whose values were read with other settings than those now
 """

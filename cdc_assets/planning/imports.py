@@ -62,7 +62,8 @@ def made_otherwise(table: TableHistory, state: Applied | None) -> bool:
     """Return whether a table was made as another dump has it and never filled: it is to be made anew."""
     if state is None or not state.unfilled or table.base is None or state.base is None:
         return False
-    return (table.base.at, table.base.query) != (state.base.at, state.base.query)
+    dumps = ((base.at, base.query, base.timezone) for base in (table.base, state.base))
+    return len(set(dumps)) > 1
 
 
 def brought_rows(table: TableHistory) -> list[ApplyRows]:

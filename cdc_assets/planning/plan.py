@@ -51,6 +51,7 @@ from cdc_assets.model.table_history import (
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning import imports
 from cdc_assets.planning.held_back import held_back
+from cdc_assets.planning.value_settings import ValueSettings
 
 __all__ = ["Plan", "Progress", "plan", "step_order"]
 
@@ -102,6 +103,7 @@ def plan(
     begun: Tso | None = None,
     bases: Mapping[Life, Base | None] | None = None,
     silent: Sequence[str] = (),
+    settings: ValueSettings | None = None,
 ) -> Plan:
     """Return the steps that bring every table to the listing's checkpoint.
 
@@ -114,20 +116,20 @@ def plan(
     `keys`, `policies`, `releases`, `new_collations`, `timezone` and `complete` are those of `read_history`.
     `begun` is a TSO at or before which the feed began, if its files do not show it. `bases` are the new dumps that
     tables are to be based on, None for one that is to be based on the feed alone. `silent` are the sentences about
-    sources of earlier rows that do not answer now.
+    sources of earlier rows that do not answer now. `settings` are those with which values are read.
     """
     options = (keys, policies, releases, new_collations, timezone, complete)
     there, known = imports.standing(applied, bases or {}), imports.earliest(listing, stats or {}, begun)
     dumps = (listing.imports, there, known)
     history = read_history(listing.schema_files, listing.checkpoint, *options, *dumps)
     stops = {**_stops(history, broken), **imports.waiting(history, applied, listing.checkpoint, silent)}
-    for hold in holds(history):
+    for hold in (*(() if settings is None else settings.holds(history, applied)), *holds(history)):
         if hold.life not in stops or hold.at < stops[hold.life].at:
             stops[hold.life] = hold
     behind = tuple(
         life for life, state in applied.items() if life in history.lives and state.progress.tso > listing.checkpoint
     )
-    chains = _chains(listing, history, applied, stats or {}, stops, commit_ts=commit_ts, fuse=fuse)
+    chains = _chains(listing, history, applied, stats or {}, stops, settings, commit_ts=commit_ts, fuse=fuse)
     steps = sorted(
         (step for chain in chains if chain.table.life not in behind for step in chain.steps()), key=step_order
     )
@@ -142,6 +144,7 @@ def _chains(
     applied: Mapping[Life, Applied],
     stats: Mapping[str, FileStats],
     stops: Mapping[Life, HoldTable],
+    settings: ValueSettings | None,
     *,
     commit_ts: bool,
     fuse: bool,
@@ -160,6 +163,8 @@ def _chains(
             commit_ts,
             stats,
             stops.get(life),
+            settings,
+            settings.cuts(life) if settings is not None and commit_ts else (),
             fuse and commit_ts and life not in applied and table.brought is None,
         )
 
@@ -209,6 +214,8 @@ class _Chain:
     commit_ts: bool
     stats: Mapping[str, FileStats]
     stop: HoldTable | None = None
+    settings: ValueSettings | None = None
+    cuts: tuple[Tso, ...] = ()
     fuse: bool = False
 
     def steps(self) -> list[Step]:
@@ -330,10 +337,18 @@ class _Chain:
             return position
         return max(position, Progress(event.at, Phase.ROWS if isinstance(event, Imported) else Phase.DDL))
 
-    def _rows(self, position: Progress, hi: Tso, current: Sequence[Event], ahead: Sequence[Event]) -> list[Step]:
+    def _rows(self, position: Progress, hi: Tso, current: Sequence[Event], ahead: Sequence[Event]) -> Iterator[Step]:
+        """Yield the windows through `hi`: one, or one for each time whose rows are read with other settings."""
         lo = position.tso - 1 if position.phase is Phase.DDL else position.tso
+        for end in (*(cut for cut in self.cuts if lo < cut < hi), hi):
+            window = self._window(lo, end, current, ahead)
+            if window is not None:
+                yield window
+                lo = end
+
+    def _window(self, lo: Tso, hi: Tso, current: Sequence[Event], ahead: Sequence[Event]) -> ApplyRows | None:
         if hi <= lo:
-            return []
+            return None
         names = tuple((n, a, b) for n, a, b in self.table.names if a <= hi and b > lo + 1)
         taken: list[DataFile] = []
         beside: list[DataFile] = []
@@ -350,25 +365,26 @@ class _Chain:
                 if len(tables := self.history.decoding[where]) > 1:
                     siblings[where] = tuple(other for other in tables if other[0].folded != name)
         if not taken and not beside:
-            return []
-        return [
-            ApplyRows(
-                self.table.life,
-                lo,
-                hi,
-                tuple(taken),
-                decoding,
-                current[-1].after,
-                max(event.at for event in current),
-                names,
-                None if self.commit_ts else self._positions(taken),
-                _evolutions(current, ahead, lo),
-                tuple(beside),
-                self._unexplained(decoding) if self.commit_ts else {},
-                siblings,
-                -1 if self.table.base is None else self.table.base.at,
-            )
-        ]
+            return None
+        schema = current[-1].after
+        return ApplyRows(
+            self.table.life,
+            lo,
+            hi,
+            tuple(taken),
+            decoding,
+            schema,
+            max(event.at for event in current),
+            names,
+            None if self.commit_ts else self._positions(taken),
+            _evolutions(current, ahead, lo),
+            tuple(beside),
+            self._unexplained(decoding) if self.commit_ts else {},
+            siblings,
+            {} if self.settings is None else self.settings.of(self.table.life, schema, hi),
+            {} if self.settings is None else self.settings.former(self.table.life, hi),
+            -1 if self.table.base is None else self.table.base.at,
+        )
 
     def _own(self, name: TableId, where: tuple[str, Tso]) -> tuple[TableId, TableSchema]:
         """The name as the rows of a directory carry it, and its columns there."""

@@ -18,6 +18,7 @@ from cdc_assets.model.steps import ApplyRows, ChangeTable, ExchangePartition, Ho
 from cdc_assets.model.table_history import TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.planning.plan import Plan, number_sequence, plan
+from cdc_assets.planning.value_settings import ValueSettings
 
 __all__ = ["plan_replay"]
 
@@ -34,6 +35,7 @@ def plan_replay(
     releases: Releases | None = None,
     new_collations: bool = True,
     timezone: str = "UTC",
+    settings: ValueSettings | None = None,
 ) -> Replay:
     """Plan the replay of one table's open records. `read_before` are the statistics of the table's files.
 
@@ -56,8 +58,12 @@ def plan_replay(
         releases=releases,
         new_collations=new_collations,
         timezone=timezone,
+        settings=settings,
     )
     table = _living(planned, life)
+    if settings is not None:
+        for hold in settings.holds(planned.history, {life: applied}):
+            raise TableHeld(f"{life}: {hold.reason}", table=str(life), ways=hold.ways)
     steps = _carried(planned, table, applied)
     targets, positions = _targets(rows), applied.positions if not commit_ts else None
     frame = ApplyRows(life, lo, through, (), {}, table.schema, applied.ddl, (), positions)

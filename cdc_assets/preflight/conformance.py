@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
-from zoneinfo import ZoneInfo
 
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import Decoded, Wire, decode_among
@@ -26,6 +25,7 @@ from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources import Source, SourceOptions
 from cdc_assets.types.collations import is_approximate, is_plain
+from cdc_assets.types.zones import zone_of
 
 __all__ = [
     "SAMPLE_BYTES",
@@ -255,11 +255,11 @@ def _text_keys(history: History, known: bool) -> Iterator[Finding]:
 
 def _last_repeated_hour(name: str) -> int | None:
     """Return the last year up to 2037 in which the zone's clock is set back."""
-    zone, day = ZoneInfo(name), datetime(2037, 12, 31, tzinfo=timezone.utc)
-    after = day.astimezone(zone).utcoffset()
+    clock, day = zone_of(name), datetime(2037, 12, 31, tzinfo=timezone.utc)
+    after = day.astimezone(clock).utcoffset()
     while day.year >= 1970:
         day -= timedelta(days=1)
-        before = day.astimezone(zone).utcoffset()
+        before = day.astimezone(clock).utcoffset()
         if before is not None and after is not None and before > after:
             return day.year
         after = before

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
-from zoneinfo import ZoneInfo
 
 import pyarrow.compute as pc
 
@@ -18,6 +17,7 @@ from cdc_assets.model.wording import counted, range_text
 from cdc_assets.preflight.conformance import live, warning
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
+from cdc_assets.types.zones import zone_of
 
 __all__ = ["findings"]
 
@@ -225,4 +225,4 @@ def _clock(heads: Iterable[tuple[DataFile, Decoded]], history: History, options:
 
 def _local_date(tso: Tso, zone: str) -> str:
     moment = datetime.fromtimestamp(wall_clock_ms(tso) / 1000, timezone.utc)
-    return moment.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d")
+    return moment.astimezone(zone_of(zone)).strftime("%Y-%m-%d")

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.types.zones import zone_of
 
 __all__ = ["Model", "known_zone"]
 
@@ -63,7 +64,7 @@ def _is_plain(given: Any) -> bool:
 def known_zone(tz: str) -> str:
     """Return the name of a time zone; raises ValueError for one that is not known."""
     try:
-        zoneinfo.ZoneInfo(tz)
+        zone_of(tz)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("no time zone of that name; expected one like UTC or Asia/Shanghai") from None
+        raise ValueError("no time zone of that name; expected one like UTC, Asia/Shanghai or +08:00") from None
     return tz

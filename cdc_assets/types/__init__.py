@@ -10,4 +10,5 @@ rules           what a rule is made of
 collations      the normal form by which keys are equal
 conversions     values when a column's type changes
 fidelity        what the lake keeps of each column
+zones           time zones by name, and whether two are the same
 """

@@ -15,6 +15,7 @@ from cdc_assets.model.progress import Applied, Life, Phase, Progress
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId
+from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.tso import Tso, tso_time
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.pipeline.settled import settle
@@ -54,6 +55,9 @@ class _Standing:
         return {}
 
     def said_complete(self) -> Sequence[Completed]:
+        return ()
+
+    def settings_changes(self) -> Sequence[SettingsChange]:
         return ()
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:

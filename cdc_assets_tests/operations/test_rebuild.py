@@ -48,7 +48,7 @@ class MemoryRebuilds:
 
     def begin(self, token: str) -> MemoryLake:
         lake = self.asides.setdefault(token, MemoryLake())
-        lake.decided = self.live.decided
+        lake.decided, lake.changed = self.live.decided, self.live.changed
         return lake
 
     def swapped(self, life: Life, token: str) -> StepResult | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
+
+from cdc_assets.model.schema import Column
+from cdc_assets.types.zones import Zone
 
 __all__ = ["OPTIONS", "RecordOptions"]
 
@@ -21,6 +25,16 @@ class RecordOptions:
     deletes_have_keys_only: bool = False
     members_are_numbers: bool = False
     members_way: str = ""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return {"tz": self.timezone}
+
+    def having(self, settings: Mapping[str, str]) -> RecordOptions:
+        return replace(self, timezone=settings.get("tz", self.timezone))
+
+    def read_by(self, column: Column) -> Mapping[str, object]:
+        return {"tz": Zone(self.timezone)} if column.type == "TIMESTAMP" else {}
 
 
 OPTIONS = RecordOptions

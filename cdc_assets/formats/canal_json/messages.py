@@ -286,4 +286,8 @@ def _lone_row(key: bytes | None, value: bytes, options: MessageOptions) -> Mappi
     return found
 
 
-CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, lone_row=_lone_row)
+def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
+    return _as_lines(options).read_by(column)
+
+
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, lone_row=_lone_row, read_by=_read_by)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
+
+from cdc_assets.model.schema import Column
+from cdc_assets.types.families import MEMBERS
+from cdc_assets.types.zones import Zone
 
 __all__ = ["OPTIONS", "CanalJsonOptions"]
 
@@ -74,6 +78,22 @@ class CanalJsonOptions:
     def members_way(self) -> str:
         """What brings the names of members: the messages, or schema files with their names."""
         return "set content-compatible = true in it, or use TiCDC 8.5.4 or later of the new architecture"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The zone, and whether ENUM and SET are names."""
+        return {"tz": self.timezone, "content-compatible": str(self.content_compatible).lower()}
+
+    def having(self, settings: Mapping[str, str]) -> CanalJsonOptions:
+        """Return the same with other values of these settings."""
+        now = {**self.settings, **settings}
+        return replace(self, timezone=now["tz"], content_compatible=now["content-compatible"] == "true")
+
+    def read_by(self, column: Column) -> Mapping[str, object]:
+        """Return what settings make of a column's texts."""
+        if column.type in MEMBERS:
+            return {"content-compatible": self.members_are_numbers}
+        return {"tz": Zone(self.timezone)} if column.type == "TIMESTAMP" else {}
 
 
 OPTIONS = CanalJsonOptions

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
+
+from cdc_assets.model.schema import Column
+from cdc_assets.types.families import BINARY, CHARACTER, MEMBERS
+from cdc_assets.types.zones import Zone
 
 __all__ = ["OPTIONS", "CsvOptions"]
 
@@ -83,6 +87,31 @@ class CsvOptions:
     def members_way(self) -> str:
         """Names are in the rows."""
         return ""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The zone, and what CSV has for binary values and NULL."""
+        return {
+            "tz": self.timezone,
+            "binary-encoding-method": self.binary_encoding_method,
+            "null": self.null,
+        }
+
+    def having(self, settings: Mapping[str, str]) -> CsvOptions:
+        """Return the same with other values of these settings."""
+        now = {**self.settings, **settings}
+        return replace(self, timezone=now["tz"], binary_encoding_method=now["binary-encoding-method"], null=now["null"])
+
+    def read_by(self, column: Column) -> Mapping[str, object]:
+        """Return what settings make of a column's texts. A number that is not one is refused, whatever NULL is."""
+        found: dict[str, object] = {}
+        if column.type == "TIMESTAMP":
+            found["tz"] = Zone(self.timezone)
+        if column.type in BINARY:
+            found["binary-encoding-method"] = self.binary_encoding_method
+        if column.nullable and column.type in (*BINARY, *CHARACTER, *MEMBERS):
+            found["null"] = self.null
+        return found
 
 
 OPTIONS = CsvOptions

@@ -90,6 +90,8 @@ _MYSQL: Mapping[str, Field] = {
     "YEAR": Field("int32", f"{_TIME}.Year"),
     "DOUBLE": Field("double"),
     "TIMESTAMP": Field("string", f"{_TIME}.ZonedTimestamp"),
+    "VECTOR": Field("array"),
+    "NULL": Field("string"),
     "GEOMETRY": Field("struct", f"{_DATA}.geometry.Geometry"),
     **dict.fromkeys(("POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON",
                      "GEOMETRYCOLLECTION"), Field("struct", f"{_DATA}.geometry.Geometry")),

@@ -11,7 +11,7 @@ else by DDL texts or the setting `schemas`.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.debezium_json.arrays import DEFAULTED, OUT_OF_RANGE, cells_of, faults_of
-from cdc_assets.formats.debezium_json.columns import columns_of, field_of, settled_field
+from cdc_assets.formats.debezium_json.columns import UNTOLD, columns_of, field_of, settled_field
 from cdc_assets.formats.debezium_json.envelope import Block, Field, Message, image_of, opened
 from cdc_assets.formats.debezium_json.positions import (
     dialect,
@@ -31,12 +31,12 @@ from cdc_assets.formats.debezium_json.positions import (
     snapshot_phase,
     source_position,
 )
-from cdc_assets.formats.debezium_json.readings import TROUBLE, is_binary, read_marked, reader_of
+from cdc_assets.formats.debezium_json.readings import CLOCKS, COUNTS, TROUBLE, is_binary, read_marked, reader_of
 from cdc_assets.formats.debezium_json.settings import ConnectorSettings, connector_settings
 from cdc_assets.formats.debezium_json.uniform import REFUSED, Changes, changes, spoken
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, in_lines, patch_op, side_by_side
 from cdc_assets.formats.message_codecs import MessageCodec, SourceSql
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.message_options import CONNECTOR_MODES, MessageOptions
 from cdc_assets.formats.messages import (
     Kind,
     Said,
@@ -49,6 +49,7 @@ from cdc_assets.formats.messages import (
     truncating,
 )
 from cdc_assets.model.schema import Column, Index, ReadColumn, TableId, TableSchema
+from cdc_assets.types.connect_types import DECIMAL
 from cdc_assets.types.postgres_types import postgres_column
 
 __all__ = ["DEFAULTED", "OUT_OF_RANGE", "classify", "decode", "schemas"]
@@ -249,7 +250,9 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     parts = [(images, lambda column: _cells(sides, column, settings))] if len(images) or not alike else []
     if alike:
         parts.append((side_by_side([one.images for one in alike]), lambda column: cells_of(alike, column, settings)))
-    return in_lines([changes_of(one, cells, schema, options, faults) for one, cells in parts], faults)
+    found = in_lines([changes_of(one, cells, schema, options, faults) for one, cells in parts], faults)
+    blocks = {id(one): one for one in (*(side.block for side in sides), *(group.block for group in alike))}
+    return replace(found, stated=_stated(blocks.values(), schema))
 
 
 def _alone(
@@ -448,6 +451,63 @@ def _doubts(connector: str) -> tuple[str, ...]:
     return ("unsigned types, lengths, defaults, collations and generated columns, which only DDL texts have",)
 
 
+# --- settings on which values depend ----------------------------------------------------------------------------------
+
+_TIME = "io.debezium.time"
+_MOMENTS = frozenset((*COUNTS, *CLOCKS, f"{_TIME}.IsoDate", f"{_TIME}.IsoTimestamp"))
+_SPANS = (f"{_TIME}.Interval", f"{_TIME}.MicroDuration")
+_BINARY, _STAND_IN = "binary.handling.mode", "unavailable.value.placeholder"
+
+
+def _read_by(column: Column, options: MessageOptions) -> Mapping[str, object]:
+    """Return what settings make of values without schema block; a stand-in and texts of bytes need them in any case.
+
+    Columns of the setting `schemas` in PostgreSQL's words have their types by the present modes: there the mode counts.
+    """
+    if column.type == UNTOLD:
+        return {}
+    given, own = dict(options.connector), _way(column, options)
+    found: dict[str, object] = {
+        name: own
+        for name, modes in CONNECTOR_MODES.items()
+        if any(_way(column, options.having({name: mode})) != own for mode in modes)
+    }
+    if column.type in _MOMENTS:
+        found["time.precision.mode"] = given.get("time.precision.mode", "adaptive")
+    if column.type in _SPANS:
+        found["interval.handling.mode"] = given.get("interval.handling.mode", "numeric")
+    settings = connector_settings(options)
+    if field_of(column, settings).type in ("string", "bytes", "array", "map"):
+        found[_STAND_IN] = settings.unavailable
+    return found
+
+
+def _way(column: Column, options: MessageOptions) -> object:
+    """Return what is equal where values of a column without schema block are read equally."""
+    settings = connector_settings(options)
+    field = settled_field(field_of(column, settings), column, settings)
+    if is_binary(column):
+        return reader_of(field, column, settings)
+    in_digits = field.type in ("double", "string") and column.type in ("DECIMAL", DECIMAL)
+    return "digits" if in_digits else field
+
+
+def _stated(blocks: Collection[Block], schema: TableSchema) -> frozenset[str]:
+    """Return which settings no value depends on, since all rows have schema blocks; bytes as texts need theirs."""
+    if not all(blocks):
+        return frozenset()
+    texts = any(
+        (field := block.get(column.name)) is not None and field.type == "string" and is_binary(column)
+        for block in blocks
+        for column in schema.stored
+    )
+    return frozenset(CONNECTOR_MODES) - {_STAND_IN} - ({_BINARY} if texts else set())
+
+
 CODEC = MessageCodec(
-    classify=classify, decode=decode, schemas=schemas, source_sql=SourceSql(types=_types, schema="public")
+    classify=classify,
+    decode=decode,
+    schemas=schemas,
+    source_sql=SourceSql(types=_types, schema="public"),
+    read_by=_read_by,
 )

@@ -27,7 +27,7 @@ from cdc_assets.formats.debezium_json.values import cells_of
 from cdc_assets.formats.images import Faults, Images, changes_of
 from cdc_assets.formats.json_lines import refuse_half_pairs
 from cdc_assets.formats.members import allowed_members
-from cdc_assets.formats.message_codecs import MessageCodec
+from cdc_assets.formats.message_codecs import MessageCodec, by_nothing
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, Said, SchemaEvent, explained, lines_of, position_text, said
 from cdc_assets.model.schema import Column, Index, TableId, TableSchema
@@ -223,4 +223,4 @@ def _column(field: Mapping[str, Any], in_key: bool) -> tuple[Column, str]:
     return column, doubt
 
 
-CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas)
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, read_by=by_nothing)

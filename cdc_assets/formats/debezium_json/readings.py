@@ -74,8 +74,8 @@ def reader_of(field: Field, column: Column, settings: ConnectorSettings) -> Read
     if meaning in COUNTS:
         times, over = COUNTS[meaning]
         return lambda value: _moment(_whole(value) * times // over, column)
-    if meaning in _CLOCKS:
-        read = _CLOCKS[meaning]
+    if meaning in CLOCKS:
+        read = CLOCKS[meaning]
         return lambda value: _clock(read(value), column)
     if column.type == "TINYINT":  # BOOLEAN is another name of it, and its values come as true and false
         plain = _plain(field, column)
@@ -298,7 +298,7 @@ def _iso_clock(value: Any) -> int:
     return -micros if found[1] else micros
 
 
-_CLOCKS: Mapping[str, Callable[[Any], int]] = {
+CLOCKS: Mapping[str, Callable[[Any], int]] = {
     f"{_CONNECT}.Time": lambda value: _whole(value) * 1000,
     f"{_TIME}.Time": lambda value: _whole(value) * 1000,
     f"{_TIME}.MicroTime": _whole,

@@ -48,7 +48,8 @@ def decode(data: bytes, path: str, table: TableId, schema: TableSchema, options:
         for rule, count in one.notes.items():
             notes[rule] = notes.get(rule, 0) + count
     changes = pa.concat_tables([one.changes for one in found], promote_options="default")
-    return Decoded(changes, tuple(reject for one in found for reject in one.rejects), None, notes)
+    stated = frozenset.intersection(*(one.stated for one in found))
+    return Decoded(changes, tuple(reject for one in found for reject in one.rejects), None, notes, stated)
 
 
 def _batches(frame: Frame) -> list[Lines]:

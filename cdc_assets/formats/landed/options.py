@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.model.schema import Column
 
 __all__ = ["OPTIONS", "LandedOptions"]
 
@@ -55,6 +57,21 @@ class LandedOptions:
         given = "give its CREATE TABLE in the setting schemas (--schemas)"
         compatible = "set content-compatible = true in the changefeed, or "
         return f"{compatible}{given}" if self.messages.kind.named_by_compatible else given
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The zone, and what a writer or connector was told of how to write values."""
+        return self.messages.settings
+
+    def having(self, settings: Mapping[str, str]) -> LandedOptions:
+        """Return the same with other values of these settings."""
+        return replace(self, messages=self.messages.having(settings))
+
+    def read_by(self, column: Column) -> Mapping[str, object]:
+        """Return what settings make of a column's values, as the protocol says."""
+        from cdc_assets.formats.message_codecs import codec_of  # the options of formats are read where no row is
+
+        return codec_of(self.messages).read_by(column, self.messages)
 
 
 OPTIONS = LandedOptions

@@ -21,7 +21,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Decoded, json_lines
 from cdc_assets.formats.compression import unpack, unpacked
 from cdc_assets.formats.images import Faults, changes_of
-from cdc_assets.formats.message_codecs import MessageCodec
+from cdc_assets.formats.message_codecs import MessageCodec, by_nothing
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     ACTIONS,
@@ -182,4 +182,4 @@ def _lone_row(key: bytes | None, value: bytes, options: MessageOptions) -> Mappi
     return found
 
 
-CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, lone_row=_lone_row)
+CODEC = MessageCodec(classify=classify, decode=decode, schemas=schemas, lone_row=_lone_row, read_by=by_nothing)

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats import Decoded, Op, shape_of
 from cdc_assets.formats.images import Cells, Faults, Images, changes_of, in_lines, patch_op
 from cdc_assets.formats.json_records import json_records, json_value
-from cdc_assets.formats.message_codecs import KeysAlone, MessageCodec, SourceSql
+from cdc_assets.formats.message_codecs import KeysAlone, MessageCodec, SourceSql, by_nothing
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
     Kind,
@@ -505,4 +505,5 @@ CODEC = MessageCodec(
         types=lambda _: lambda name, declared, own: ydb_column(name, declared), schema=_SCHEMA, nulls_in_key=True
     ),
     keys_alone=KeysAlone(show_columns=show_columns, whole=_WHOLE_MODES, reason=_KEY_ALONE, refused=_NO_ROW),
+    read_by=by_nothing,
 )

@@ -18,22 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from cdc_assets.errors import BadSettings
+from cdc_assets.formats.message_options import CONNECTOR_MODES
 from cdc_assets.io.storage_uri import parameters
 from cdc_assets.sources.topics.topic_options import SnapshotOptions
 
 __all__ = ["ConnectorConfiguration", "connector_configuration", "parse_properties"]
-
-_MODES: Mapping[str, tuple[str, ...]] = {
-    "decimal.handling.mode": ("precise", "double", "string"),
-    "binary.handling.mode": ("bytes", "base64", "base64-url-safe", "hex"),
-    "bigint.unsigned.handling.mode": ("long", "precise"),
-    "interval.handling.mode": ("numeric", "string"),
-    "time.precision.mode": (
-        *("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
-    ),
-    "unavailable.value.placeholder": (),
-}
-"""What decides how values are written -> its values, () for any."""
 
 _SNAPSHOT_ROWS = "snapshot.mode.configuration.based.snapshot.data"
 _INCLUDED, _EXCLUDED = ("snapshot.include.collection.list", "table.include.list"), "table.exclude.list"
@@ -44,7 +33,7 @@ _WITHOUT_ROWS = ("never", "no_data", "schema_only", "recovery", "schema_only_rec
 _CONVERTERS = ("key.converter", "value.converter")
 _JSON_CONVERTERS = ("JsonConverter", "Json")
 """Names of Kafka Connect's own converter to JSON, whose package may be left out."""
-_KNOWN = ("connector.class", "topic.prefix", "topic.delimiter", *_CONVERTERS, *_MODES, *_OF_SNAPSHOTS)
+_KNOWN = ("connector.class", "topic.prefix", "topic.delimiter", *_CONVERTERS, *CONNECTOR_MODES, *_OF_SNAPSHOTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +57,10 @@ def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfig
     """Return how a connector writes; raises BadSettings for what no connector has and for what cannot be read."""
     members = {name: value for name, value in (_read(file) | parameters(sink_uri)).items() if value and name in _KNOWN}
     for name, value in members.items():
-        if _MODES.get(name) and value not in _MODES[name]:
+        if CONNECTOR_MODES.get(name) and value not in CONNECTOR_MODES[name]:
             raise BadSettings(
-                f'{name} is "{value}"; known are {", ".join(_MODES[name])}. Give the configuration of the connector as '
-                "Kafka Connect has it."
+                f'{name} is "{value}"; known are {", ".join(CONNECTOR_MODES[name])}. Give the configuration of the '
+                "connector as Kafka Connect has it."
             )
         if name in _CONVERTERS and value.rpartition(".")[2] not in _JSON_CONVERTERS:
             raise BadSettings(
@@ -81,7 +70,7 @@ def connector_configuration(sink_uri: str, file: Path | None) -> ConnectorConfig
     return ConnectorConfiguration(
         members.get("topic.prefix", ""),
         members.get("topic.delimiter", "."),
-        tuple(sorted((name, value) for name, value in members.items() if name in _MODES)),
+        tuple(sorted((name, value) for name, value in members.items() if name in CONNECTOR_MODES)),
         _snapshots(members),
     )
 

@@ -10,10 +10,10 @@ import re
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
+from typing import NamedTuple
 
 from cdc_assets.types.conversions.change import Change
+from cdc_assets.types.zones import zone_of
 
 __all__ = [
     "Moment",
@@ -96,7 +96,7 @@ def moment_of(value: int, change: Change) -> Moment:
         return Moment(value * _DAY)
     if change.old.type == "DATETIME":
         return Moment(value)
-    seen = (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=value)).astimezone(_zone(change.zone))
+    seen = (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=value)).astimezone(zone_of(change.zone))
     return _naive(seen)
 
 
@@ -106,23 +106,15 @@ def instant(moment: Moment, zone: str) -> int:
     Raises ValueError for a time that the clock skips, and outside 1970 to 2038.
     """
     local = datetime(1970, 1, 1) + timedelta(microseconds=moment.micros)
-    found = local.replace(tzinfo=_zone(zone)).astimezone(timezone.utc)
+    found = local.replace(tzinfo=zone_of(zone)).astimezone(timezone.utc)
     micros = (found - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
-    if not _SECOND <= micros <= _LAST_INSTANT or _naive(found.astimezone(_zone(zone))) != moment:
+    if not _SECOND <= micros <= _LAST_INSTANT or _naive(found.astimezone(zone_of(zone))) != moment:
         raise ValueError(local)
     return micros
 
 
 def _naive(seen: datetime) -> Moment:
     return Moment((seen.replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(microseconds=1))
-
-
-def _zone(name: str) -> Any:
-    offset = re.fullmatch(r"([+-])(\d\d):(\d\d)", name)
-    if name == "UTC" or offset is None:
-        return timezone.utc if name == "UTC" else ZoneInfo(name)
-    span = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
-    return timezone(-span if offset[1] == "-" else span)
 
 
 def round_half_up(micros: int, digits: int) -> int:

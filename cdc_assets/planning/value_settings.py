@@ -1,0 +1,162 @@
+"""Tables whose values were read with other settings than those now: equal texts would become different values in them.
+
+A label has the settings with which a table's values were read, as far as these depend on any. What a person says of a
+change, from which TSO on it is in force, lies in the lake (`SettingsChange`): rows from before then are read with the
+former settings, at any time. Anything else that differs holds the table, until it is rebuilt, the settings are as they
+were, or a person says from when the change is in force. Pure.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cdc_assets.formats import Wire
+from cdc_assets.formats.value_settings import deciding, read_otherwise
+from cdc_assets.model.progress import Applied, Life, Phase
+from cdc_assets.model.schema import Column, TableSchema
+from cdc_assets.model.schema_changes import DeleteRows
+from cdc_assets.model.settings_changes import SettingsChange
+from cdc_assets.model.steps import HoldTable
+from cdc_assets.model.table_history import History, TableHistory
+from cdc_assets.model.tso import Tso
+from cdc_assets.types.collations import is_plain
+from cdc_assets.types.zones import Zone
+
+__all__ = ["ValueSettings"]
+
+_COLLATIONS, _KEYS, _DUMP_ZONE = "new_collations", "keys", "initial.tz"
+_BEFORE = " before "
+
+Differences = Mapping[str, tuple[str, str, tuple[str, ...]]]
+"""Name of a setting -> its value then, its value now, and the columns that it concerns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSettings:
+    """How a changefeed is read now, and what people said of former settings, in the order of their TSO."""
+
+    wire: Wire
+    changes: tuple[SettingsChange, ...] = ()
+
+    def at(self, life: Life, position: Tso) -> Wire:
+        """Return how rows at a position are read."""
+        former = self.former(life, position)
+        return self.wire.having(former) if former else self.wire
+
+    def former(self, life: Life, position: Tso) -> dict[str, str]:
+        """Return the settings with which rows at a position are read, where these are not the present ones."""
+        found: dict[str, str] = {}
+        for change in sorted(self._of(life), key=lambda one: one.since, reverse=True):
+            found.update(change.before if change.since > position else {})
+        return found
+
+    def cuts(self, life: Life) -> tuple[Tso, ...]:
+        """Return the positions after which a table's rows are read with other settings, in order."""
+        return tuple(sorted({change.since - 1 for change in self._of(life)}))
+
+    def of(self, life: Life, schema: TableSchema, position: Tso) -> dict[str, str]:
+        """Return the settings with which a table's rows up to a position are read, as far as values depend on them.
+
+        With the present ones are those of before each change since the table began, as `tz before TSO`.
+        """
+        found, collated = deciding(self.at(life, position), schema.stored), _collated(schema)
+        passed = [change for change in self._of(life) if life.version < change.since <= position]
+        former = {
+            _before(name, change.since): value
+            for change in passed
+            for name, value in change.before.items()
+            if name in found
+        }
+        return {**found, **former, **({_COLLATIONS: _collations(collated)} if collated else {})}
+
+    def _of(self, life: Life) -> list[SettingsChange]:
+        return [change for change in self.changes if change.concerns(life)]
+
+    # --- what differs ---
+
+    def differing(self, table: TableHistory, state: Applied) -> Differences:
+        """Return the settings with which a table's values would be read otherwise now than they were."""
+        seen = [event.after for event in table.events if event.at <= state.ddl]
+        if not seen:
+            return {}
+        schema, wire = seen[-1], self.at(table.life, _first_due(state) - 1)
+        read = read_otherwise(wire, state.settings, schema.stored)
+        found = {name: (state.settings[name], wire.settings[name], columns) for name, columns in read.items()}
+        known = self.of(table.life, schema, _first_due(state) - 1)
+        for name in (name for name in state.settings if _BEFORE in name and name not in known):
+            found[name] = (state.settings[name], wire.settings.get(name.partition(_BEFORE)[0], ""), ())
+        collated, then = _collated(schema), state.settings.get(_COLLATIONS, "")
+        if collated and then and then != _collations(collated):
+            found[_COLLATIONS] = (then, _collations(collated), tuple(column.name for column in collated))
+        return {**found, **_other_zone(table, state, schema), **_other_key(table, state, schema)}
+
+    def holds(self, history: History, applied: Mapping[Life, Applied]) -> Iterator[HoldTable]:
+        """Yield the tables whose next rows would be read otherwise than those that they have."""
+        for life, state in applied.items():
+            table = history.lives.get(life)
+            found = self.differing(table, state) if table is not None and state.name is not None else {}
+            if table is not None and found:
+                yield HoldTable(life, _first_due(state), _reason(state, found), self._ways(table, state, found))
+
+    def _ways(self, table: TableHistory, state: Applied, found: Differences) -> tuple[str, ...]:
+        name = shlex.quote(str(table.name or table.life))
+        back = ", ".join(f'{setting} "{then}"' for setting, (then, _, _) in found.items())
+        ways = (f"set them as they were: {back}", f"read all rows anew: cdc-assets rebuild {name}")
+        if not found.keys() <= self.wire.settings.keys():
+            return ways
+        return (
+            *ways,
+            f"say that rows from there on are written so: cdc-assets release {name} {_first_due(state)} --new-settings",
+        )
+
+
+def _before(name: str, since: Tso) -> str:
+    return f"{name}{_BEFORE}{since}"
+
+
+def _first_due(state: Applied) -> Tso:
+    return state.progress.tso + (state.progress.phase is Phase.ROWS)
+
+
+def _collated(schema: TableSchema) -> list[Column]:
+    """Return the columns of the key whose texts compare otherwise in a cluster without new collations."""
+    keys = (column for column in schema.columns if column.name in schema.key)
+    return [column for column in keys if column.collation and not is_plain(column.collation)]
+
+
+def _collations(collated: Sequence[Column]) -> str:
+    return "false" if collated[0].bytewise else "true"
+
+
+def _other_zone(table: TableHistory, state: Applied, schema: TableSchema) -> Differences:
+    """Return the zone of a dump, if it is another one now than when the table's rows were read from it."""
+    then, now, brought = state.base, table.base, table.brought
+    if then is None or now is None or brought is None or brought.lost or state.unfilled or not brought.files:
+        return {}
+    zones = (then.timezone or "UTC", now.timezone or "UTC")
+    if (then.at, then.uri) != (now.at, now.uri) or Zone(zones[0]) == Zone(zones[1]):
+        return {}
+    emptied = any(event.at <= state.ddl and DeleteRows(None) in event.changes for event in table.events)
+    read, left = ([c.name for c in one.stored if c.type == "TIMESTAMP"] for one in (brought.schema, schema))
+    return {_DUMP_ZONE: (*zones, tuple(left))} if read and left and not emptied else {}
+
+
+def _other_key(table: TableHistory, state: Applied, schema: TableSchema) -> Differences:
+    """Return the key, if the table's rows were told apart by another one."""
+    ahead = next((event.after.key for event in table.events if event.at > state.ddl), schema.key)
+    if state.key is None or state.key in (schema.key, ahead):
+        return {}
+    return {_KEYS: (", ".join(state.key) or "none", ", ".join(schema.key) or "none", ())}
+
+
+def _reason(state: Applied, found: Differences) -> str:
+    then = ", ".join(f'{name} "{before}"' for name, (before, _, _) in found.items())
+    now = ", ".join(f'{name} "{after}"' for name, (_, after, _) in found.items())
+    columns = sorted({f'"{column}"' for _, _, names in found.values() for column in names})
+    through, listed = _first_due(state) - 1, ", ".join(columns)
+    mixed = f"equal texts in {listed} would be different values in one table" if columns else ""
+    mixed = "rows would be told apart by two keys in one table" if _KEYS in found else mixed
+    said = f"its rows through {through} were read with {then}, and the settings now have {now}"
+    return f"{said}: {mixed}." if mixed else f"{said}."

@@ -1,0 +1,200 @@
+"""What each format says that settings decide is what they decide: recorded rows, decoded with other settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pytest
+
+from cdc_assets.errors import CdcError
+from cdc_assets.formats import Decoded, SinkWire, decode, wire_class
+from cdc_assets.formats.canal_json.options import CanalJsonOptions
+from cdc_assets.formats.csv.options import CsvOptions
+from cdc_assets.formats.landed.options import LandedOptions
+from cdc_assets.formats.message_codecs import codec_of
+from cdc_assets.formats.message_options import CONNECTOR_MODES, PROTOCOLS, MessageOptions
+from cdc_assets.formats.value_settings import deciding, read_otherwise
+from cdc_assets.history.history import read_history
+from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.types.connect_types import CONNECT_TYPES, DECIMAL
+from cdc_assets.types.mysql_types import TYPES
+from cdc_assets.types.zones import Zone
+from cdc_assets_tests.cases import Config, cases
+from cdc_assets_tests.topics import Topic, topics
+
+TOPICS = [topic for topic in topics(*PROTOCOLS, "canal-json-compat", "simple-avro") if topic.case.name == "A_all_types"]
+FILES = [
+    config
+    for case in cases()
+    if case.name == "A_all_types"
+    for config in case.configs
+    if config.name in ("csv-ts", "csv-custom", "canal-ext", "canal-compat")
+]
+OTHERS: Mapping[str, tuple[str, ...]] = {
+    "tz": ("America/New_York",),
+    "content-compatible": ("true", "false"),
+    "null": ("", "NULL"),
+    "binary-encoding-method": ("hex", "base64"),
+}
+
+
+def _changed(one: Decoded, other: Decoded, schema: TableSchema) -> Iterator[str]:
+    """Columns of which a record has another value: a record that is refused instead is seen."""
+    for column in schema.stored:
+        if column.name in one.changes.column_names and column.name in other.changes.column_names:
+            before, after = one.changes.column(column.name), other.changes.column(column.name)
+            if len(before) == len(after) and not before.combine_chunks().equals(after.combine_chunks()):
+                yield column.name
+
+
+@pytest.mark.parametrize("topic", TOPICS, ids=str)
+def test_a_setting_decides_the_values_of_messages_that_it_is_said_to_decide(topic: Topic) -> None:
+    history = read_history(topic.listing.schema_files, topic.listing.checkpoint)
+    wire, codec, seen = LandedOptions(topic.options), codec_of(topic.options), False
+    for file in topic.listing.data_files:
+        for table, schema in history.decoding[file.root, file.version]:
+            plain = codec.decode(topic.rows[file.path], file.path, table, schema, wire.messages)
+            for name in wire.settings:
+                for value in OTHERS[name]:
+                    other = wire.having({name: value})
+                    try:
+                        found = codec.decode(topic.rows[file.path], file.path, table, schema, other.messages)
+                    except CdcError:
+                        continue  # that is seen
+                    said = set(read_otherwise(other, deciding(wire, schema.stored), schema.stored).get(name, ()))
+                    assert set(_changed(plain, found, schema)) <= said
+                    seen |= bool(said)
+    assert seen == bool({"tz", "content-compatible"} & deciding(wire, _every_type()).keys())
+
+
+@pytest.mark.parametrize("config", FILES, ids=str)
+def test_a_setting_decides_the_values_of_files_that_it_is_said_to_decide(config: Config) -> None:
+    source = config.settings().open_source()
+    listing = source.listing()
+    history = read_history(listing.schema_files, listing.checkpoint)
+    wire, zoned = config.options.wire, False
+    for file in listing.data_files:
+        data = source.reader.read(file.path)
+        for table, schema in history.decoding[file.root, file.version]:
+            plain = decode(wire, data, file.path, table, schema)
+            for name in wire.settings:
+                for value in OTHERS[name]:
+                    other = wire.having({name: value})
+                    try:
+                        found = decode(other, data, file.path, table, schema)
+                    except CdcError:
+                        continue
+                    changed = set(_changed(plain, found, schema))
+                    said = read_otherwise(other, deciding(wire, schema.stored), schema.stored).get(name, ())
+                    assert changed <= set(said)
+                    zoned |= name == "tz" and bool(changed)
+    assert zoned
+
+
+def _every_type() -> list[Column]:
+    return [Column(f"c{number}", type_) for number, type_ in enumerate(TYPES)]
+
+
+@pytest.mark.parametrize("wire", [CsvOptions(), CanalJsonOptions()])
+def test_settings_come_back_as_they_were(wire: SinkWire) -> None:
+    others = {name: next(one for one in OTHERS[name] if one != value) for name, value in wire.settings.items()}
+    assert wire.having(others).settings == others
+    assert wire.having(others).having(wire.settings).settings == wire.settings
+    assert wire.having({"no such": "x"}) == wire
+    assert isinstance(wire, wire_class(wire.format))
+
+
+# --- connectors -------------------------------------------------------------------------------------------------------
+
+
+def _connector(**modes: str) -> LandedOptions:
+    given = tuple(sorted((name.replace("_", "."), value) for name, value in modes.items()))
+    return LandedOptions(MessageOptions(protocol="debezium-json", connector=given))
+
+
+@pytest.mark.parametrize("mode", [(name, value) for name, values in CONNECTOR_MODES.items() for value in values])
+def test_every_type_says_what_every_mode_makes_of_it(mode: tuple[str, str]) -> None:
+    wire = _connector().having(dict([mode]))
+    for type_ in (*TYPES, *CONNECT_TYPES):
+        assert isinstance(wire.read_by(Column("c", type_, precision=10, scale=2)), dict)
+
+
+@pytest.mark.parametrize(
+    ("column", "then", "now", "differs"),
+    [
+        (Column("c", "DATETIME"), "", "adaptive_time_microseconds", False),
+        (Column("c", "DATETIME"), "", "isostring", True),
+        (Column("c", "DATE"), "microseconds", "nanoseconds", False),
+        (Column("c", "DATE"), "adaptive", "isostring", True),
+        (Column("c", "TIMESTAMP"), "", "isostring", False),
+        (Column("c", "io.debezium.time.MicroTimestamp"), "", "adaptive", False),
+        (Column("c", "io.debezium.time.MicroTimestamp"), "connect", "adaptive", True),
+        (Column("c", "INT"), "connect", "isostring", False),
+    ],
+)
+def test_a_mode_of_moments_matters_where_they_are_written_otherwise(
+    column: Column, then: str, now: str, differs: bool
+) -> None:
+    found = read_otherwise(_connector(time_precision_mode=now), {"time.precision.mode": then}, [column])
+    assert found == ({"time.precision.mode": ("c",)} if differs else {})
+
+
+@pytest.mark.parametrize(
+    ("type_", "then", "now", "differs"),
+    [("DECIMAL", "", "precise", False), ("DECIMAL", "precise", "string", True), (DECIMAL, "double", "string", False)],
+)
+def test_a_mode_of_decimals_matters_where_bytes_become_digits(type_: str, then: str, now: str, differs: bool) -> None:
+    found = read_otherwise(_connector(decimal_handling_mode=now), {"decimal.handling.mode": then}, [Column("c", type_)])
+    assert bool(found) is differs
+
+
+def test_a_connector_keeps_what_is_no_setting_of_values() -> None:
+    wire = _connector(snapshot_mode="no_data")
+    assert wire.having({"decimal.handling.mode": "string"}).having(wire.settings) == wire
+
+
+# --- zones ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ("UTC", "Etc/UTC", True),
+        ("UTC", "+00:00", True),
+        ("+08:00", "Etc/GMT-8", True),
+        ("PRC", "Asia/Shanghai", True),
+        ("Asia/Shanghai", "+08:00", False),  # which had summers from 1986 to 1991
+        ("Europe/Berlin", "Europe/London", False),
+        ("UTC", "No/Where", False),
+    ],
+)
+def test_zones_are_equal_by_their_rules(one: str, other: str, equal: bool) -> None:
+    assert (Zone(one) == Zone(other)) is equal
+    assert (Zone(other) == Zone(one)) is equal
+
+
+def test_blocks_of_messages_state_what_settings_would_decide() -> None:
+    field = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp", "field": "a"}
+    row = {"type": "struct", "optional": True, "fields": [field]}
+    block = {"type": "struct", "fields": [{**row, "field": "before"}, {**row, "field": "after"}]}
+    source = '"source":{"version":"3","connector":"mysql","name":"n","ts_ms":1,"snapshot":"false","db":"d","table":"t",'
+    payload = '{"before":null,"after":{"a":1000000},' + source + '"file":"f","pos":1,"row":0},"op":"c","ts_ms":1}'
+    schema = TableSchema((Column("a", "DATETIME", scale=6),))
+    wire = _connector()
+    codec = codec_of(wire.messages)
+    for text, stated in (
+        (payload, False),
+        (f'{{"schema":{json.dumps(block, separators=(",", ":"))},"payload":{payload}}}', True),
+    ):
+        rows = pa.RecordBatch.from_pydict(
+            {
+                "key": pa.array([None], pa.binary()),
+                "value": pa.array([text.encode()]),
+                "ordinals": pa.array([[0]], pa.list_(pa.int32())),
+            }
+        )
+        found = codec.decode(rows, "p", TableId("d", "t"), schema, wire.messages)
+        assert not found.rejects
+        assert ("time.precision.mode" in found.stated) is stated
