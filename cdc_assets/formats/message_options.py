@@ -24,9 +24,9 @@ class MessageProtocol:
     `by_connector` protocols have no changefeed TOML but a connector's configuration. Of protocols by offset
     `in_source_order` says that one writer sends all tables in the order of its log, `clocked` that positions are
     milliseconds, `bare_deletes` that a delete has no time. `text_encodings` are those of `encoding-format` in which a
-    value is JSON on one line. Members of ENUM and SET are numbers where `numbered_members`, with `named_by_compatible`
-    unless `content-compatible` is set. `keys_of_deletes` and `changed_columns` name the options with which deletes have
-    their key only, and rows before an update what changed.
+    value is JSON on one line; DDL is in partition 0 alone where `ddl_in_first`. Members of ENUM and SET are numbers
+    where `numbered_members`, with `named_by_compatible` unless `content-compatible` is set. `keys_of_deletes` and
+    `changed_columns` name the options with which deletes have their key only, and rows before an update what changed.
     """
 
     module: str
@@ -37,6 +37,7 @@ class MessageProtocol:
     clocked: bool = False
     bare_deletes: bool = False
     needs_keys: bool = False
+    ddl_in_first: bool = False
     text_encodings: frozenset[str] = frozenset()
     numbered_members: bool = False
     named_by_compatible: bool = False
@@ -53,6 +54,7 @@ PROTOCOLS: Mapping[str, MessageProtocol] = {
         module="cdc_assets.formats.canal_json.messages",
         order=Order.EXTENSION,
         clocked=True,
+        ddl_in_first=True,
         text_encodings=frozenset({"json", "avro"}),
         numbered_members=True,
         named_by_compatible=True,

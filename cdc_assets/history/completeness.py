@@ -1,4 +1,5 @@
-"""Which tables lack rows: those that existed before the feed began and were not imported. Pure.
+"""Which tables lack rows: those that existed before the feed began and were not imported, and those of which messages
+were gone before they could be read. Pure.
 
 A table is complete by its CREATE, by a dump or a TRUNCATE, by a snapshot or a scan whose rows are among the feed's, or
 because a person said that it had no rows before. TRUNCATE ends incompleteness, and so does DROP, since a later table of
@@ -6,17 +7,22 @@ that name is another one; but where a snapshot begins again the table is emptied
 keep it.
 EXCHANGE PARTITION passes it on with the rows: the partitioned table has rows of both afterwards, the other one all that
 were in the partition.
+
+Messages that were gone are no loss to a table that begins, is renamed to its name or is emptied where all that came
+after is there. A statement that tables are complete means what was gone when the first part of the feed was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 from cdc_assets import ddl
-from cdc_assets.model.gaps import is_complete
-from cdc_assets.model.progress import Gap, Life, Whole
+from cdc_assets.model.by_name import ByName
+from cdc_assets.model.gaps import Missed, is_complete, missed_text
+from cdc_assets.model.progress import Base, Filling, Gap, Lack, Life, Whole
+from cdc_assets.model.schema import TableId
 from cdc_assets.model.schema_changes import DeleteRows
 from cdc_assets.model.table_history import Event, Exchanged, Held, History, Imported
 from cdc_assets.model.tso import Tso
@@ -24,9 +30,14 @@ from cdc_assets.model.tso import Tso
 __all__ = ["with_gaps"]
 
 
-def with_gaps(history: History, complete: Iterable[str] = ()) -> History:
-    """Return the history with the gaps of every life; `complete` are the patterns of tables that have none."""
-    said = tuple(complete)
+def with_gaps(
+    history: History, complete: Iterable[str] = (), missed: Mapping[TableId, Sequence[Missed]] | None = None
+) -> History:
+    """Return the history with the gaps of every life; `complete` are the patterns of tables that have none.
+
+    `missed` are the messages of tables, by their names, that were gone before they could be read.
+    """
+    said, lost = tuple(complete), ByName(missed or {})
     now: dict[Life, Gap | Whole] = {}
     gaps: dict[Life, list[tuple[Tso, Gap | Whole]]] = {life: [] for life in history.lives}
     stopped: set[Life] = set()
@@ -50,6 +61,11 @@ def with_gaps(history: History, complete: Iterable[str] = ()) -> History:
             elif _is_emptied(event):
                 refilled = event.file.filling.by is not None
                 now[life] = _lacking(life, event, said, history) if refilled else Whole.TRUNCATE
+            begin, here = _begin(now[life], event), () if event.name is None else lost.get(event.name, ())
+            due = [one for one in here if begin is not None and one.through > begin]
+            if due:
+                offered = history.offered.get(life)
+                now[life] = _missed(life, sorted(due), offered, complete=is_complete(life, said)) or now[life]
             if isinstance(event, Held):
                 stopped.add(life)
             gaps[life].append((version, now[life]))
@@ -63,6 +79,23 @@ def _lacking(life: Life, event: Event, said: tuple[str, ...], history: History) 
     if is_complete(life, said):
         return filling.by if filling.by is not None and filling.through is not None else Whole.STATEMENT
     return Gap(life, history.offered[life].uri if life in history.offered else "", filling)
+
+
+def _begin(state: Gap | Whole, event: Event) -> Tso | None:
+    """Return from which position on all rows of a table have to be there, None for one that lacks rows anyway."""
+    if not isinstance(state, Gap):
+        return event.at
+    return None if state.filling.since is None else max(state.filling.since, event.at)
+
+
+def _missed(life: Life, due: Sequence[Missed], offered: Base | None, *, complete: bool) -> Gap | None:
+    """Return the gap of a table whose rows may have been in messages that were gone."""
+    lost = [one for one in due if one.later or not complete]
+    if not lost:
+        return None
+    brings = offered is not None and all(one.through <= offered.at for one in lost)
+    offer = offered.uri if offered is not None and brings else ""
+    return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(lost, life))
 
 
 def _whole(event: Event) -> Whole | None:

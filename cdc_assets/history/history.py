@@ -33,6 +33,7 @@ from cdc_assets.history.policies import Rules
 from cdc_assets.history.recovery import Unrecoverable
 from cdc_assets.history.renames import rename
 from cdc_assets.model.by_name import ByName
+from cdc_assets.model.gaps import Missed
 from cdc_assets.model.progress import Applied, Base, Life
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.schema import TableId, TableSchema
@@ -55,6 +56,7 @@ def read_history(
     imports: Sequence[Import] = (),
     standing: Mapping[Life, Applied] | None = None,
     begun: Tso | None = None,
+    missed: Mapping[TableId, Sequence[Missed]] | None = None,
 ) -> History:
     """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not.
 
@@ -63,7 +65,8 @@ def read_history(
     `complete` are patterns of tables that had no rows before the feed began.
 
     `imports` are tables of dumps, `standing` are the tables of the lake, some of which are based on a dump, and `begun`
-    is the earliest TSO known of the feed.
+    is the earliest TSO known of the feed. `missed` are the messages of tables, by name, that were gone before they
+    could be read.
     """
     if not new_collations:
         files = [replace(f, columns=tuple(replace(c, bytewise=True) for c in f.columns)) for f in files]
@@ -78,7 +81,7 @@ def read_history(
         return player
 
     history, offered = _with_dumps(choice.chosen, play, there)
-    return with_gaps(replace(history, waiting=choice.waiting, offered=offered), complete)
+    return with_gaps(replace(history, waiting=choice.waiting, offered=offered), complete, missed)
 
 
 def _with_dumps(

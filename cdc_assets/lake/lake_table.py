@@ -9,6 +9,7 @@ before it expires snapshots).
     table      cdc.changefeed  cdc.identity  cdc.name (the name it should have, "" once dropped)  cdc.key
                cdc.incomplete (the version before which rows are missing)  cdc.incomplete-of (whose: an identity)
                cdc.incomplete-why (why the feed does not bring them: a word of `Lack`)
+               cdc.incomplete-reason (a sentence on messages that were gone)
                cdc.initial (the TSO of the dump that it is based on)  cdc.initial-of (which table of which dump: JSON)
 """
 
@@ -59,7 +60,7 @@ __all__ = [
 ]
 
 CHANGEFEED, IDENTITY, NAME, KEY = "cdc.changefeed", "cdc.identity", "cdc.name", "cdc.key"
-GAP = ("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why")
+GAP = ("cdc.incomplete", "cdc.incomplete-of", "cdc.incomplete-why", "cdc.incomplete-reason")
 """Properties of an incomplete table only."""
 BASE = ("cdc.initial", "cdc.initial-of")
 """Properties of a table that is based on a dump."""
@@ -195,7 +196,10 @@ def format_base(base: Base | None) -> dict[str, str]:
 def _parse_gap(properties: Mapping[str, str]) -> Gap | None:
     if GAP[1] not in properties:
         return None
-    return Gap(parse_identity(properties[GAP[1]]), filling=Filling(Lack(properties[GAP[2]])))
+    _, of, why, reason = GAP
+    return Gap(
+        parse_identity(properties[of]), filling=Filling(Lack(properties[why])), reason=properties.get(reason, "")
+    )
 
 
 def _parse_base(properties: Mapping[str, str]) -> Base | None:

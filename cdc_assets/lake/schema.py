@@ -99,7 +99,8 @@ def gap_properties(gap: Gap | None) -> dict[str, str]:
     """Return the properties of an incomplete table; none for a complete one."""
     if gap is None:
         return {}
-    return dict(zip(GAP, (str(gap.since), format_identity(gap.life), gap.filling.lack.value), strict=True))
+    named = zip(GAP, (str(gap.since), format_identity(gap.life), gap.filling.lack.value, gap.reason), strict=True)
+    return {name: value for name, value in named if value}
 
 
 def mark_incomplete(target: Target, gap: Gap | None) -> None:

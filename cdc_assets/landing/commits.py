@@ -51,6 +51,7 @@ def state_after(reading: Reading, ends: Ends, proven: int) -> Landed:
         dict(reading.restarts),
         last=reading.last,
         ahead=reading.ahead,
+        starts={one: start.with_least(reading.least.get(one, 0)) for one, start in reading.starts.items()},
     )
 
 

@@ -118,8 +118,9 @@ def accept_loss(landing: Landing, lost: OffsetRange, said: Said = Said()) -> Non
     given = _inclusive(lost)
 
     def decided(reading: Reading) -> None:
-        start = reading.before.next.get(lost.partition, 0)
-        if lost.start < start or not len(lost):
+        start, begun = reading.before.next.get(lost.partition, 0), reading.before.starts.get(lost.partition)
+        missed = begun is not None and lost.stop <= begun.offset
+        if (lost.start < start and not missed) or not len(lost):
             raise BadSettings(
                 f"{given} is not a loss: {lost.partition} is landed to {start}. Give the offsets that the error names."
             )

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.landing.rows import LANDED, PART
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit, Stream, StreamEnd
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit, LogStart, Stream, StreamEnd
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 
@@ -128,6 +128,7 @@ def _format_state(state: Landed, before: Landed) -> str:
             "unawaited": [[*partition, *through] for partition, through in sorted(state.unawaited.items())],
             "last": state.last,
             "ahead": state.ahead,
+            "starts": [[*partition, *astuple(start)] for partition, start in sorted(state.starts.items())],
         }
     )
 
@@ -153,6 +154,7 @@ def _parse_state(text: str, landed: Landed) -> Landed:
         unawaited={Partition(*one[:2]): (one[2], one[3]) for one in state.get("unawaited", ())},
         last=state["last"],
         ahead=state["ahead"],
+        starts={Partition(*one[:2]): LogStart(*one[2:]) for one in state["starts"]},
     )
 
 

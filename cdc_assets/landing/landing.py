@@ -203,6 +203,7 @@ class Landing:
         while True:
             reading = OrderedReading(begun, self.options, clock_ms=self.clock_ms(), **self._more)
             reading.meet(ends)
+            reading.begin(ends)
             done, unread, until = self._read_turn(log, ranges_to_read(begun, ends), done, reading, ends)
             if not unread:
                 break
@@ -221,6 +222,7 @@ class Landing:
             through_all = reading.newest_mark()
         ends = self.ends()
         reading.meet(ends)
+        reading.begin(ends)
         more = ranges_to_read(replace(begun, next={**begun.next, **reading.kept.reached}), ends)
         done, _ = self._read_some(log, more, done, reading)
         reading.settle(through_all, barrier=barrier)

@@ -28,7 +28,7 @@ def ranges_to_read(landed: Landed, ends: Ends) -> list[OffsetRange]:
             start = end.low  # new partitions are read from their beginning
         elif end.low > start:
             lost = OffsetRange(partition, start, end.low)
-            if _unaccepted(landed, lost) is not None:
+            if landed.unaccepted(lost) is not None:
                 raise _lost(lost)
             start = end.low
         elif end.high < start:
@@ -64,15 +64,6 @@ def _lost(lost: OffsetRange) -> InputError:
     )
 
 
-def _unaccepted(landed: Landed, lost: OffsetRange) -> OffsetRange | None:
-    """Return what of a loss nobody has accepted, None where all is."""
-    at = lost.start
-    for one in sorted(landed.accepted_losses):
-        if one.partition == lost.partition and one.start <= at < one.stop:
-            at = one.stop
-    return None if at >= lost.stop else OffsetRange(lost.partition, at, lost.stop)
-
-
 def refuse_missing(
     log: LogReader, landed: Landed, wanted: OffsetRange, at: int, batch: pa.RecordBatch | None = None
 ) -> int:
@@ -86,7 +77,7 @@ def refuse_missing(
         offsets = [wanted.stop] if batch is None else batch.column("offset").to_pylist()
         for before, offset in pairwise([at - 1, *offsets]):
             lost = OffsetRange(wanted.partition, before + 1, offset)
-            left = _unaccepted(landed, lost) if len(lost) else None
+            left = landed.unaccepted(lost) if len(lost) else None
             if left is not None:
                 if log.missing_because(wanted.partition.topic):
                     break

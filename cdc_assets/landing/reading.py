@@ -22,8 +22,8 @@ from cdc_assets.formats.messages import Kind
 from cdc_assets.landing.sorting import Registered, Sorting
 from cdc_assets.landing.tables import Tables
 from cdc_assets.landing.taken import Seen, Standing, Taken, TakenRange, slim
-from cdc_assets.model.landed import EventKind, LandedEvent
-from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.model.landed import EventKind, LandedEvent, LogStart
+from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -49,7 +49,16 @@ class Reading(Sorting):
         self.streams = dict(self.before.streams)
         self.sources = list(self.before.sources)
         self.barriers = dict(self.before.barriers)
+        self.starts = dict(self.before.starts)
+        self._begun = set(self.before.next)
         self.tables = Tables(self.before, self._schemas, by_offset=self.options.by_offset)
+
+    def begin(self, ends: Ends) -> None:
+        """Note where the log of each partition begins that is to be read for the first time."""
+        for partition in ends.keys() - self._begun:
+            self._begun.add(partition)
+            if ends[partition].low:
+                self.starts[partition] = LogStart(ends[partition].low, later=bool(self.before.next))
 
     @property
     def more_than_marks(self) -> bool:
@@ -102,6 +111,7 @@ class Reading(Sorting):
         for known, found in ((self.marks, one.mark), (self.restarts, one.restart), (self.mark_at, one.mark_at)):
             if found is not None:
                 known[place] = found
+        self._note_least(place, one.least)
         self.finish(one.wanted)
 
     def _take_noted(self, what: LandedEvent | Seen, rows_again: RowsAgain) -> None:

@@ -57,7 +57,8 @@ def no_registry(schema_id: str) -> str | None:
 class Sorting:
     """What is read of a feed's partitions since the newest landing, whose state is `before`.
 
-    `mark_at` has the offset of each partition's newest mark, `unknown` the schemas that the registry has not.
+    `mark_at` has the offset of each partition's newest mark, `least` the least position of a row, DDL or mark in each,
+    `unknown` the schemas that the registry has not.
     """
 
     before: Landed
@@ -75,6 +76,7 @@ class Sorting:
         self.marks: dict[Partition, Tso] = dict(self.before.marks)
         self.restarts: dict[Partition, int] = dict(self.before.restarts)
         self.mark_at: dict[Partition, int] = {}
+        self.least: dict[Partition, Tso] = {}
         self.options = replace(self.options, registry={**self.options.registry, **self.before.registered})
         self.late = LateRows(self.before, proves_ends=self.proves_ends)
         self.unknown = set[str]()
@@ -197,6 +199,8 @@ class Sorting:
         if not self.options.by_offset:
             for event in self.late.among(rows):
                 self._land(event)
+        place = Partition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
+        self._note_least(place, pc.min(rows.column("position")).as_py())
         self.stored_bytes += rows.nbytes
         self.rows.append(rows)
         new = rows.filter(pc.equal(rows.column("kind"), ROW)) if "kind" in given else rows
@@ -240,6 +244,8 @@ class Sorting:
         """Take a message that is no row; `given` is its position where that is not its commit-ts."""
         kind, ts = Kind(one["kind"]), one["commit_ts"] or 0
         position = ts if given is None else given
+        if kind in (Kind.RESOLVED, Kind.DDL) and not (self.options.by_offset and given is None):
+            self._note_least(partition, position)
         if kind is Kind.RESOLVED:
             self.marks[partition] = max(position, self.marks.get(partition, 0))
             return
@@ -253,6 +259,10 @@ class Sorting:
             one["reason"] or "", one["source"] or "", one["source_position"] or "", commit_ts=ts,
         )  # fmt: skip
         self._keep(event)
+
+    def _note_least(self, partition: Partition, position: Tso | None) -> None:
+        if position:
+            self.least[partition] = min(position, self.least.get(partition, position))
 
     def _keep(self, event: LandedEvent) -> None:
         """Take a message that is kept; a schema that is stated again and again is kept once."""

@@ -56,13 +56,14 @@ Noted = tuple[Tso, "LandedEvent | Seen"]
 
 @dataclass(frozen=True, slots=True)
 class TakenRange:
-    """A range that was read up to its stop. `mark`, `restart` and `mark_at` are those of its partition then."""
+    """A range that was read up to its stop. `mark`, `restart`, `mark_at` and `least` are its partition's then."""
 
     wanted: OffsetRange
     noted: tuple[Noted, ...] = ()
     mark: Tso | None = None
     restart: int | None = None
     mark_at: int | None = None
+    least: Tso = 0
 
 
 @dataclass(frozen=True, slots=True)

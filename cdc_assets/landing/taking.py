@@ -79,6 +79,7 @@ class Taking:
     def take(self, ranges: Sequence[OffsetRange], ends: Ends) -> None:
         """Read ranges to their ends; what is too much for one commit is committed on the way, without a proof."""
         self._ends = ends
+        self.reading.begin(ends)
         while ranges:
             ranges = self._there(ranges) if self._is_large(ranges) else self._here(ranges)
 

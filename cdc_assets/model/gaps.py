@@ -5,14 +5,18 @@ from __future__ import annotations
 import glob
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from cdc_assets.model.landing_commands import accept_loss_command
 from cdc_assets.model.names import fold_name
+from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.progress import Base, Gap, Lack, Life
+from cdc_assets.model.tso import Tso
+from cdc_assets.model.wording import counted
 
-__all__ = ["Completed", "gap_text", "is_complete", "pattern_of"]
+__all__ = ["Completed", "Missed", "gap_text", "is_complete", "missed_text", "pattern_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,36 @@ class Completed:
     pattern: str
     who: str = ""
     when: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Missed:
+    """Messages that were gone when their partition was first read, and that may have been of a table.
+
+    What came of the table after position `through` is in the partition. `later` says that parts of the feed had been
+    landed before: no statement of earlier can have meant these messages.
+    """
+
+    lost: OffsetRange
+    through: Tso
+    later: bool = False
+
+
+def missed_text(some: Sequence[Missed], life: Life) -> str:
+    """Return the sentence on messages that were gone, one or more, which a table may lack, and what can be done."""
+    lost = some[0].lost
+    more = f", and so had those of {counted(len(some) - 1, 'more partition')}" if len(some) > 1 else ""
+    said = (
+        ""
+        if any(one.later for one in some)
+        else (f", or for this table alone cdc-assets release --complete {shlex.quote(pattern_of(life))}")
+    )
+    return (
+        f"{lost.partition} began at offset {lost.stop} when it was first read: the {counted(len(lost), 'message')} "
+        f"{lost.start}..{lost.stop - 1} had expired{more}, and nothing that is left there shows that none of them was "
+        "of this table. Bring its rows from a dump taken since, or from another snapshot or scan by whoever sends "
+        f"them; or accept the loss, which is written down: {accept_loss_command(lost)}{said}"
+    )
 
 
 def is_complete(life: Life, patterns: Iterable[str]) -> bool:
@@ -43,13 +77,17 @@ def gap_text(gap: Gap, life: Life, base: Base | None = None) -> str:
 
     One that is based on a dump (`base`) lacks rows of its own only until they are imported.
     """
-    if base is not None and gap.life == life:
+    if base is not None and gap.life == life and not gap.reason:
         return (
             f"incomplete: its rows as of {base.at}, which are in {base.uri}, are not imported yet, and the table "
             "stays empty until they are. Apply it; if something stops it, the reason is shown too."
         )
     pattern = pattern_of(gap.life)
     quoted = shlex.quote(pattern)
+    if gap.reason:
+        of = "" if gap.life == life else f"of {gap.life.born_as}, from which rows came by EXCHANGE PARTITION: "
+        offered = f" Its rows are in {gap.offer}: cdc-assets rebuild {shlex.quote(str(gap.life))}." if gap.offer else ""
+        return f"incomplete: {of}{gap.reason}.{offered}"
     whose = "it" if gap.life == life else f"{gap.life.born_as}, from which rows came by EXCHANGE PARTITION,"
     why, bring = _REASONS[gap.filling.lack]
     offered = f"They are in {gap.offer}: cdc-assets rebuild {shlex.quote(str(gap.life))}." if gap.offer else bring

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cdc_assets.model.offsets import OffsetRange, Partition
@@ -20,6 +20,7 @@ __all__ = [
     "Landed",
     "LandedEvent",
     "LandedSplit",
+    "LogStart",
     "SnapshotRow",
     "Stream",
     "StreamEnd",
@@ -197,6 +198,23 @@ class StreamEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class LogStart:
+    """Where the log of a partition began when it was first read: what it had before `offset` was gone by then.
+
+    `least` is the least commit-ts or mark that was read of it, of protocols by offset the least position; 0 for none.
+    `later` says that something of the feed had been landed before.
+    """
+
+    offset: int
+    least: Tso = 0
+    later: bool = False
+
+    def with_least(self, position: Tso) -> LogStart:
+        """Return the start with one more position that was read, 0 for none."""
+        return replace(self, least=min((one for one in (self.least, position) if one), default=0))
+
+
+@dataclass(frozen=True, slots=True)
 class Landed:
     """All that was landed of a feed. `identity` is the landing table's own id, "" before the first landing.
 
@@ -212,7 +230,8 @@ class Landed:
     broker's own ids of topics; a topic that was deleted and created again has another one. Rows of a table through
     `expired` are no longer kept. `restarts` are the offsets of the newest marks that were not greater than those
     before them: there a sender restarted. `unawaited` says between which positions tables may miss rows of
-    partitions, while these are only partly landed.
+    partitions, while these are only partly landed. `starts` are the partitions whose log did not begin at offset 0
+    when it was first read.
     """
 
     identity: str = ""
@@ -232,6 +251,7 @@ class Landed:
     unawaited: Mapping[Partition, tuple[Tso, Tso]] = field(default_factory=dict)
     last: Tso = 0
     ahead: str = ""
+    starts: Mapping[Partition, LogStart] = field(default_factory=dict)
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
 
@@ -241,6 +261,14 @@ class Landed:
         return tuple(
             OffsetRange(one.partition, one.offset, one.stop) for one in self.decisions if one.kind is EventKind.LOST
         )
+
+    def unaccepted(self, lost: OffsetRange) -> OffsetRange | None:
+        """Return what of a loss nobody has accepted, None where all is."""
+        at = lost.start
+        for one in sorted(self.accepted_losses):
+            if one.partition == lost.partition and one.start <= at < one.stop:
+                at = one.stop
+        return None if at >= lost.stop else OffsetRange(lost.partition, at, lost.stop)
 
     @property
     def dead(self) -> frozenset[Partition]:

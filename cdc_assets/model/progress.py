@@ -127,6 +127,7 @@ class Lack(str, enum.Enum):
     CREATED = "created"
     SETTINGS = "settings"
     SCAN = "scan"
+    EXPIRED = "expired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +151,14 @@ class Gap:
 
     `life` is the table itself, or one from which rows came by EXCHANGE PARTITION. `since` is the first version that the
     feed has of it. `offer` is a dump that has those rows, "" if none is known. `filling` says whether the feed's own
-    rows bring them, so that they are there once these are applied.
+    rows bring them, so that they are there once these are applied. `reason` is a sentence on messages that were gone
+    before they could be read (EXPIRED), and what a person can do.
     """
 
     life: Life
     offer: str = field(default="", compare=False)
     filling: Filling = Filling()
+    reason: str = ""
 
     @property
     def since(self) -> Tso:

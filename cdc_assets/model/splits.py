@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.dumps import DumpSplit
+from cdc_assets.model.gaps import Missed
 from cdc_assets.model.progress import Base, Filling
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
@@ -203,7 +204,8 @@ class Listing:
     `imports` are the tables of dumps, `lost_dumps` the dumps that cannot be read, by URI with the error.
     `late` are rows that were not there when their tables were applied beyond them, keyed by path with the sentence for
     the user: these tables stop, and a rebuild brings the rows. Of tables in `gone`, rows through that position are no
-    longer kept by a source that keeps them for some time only.
+    longer kept by a source that keeps them for some time only; tables in `missed` may have had rows in messages that
+    were gone before they could be read.
     `settled` stand for files that are not in `data_files`; `reopened` were settled and are not what they were, so that
     their files are there again. The directories in `mixed` have names that are neither data nor index files; None is of
     a source of which nothing is settled.
@@ -226,6 +228,7 @@ class Listing:
     imports: tuple[Import, ...] = ()
     lost_dumps: Mapping[str, Exception] = field(default_factory=dict, compare=False)
     gone: Mapping[TableId, Tso] = field(default_factory=dict)
+    missed: Mapping[TableId, tuple[Missed, ...]] = field(default_factory=dict)
     late: Mapping[str, str] = field(default_factory=dict)
     settled: tuple[Settled, ...] = ()
     reopened: tuple[Settled, ...] = ()

@@ -113,4 +113,5 @@ def _history(settings: ChangefeedSettings, listing: Listing, begun: Tso) -> Hist
         complete=settings.initial.complete,
         imports=listing.imports,
         begun=begun,
+        missed=listing.missed,
     )

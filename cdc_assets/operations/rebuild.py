@@ -254,7 +254,8 @@ def _bases(present: Plan, applied: Mapping[Life, Applied], tables: Sequence[str]
     for life, base in present.history.offered.items():
         table = present.history.lives[life]
         named = not tables or any(is_called(one, (life, *(name for name, _, _ in table.names))) for one in tables)
-        if named and bases.get(life) is None and table.gap is not None:
+        own = bases.get(life)
+        if named and table.gap is not None and (own is None or own.at < base.at):
             bases[life] = base
     return bases
 

@@ -121,7 +121,7 @@ def plan(
     options = (keys, policies, releases, new_collations, timezone, complete)
     there, known = imports.standing(applied, bases or {}), imports.earliest(listing, stats or {}, begun)
     dumps = (listing.imports, there, known)
-    history = read_history(listing.schema_files, listing.checkpoint, *options, *dumps)
+    history = read_history(listing.schema_files, listing.checkpoint, *options, *dumps, listing.missed)
     stops = {**_stops(history, broken), **imports.waiting(history, applied, listing.checkpoint, silent)}
     for hold in (*(() if settings is None else settings.holds(history, applied)), *holds(history)):
         if hold.life not in stops or hold.at < stops[hold.life].at:

@@ -160,6 +160,27 @@ def test_messages_that_expired_unread_stop_the_landing_and_are_named(
 
 
 @with_the_bank
+def test_tables_of_a_partition_that_had_lost_messages_before_the_first_landing_are_incomplete(
+    play: Callable[[Topic], BrokerFeed], broker: Broker
+) -> None:
+    assert BANK is not None
+    recorded = TopicFeed.recording(BANK)
+    recorded.send()
+    recorded.landing.advance()
+    elsewhere = {str(one.table) for one in recorded.landing.landed().splits if one.partition.number != 1}
+    assert elsewhere
+    held = play(BANK)
+    held.send()
+    broker.expire(held.name, 1, 40)
+    feed = TopicFeed.recording(BANK, sink_uri=held.feed.settings.uri + "?protocol=craft", initial={})
+    feed.log = held.log  # type: ignore[assignment]  # the real one
+    lacking = {str(one.name): one.incomplete for one in feed.apply().tables if one.incomplete}
+    assert {"bank.accounts", "bank.savings"} <= lacking.keys()
+    assert not lacking.keys() & elsewhere
+    assert all(f"{held.name}[1] began at offset 40 when it was first read" in text for text in lacking.values())
+
+
+@with_the_bank
 def test_a_topic_created_anew_stops_the_landing(play: Callable[[Topic], BrokerFeed], broker: Broker) -> None:
     assert BANK is not None
     held = play(BANK)

@@ -37,6 +37,26 @@ def test_rows_of_recorded_topics_lie_where_their_tables_go(recorded: Topic) -> N
     assert all(found.concerns(topic) for topic in lies)
 
 
+WHOLE_TABLES = [one for one in RECORDED if one.recorded.get("partition_rule") == "table"]
+
+
+@pytest.mark.parametrize("recorded", WHOLE_TABLES, ids=str)
+def test_rows_of_whole_tables_lie_in_the_partition_that_ticdc_computes(recorded: Topic) -> None:
+    found, count = routing(TopicRule(("*.*",), "", "table")), recorded.recorded["partitions"]
+    rows = [one for one in recorded.spoken.to_pylist() if one["kind"] == Kind.ROW.value]
+    assert rows
+    lies = [recorded.lines[one["message"]]["partition"] for one in rows]
+    assert [found.partition_of(TableId(one["schema"], one["table"]), count) for one in rows] == lies
+
+
+def test_where_a_rule_spreads_a_table_no_partition_is_its_own() -> None:
+    table = TableId("part", "r")
+    assert routing().partition_of(table, 3) == routing(TopicRule(("*.*",), "", "Default")).partition_of(table, 3) == 2
+    assert [routing(TopicRule(("*.*",), "", rule)).partition_of(table, 3) for rule in ("index-value", "ts")] == [
+        None
+    ] * 2
+
+
 def test_recorded_topics_of_an_expression_are_those_of_the_tables_that_lived() -> None:
     """Avro's topics, which are named `{schema}_{table}`; tables without a key are in none."""
     named = [topic for topic in topics("avro") if topic.recorded.get("topic_rule")]

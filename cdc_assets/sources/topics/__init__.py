@@ -10,6 +10,7 @@
     own_names       names of tables that messages write otherwise
     changefeeds     what rows of YDB say only beside others of their topic
     letter_case     tables whose names differ in the case of letters only
+    missed          messages that were gone before they could be read, by the tables that may lack them
     paths           names of what was landed
     routing         which topic a table goes to
     options         sink URI and changefeed TOML -> how the messages were written, and which topics they are in

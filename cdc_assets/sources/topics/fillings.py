@@ -18,6 +18,7 @@ from cdc_assets.ddl import CreateTable, Truncate, statement
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import SNAPSHOT_DDL, is_of_snapshot
 from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, LandedEvent, SnapshotRow
+from cdc_assets.model.offsets import Partition
 from cdc_assets.model.progress import Filling, Lack, Whole
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import SchemaFile
@@ -29,11 +30,15 @@ __all__ = ["Fillings"]
 
 @dataclass(slots=True)
 class _Snapshot:
-    """What came of one table in one snapshot of a source: the positions of the rows that show it."""
+    """What came of one table in one snapshot of a source: the positions of the rows that show it.
+
+    `partition` is that of the first row where it came, else of another one.
+    """
 
     source: str
     place: str
     begin: Tso
+    partition: Partition
     rows: dict[SnapshotRow, Tso] = field(default_factory=dict)
 
 
@@ -47,6 +52,7 @@ class Fillings:
         self._of_connector, self._scans = messages.in_source_order, not messages.sends_again
         self._by_table: dict[TableId, list[_Snapshot]] = {}
         self._places = {(one.partition, one.offset) for one in landed.events if one.kind is EventKind.SNAPSHOT}
+        self._starts = landed.starts
         self._ended: dict[tuple[str, str], Tso] = {}
         self._marked: set[tuple[str, str]] = set()
         newest: dict[tuple[TableId, str, str], _Snapshot] = {}
@@ -65,9 +71,11 @@ class Fillings:
         of, word = (event.source, event.source_position), SnapshotRow(event.query)
         mine = (table, *of)
         if word is SnapshotRow.ANEW or mine not in newest:
-            newest[mine] = _Snapshot(*of, event.position)
+            newest[mine] = _Snapshot(*of, event.position, event.partition)
             self._by_table.setdefault(table, []).append(newest[mine])
         newest[mine].rows[word] = event.position
+        if word is SnapshotRow.FIRST:
+            newest[mine].partition = event.partition
         if word is SnapshotRow.END:
             self._ended[of] = event.position
         elif word in (SnapshotRow.FIRST, SnapshotRow.LAST):
@@ -96,7 +104,7 @@ class Fillings:
         whole = [(through, one) for one in found if (through := self._through(one)) is not None]
         if whole:
             through, one = min(whole, key=lambda pair: pair[0])
-            return Filling(Lack.RUNNING, Whole.SNAPSHOT, one.rows.get(SnapshotRow.FIRST, through), through)
+            return Filling(Lack.RUNNING, Whole.SNAPSHOT, self._since(one), through)
         if found:
             ends = {SnapshotRow.LAST, SnapshotRow.END} & found[0].rows.keys()
             return Filling(Lack.BEGINNING if ends else Lack.RUNNING, Whole.SNAPSHOT)
@@ -128,6 +136,15 @@ class Fillings:
             return max(last, rows.get(SnapshotRow.FIRST, last))
         of = one.source, one.place
         return max(rows.values()) if of in self._ended and of not in self._marked else None
+
+    def _since(self, one: _Snapshot) -> Tso:
+        """Return the position at which every partition has to have begun, or none of its rows is known to be there.
+
+        The partition of the first row may begin with that; of others each has to have begun before the snapshot.
+        """
+        first, mine = one.rows.get(SnapshotRow.FIRST), one.partition
+        others = [start.least for at, start in self._starts.items() if at.topic == mine.topic and at != mine]
+        return first if first is not None and all(0 < least < one.begin for least in others) else one.begin - 1
 
     def _is_through(self, source: str, version: Tso) -> bool:
         """Return whether a source is through with the snapshot in which it sent a CREATE TABLE at a version."""

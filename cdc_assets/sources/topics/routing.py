@@ -8,6 +8,8 @@ which the names stand with `_` for each character that Kafka forbids; the result
 from __future__ import annotations
 
 import re
+import zlib
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cached_property
 
@@ -21,6 +23,8 @@ __all__ = ["Routing"]
 _EXPRESSION = re.compile(r"[A-Za-z0-9._-]*(\{schema\})?([A-Za-z0-9._-]*\{table\})?[A-Za-z0-9._-]*")
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
 _MOST_LETTERS = 249
+_WHOLE_TABLES = ("", "default", "table")
+"""Partition rules by which all rows of a table are in one partition."""
 _NAMES = {".": "_", "..": "__"}
 """Names that Kafka does not take -> what TiCDC makes of them."""
 
@@ -44,12 +48,27 @@ class Routing:
                 )
 
     def topic_of(self, table: TableId) -> str:
-        """Return the topic of a table's rows, and of DDL on a table that had this name before."""
-        if table.table:
-            for rule in self.options.rules:
-                if decided(rule.matcher, (table.schema, table.table), self.options.case_sensitive):
-                    return _substituted(rule.topic, table) or self.options.topic
-        return self.options.topic
+        """Return the topic of a table's rows, and of TiCDC's DDL on a table that had this name before."""
+        if self.options.messages.of_connector and table.table:
+            return _FORBIDDEN.sub("_", f"{self.options.topic}.{table.schema}.{table.table}")
+        rule = next(self._rules(table), None) if table.table else None
+        return rule and _substituted(rule.topic, table) or self.options.topic
+
+    def _rules(self, table: TableId) -> Iterator[TopicRule]:
+        """Yield the rules that fit a table, of which the first decides."""
+        for rule in self.options.rules:
+            if decided(rule.matcher, (table.schema, table.table), self.options.case_sensitive):
+                yield rule
+
+    def partition_of(self, table: TableId, count: int) -> int | None:
+        """Return which of `count` partitions of its topic a table's rows are in, None where a rule may spread them.
+
+        TiCDC takes CRC-32 of schema and table modulo the count (`mq/dispatcher/partition/table.go`).
+        """
+        rule = next(self._rules(table), None)
+        if rule is not None and rule.partition.lower() not in _WHOLE_TABLES:
+            return None
+        return zlib.crc32(f"{table.schema}{table.table}".encode()) % count
 
     def concerns(self, topic: str) -> bool:
         """Return whether a topic may be one of the feed's: the default one, or one that a rule can give.
