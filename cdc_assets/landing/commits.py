@@ -51,6 +51,8 @@ def state_after(reading: Reading, ends: Ends, proven: int) -> Landed:
         dict(reading.restarts),
         last=reading.last,
         ahead=reading.ahead,
+        newest=dict(reading.newest),
+        firsts=reading.before.firsts,
         starts={one: start.with_least(reading.least.get(one, 0)) for one, start in reading.starts.items()},
     )
 

@@ -15,7 +15,17 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_assets.landing.rows import LANDED, PART
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit, LogStart, Stream, StreamEnd
+from cdc_assets.model.landed import (
+    EventKind,
+    FirstMessage,
+    Landed,
+    LandedEvent,
+    LandedMessage,
+    LandedSplit,
+    LogStart,
+    Stream,
+    StreamEnd,
+)
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 
@@ -128,6 +138,8 @@ def _format_state(state: Landed, before: Landed) -> str:
             "unawaited": [[*partition, *through] for partition, through in sorted(state.unawaited.items())],
             "last": state.last,
             "ahead": state.ahead,
+            "firsts": [[*partition, *message] for partition, message in sorted(state.firsts.items())],
+            "newest": [[*partition, *message] for partition, message in sorted(state.newest.items())],
             "starts": [[*partition, *astuple(start)] for partition, start in sorted(state.starts.items())],
         }
     )
@@ -154,6 +166,8 @@ def _parse_state(text: str, landed: Landed) -> Landed:
         unawaited={Partition(*one[:2]): (one[2], one[3]) for one in state.get("unawaited", ())},
         last=state["last"],
         ahead=state["ahead"],
+        firsts={Partition(*one[:2]): FirstMessage(*one[2:]) for one in state["firsts"]},
+        newest={Partition(*one[:2]): LandedMessage(*one[2:]) for one in state["newest"]},
         starts={Partition(*one[:2]): LogStart(*one[2:]) for one in state["starts"]},
     )
 

@@ -22,7 +22,7 @@ from cdc_assets.errors import TableMoved
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.landing.commits import Advanced, commit, state_after
 from cdc_assets.landing.events import digest_of, read_event_rows
-from cdc_assets.landing.losses import created_anew, ranges_to_read, refuse_missing
+from cdc_assets.landing.losses import created_anew, first_messages, ranges_to_read, refuse_another_log, refuse_missing
 from cdc_assets.landing.ordered import OrderedReading
 from cdc_assets.landing.reading import Reading, Registered
 from cdc_assets.landing.rows import GROUP_BYTES
@@ -174,7 +174,7 @@ class Landing:
 
     def _advance_by_commit_ts(self) -> Advanced:
         begun, log, ends = self.landed(), self.log(), self.ends()
-        ids = self._topic_ids(log, begun, ends)
+        logs = self._known_logs(log, begun, ends)
         taking = Taking(
             log, self.store, self._spool, self._reading(begun), self._begin, self._commit, self._commit_bytes,
             self.executors,
@@ -189,7 +189,7 @@ class Landing:
             if proven:
                 break
         reading, done = taking.reading, taking.done
-        state = replace(state_after(reading, ends, proven), topic_ids=ids)
+        state = replace(state_after(reading, ends, proven), **logs)
         news = (state.next, state.marks, state.proven) != (begun.next, begun.marks, begun.proven)
         if reading.more_than_marks or (news and self._due(begun)):
             done = self._commit_all(reading, state, done)
@@ -199,7 +199,7 @@ class Landing:
         """Land messages that get their positions here, in turns of which each holds what is read in memory."""
         log, done, begun = self.log(), Advanced(), self.landed()
         ends = self.ends()
-        ids = self._topic_ids(log, begun, ends)
+        logs = self._known_logs(log, begun, ends)
         while True:
             reading = OrderedReading(begun, self.options, clock_ms=self.clock_ms(), **self._more)
             reading.meet(ends)
@@ -226,7 +226,7 @@ class Landing:
         more = ranges_to_read(replace(begun, next={**begun.next, **reading.kept.reached}), ends)
         done, _ = self._read_some(log, more, done, reading)
         reading.settle(through_all, barrier=barrier)
-        state = replace(state_after(reading, ends, reading.proven), topic_ids=ids)
+        state = replace(state_after(reading, ends, reading.proven), **logs)
         news = (state.next, state.barriers) != (begun.next, begun.barriers)
         shown = bool(begun.ahead) and state.proven != begun.proven
         if reading.more_than_marks or shown or (news and self._due(begun)):
@@ -288,6 +288,12 @@ class Landing:
         """Land the rest of what was read. Raises InputError for a topic that was made anew since the reading began."""
         self._topic_ids(self.log(), state, state.ends)
         return self._commit(reading, state, done)
+
+    def _known_logs(self, log: LogReader, begun: Landed, ends: Ends) -> dict[str, Any]:
+        """Return by what in the state a log is known. Raises InputError where another log has that name by now."""
+        found = {"topic_ids": self._topic_ids(log, begun, ends), "firsts": first_messages(log, begun, ends)}
+        refuse_another_log(log, begun, ends, ranges_to_read(begun, ends), self._reading(begun).whole)
+        return found
 
     def _topic_ids(self, log: LogReader, begun: Landed, ends: Iterable[Partition]) -> Mapping[str, str]:
         """Return the ids of topics. Raises InputError for a topic that is another one than was landed, by that name."""

@@ -5,18 +5,20 @@ A loss stops the landing until a person brings the messages back, or accepts it.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 
 import pyarrow as pa
 
 from cdc_assets.errors import InputError
-from cdc_assets.model.landed import Landed
+from cdc_assets.model.landed import FirstMessage, Landed, LandedMessage
 from cdc_assets.model.landing_commands import accept_loss_command
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.wording import counted
 from cdc_assets.sources.topics import LogReader
 
-__all__ = ["created_anew", "ranges_to_read", "refuse_missing"]
+__all__ = ["as_landed", "created_anew", "first_messages", "ranges_to_read", "refuse_another_log", "refuse_missing"]
 
 
 def ranges_to_read(landed: Landed, ends: Ends) -> list[OffsetRange]:
@@ -38,12 +40,66 @@ def ranges_to_read(landed: Landed, ends: Ends) -> list[OffsetRange]:
     return found
 
 
+def as_landed(batch: pa.RecordBatch, message: int) -> LandedMessage:
+    """Return what is kept of a message by which it is known again."""
+    key, value = (batch.column(name)[message].as_py() for name in ("key", "value"))
+    digest = hashlib.blake2b(repr((key, value)).encode(), digest_size=8).hexdigest()
+    return LandedMessage(batch.column("offset")[message].as_py(), digest)
+
+
+def first_messages(log: LogReader, landed: Landed, ends: Ends) -> Mapping[Partition, FirstMessage]:
+    """Return the messages with which the partitions of an archive begin; a file is read where it is not the known one.
+
+    A topic that is created anew begins at offset 0, in a file that may have the name of another one. Raises InputError
+    where a partition begins below what it began with, or with another message.
+    """
+    found = dict(landed.firsts)
+    for partition, end in ends.items():
+        known = landed.firsts.get(partition)
+        if not end.file or (known is not None and (known.offset, known.file) == (end.low, end.file)):
+            continue
+        at = landed.next.get(partition, end.low)
+        if known is not None and end.low < known.offset:
+            said = f"begins at offset {end.low}, and began at {known.offset} when it was landed"
+            raise created_anew(partition, said, at)
+        try:
+            batches = [batch for batch in log.read(OffsetRange(partition, end.low, end.low + 1)) if batch.num_rows]
+        except InputError as error:
+            if known is None:
+                raise
+            raise created_anew(partition, f"begins with another file than was landed ({error.message})", at) from None
+        for batch in batches:
+            offset, digest = as_landed(batch, 0)
+            if known is not None and offset == known.offset and digest != known.digest:
+                raise created_anew(partition, f"has another message at offset {offset} than was landed", at)
+            found[partition] = FirstMessage(offset, end.file, digest)
+    return found
+
+
+def refuse_another_log(
+    log: LogReader, landed: Landed, ends: Ends, ranges: Iterable[OffsetRange], whole: Callable[..., pa.RecordBatch]
+) -> None:
+    """Raise InputError where the newest message that was landed of a partition is another one by now.
+
+    One message is read of each partition of which more is to be landed. Topics of which the broker's own ids are known
+    are left out, and so are messages that are gone: whoever deletes them keeps the offsets of the others.
+    """
+    for wanted in ranges:
+        known = landed.newest.get(wanted.partition)
+        if known is None or wanted.partition.topic in landed.topic_ids or known.offset < ends[wanted.partition].low:
+            continue
+        for batch in log.read(OffsetRange(wanted.partition, known.offset, known.offset + 1)):
+            if batch.num_rows and as_landed(whole(batch), 0) != known:
+                at = f"has another message at offset {known.offset} than was landed"
+                raise created_anew(wanted.partition, at, wanted.start)
+
+
 def created_anew(partition: Partition, said: str, start: int) -> InputError:
     """Return the error of a topic that is not the one that was landed."""
     return InputError(
         f"{partition} {said}: the topic was created anew, or cut. Its messages cannot be separated from those that are "
         "landed. Rebuild this changefeed's tables from a dump or from the changefeed's start, in a landing of its own "
-        "(another name).",
+        "(another name); or remove from an archive what does not belong to it.",
         topic=partition.topic,
         partition=partition.number,
         offset=start,

@@ -29,6 +29,7 @@ from cdc_assets.ddl import quote, rename_pairs
 from cdc_assets.formats.messages import Kind, truncating
 from cdc_assets.landing.dialects import Dialects
 from cdc_assets.landing.kept import Kept, Piece
+from cdc_assets.landing.losses import as_landed
 from cdc_assets.landing.order import Line, SourceOrder, is_together, place_text
 from cdc_assets.landing.reading import Reading
 from cdc_assets.landing.rows import REPEAT, ROW
@@ -170,7 +171,10 @@ class OrderedReading(Reading):
             self.next[partition] = max(self.next.get(partition, 0), reached) if beyond is None else beyond
             for piece in landed:
                 offsets = piece.batch.column("offset").to_numpy()
-                self.messages += len(offsets) if beyond is None else int(np.searchsorted(offsets, beyond))
+                count = len(offsets) if beyond is None else int(np.searchsorted(offsets, beyond))
+                self.messages += count
+                if count:
+                    self.newest[partition] = as_landed(piece.batch, count - 1)
                 lines += self._order.lines(piece, len(pieces), self._was_landed)
                 pieces.append(piece)
         self.kept.clear()

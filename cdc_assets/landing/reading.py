@@ -111,6 +111,8 @@ class Reading(Sorting):
         for known, found in ((self.marks, one.mark), (self.restarts, one.restart), (self.mark_at, one.mark_at)):
             if found is not None:
                 known[place] = found
+        if one.newest is not None:
+            self.newest[place] = one.newest
         self._note_least(place, one.least)
         self.finish(one.wanted)
 

@@ -115,7 +115,8 @@ class Shares:
             found.append(
                 TakenRange(
                     OffsetRange(place, wanted.start, at), tuple(sorting.noted), sorting.marks.get(place),
-                    sorting.restarts.get(place), sorting.mark_at.get(place), sorting.least.get(place, 0),
+                    sorting.restarts.get(place), sorting.mark_at.get(place),
+                    sorting.newest.get(place), sorting.least.get(place, 0),
                 )
             )  # fmt: skip
             sorting.noted = []

@@ -26,8 +26,9 @@ from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, SchemaEvent
 from cdc_assets.landing.claims import whole_message
 from cdc_assets.landing.late import LateRows
+from cdc_assets.landing.losses import as_landed
 from cdc_assets.landing.rows import LANDED, PART, ROW
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedMessage
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -77,6 +78,7 @@ class Sorting:
         self.restarts: dict[Partition, int] = dict(self.before.restarts)
         self.mark_at: dict[Partition, int] = {}
         self.least: dict[Partition, Tso] = {}
+        self.newest: dict[Partition, LandedMessage] = dict(self.before.newest)
         self.options = replace(self.options, registry={**self.options.registry, **self.before.registered})
         self.late = LateRows(self.before, proves_ends=self.proves_ends)
         self.unknown = set[str]()
@@ -113,6 +115,7 @@ class Sorting:
         self.messages += batch.num_rows
         if batch.num_rows:
             self.next[wanted.partition] = max(self.next.get(wanted.partition, 0), offsets[-1].as_py() + 1)
+            self.newest[wanted.partition] = as_landed(batch, batch.num_rows - 1)
 
     def whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return messages that say by themselves what their headers say."""

@@ -14,7 +14,7 @@ from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.landing.first_rows import Bounds
 from cdc_assets.landing.late import LateRows
 from cdc_assets.landing.spool import Written
-from cdc_assets.model.landed import EventKind, Landed, LandedEvent
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedMessage
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -56,13 +56,14 @@ Noted = tuple[Tso, "LandedEvent | Seen"]
 
 @dataclass(frozen=True, slots=True)
 class TakenRange:
-    """A range that was read up to its stop. `mark`, `restart`, `mark_at` and `least` are its partition's then."""
+    """A range that was read up to its stop. `mark` and all that follow are its partition's then."""
 
     wanted: OffsetRange
     noted: tuple[Noted, ...] = ()
     mark: Tso | None = None
     restart: int | None = None
     mark_at: int | None = None
+    newest: LandedMessage | None = None
     least: Tso = 0
 
 

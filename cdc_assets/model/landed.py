@@ -17,8 +17,10 @@ __all__ = [
     "INCREMENTAL",
     "Decision",
     "EventKind",
+    "FirstMessage",
     "Landed",
     "LandedEvent",
+    "LandedMessage",
     "LandedSplit",
     "LogStart",
     "SnapshotRow",
@@ -214,6 +216,21 @@ class LogStart:
         return replace(self, least=min((one for one in (self.least, position) if one), default=0))
 
 
+class LandedMessage(NamedTuple):
+    """A message that was landed, by its offset and a digest of its key and value."""
+
+    offset: int
+    digest: str
+
+
+class FirstMessage(NamedTuple):
+    """The message with which an archived partition begins: its offset, its file as that is, and its digest."""
+
+    offset: int
+    file: str
+    digest: str
+
+
 @dataclass(frozen=True, slots=True)
 class Landed:
     """All that was landed of a feed. `identity` is the landing table's own id, "" before the first landing.
@@ -231,7 +248,8 @@ class Landed:
     `expired` are no longer kept. `restarts` are the offsets of the newest marks that were not greater than those
     before them: there a sender restarted. `unawaited` says between which positions tables may miss rows of
     partitions, while these are only partly landed. `starts` are the partitions whose log did not begin at offset 0
-    when it was first read.
+    when it was first read, `newest` the last message that was landed of each, and `firsts` the first ones of an
+    archive: by these another log of that name is recognised.
     """
 
     identity: str = ""
@@ -252,6 +270,8 @@ class Landed:
     last: Tso = 0
     ahead: str = ""
     starts: Mapping[Partition, LogStart] = field(default_factory=dict)
+    newest: Mapping[Partition, LandedMessage] = field(default_factory=dict)
+    firsts: Mapping[Partition, FirstMessage] = field(default_factory=dict)
     events: tuple[LandedEvent, ...] = ()
     splits: tuple[LandedSplit, ...] = ()
 

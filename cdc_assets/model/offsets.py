@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 __all__ = ["Ends", "LogEnds", "OffsetRange", "Partition"]
@@ -23,11 +23,13 @@ class Partition(NamedTuple):
 class LogEnds:
     """What a partition holds: `low` is its first offset, `high` the one after its last *read_committed* message.
 
-    An empty partition has `low` == `high`.
+    An empty partition has `low` == `high`. In an archive `file` stands for the file with which it begins, as it is, and
+    is "" for a broker.
     """
 
     low: int
     high: int
+    file: str = field(default="", compare=False)
 
 
 Ends = Mapping[Partition, LogEnds]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -29,25 +29,34 @@ class ArchiveReader:
     layout: Layout
     spans: Mapping[Partition, tuple[Span, ...]] = field(default_factory=dict)
     _entries: tuple[Entry, ...] = field(default=(), repr=False)
+    _etags: Mapping[str, str] = field(default_factory=dict, repr=False)
     _newest: tuple[str, pa.Table] | None = field(default=None, repr=False)
 
     proves_ends = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the file that was read last, and what only a new look at the archive needs."""
-        return {**self.__dict__, "_newest": None, "_entries": ()}
+        return {**self.__dict__, "_newest": None, "_entries": (), "_etags": {}}
 
     def ends(self, concerns: Callable[[str], bool]) -> Ends:
-        """Return the first offset of each partition and the one behind its last, by the files that are there."""
+        """Return the first offset of each partition and the one behind its last, by the files that are there.
+
+        Raises InputError where two files have different messages at one offset.
+        """
         entries = tuple(sorted((Entry(path, size, etag) for path, size, etag, _ in self.opener.entries()), key=_path))
         if entries != self._entries:
             found: dict[Partition, list[Span]] = {}
             for span in self.layout.spans(entries, self.opener.read, concerns):
                 found.setdefault(span.partition, []).append(span)
             self.spans = {one: tuple(sorted(some, key=lambda s: (s.start, s.stop))) for one, some in found.items()}
+            self._newest = None
+            for some in self.spans.values():
+                for earlier, later in _overlapping(some):
+                    self._refuse_different(earlier, later)
+            self._etags = {one.path: f"{one.path} {one.size} {one.etag}" for one in entries}
             self._entries = entries
         return {
-            partition: LogEnds(spans[0].start, max(span.stop for span in spans))
+            partition: LogEnds(spans[0].start, max(span.stop for span in spans), self._etags[spans[0].path])
             for partition, spans in self.spans.items()
             if concerns(partition.topic)
         }
@@ -71,6 +80,28 @@ class ArchiveReader:
         """Archives hold every message: what is missing is lost."""
         return ""
 
+    def _refuse_different(self, earlier: Span, later: Span) -> None:
+        """Raise InputError where files that have some offsets of a partition both have different messages there."""
+        start, stop = later.start, min(earlier.stop, later.stop)
+        one, other = (self._messages(span, start, stop) for span in (earlier, later))
+        offsets, mine, theirs = np.intersect1d(
+            one.column("offset").to_numpy(), other.column("offset").to_numpy(), return_indices=True
+        )
+        one, other = one.take(pa.array(mine)), other.take(pa.array(theirs))
+        for name in ("key", "value"):
+            if one.column(name) == other.column(name):
+                continue
+            pairs = zip(one.column(name).to_pylist(), other.column(name).to_pylist(), strict=True)
+            offset = int(offsets[next(place for place, (first, second) in enumerate(pairs) if first != second)])
+            raise InputError(
+                f"{earlier.path} and {later.path} have different messages of {later.partition} at offset {offset}: the "
+                "topic was created anew, or files of two topics lie together. Remove what does not belong to this "
+                "archive; where the topic was created anew, give its files an archive and a changefeed (another name) "
+                "of their own, and rebuild its tables there from a dump or from the changefeed's start.",
+                file=later.path,
+                offset=offset,
+            )
+
     def _messages(self, span: Span, start: int, stop: int) -> pa.Table:
         if self._newest is None or self._newest[0] != span.path:
             self._newest = (span.path, self.layout.messages(span, self.opener.read))
@@ -80,6 +111,15 @@ class ArchiveReader:
         mine = pc.and_(mine, pc.equal(messages.column("topic"), span.partition.topic))
         mine = pc.and_(mine, pc.equal(messages.column("partition"), span.partition.number))
         return _once(messages.filter(mine).sort_by("offset"), span)
+
+
+def _overlapping(spans: Sequence[Span]) -> Iterator[tuple[Span, Span]]:
+    """Yield the pairs of files that have offsets in common; `spans` are in order of their first ones."""
+    open_spans = list[Span]()
+    for later in spans:
+        open_spans = [earlier for earlier in open_spans if earlier.stop > later.start]
+        yield from ((earlier, later) for earlier in open_spans if earlier.path != later.path)
+        open_spans.append(later)
 
 
 def _path(entry: Entry) -> str:
