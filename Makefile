@@ -8,6 +8,9 @@ PYTHON ?= $(shell .ci/find-python)
 # has something to do while another waits.
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
+# Commands, daemons and executors start again and again: without bytecode each compiles the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup servers demo demo-topics ui test lint bench soak lock clean

@@ -305,7 +305,8 @@ def _a_run_that_is_ended_leaves_whole_windows(site: Site) -> None:
     assert site.values("good") == {1: "changed", 3: "three", 4: "four"}
 
 
-@pytest.mark.parametrize("case", [pytest.param("F_names", marks=pytest.mark.soak), "M_slash_names"])
+@pytest.mark.soak
+@pytest.mark.parametrize("case", ["F_names", "M_slash_names"])
 def test_tables_may_have_any_name(case: str, tmp_path: Path) -> None:
     """Runs that load definitions with such tables take them further, and the UI shows every one."""
     config = Case(case).config("csv-ts")

@@ -174,13 +174,9 @@ def packed(archive: Path) -> Path:
 
 FEW = (
     "test_files_of_a_changefeed[spark-G_redelivery/csv-ts]",
-    "test_messages_of_a_topic[spark-A_all_types/simple]",
-    "test_messages_in_the_order_of_offsets[spark-A_all_types/avro]",
     "test_messages_of_an_archive_are_landed[spark-D_keys/craft]",
-    "test_rows_of_a_dump_and_the_feed_after_it[spark-G_redelivery/csv-ts-csv]",
-    "test_records_that_do_not_fit_and_files_that_cannot_be_trusted[spark-quarantine]",
 )
-"""One of each kind of input; all of them are soaked."""
+"""One of files and one of messages; all of them are soaked."""
 
 
 @pytest.mark.parametrize(

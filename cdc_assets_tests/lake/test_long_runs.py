@@ -99,7 +99,8 @@ def use(spark: SparkSession | None = None) -> Use:
     threads = _java_threads(jvm.java.lang.management.ManagementFactory.getThreadMXBean())
     files = _open_files(str(jvm.java.lang.ProcessHandle.current().pid()))
     heap = int(runtime.totalMemory() - runtime.freeMemory())
-    return Use(_open_files("self"), threading.active_count(), objects, threads, sum(files.values()), heap)
+    java_files = sum(count for name, count in files.items() if not name.endswith(".jar"))  # each is opened once
+    return Use(_open_files("self"), threading.active_count(), objects, threads, java_files, heap)
 
 
 POOLS = (

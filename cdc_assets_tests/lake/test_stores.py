@@ -41,7 +41,7 @@ from cdc_assets_tests.servers.poured import pour
 
 pytestmark = pytest.mark.timeout(900)
 
-FEW = [("vended", "D_keys/csv-old"), ("postgres", "C_ddl_tables/csv-ts")]
+FEW = [("vended", "D_keys/csv-old")]
 RECORDED = ("A_all_types/canal-ext", "C_ddl_tables/csv-ts", "D_keys/csv-old", "E_partitions/canal-ext", "H_bank/csv-ts")
 MORE = [(kind, feed) for kind in KINDS for feed in RECORDED if (kind, feed) not in FEW]
 MORE += [(cloud, feed) for cloud in ("gcs", "azure") for feed in ("C_ddl_tables/csv-ts", "H_bank/csv-ts")]

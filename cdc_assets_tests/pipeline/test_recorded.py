@@ -1,4 +1,7 @@
-"""Every recorded changefeed, in every configuration, ends equal to the source on the in-memory lake."""
+"""Every recorded changefeed, in every configuration, ends equal to the source on the in-memory lake.
+
+In one go or by checkpoint, in turns: the neighbour of a configuration goes the other way, and in the soak all go both.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,27 @@ from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.replay import compare, replay
 
-CONFIGS = [config for case in cases() for config in case.configs]
+CONFIGS = [
+    (config, (place + number) % 2 == 0)
+    for place, case in enumerate(cases())
+    for number, config in enumerate(case.configs)
+]
+"""Each with the way that is always tried: whether it is one go."""
+
+ONE_GO = [
+    pytest.param(
+        config, marks=() if once or not config.options.wire.has_commit_ts else pytest.mark.soak, id=str(config)
+    )
+    for config, once in CONFIGS
+]
+BY_CHECKPOINT = [
+    pytest.param(config, marks=pytest.mark.soak if once else (), id=str(config))
+    for config, once in CONFIGS
+    if config.options.wire.has_commit_ts
+]
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("config", ONE_GO)
 def test_one_go_ends_equal_to_the_source(config: Config) -> None:
     final = config.checkpoints[-1]
     assert final.expected is not None
@@ -21,7 +41,7 @@ def test_one_go_ends_equal_to_the_source(config: Config) -> None:
     assert compare(config, final.expected, lake, outcome) == []
 
 
-@pytest.mark.parametrize("config", [c for c in CONFIGS if c.options.wire.has_commit_ts], ids=str)
+@pytest.mark.parametrize("config", BY_CHECKPOINT)
 def test_every_checkpoint_is_equal_to_the_source(config: Config) -> None:
     lake, ledger = MemoryLake(), Ledger("sqlite://")
     for checkpoint in config.replayable:
