@@ -171,7 +171,7 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
     from cdc_assets.operations.opening import begun, open_planner
     from cdc_assets.operations.status import row_counts
     from cdc_assets.report.plan_text import describe_plan
-    from cdc_assets.report.tables import incomplete_tables
+    from cdc_assets.report.tables import incomplete_causes, incomplete_tables
     from cdc_assets.report.text import plan_lines
 
     target = target_of(given)
@@ -196,7 +196,8 @@ def plan(as_json: bool, debug: bool, **given: Any) -> int:
                 }
             )
             continue
-        for line in plan_lines(steps, listing, waiting, lacking):
+        causes = incomplete_causes(planned.history)
+        for line in plan_lines(steps, listing, waiting, ((name, lacking[name], causes[name]) for name in lacking)):
             click.echo(line)
     return code
 

@@ -235,13 +235,17 @@ def lake_of(target: Target) -> LakeSettings:
 
 
 def lake_and_names(given: dict[str, Any]) -> tuple[LakeSettings, list[str]]:
-    """The lake and the changefeeds to show: --warehouse and --name are enough."""
+    """Return the lake and the changefeeds to show: --warehouse and --name are enough. Raises BadSettings."""
+    from cdc_assets.operations.opening import refuse_missing
     from cdc_assets.settings import config
 
     if given.get("warehouse") and not given.get("settings") and not given.get("sink_uri"):
-        return config.LakeSettings.from_warehouse(given["warehouse"]), [given["changefeed"] or given["name"]]
-    target = target_of(given)
-    return lake_of(target), [changefeed.name for changefeed in target.changefeeds]
+        lake, names = config.LakeSettings.from_warehouse(given["warehouse"]), [given["changefeed"] or given["name"]]
+    else:
+        target = target_of(given)
+        lake, names = lake_of(target), [changefeed.name for changefeed in target.changefeeds]
+    refuse_missing(lake)
+    return lake, names
 
 
 # --- printing ---------------------------------------------------------------------------------------------------------

@@ -132,8 +132,14 @@ class Wire(Protocol):
 
     format: ClassVar[str]
     """Name of the format, a key of FORMATS."""
-    commit_ts_option: ClassVar[str]
-    """What to set at the source so that rows carry their commit-ts."""
+
+    @property
+    def commit_ts_option(self) -> str:
+        """What to set at the source so that rows carry their commit-ts, "" where nothing does."""
+
+    @property
+    def places(self) -> str:
+        """What orders rows without commit-ts: files, or offsets."""
 
     @property
     def has_commit_ts(self) -> bool:

@@ -87,7 +87,7 @@ def _refuse_foreign(reading: Reading) -> None:
         raise BadSettings(
             f"no message can be read by the protocol {reading.options.protocol}, of {len(reading.events):,} with which "
             f"the topics begin; the first is {first.place}: {first.reason}. Nothing was landed. Give the sink URI and "
-            "the changefeed TOML exactly as TiCDC has them."
+            "the configuration exactly as the writer of the topics has them."
         )
 
 

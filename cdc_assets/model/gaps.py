@@ -16,7 +16,7 @@ from cdc_assets.model.progress import Base, Gap, Lack, Life
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 
-__all__ = ["Completed", "Missed", "gap_text", "is_complete", "missed_text", "pattern_of"]
+__all__ = ["Completed", "Missed", "gap_cause", "gap_text", "is_complete", "missed_text", "pattern_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +83,35 @@ def gap_text(gap: Gap, life: Life, base: Base | None = None) -> str:
             "stays empty until they are. Apply it; if something stops it, the reason is shown too."
         )
     pattern = pattern_of(gap.life)
-    quoted = shlex.quote(pattern)
+    names = json.dumps(pattern, ensure_ascii=False), shlex.quote(pattern), shlex.quote(str(gap.life))
+    return _sentence(gap, "it", "" if gap.life == life else str(gap.life.born_as), "", *names)
+
+
+def gap_cause(gap: Gap, life: Life, base: Base | None = None) -> str:
+    """Return what `gap_text` says in words that name no table, so that tables of one cause can be shown together."""
+    if base is not None and gap.life == life and not gap.reason:
+        return (
+            f"incomplete: rows as of {base.at}, which are in {base.uri}, are not imported yet, and these tables stay "
+            "empty until they are. Apply them; if something stops one, the reason is shown too."
+        )
+    giver = "" if gap.life == life else "another table"
+    return _sentence(gap, "each of these tables", giver, " for each", '"NAME"', "NAME", "NAME")
+
+
+def _sentence(gap: Gap, own: str, giver: str, each: str, quoted: str, pattern: str, identity: str) -> str:
+    """`giver` is the table from which the rows came, "" for the table's own, which `own` names."""
+    whose = f"{giver}, from which rows came by EXCHANGE PARTITION," if giver else own
     if gap.reason:
-        of = "" if gap.life == life else f"of {gap.life.born_as}, from which rows came by EXCHANGE PARTITION: "
-        offered = f" Its rows are in {gap.offer}: cdc-assets rebuild {shlex.quote(str(gap.life))}." if gap.offer else ""
+        of = f"of {whose.removesuffix(',')}: " if giver else ""
+        offered = f" Its rows are in {gap.offer}: cdc-assets rebuild {identity}." if gap.offer else ""
         return f"incomplete: {of}{gap.reason}.{offered}"
-    whose = "it" if gap.life == life else f"{gap.life.born_as}, from which rows came by EXCHANGE PARTITION,"
     why, bring = _REASONS[gap.filling.lack]
-    offered = f"They are in {gap.offer}: cdc-assets rebuild {shlex.quote(str(gap.life))}." if gap.offer else bring
+    offered = f"They are in {gap.offer}: cdc-assets rebuild {identity}." if gap.offer else bring
     return (
-        f"incomplete: {whose} {why.format(since=gap.since)}, so the rows that it had then are missing here; what "
-        f"changed since is applied. {offered} If it had none, or they are not needed, say so: "
-        f"{json.dumps(pattern, ensure_ascii=False)} in the changefeed's setting initial: {{complete: [...]}}, "
-        f"--complete {quoted}, or, to keep it in the lake, cdc-assets release --complete {quoted}."
+        f"incomplete: {whose} {why}, so the rows that it had then are missing here; what changed since is applied. "
+        f"{offered} If it had none, or they are not needed, say so{each}: {quoted} in the changefeed's setting "
+        f"initial: {{complete: [...]}}, --complete {pattern}, or, to keep it in the lake, cdc-assets release "
+        f"--complete {pattern}."
     )
 
 
@@ -105,7 +121,7 @@ _MAY_HAVE = "may have existed before its connector's messages began"
 
 _REASONS: Mapping[Lack, tuple[str, str]] = {
     Lack.FILES: (
-        "existed before its changefeed began (its first schema file, of version {since}, has no CREATE TABLE)",
+        "existed before its changefeed began (its first schema file has no CREATE TABLE)",
         _FROM_DUMP,
     ),
     Lack.TOPICS: ("existed before its changefeed began (the topics have no CREATE TABLE of it)", _FROM_DUMP),

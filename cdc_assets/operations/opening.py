@@ -36,6 +36,7 @@ __all__ = [
     "open_planner",
     "open_state",
     "read_ledger",
+    "refuse_missing",
 ]
 
 
@@ -62,17 +63,23 @@ def read_ledger(lake: LakeSettings) -> Iterator[Ledger]:
         with open_ledger(lake) as ledger:
             yield ledger
         return
-    if not lake.local_directory.is_dir():
-        raise BadSettings(
-            f"{lake.local_directory} does not exist; expected the directory of a lake. Give the --warehouse of an "
-            "apply, or apply a changefeed to it first."
-        )
+    refuse_missing(lake)
     file = lake.local_directory / "ledger.db"
     ledger = Ledger(f"sqlite:///{file}" if file.exists() else "sqlite://")
     try:
         yield ledger
     finally:
         ledger.close()
+
+
+def refuse_missing(lake: LakeSettings) -> None:
+    """Raise BadSettings where a lake is a local directory that is not there."""
+    directory = lake.local_directory
+    if directory is not None and not directory.is_dir():
+        raise BadSettings(
+            f"{directory} does not exist; expected the directory of a lake. Give the --warehouse of an apply, or apply "
+            "a changefeed to it first."
+        )
 
 
 @contextmanager

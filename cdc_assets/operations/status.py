@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.findings import INCOMPLETE
-from cdc_assets.model.gaps import gap_text
+from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import seconds_between, tso_time
@@ -123,7 +123,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
             known = {str(life): one for life, one in state.tables().items() if one.name is not None}
             waiting = quarantined_counts(state)
         counts = {life: one.rows for life, one in known.items()}
-        lacking = {life: gap_text(one.gap, one.life, one.base) for life, one in known.items() if one.gap is not None}
+        gaps = {life: (one.gap, one.life, one.base) for life, one in known.items() if one.gap is not None}
         rows += [
             TableStatus(
                 changefeed,
@@ -141,8 +141,9 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 waiting.get(table.life, 0),
                 kept[changefeed].get(table.life, ()),
                 *_accounted(windows.get(table.life, ())),
-                lacking.get(table.life, ""),
-                "" if table.life in lacking else table.complete_by,
+                gap_text(*gaps[table.life]) if table.life in gaps else "",
+                "" if table.life in gaps else table.complete_by,
+                gap_cause(*gaps[table.life]) if table.life in gaps else "",
             )
             for table in tables
         ]

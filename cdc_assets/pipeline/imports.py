@@ -27,7 +27,11 @@ def refuse_dumps(listing: Listing, wire: Wire, applied: Mapping[Life, Applied]) 
     if listing.imports and not wire.has_commit_ts:
         raise BadSettings(
             "the rows of this changefeed carry no commit-ts, so it is not known which of them are already in the dump. "
-            f"Start the changefeed again with {wire.commit_ts_option} (and give the same here), or omit initial."
+            + (
+                f"Start the changefeed again with {wire.commit_ts_option} (and give the same here), or omit initial."
+                if wire.commit_ts_option
+                else "Omit initial: the snapshot or scan of such a feed brings the rows from before it."
+            )
         )
     used = {state.base.uri for state in applied.values() if state.base is not None}
     for uri, error in listing.lost_dumps.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cdc_assets.errors import CdcError, MalformedData, TableHeld
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
-from cdc_assets.model.gaps import gap_text
+from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, State
 from cdc_assets.model.reports import AlikeKeys, Report, StepResult
 from cdc_assets.model.schema import TableId
@@ -58,6 +58,11 @@ class TableOutcome:
     def incomplete(self) -> str:
         """What is missing and what a person can do, "" for a complete table."""
         return gap_text(self.gap, self.life, self.base) if self.gap is not None else ""
+
+    @property
+    def incomplete_cause(self) -> str:
+        """The same in words that name no table."""
+        return gap_cause(self.gap, self.life, self.base) if self.gap is not None else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,9 +64,9 @@ def refuse_unordered(wire: Wire, *, accepted: bool) -> None:
     if not wire.is_unordered or accepted:
         return
     raise BadSettings(
-        "the rows of this changefeed carry no commit-ts: their order is that of the files, and rows delivered twice "
-        f"cannot be recognised. Start the changefeed again with {wire.commit_ts_option} (and give the same here), "
-        "or accept that with --accept-unordered (setting accept_unordered)."
+        f"the rows of this changefeed carry no commit-ts: their order is that of the {wire.places}, and rows delivered "
+        f"twice cannot be recognised. Start the changefeed again with {wire.commit_ts_option} (and give the same "
+        "here), or accept that with --accept-unordered (setting accept_unordered)."
     )
 
 

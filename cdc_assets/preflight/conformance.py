@@ -16,7 +16,7 @@ from importlib import import_module
 from cdc_assets.errors import BucketMissing, InputError, MalformedData, StorageUnavailable
 from cdc_assets.formats import Decoded, Wire, decode_among
 from cdc_assets.model.findings import INCOMPLETE, Finding, Severity
-from cdc_assets.model.gaps import gap_text
+from cdc_assets.model.gaps import gap_cause
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing
@@ -142,9 +142,9 @@ def _without_commit_ts(wire: Wire, accepted: bool) -> Finding:
         "commit-ts",
         Severity.WARNING if accepted else Severity.STOP,
         "",
-        "rows carry no commit-ts: their order is that of the files, and neither rows above the checkpoint nor rows "
-        "delivered twice can be recognised. Start the changefeed again with "
-        f"{wire.commit_ts_option}; apply needs --accept-unordered for this one.",
+        f"rows carry no commit-ts: their order is that of the {wire.places}, and neither rows above the checkpoint nor "
+        f"rows delivered twice can be recognised. Start the changefeed again with {wire.commit_ts_option}; apply needs "
+        "--accept-unordered for this one.",
     )
 
 
@@ -173,7 +173,7 @@ def _keys(history: History, wire: Wire) -> Iterator[Finding]:
 def _incomplete(history: History, _: Wire) -> Iterator[Finding]:
     for table in live(history):
         if table.gap is not None:
-            yield warning(INCOMPLETE, gap_text(table.gap, table.life), table.name)
+            yield warning(INCOMPLETE, gap_cause(table.gap, table.life), table.name)
 
 
 def _members(history: History, wire: Wire) -> Iterator[Finding]:
@@ -282,17 +282,20 @@ def _decoded(
             try:
                 heads.append((file, decode_among(wire, sample[file.path], file.path, tables)[1]))
             except MalformedData as error:
-                undecodable.append(_undecodable(str(tables[0][0]), error))
+                undecodable.append(_undecodable(str(tables[0][0]), file, error))
     return heads, undecodable
 
 
-def _undecodable(table: str, error: MalformedData) -> Finding:
+def _undecodable(table: str, file: DataFile, error: MalformedData) -> Finding:
     """Return what does not fit: said of a column in the same words for every table, else with its place."""
     begins = f'column "{error.where.get("column")}" '
     if error.message.startswith(begins):
         sentence = f"a column {error.message.removeprefix(begins)}"
         return Finding("decoding", Severity.HOLD, table, sentence, begins.removeprefix("column ").strip())
-    return Finding("decoding", Severity.HOLD, table, "the first rows cannot be decoded.", error.message)
+    said, offsets = error.message, file.messages
+    if offsets is not None:
+        said = said.replace(file.path, f"{offsets.partition} offsets {offsets.start} to {offsets.stop - 1}")
+    return Finding("decoding", Severity.HOLD, table, "the first rows cannot be decoded.", said)
 
 
 Rule = Callable[[History, Wire], Iterable[Finding]]

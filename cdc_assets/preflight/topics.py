@@ -91,4 +91,4 @@ def _lost(heads: Iterable[tuple[DataFile, Decoded]], history: History) -> Iterat
             columns = sorted(column for column, of in notes if of == rule)
             count = sum(notes[column, rule] for column in columns)
             detail = f"{listed(columns)}: {counted(count, 'value')} of a sample"
-            yield warning("changed-values", f"{rule}.", table, detail)
+            yield warning("changed-values", f"values are not as in the source: {rule}.", table, detail)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.wording import counted, first_of
 
-__all__ = ["FindingGroup", "GroupedSubject", "group_lines", "group_text", "grouped"]
+__all__ = ["FindingGroup", "GroupedSubject", "group_lines", "group_text", "grouped", "incomplete_lines"]
 
 _SHOWN = 10
 """How many subjects of a cause are shown in text."""
@@ -70,6 +70,23 @@ def group_lines(groups: Iterable[FindingGroup]) -> Iterator[str]:
                 yield f"    and {counted(len(subjects), f'more {kind}')}"
         elif subjects:
             yield f"    {first_of(subjects, kind, _SHOWN)}"
+
+
+def incomplete_lines(tables: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield lines on incomplete tables: (name, its own sentence, the cause in words that name no table).
+
+    A cause of one table is its own sentence, with commands to copy.
+    """
+    by_cause: dict[str, list[tuple[str, str]]] = {}
+    for table, sentence, cause in tables:
+        by_cause.setdefault(cause, []).append((table, sentence))
+    for cause, members in by_cause.items():
+        (name, sentence), *others = members
+        if not others:
+            yield f"{name}: {sentence}"
+            continue
+        yield cause
+        yield f"    {first_of(sorted(table for table, _ in members), 'table', _SHOWN)}"
 
 
 def _named(group: FindingGroup) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cdc_assets.model.gaps import gap_text
+from cdc_assets.model.gaps import gap_cause, gap_text
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.progress import State
 from cdc_assets.model.schema import Column
@@ -27,6 +27,7 @@ __all__ = [
     "TableText",
     "column_type",
     "describe_tables",
+    "incomplete_causes",
     "incomplete_tables",
     "ranges_of",
 ]
@@ -73,6 +74,7 @@ class TableStatus:
     `stages` is the lag of the newest applied change by stage, None before one was applied or where rows carry no
     commit-ts; `miscounted` says which window's rows did not add up, `incomplete` which rows from before the feed are
     missing, and `complete_by` what made it complete: create, truncate, dump, snapshot, scan or statement (a person's).
+    `incomplete_cause` says what `incomplete` does in words that name no table.
     """
 
     changefeed: str
@@ -93,6 +95,7 @@ class TableStatus:
     miscounted: str = ""
     incomplete: str = ""
     complete_by: str = ""
+    incomplete_cause: str = ""
 
     @property
     def wants_a_person(self) -> bool:
@@ -193,3 +196,12 @@ def _incomplete(table: TableHistory) -> str:
 def incomplete_tables(history: History) -> dict[str, str]:
     """Return, by name of each table that lacks rows from before its feed, the sentence on what is missing."""
     return {str(table.name): text for table in history.lives.values() if (text := _incomplete(table))}
+
+
+def incomplete_causes(history: History) -> dict[str, str]:
+    """Return the same in words that name no table."""
+    return {
+        str(table.name): gap_cause(table.gap, table.life)
+        for table in history.lives.values()
+        if table.gap is not None and table.name is not None
+    }

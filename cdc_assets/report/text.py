@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdc_assets.model.findings import INCOMPLETE
@@ -11,7 +11,7 @@ from cdc_assets.model.progress import State
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.window_metrics import LAG_HEADS, LANDED_LAG_HEADS, lag_cells
 from cdc_assets.model.wording import counted, first_of, seconds_text, with_column
-from cdc_assets.report.findings import group_lines, grouped
+from cdc_assets.report.findings import group_lines, grouped, incomplete_lines
 from cdc_assets.report.plan_text import StepText
 
 if TYPE_CHECKING:
@@ -35,15 +35,15 @@ _MESSAGE = re.compile(r"([^\s:]+\[\d+\] offset \d+): (.*)", re.DOTALL)
 
 
 def plan_lines(
-    steps: Sequence[StepText], listing: Listing, waiting: int, incomplete: Mapping[str, str]
+    steps: Sequence[StepText], listing: Listing, waiting: int, incomplete: Iterable[tuple[str, str, str]]
 ) -> Iterator[str]:
-    """Yield what `plan` shows as lines of text; `waiting` messages are not landed, `incomplete` says why by table."""
+    """Yield what `plan` shows as lines of text; `waiting` messages are not landed, `incomplete` as in its lines."""
     yield from step_lines(steps)
     idle = "Nothing to do with what is landed." if waiting else "Nothing to do."
     yield f"{counted(len(steps), 'step')} through checkpoint {listing.checkpoint}" if steps else idle
     if waiting:
         yield f"{counted(waiting, 'message')} not landed yet: `apply` lands them first and may have more to do."
-    yield from (f"{name}: {sentence}" for name, sentence in incomplete.items())
+    yield from incomplete_lines(incomplete)
     yield from (f"problem: {message}" for message in listing.problems.values())
 
 
@@ -109,15 +109,14 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
         for t, time in zip(shown, times, strict=True)
     ]
     yield from ((line, False) for line in grid_lines(heads, rows))
+    stopped = ((table.state, str(table.name), table.reason, table.ways) for table in outcome.tables if table.reason)
+    yield from ((line, True) for line in _stopped_lines(stopped))
     for table in outcome.tables:
-        if table.reason:
-            yield f"{table.state}: {table.name}: {table.reason}", True
-            yield from ((f"  way out: {way}", True) for way in table.ways)
-        if table.incomplete:
-            yield f"{table.name}: {table.incomplete}", True
         if table.quarantined:
             records = counted(table.quarantined, "record")
             yield f"quarantined: {table.name}: {records}; see `cdc-assets quarantine`", True
+    lacking = ((str(t.name), t.incomplete, t.incomplete_cause) for t in outcome.tables if t.incomplete)
+    yield from ((line, True) for line in incomplete_lines(lacking))
     new, known = (
         [one for one in found if one.rule != INCOMPLETE] for found in (outcome.new_findings, outcome.known_findings)
     )
@@ -130,6 +129,16 @@ def outcome_lines(outcome: Outcome) -> Iterator[tuple[str, bool]]:
     yield from ((f"problem: {message}", True) for message in outcome.problems.values() if message not in held)
     idle = "" if any(table.steps for table in outcome.tables) else "; nothing new"
     yield f"checkpoint {outcome.checkpoint}, {outcome.seconds:.1f} s{idle}", False
+
+
+def _stopped_lines(tables: Iterable[tuple[State, str, str, tuple[str, ...]]]) -> Iterator[str]:
+    """Yield why tables stopped and the ways out, once for all of which the same is said."""
+    by_reason: dict[tuple[State, str, tuple[str, ...]], list[str]] = {}
+    for state, name, reason, ways in tables:
+        by_reason.setdefault((state, reason, ways), []).append(name)
+    for (state, reason, ways), names in by_reason.items():
+        yield f"{state}: {first_of(names, 'table')}: {reason}"
+        yield from (f"  way out: {way}" for way in ways)
 
 
 def status_lines(rows: Sequence[TableStatus], landed: Collection[str] = ()) -> Iterator[str]:
@@ -158,11 +167,8 @@ def status_lines(rows: Sequence[TableStatus], landed: Collection[str] = ()) -> I
     for row in rows:
         if row.miscounted:
             yield f"rows do not add up: {row.table}: {row.miscounted}"
-        if row.incomplete:
-            yield f"{row.table}: {row.incomplete}"
-        if row.reason:
-            yield f"{row.state}: {row.table}: {row.reason}"
-            yield from (f"  way out: {way}" for way in row.ways)
+    yield from _stopped_lines((row.state, row.table, row.reason, row.ways) for row in rows if row.reason)
+    yield from incomplete_lines((row.table, row.incomplete, row.incomplete_cause) for row in rows if row.incomplete)
 
 
 def record_lines(row: QuarantinedRow) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cdc_assets.cli import commands
-from cdc_assets.errors import CdcError
+from cdc_assets.errors import BadSettings, CdcError
 from cdc_assets.operations.opening import open_pipeline
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 from cdc_assets_tests.landing.test_landing import URI, Broker, ddl, mark, row
@@ -208,3 +208,9 @@ def test_a_dry_run_of_maintenance_says_what_is_due_for_the_landing(feed: Feed, t
     assert report["landing_due"] == {"rows_expire": 0, "row_files": 2, "event_files": 2}
     assert "landing: files of rows 2 → 1, of events 2 → 1" in maintain()
     assert "landing" not in maintain("--dry-run")
+
+
+@pytest.mark.parametrize("command", [("quarantine",), ("release", "--list"), ("landing", "list"), ("status",)])
+def test_a_lake_that_is_not_there_is_not_an_empty_one(command: tuple[str, ...], tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="none does not exist; expected the directory of a lake"):
+        CliRunner().invoke(commands, [*command, "--warehouse", str(tmp_path / "none")], catch_exceptions=False)

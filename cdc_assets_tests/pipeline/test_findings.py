@@ -180,3 +180,24 @@ def test_every_rule_has_its_place_in_the_order() -> None:
     assert rules == set(RULES)
     assert len(set(RULES)) == len(RULES)
     assert set(RULES) >= SEEN_IN_ROWS
+
+
+def test_incomplete_tables_of_one_cause_are_one_paragraph(runs: Runs) -> None:
+    for name in NAMES:
+        runs.feed.ddl(name, FIRST, "", 0)
+    outcome = runs.apply(FIRST + 1)
+    lines = [line for line in warned(outcome) if "warning" not in line]
+    assert [line.count("existed before its changefeed began") for line in lines] == [1, 0]
+    assert lines[0].startswith("incomplete: each of these tables")
+    assert lines[1].strip() == f"{', '.join(NAMES[:10])} and 7 more tables"
+    shown = {one["table"]: one["incomplete"] for one in outcome_json("little", outcome)["tables"]}
+    assert [name for name in NAMES if f"cdc-assets release --complete {name}" in shown[name]] == NAMES
+    (group,) = (one for one in inspect_changefeed(runs.feed.settings()).findings if one.rule == INCOMPLETE)
+    assert [one.table for one in group.subjects] == NAMES
+
+
+def test_a_lone_incomplete_table_has_commands_to_copy(runs: Runs) -> None:
+    runs.feed.ddl("s.a", FIRST, "", 0)
+    (line,) = (one for one in warned(runs.apply(FIRST + 1)) if "incomplete" in one)
+    assert line.startswith("s.a: incomplete: it existed before its changefeed began")
+    assert "cdc-assets release --complete s.a" in line

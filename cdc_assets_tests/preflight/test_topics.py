@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def inspected(topic: Topic, directory: Path, lines: list[dict[str, Any]] | None 
 
 def test_what_craft_has_lost_is_reported_by_column(tmp_path: Path) -> None:
     found = inspected(recorded("A_all_types", "craft"), tmp_path)
-    (cause,) = (one for one in found.findings if one.sentence.startswith("FLOAT became null"))
+    (cause,) = (one for one in found.findings if "FLOAT became null" in one.sentence)
     assert [one.detail.startswith('"f": ') for one in cause.subjects if one.table == "types.defaults"] == [True]
 
 
@@ -95,3 +96,14 @@ def test_only_of_tidb_it_is_open_whether_texts_compare_by_their_collation(record
     assert any(one.key == ("code",) for one in found.tables)
     assert {one.rule for one in found.findings} & {"text-key", "approximate-key"} == set()
     assert not any("TiDB" in line or "TiCDC" in line for line in inspection_lines(found))
+
+
+def test_topics_without_commit_ts_are_in_the_order_of_their_offsets_and_their_places_are_offsets(
+    tmp_path: Path,
+) -> None:
+    topic = recorded("A_all_types", "canal-json")
+    uri = f"kafka://127.0.0.1:9092/{topic.recorded['topic']}?protocol=canal-json"
+    found = {one.rule: one for one in inspected(topic, tmp_path, sink_uri=uri).findings}
+    assert "their order is that of the offsets" in found["commit-ts"].sentence
+    details = [one.detail for one in found["decoding"].subjects]
+    assert all(re.match(r"\S+\[\d+\] offsets \d+ to \d+: the records have a member _tidb", one) for one in details)

@@ -17,6 +17,7 @@ class RecordOptions:
     """Lines of JSON; every record has its commit-ts and all values."""
 
     format: ClassVar[str] = "records"
+    places: ClassVar[str] = "files"
     commit_ts_option: ClassVar[str] = "nothing: records have it"
     timezone: str = "UTC"
     has_commit_ts: bool = True

@@ -21,6 +21,7 @@ class CanalJsonOptions:
     """
 
     format: ClassVar[str] = "canal-json"
+    places: ClassVar[str] = "files"
     commit_ts_option: ClassVar[str] = "enable-tidb-extension=true in the sink URI"
     uri_options: ClassVar[frozenset[str]] = frozenset(
         {"enable-tidb-extension", "only-output-updated-columns", "content-compatible"}

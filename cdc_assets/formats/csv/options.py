@@ -18,6 +18,7 @@ class CsvOptions:
     """TiCDC's options of its CSV, by TiCDC's names and with its defaults. `timezone` is the `--tz` of its server."""
 
     format: ClassVar[str] = "csv"
+    places: ClassVar[str] = "files"
     commit_ts_option: ClassVar[str] = "include-commit-ts = true under [sink.csv] of the changefeed TOML"
     uri_options: ClassVar[frozenset[str]] = frozenset()
     toml_options: ClassVar[Mapping[str, tuple[str, ...]]] = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from cdc_assets.formats.message_options import MessageOptions
+from cdc_assets.formats.message_options import MessageOptions, Order
 from cdc_assets.model.schema import Column
 
 __all__ = ["OPTIONS", "LandedOptions"]
@@ -17,9 +17,15 @@ class LandedOptions:
     """Messages of a topic as splits."""
 
     format: ClassVar[str] = "landed"
-    commit_ts_option: ClassVar[str] = "enable-tidb-extension=true in the sink URI"
+    places: ClassVar[str] = "offsets"
 
     messages: MessageOptions
+
+    @property
+    def commit_ts_option(self) -> str:
+        """What makes messages carry a commit-ts, "" for a protocol in which none do."""
+        extension = "enable-tidb-extension=true in the sink URI"
+        return extension if self.messages.kind.order is Order.EXTENSION else ""
 
     @property
     def has_commit_ts(self) -> bool:

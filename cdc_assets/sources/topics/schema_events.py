@@ -146,9 +146,8 @@ def older_tables(path: str, options: MessageOptions) -> OlderTables:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadSettings(
-            f"schemas: {path} cannot be read ({error}). Give a file of CREATE TABLE statements."
-        ) from None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise BadSettings(f"schemas: {path} cannot be read ({why}). Give a file of CREATE TABLE statements.") from None
     if codec_of(options).source_sql is None:
         return read_older_tables(text, path, options.timezone)
     try:

@@ -283,10 +283,11 @@ class TopicsSource:
         if mine:
             return f"{self.options.uri}: nothing of {', '.join(mine)} is landed yet. `cdc-assets apply` lands it first."
         some = f"there {'is' if len(topics) == 1 else 'are'} {', '.join(sorted(topics)[:10])}"
+        wanted = " or ".join(self.options.topics) or self.options.topic
         return (
-            f"the archive {archive} has no topic of this changefeed: expected {self.options.topic}, "
-            f"{some if topics else 'and there are no messages at all'}. Correct the topic of the sink URI or the "
-            "archive's uri and layout, or wait for the first messages."
+            f"the archive {archive} has no topic of this changefeed: expected {wanted}, "
+            f"{some if topics else 'and there are no messages at all'}. Correct the topic of the sink URI, the setting "
+            "topics, or the archive's uri and layout, or wait for the first messages."
         )
 
 

@@ -75,6 +75,8 @@ def layout_of(options: TopicOptions) -> Layout:
     assert options.archive is not None
     name = options.archive.layout.partition(":")[0]
     if name not in LAYOUTS:
-        raise BadSettings(f'archive layout "{name}" is not known; known are {", ".join(sorted(LAYOUTS))}.')
+        raise BadSettings(
+            f'archive layout "{name}" is not known; known are {", ".join(sorted(LAYOUTS))}. Give one of them.'
+        )
     found: Layout = import_module(LAYOUTS[name]).LAYOUT
     return found.opened(options)
