@@ -135,6 +135,11 @@ _REASONS: Mapping[Lack, tuple[str, str]] = {
         "existed before its connector's messages began (its snapshot is in the topics without its first row)",
         _FROM_CONNECTOR,
     ),
+    Lack.ABANDONED: (
+        "existed before its connector's messages began (its snapshot was broken off before it was through with all "
+        "tables, and the next one has no row of it, so that those which are here may be gone)",
+        f"Run again when the connector is through with its snapshot. {_FROM_CONNECTOR}",
+    ),
     Lack.CREATED: (
         f"{_MAY_HAVE} (the snapshot has its CREATE TABLE, and no row; the last row of all tables, with which a "
         "snapshot ends, is not in the topics)",

@@ -124,6 +124,7 @@ class Lack(str, enum.Enum):
     SNAPSHOT = "snapshot"
     RUNNING = "running"
     BEGINNING = "beginning"
+    ABANDONED = "abandoned"
     CREATED = "created"
     SETTINGS = "settings"
     SCAN = "scan"

@@ -114,7 +114,8 @@ def _words(step: Step) -> tuple[str, str, str, str]:
             key = f"key ({', '.join(schema.key)})" if schema.key else "no key: a multiset"
             shape = f"{name}: {counted(len(schema.stored), 'column')}, {key}"
             dumped = f", as it was at {base.at} by {base.uri}" if base is not None else ""
-            lacks = f", incomplete: without its rows from before {gap.since}" if gap is not None and not dumped else ""
+            is_lacking = gap is not None and not dumped and gap.filling.through is None
+            lacks = f", incomplete: without its rows from before {gap.since}" if gap is not None and is_lacking else ""
             return "create", shape + lacks + dumped, METADATA_ONLY, "drop it"
         case ChangeTable(_, _, changes):
             rewrite = any(_rewrites(change) for change in changes)
