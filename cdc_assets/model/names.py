@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-__all__ = ["fold_name", "is_hidden_name"]
+__all__ = ["fold_name", "is_hidden_name", "unfit_name"]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -15,6 +15,18 @@ def fold_name(name: str) -> str:
     Go lowers each character by itself into one character, so a final sigma is lowered as anywhere else in a word.
     """
     return "".join(char.lower()[0] for char in name)
+
+
+def unfit_name(name: str) -> str:
+    """Return why no catalog can have a name of a database or table, "" for one that all can.
+
+    Catalogs take any letters, signs and digits; names are kept as UTF-8, in databases that know no NUL.
+    """
+    if not name.strip():
+        return "it is empty" if not name else "it has white space alone"
+    if "\0" in name:
+        return "it has a NUL character"
+    return "" if name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name) else "it is not Unicode"
 
 
 def is_hidden_name(name: str) -> bool:

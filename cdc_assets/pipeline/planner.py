@@ -15,6 +15,7 @@ from cdc_assets.formats import Wire
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.findings import Finding
 from cdc_assets.model.gaps import Completed
+from cdc_assets.model.names import unfit_name
 from cdc_assets.model.progress import Applied, Base, Life, Phase
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
@@ -83,6 +84,17 @@ def _collecting_later() -> Iterator[None]:
         gc.enable()
 
 
+def _unfit(table: TableId) -> str:
+    """Return the sentence on a name that no lake can have, "" for any other."""
+    for kind, name in (("database", table.schema), ("table", table.table)):
+        if reason := unfit_name(name):
+            return (
+                f"the name of its {kind} is {name!r}, which no table of the lake can have: {reason}. Give it another "
+                "name at the source, or leave the table out of the feed."
+            )
+    return ""
+
+
 class Planner:
     """Plans one changefeed into one lake.
 
@@ -146,7 +158,8 @@ class Planner:
             planned_with = partial(planned_with, begun=min((ts for ts in (row, self._start) if ts), default=None))
             planned = planned_with(holds=holds)
         claims = {(step.life, wanted_name(step)): step.at for step in planned.steps if isinstance(step, Naming)}
-        refused = self.lake.refused_names(claims)
+        unfit = {claim: reason for claim in claims if (reason := _unfit(claim[1]))}
+        refused = {**self.lake.refused_names(claims.keys() - unfit.keys()), **unfit}
         if refused:
             refusing = [HoldTable(claim[0], claims[claim], reason) for claim, reason in refused.items()]
             planned = planned_with(holds=lambda history: (*holds(history), *refusing))
