@@ -95,7 +95,7 @@ def _missed(life: Life, due: Sequence[Missed], offered: Base | None, *, complete
         return None
     brings = offered is not None and all(one.through <= offered.at for one in lost)
     offer = offered.uri if offered is not None and brings else ""
-    return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(lost, life))
+    return Gap(life, offer, Filling(Lack.EXPIRED), missed_text(lost))
 
 
 def _whole(event: Event) -> Whole | None:

@@ -17,24 +17,11 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
-    ValidationError,
 )
 
 from cdc_assets.errors import BadSettings, CdcError, LakeUnavailable, SetupError, TableHeld
 
-__all__ = [
-    "CAUSES",
-    "Cause",
-    "answering",
-    "broken_file",
-    "explained",
-    "first_line",
-    "hide",
-    "is_refusal",
-    "missing_file",
-    "reading",
-    "redacted",
-]
+__all__ = ["CAUSES", "Cause", "answering", "explained", "first_line", "hide", "is_refusal", "redacted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,38 +160,6 @@ def answering(where: str = "the lake's catalog") -> Iterator[None]:
         if known is None:
             raise
         raise known from error
-
-
-@contextmanager
-def reading(table: str) -> Iterator[None]:
-    """Turn what is wrong with the files of a table of the catalog into SetupError, and all else as `answering` does."""
-    try:
-        with answering():
-            yield
-    except FileNotFoundError as error:
-        raise missing_file(table, error) from error
-    except (ValidationError, ValueError, KeyError, TypeError) as error:
-        raise broken_file(table, error) from error
-
-
-def missing_file(table: str, error: OSError) -> SetupError:
-    """Return the error for a file of a table that the catalog names and that is not there."""
-    text = first_line(redacted(str(error)))
-    quoted = re.search("'([^']+)'", text)
-    place = error.filename or (quoted[1] if quoted else text)
-    return SetupError(
-        f"a file of the lake's table {table} is missing: {place}. Was the lake's directory moved, or cleaned by "
-        "another program? The catalog and Iceberg's files name each other by their whole addresses: move it back to "
-        "where it was, or apply the changefeed to a new lake (lake.warehouse, --warehouse)."
-    )
-
-
-def broken_file(table: str, error: Exception) -> SetupError:
-    """Return the error for a metadata file of a table that is not one."""
-    return SetupError(
-        f"the metadata file of the lake's table {table} cannot be read ({type(error).__name__}: "
-        f"{first_line(str(error))}). Restore the file, or remove the table from the catalog."
-    )
 
 
 def _causes(error: BaseException | None) -> Iterator[str]:

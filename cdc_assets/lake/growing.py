@@ -24,7 +24,7 @@ from pyiceberg.table import Table
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake.catalogs.catalog import LazyCatalog, entry
-from cdc_assets.lake.failures import answering, reading
+from cdc_assets.lake.failures import answering
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.namespaces import ensure_namespace
 from cdc_assets.lake.row_groups import RowFiles, RowGroups, Written
@@ -96,8 +96,7 @@ class GrowingTable:
         if place is None:
             return None
         if self._looked is None or self._looked[0] != place:
-            with reading(".".join(self.identifier)):
-                self._looked = (place, self._grown(self.load()))
+            self._looked = (place, self._grown(self.load()))
         return self._looked[1]
 
     def _grown(self, table: Table) -> Grown:
@@ -274,7 +273,7 @@ class GrowingTable:
 
     def load(self) -> Table:
         """Return the table as PyIceberg has it now."""
-        with reading(".".join(self.identifier)):
+        with answering():
             return self._catalog.load_table(self.identifier)
 
     def _table(self) -> Table:

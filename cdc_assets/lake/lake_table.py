@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from cdc_assets.errors import TableHeld
+from cdc_assets.errors import LakeUnavailable, TableHeld
 from cdc_assets.lake.catalogs.catalog import local_path, read_bytes
-from cdc_assets.lake.failures import broken_file
 from cdc_assets.lake.label import Label, kept_label
 from cdc_assets.lake.metadata_file import GZIP, MetadataFile, parse_metadata_file
 from cdc_assets.lake.names import Identifier, format_name, parse_identity, parse_name
@@ -218,12 +217,15 @@ def _parse_base(properties: Mapping[str, str]) -> Base | None:
 
 
 def read_file(catalog: Catalog, place: str) -> MetadataFile:
-    """Return the content of a metadata file; raises FileNotFoundError, SetupError for another file."""
+    """Return the content of a metadata file; raises FileNotFoundError."""
     data = read_bytes(catalog, place)
     try:
         return parse_metadata_file(data)
     except (ValueError, KeyError, TypeError) as error:
-        raise broken_file(place, error) from error
+        raise LakeUnavailable(
+            f"{place}: the catalog names it as a table's metadata, but it is not an Iceberg metadata file ({error!r}). "
+            "Restore the file, or remove the table from the catalog."
+        ) from error
 
 
 def read_model(catalog: Catalog, place: str) -> TableMetadata:

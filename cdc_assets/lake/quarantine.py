@@ -22,7 +22,6 @@ from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, re
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake import namespaces
-from cdc_assets.lake.failures import reading
 from cdc_assets.lake.names import Identifier, format_identity, own_location, parse_identity
 from cdc_assets.lake.staging.installation import alike
 from cdc_assets.model.progress import Life
@@ -62,8 +61,7 @@ def _equal(name: str, value: str) -> Any:
 
 def _table(state: LakeState) -> Any:
     identifier = _identifier(state)
-    with reading(".".join(identifier)):
-        return None if state.place_of(identifier) is None else state.catalog.load_table(identifier)
+    return None if state.place_of(identifier) is None else state.catalog.load_table(identifier)
 
 
 def _identifier(state: LakeState) -> Identifier:
@@ -78,8 +76,7 @@ def read(state: LakeState, *, raw: bool = False, replayed: bool = False) -> tupl
     chosen: Any = _equal("changefeed", state.changefeed)
     chosen = chosen if replayed else And(chosen, _equal("state", OPEN))
     names = [name for name in (column.split()[0] for column in _COLUMNS.split(", ")) if raw or name != "raw"]
-    with reading(".".join(_identifier(state))):
-        rows = table.scan(row_filter=chosen, selected_fields=tuple(names)).to_arrow().to_pylist()
+    rows = table.scan(row_filter=chosen, selected_fields=tuple(names)).to_arrow().to_pylist()
     found = (
         QuarantinedRow(
             parse_identity(row["identity"]),
@@ -110,9 +107,8 @@ def counts(state: LakeState) -> Mapping[Life, int]:
     if place is None:
         return {}
     if place not in _counted:
-        with reading(".".join(_identifier(state))):
-            table = state.catalog.load_table(_identifier(state))
-            rows = table.scan(row_filter=_equal("state", OPEN), selected_fields=("changefeed", "identity")).to_arrow()
+        table = state.catalog.load_table(_identifier(state))
+        rows = table.scan(row_filter=_equal("state", OPEN), selected_fields=("changefeed", "identity")).to_arrow()
         pairs = Counter(zip(*(rows.column(name).to_pylist() for name in ("changefeed", "identity")), strict=True))
         _counted.clear()
         _counted[place] = {(feed, parse_identity(identity)): n for (feed, identity), n in pairs.items()}

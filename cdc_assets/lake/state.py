@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NoSuchTableError
 
-from cdc_assets.errors import TableHeld, TableMoved
+from cdc_assets.errors import LakeUnavailable, TableHeld, TableMoved
 from cdc_assets.lake import namespaces
 from cdc_assets.lake.catalogs.catalog import (
     LazyCatalog,
@@ -20,7 +20,7 @@ from cdc_assets.lake.catalogs.catalog import (
     rename,
 )
 from cdc_assets.lake.decisions import Decisions
-from cdc_assets.lake.failures import answering, missing_file, reading
+from cdc_assets.lake.failures import answering
 from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, LakeTable, Owned, read_file, read_owned, read_standing
 from cdc_assets.lake.metadata_file import MetadataFile, Snapshot
 from cdc_assets.lake.names import Identifier, OwnNamespaces, Places, parse_identity
@@ -99,9 +99,10 @@ class LakeState:
                 return read_standing(self.catalog, self.entries())
             except FileNotFoundError as error:  # a commit removed it after it was listed
                 gone = error
-        place = str(gone.filename or gone)
-        named = next((".".join(one) for one, file in self.listed().items() if file.endswith(place)), "")
-        raise missing_file(named or "of this changefeed", gone)
+        raise LakeUnavailable(
+            f"the lake's catalog names a metadata file that does not exist ({gone}). Was the warehouse moved or "
+            "cleaned?"
+        )
 
     def entries(self) -> Iterator[tuple[Identifier, str]]:
         """Yield (identifier, metadata location) of every table in the catalog."""
@@ -193,9 +194,7 @@ class LakeState:
 
     def read(self, name: TableId) -> pa.Table:
         """Return the rows of a table by its source name; raises KeyError if there is none."""
-        identifier = self.named(name).identifier
-        with reading(".".join(identifier)):
-            return self.catalog.load_table(identifier).scan().to_arrow()
+        return self.catalog.load_table(self.named(name).identifier).scan().to_arrow()
 
     def row_counts(self) -> dict[str, int | None]:
         """Return the rows of each table that has a name, by the text of its life."""
@@ -208,8 +207,7 @@ class LakeState:
         if place is None:
             return {}
         if place not in _tombstones:
-            with reading(".".join(identifier)):
-                rows = self.catalog.load_table(identifier).scan().to_arrow().to_pylist()
+            rows = self.catalog.load_table(identifier).scan().to_arrow().to_pylist()
             _tombstones.clear()
             _tombstones[place] = [(row["changefeed"], parse_identity(row["identity"]), row["dropped"]) for row in rows]
         return {

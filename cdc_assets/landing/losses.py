@@ -88,10 +88,15 @@ def refuse_another_log(
         known = landed.newest.get(wanted.partition)
         if known is None or wanted.partition.topic in landed.topic_ids or known.offset < ends[wanted.partition].low:
             continue
-        for batch in log.read(OffsetRange(wanted.partition, known.offset, known.offset + 1)):
-            if batch.num_rows and as_landed(whole(batch), 0) != known:
-                at = f"has another message at offset {known.offset} than was landed"
-                raise created_anew(wanted.partition, at, wanted.start)
+        try:
+            batches = [*log.read(OffsetRange(wanted.partition, known.offset, known.offset + 1))]
+        except InputError as error:
+            if not error.where.get("gone"):  # else it expired meanwhile
+                raise
+            continue
+        if any(batch.num_rows and as_landed(whole(batch), 0) != known for batch in batches):
+            at = f"has another message at offset {known.offset} than was landed"
+            raise created_anew(wanted.partition, at, wanted.start)
 
 
 def created_anew(partition: Partition, said: str, start: int) -> InputError:

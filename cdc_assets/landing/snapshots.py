@@ -47,10 +47,7 @@ class Snapshots:
         self._shown = dict[tuple[TableId | None, str, str], set[str]]()
         for event in before.events:
             if event.kind is EventKind.SNAPSHOT:
-                known = self._shown.setdefault((event.table, event.source, event.source_position), set())
-                if event.query == SnapshotRow.ANEW:
-                    known.clear()
-                known.add(event.query)
+                self._shown.setdefault((event.table, event.source, event.source_position), set()).add(event.query)
 
     def begins(self, scan: Scan) -> bool:
         """Return whether a row is of another snapshot than the rows of its table before it.

@@ -41,20 +41,19 @@ class Missed:
     later: bool = False
 
 
-def missed_text(some: Sequence[Missed], life: Life) -> str:
-    """Return the sentence on messages that were gone, one or more, which a table may lack, and what can be done."""
+def missed_text(some: Sequence[Missed]) -> str:
+    """Return the sentence on messages that were gone, one or more, which tables may lack, and what can be done.
+
+    It is the same for all tables that may lack them.
+    """
     lost = some[0].lost
     more = f", and so had those of {counted(len(some) - 1, 'more partition')}" if len(some) > 1 else ""
-    said = (
-        ""
-        if any(one.later for one in some)
-        else (f", or for this table alone cdc-assets release --complete {shlex.quote(pattern_of(life))}")
-    )
+    alone = "" if any(one.later for one in some) else ", or of one table: cdc-assets release --complete SCHEMA.TABLE"
     return (
         f"{lost.partition} began at offset {lost.stop} when it was first read: the {counted(len(lost), 'message')} "
         f"{lost.start}..{lost.stop - 1} had expired{more}, and nothing that is left there shows that none of them was "
         "of this table. Bring its rows from a dump taken since, or from another snapshot or scan by whoever sends "
-        f"them; or accept the loss, which is written down: {accept_loss_command(lost)}{said}"
+        f"them; or accept the loss, which is written down: {accept_loss_command(lost)}{alone}"
     )
 
 
@@ -134,11 +133,6 @@ _REASONS: Mapping[Lack, tuple[str, str]] = {
     Lack.BEGINNING: (
         "existed before its connector's messages began (its snapshot is in the topics without its first row)",
         _FROM_CONNECTOR,
-    ),
-    Lack.ABANDONED: (
-        "existed before its connector's messages began (its snapshot was broken off before it was through with all "
-        "tables, and the next one has no row of it, so that those which are here may be gone)",
-        f"Run again when the connector is through with its snapshot. {_FROM_CONNECTOR}",
     ),
     Lack.CREATED: (
         f"{_MAY_HAVE} (the snapshot has its CREATE TABLE, and no row; the last row of all tables, with which a "

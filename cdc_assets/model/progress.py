@@ -124,7 +124,6 @@ class Lack(str, enum.Enum):
     SNAPSHOT = "snapshot"
     RUNNING = "running"
     BEGINNING = "beginning"
-    ABANDONED = "abandoned"
     CREATED = "created"
     SETTINGS = "settings"
     SCAN = "scan"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.findings import INCOMPLETE
-from cdc_assets.model.gaps import gap_cause, gap_text, is_complete
-from cdc_assets.model.progress import State, Whole
+from cdc_assets.model.gaps import gap_cause, gap_text
+from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import seconds_between, tso_time
 from cdc_assets.model.window_metrics import Lag, WindowMetrics
@@ -18,7 +18,6 @@ from cdc_assets.report.tables import TableStatus
 if TYPE_CHECKING:
     from cdc_assets.lake import LakeState
     from cdc_assets.model.gaps import Completed
-    from cdc_assets.model.ledger_entries import TableState
     from cdc_assets.model.quarantine import QuarantinedRow
     from cdc_assets.model.releases import Release
     from cdc_assets.model.settings_changes import SettingsChange
@@ -123,11 +122,8 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
         with open_state(lake, changefeed) as state:
             known = {str(life): one for life, one in state.tables().items() if one.name is not None}
             waiting = quarantined_counts(state)
-            unexplained = [one.life for one in tables if not one.complete_by and one.life in known]
-            stated = [one.pattern for one in state.decisions.said_complete()] if unexplained else []
         counts = {life: one.rows for life, one in known.items()}
         gaps = {life: (one.gap, one.life, one.base) for life, one in known.items() if one.gap is not None}
-        by_people = {life for life in unexplained if is_complete(known[life].life, stated)}
         rows += [
             TableStatus(
                 changefeed,
@@ -146,7 +142,7 @@ def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> l
                 kept[changefeed].get(table.life, ()),
                 *_accounted(windows.get(table.life, ())),
                 gap_text(*gaps[table.life]) if table.life in gaps else "",
-                _complete_by(table, gaps, by_people),
+                "" if table.life in gaps else table.complete_by,
                 gap_cause(*gaps[table.life]) if table.life in gaps else "",
             )
             for table in tables
@@ -159,13 +155,6 @@ def lake_warnings(lake: LakeSettings) -> dict[str, tuple[FindingGroup, ...]]:
     with read_ledger(lake) as ledger:
         found = {name: ledger.findings(name) for name in ledger.states()}
     return {name: grouped((one for one in findings if one.rule != INCOMPLETE), ()) for name, findings in found.items()}
-
-
-def _complete_by(table: TableState, lacking: Container[str], by_people: Container[str]) -> str:
-    """Return what made a table complete; a statement of the time since the last run is not in its record yet."""
-    if table.life in lacking:
-        return ""
-    return Whole.STATEMENT.value if table.life in by_people else table.complete_by
 
 
 def _accounted(windows: Sequence[WindowMetrics]) -> tuple[Lag | None, str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cdc_assets.model.progress import Lack
 from cdc_assets.model.schema_changes import (
     AddColumn,
     DeleteRows,
@@ -114,8 +115,9 @@ def _words(step: Step) -> tuple[str, str, str, str]:
             key = f"key ({', '.join(schema.key)})" if schema.key else "no key: a multiset"
             shape = f"{name}: {counted(len(schema.stored), 'column')}, {key}"
             dumped = f", as it was at {base.at} by {base.uri}" if base is not None else ""
-            is_lacking = gap is not None and not dumped and gap.filling.through is None
-            lacks = f", incomplete: without its rows from before {gap.since}" if gap is not None and is_lacking else ""
+            expired = gap is not None and gap.filling.lack is Lack.EXPIRED
+            without = "some of its first messages" if expired else f"its rows from before {gap.since}" if gap else ""
+            lacks = f", incomplete: without {without}" if gap is not None and not dumped else ""
             return "create", shape + lacks + dumped, METADATA_ONLY, "drop it"
         case ChangeTable(_, _, changes):
             rewrite = any(_rewrites(change) for change in changes)

@@ -122,32 +122,3 @@ def test_columns_that_are_left_out_keep_their_values(records: Records, spark: Sp
     records.fence = 500
     assert not apply()
     assert rows() == [MOVED, MOVED]
-
-
-def test_rows_under_new_keys_take_nothing_from_a_row_whose_key_is_null(
-    monkeypatch: pytest.MonkeyPatch, spark: SparkSession, tmp_path: Path
-) -> None:
-    """What has no other row to take its columns from is not the one without a key."""
-    monkeypatch.setitem(SCHEMES, "records", "cdc_assets_tests.record_feed")
-    monkeypatch.setitem(FORMATS, "records", "cdc_assets_tests.record_feed")
-    feed = Records(fence=150)
-    monkeypatch.setitem(FEEDS, ADDRESS, feed)
-    query = "CREATE TABLE `orders` (`id` BIGINT,`it's` VARCHAR(20),`b\\n` INT)"
-    feed.ddl("shop.orders", 100, query, 3, Column("id", "BIGINT"), *COLUMNS[1:])
-    feed.rows("shop.orders", 100, ["I", 101, 1, "a", 1], ["I", 102, None, "none", 0], ["I", 103, 3, "c", 3])
-    keys: Any = {"shop.orders": ["id"]}
-    settings = ChangefeedSettings(sink_uri=ADDRESS, name="shop", keys=keys)  # type: ignore[arg-type]
-    lake, memory = LakeSettings.from_warehouse(tmp_path / "lake"), MemoryLake()
-    for fence in (150, 400):
-        feed.fence = fence
-        with open_pipeline(settings, lake, spark=lambda: spark) as pipeline:
-            outcome = pipeline.apply()
-        assert [one.reason for one in outcome.tables if one.reason] == []
-        Pipeline(settings, settings.open_source(), memory, Ledger("sqlite://")).apply()
-        feed.rows(
-            "shop.orders", 100, ["D", 301, 1, None, None, "m"], ["U", 301, 20, SAME, 9, "m"], ["U", 302, 3, SAME, 4]
-        )
-    expected = {(None, "none", 0), (20, "a", 9), (3, "c", 4)}
-    for table in (LakeState(lake, "shop").read(ORDERS), memory.read(ORDERS)):
-        rows = [tuple(row[name] for name in ("id", "it's", "b\\n")) for row in table.to_pylist()]
-        assert (set(rows), len(rows)) == (expected, 3)

@@ -45,11 +45,11 @@ class Lines:
             self.send(partition, {"resolved": [step, 0]})
 
 
-def feed_of(lines: Lines, directory: Path) -> TopicFeed:
+def feed_of(lines: Lines, directory: Path, more: str = "", **given: Any) -> TopicFeed:
     path = directory / "schemas.sql"
     path.write_text("CREATE TABLE `shop/orders` (id Uint32 NOT NULL, a Int64, PRIMARY KEY (id));")
-    uri = f"kafka://127.0.0.1:2135/{TOPIC}?protocol=ydb-json"
-    return TopicFeed.of(lines.log, sink_uri=uri, name="ydb", schemas=path)
+    uri = f"kafka://127.0.0.1:2135/{TOPIC}?protocol=ydb-json{more}"
+    return TopicFeed.of(lines.log, sink_uri=uri, name="ydb", schemas=path, **given)
 
 
 def rows(feed: TopicFeed, table: TableId = TABLE) -> dict[int, int]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_assets.ddl import created
-from cdc_assets.errors import BadSettings, RebuildRefused
+from cdc_assets.errors import BadSettings, InputError, RebuildRefused
 from cdc_assets.landing.decisions import Said, accept_loss
 from cdc_assets.model.offsets import LogEnds, OffsetRange, Partition
+from cdc_assets.model.progress import Lack, Whole
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.operations.rebuild import rebuild
@@ -21,7 +22,9 @@ from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources.joined import Joined
 from cdc_assets.sources.topics.source import TopicsSource
 from cdc_assets_tests.dump_writer import Row, Writing, write_dump
+from cdc_assets_tests.landing import test_barriers as ydb
 from cdc_assets_tests.landing import test_renamed_by_connectors as mariadb
+from cdc_assets_tests.landing import test_snapshots as snapshots
 from cdc_assets_tests.landing.test_connector_corners import Stream
 from cdc_assets_tests.landing.test_landing import CREATE, URI, Broker, broker, canal, ddl, mark, row
 from cdc_assets_tests.landing.test_shares import Tasks
@@ -67,7 +70,7 @@ def test_tables_of_a_partition_whose_first_messages_expired_are_incomplete_and_n
     assert said.keys() == {"shop.b"}
     assert "cdc[1] began at offset 4 when it was first read: the 4 messages 0..3 had expired" in said["shop.b"]
     assert "cdc-assets landing accept-loss cdc 1 0 3" in said["shop.b"]
-    assert "cdc-assets release --complete shop.b" in said["shop.b"]
+    assert "cdc-assets release --complete SCHEMA.TABLE" in said["shop.b"]
 
 
 def test_where_ddl_is_in_one_partition_only_what_expired_there_concerns_all_tables() -> None:
@@ -208,6 +211,21 @@ def test_what_expires_after_it_was_read_makes_nothing_incomplete() -> None:
     assert feed.landing.landed().starts == {}
 
 
+def test_what_expires_between_the_look_at_the_ends_and_the_reading_is_missing_all_the_same() -> None:
+    class Forgetful(Broker):
+        def read(self, wanted: OffsetRange, batch_bytes: int = 1000) -> Iterator[Any]:
+            if wanted == OffsetRange(Partition("cdc", OWN), 0, 7):
+                self.lines = [line for line in self.lines if line["partition"] != OWN or line["offset"] >= 4]
+                raise InputError("cdc[1] starts at offset 4 by now", gone=True)
+            yield from super().read(wanted, batch_bytes)
+
+    feed = TopicFeed.of(Forgetful(), sink_uri=URI, initial={})
+    of_two_tables(feed)
+    with pytest.raises(InputError, match="starts at offset 4 by now"):
+        feed.apply()
+    assert incomplete(feed).keys() == {"shop.b"}
+
+
 @pytest.mark.parametrize("commit_bytes", [1, 1 << 20], ids=["many commits", "one commit"])
 @pytest.mark.parametrize("executors", [None, Tasks()], ids=["here", "executors"])
 def test_the_start_is_the_same_whoever_reads_and_however_often_it_commits(executors: Any, commit_bytes: int) -> None:
@@ -248,6 +266,76 @@ def test_a_connectors_topic_whose_messages_all_expired_makes_its_table_incomplet
     mariadb.send(log, mariadb.history("a", "b", []))
     log.lines = [line for line in log.lines if line["topic"] != "px.d.a"]
     assert incomplete(of_connector(log)).keys() == {"d.a"}
+
+
+def of_snapshot(before: int, parts: Mapping[int, Sequence[Any]], **given: Any) -> TopicFeed:
+    """A connector's table of which each partition of `parts` has rows, behind others that expired."""
+    feed = TopicFeed.of(MemoryLog([]), **{"sink_uri": snapshots.URI, "name": "c", "initial": {}, **given})
+    for partition, messages in parts.items():
+        snapshots.send(feed.log, [*(snapshots.row(1, number) for number in range(before)), *messages], partition)
+    feed.log.lines = [line for line in feed.log.lines if line["offset"] >= before]
+    return feed
+
+
+ROWS = snapshots.snapshot(1, 2, 3, 4)
+
+
+def test_a_whole_snapshot_behind_what_expired_makes_a_table_complete() -> None:
+    assert snapshots.state(of_snapshot(5, {0: ROWS})) == Whole.SNAPSHOT
+
+
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_a_snapshot_whose_first_rows_expired_makes_no_table_complete(first: int) -> None:
+    """The last row may be all that the table had, or all that is left."""
+    feed = of_snapshot(5, {0: ROWS[first:]})
+    assert snapshots.state(feed) in (Lack.EXPIRED, Lack.BEGINNING)
+    assert "px.public.t[0] began at offset 5" in snapshots.table(feed).incomplete or first < 3
+
+
+def test_a_snapshot_of_the_last_row_alone_is_whole_where_older_messages_are_left() -> None:
+    assert snapshots.state(of_snapshot(5, {0: [snapshots.row(6, 9), *snapshots.snapshot(1)]})) == Whole.SNAPSHOT
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_rows_of_a_snapshot_that_expired_in_another_partition_than_its_first_row_are_missing(first: int) -> None:
+    begins, goes_on = ROWS[:1], ROWS[2:]
+    assert snapshots.state(of_snapshot(5, {first: begins, 1 - first: goes_on})) is Lack.EXPIRED
+
+
+def test_a_connectors_ddl_that_expired_after_its_snapshot_is_missing() -> None:
+    """A TRUNCATE, say: it is in a topic of its own."""
+    feed = of_snapshot(0, {0: snapshots.snapshot(1, 2, connector=snapshots.MYSQL)})
+    snapshots.send(feed.log, [snapshots.create("t"), snapshots.create("u", 9, "false")])
+    feed.log.lines = [line for line in feed.log.lines if line["topic"] != "px" or line["offset"]]
+    assert snapshots.state(feed) is Lack.EXPIRED
+
+
+def test_tables_that_are_empty_by_their_snapshot_are_not_where_their_topic_lost_messages() -> None:
+    class Emptied(MemoryLog):
+        def ends(self, concerns: Any) -> Any:
+            return {**super().ends(concerns), Partition("px.public.u", 0): LogEnds(5, 5)}
+
+    feed = TopicFeed.of(Emptied([]), sink_uri=snapshots.URI, name="c", initial={})
+    rows = snapshots.snapshot(1, 2, end="last", connector=snapshots.MYSQL)
+    snapshots.send(feed.log, [snapshots.create("t"), snapshots.create("u"), snapshots.create("w"), *rows])
+    assert (snapshots.state(feed, "u"), snapshots.state(feed, "w")) == (Lack.EXPIRED, Whole.SNAPSHOT)
+
+
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_a_changefeed_of_ydb_scans_its_table_into_all_partitions_or_the_table_is_incomplete(
+    tmp_path: Path, lacking: int
+) -> None:
+    lines = ydb.Lines()
+    for number in range(8):
+        lines.change(number % 2, number, number, 1000)
+    place = Partition(ydb.TOPIC, lacking)
+    whole = ydb.feed_of(lines, tmp_path, "&initial_scan=true", initial={})
+    assert incomplete(whole) == {}
+    lines.log.lines = [line for line in lines.log.lines if line["partition"] != lacking or line["offset"] > 1]
+    feed = ydb.feed_of(lines, tmp_path, "&initial_scan=true", initial={})
+    assert f"{place} began at offset 2" in incomplete(feed)["shop.orders"]
+    accept_loss(feed.landing, OffsetRange(place, 0, 2))
+    assert incomplete(feed) == {}
 
 
 def canal_by_offset(feed: TopicFeed, *partitions: Sequence[bytes]) -> None:

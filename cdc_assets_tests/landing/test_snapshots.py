@@ -144,26 +144,6 @@ def test_a_table_that_a_snapshot_fills_again_is_incomplete_meanwhile() -> None:
     assert state(feed) == Whole.SNAPSHOT
 
 
-@pytest.mark.parametrize("parts", [1, 2, 7])
-def test_a_table_without_key_whose_snapshot_comes_once_more_is_complete_wherever_a_landing_ends(parts: int) -> None:
-    rows = [*snapshot(1, 2, 3), *snapshot(1, 2, 3, late_ms=5000), *snapshot(1, 2, table="u", end="last")]
-    feed = TopicFeed.of(MemoryLog([]), sink_uri=URI, name="c", initial={})
-    for number, one in enumerate(rows):
-        send(feed.log, [one])
-        feed.log.lines[-1]["key_b64"] = None
-        if number % parts == 0:
-            feed.apply()
-    assert (state(feed), state(feed, "u")) == (Whole.SNAPSHOT, Whole.SNAPSHOT)
-    assert sorted(one["id"] for one in feed.lake.read(TableId("public", "t")).to_pylist()) == [1, 2, 3]
-
-
-def test_a_table_that_the_next_snapshot_has_no_row_of_may_have_been_emptied() -> None:
-    feed = applied([*snapshot(1, 2), *snapshot(1, 2, table="u")[:1]], snapshot(1, 2, place=9, table="u", end="last"))
-    assert (state(feed), state(feed, "u")) == (Lack.ABANDONED, Whole.SNAPSHOT)
-    whole = applied([*snapshot(1, 2), *snapshot(1, 2, table="u", end="last")], snapshot(1, place=9, table="w"))
-    assert [state(whole, name) for name in ("t", "u", "w")] == [Whole.SNAPSHOT] * 3
-
-
 def test_rows_of_a_snapshot_in_several_partitions_count_together() -> None:
     rows = snapshot(1, 2, 3)
     for first, last in ((0, 1), (1, 0)):

@@ -76,8 +76,7 @@ def _with_bases(target: Target, changes: DataFrame, schema: TableSchema) -> Data
     one, is not its: that had left before, and leaves where the change is passed over.
     """
     changes.createOrReplaceTempView("moved")
-    equal = [_key_equality(schema.column(name), f"s.{BASE}.k{at}", "b") for at, name in enumerate(schema.key)]
-    on = " AND ".join([f"s.{BASE} IS NOT NULL", *equal])  # else one without a base has that of the key NULL
+    on = " AND ".join(_key_equality(schema.column(name), f"s.{BASE}.k{at}", "b") for at, name in enumerate(schema.key))
     values = [
         f"CASE WHEN b.{_FOUND} AND array_contains(s.{UNCHANGED}, {_text(column.name)}) THEN b.{quoted(column.name)} "
         f"ELSE s.c{at} END AS c{at}"

@@ -52,10 +52,9 @@ class Fillings:
         self._of_connector, self._scans = messages.in_source_order, not messages.sends_again
         self._by_table: dict[TableId, list[_Snapshot]] = {}
         self._places = {(one.partition, one.offset) for one in landed.events if one.kind is EventKind.SNAPSHOT}
-        self._starts = landed.starts
+        self._starts = frozenset(landed.starts)
         self._ended: dict[tuple[str, str], Tso] = {}
         self._marked: set[tuple[str, str]] = set()
-        self._begun: dict[str, dict[str, Tso]] = {}
         newest: dict[tuple[TableId, str, str], _Snapshot] = {}
         for event in landed.events:
             if event.kind is EventKind.SNAPSHOT and event.table is not None:
@@ -77,7 +76,6 @@ class Fillings:
         newest[mine].rows[word] = event.position
         if word is SnapshotRow.FIRST:
             newest[mine].partition = event.partition
-        self._begun.setdefault(event.source, {}).setdefault(event.source_position, event.position)
         if word is SnapshotRow.END:
             self._ended[of] = event.position
         elif word in (SnapshotRow.FIRST, SnapshotRow.LAST):
@@ -107,8 +105,6 @@ class Fillings:
         if whole:
             through, one = min(whole, key=lambda pair: pair[0])
             return Filling(Lack.RUNNING, Whole.SNAPSHOT, self._since(one), through)
-        if found and self._is_abandoned(found[0]):
-            return Filling(Lack.ABANDONED, Whole.SNAPSHOT)
         if found:
             ends = {SnapshotRow.LAST, SnapshotRow.END} & found[0].rows.keys()
             return Filling(Lack.BEGINNING if ends else Lack.RUNNING, Whole.SNAPSHOT)
@@ -134,8 +130,6 @@ class Fillings:
 
     def _through(self, one: _Snapshot) -> Tso | None:
         """Return the position at which all rows of a table in a snapshot are there, None while they are not."""
-        if self._is_abandoned(one):
-            return None
         rows = one.rows
         last = rows.get(SnapshotRow.LAST, rows.get(SnapshotRow.END))
         if last is not None and (SnapshotRow.FIRST in rows or SnapshotRow.WITHIN not in rows):
@@ -146,17 +140,11 @@ class Fillings:
     def _since(self, one: _Snapshot) -> Tso:
         """Return the position at which every partition has to have begun, or none of its rows is known to be there.
 
-        The partition of the first row may begin with that; of others each has to have begun before the snapshot.
+        The partition of the first row may begin with that; where others do not begin at offset 0, before the snapshot.
         """
         first, mine = one.rows.get(SnapshotRow.FIRST), one.partition
-        others = [start.least for at, start in self._starts.items() if at.topic == mine.topic and at != mine]
-        return first if first is not None and all(0 < least < one.begin for least in others) else one.begin - 1
-
-    def _is_abandoned(self, one: _Snapshot) -> bool:
-        """Return whether a source began another snapshot before it was through with one: tables may be empty since."""
-        begun = self._begun.get(one.source, {})
-        newer = any(begin > one.begin for place, begin in begun.items() if place != one.place)
-        return newer and (one.source, one.place) not in self._ended
+        others = any(at.topic == mine.topic and at != mine for at in self._starts)
+        return one.begin - 1 if first is None or others else first
 
     def _is_through(self, source: str, version: Tso) -> bool:
         """Return whether a source is through with the snapshot in which it sent a CREATE TABLE at a version."""
