@@ -172,7 +172,8 @@ def declare_dead(landing: Landing, partition: Partition, said: Said = Said()) ->
         if start is None:
             known = ", ".join(str(one) for one in sorted(reading.before.next)) or "none"
             raise BadSettings(f"{partition} is not landed; known partitions are: {known}.")
-        one = Decision(EventKind.DEAD, partition, start, start, "declared dead", said.who, said.when)
+        end = max(start, reading.before.ends.get(partition, 0))
+        one = Decision(EventKind.DEAD, partition, start, end, "declared dead", said.who, said.when)
         reading.events.append(one.event)
 
     landing.decide(decided)

@@ -36,7 +36,7 @@ from cdc_assets.landing.rows import REPEAT, ROW
 from cdc_assets.landing.shapes import Shapes
 from cdc_assets.landing.snapshots import Scan, Snapshots
 from cdc_assets.model.landed import EventKind, LandedEvent
-from cdc_assets.model.offsets import OffsetRange, Partition
+from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
@@ -102,24 +102,23 @@ class OrderedReading(Reading):
 
     def meet(self, partitions: Iterable[Partition]) -> None:
         """Take partitions that came later for complete through the barrier that their topic had before them."""
-        known = self.before.next.keys() - self.before.dead
+        known = self.before.next.keys() - self.before.dead.keys()
         for partition in () if self.options.sends_again else partitions:
             before = (self.before.barriers.get(one, "") for one in known if one.topic == partition.topic)
             if partition not in self.before.next and (barrier := min(before, default="")):
                 self.barriers.setdefault(partition, barrier)
 
-    def common_barrier(self, partitions: Iterable[Partition]) -> CommonBarrier | None:
+    def common_barrier(self, ends: Ends) -> CommonBarrier | None:
         """Return the place through which all partitions of topics that have barriers are complete, None without any.
 
         A topic has barriers once each of its partitions has brought one; one that was declared dead says nothing any
-        more.
+        more, until something comes to it.
         """
         if self.options.sends_again:  # TiCDC's marks come to the topics of living tables only
             return None
         newest, topics = {**self.barriers, **self.kept.marks(self.before.barriers)}, dict[str, str]()
-        dead = self.before.dead - self.kept.reached.keys()
-        for partition in partitions:
-            if partition not in dead:
+        for partition, end in ends.items():
+            if end.high > self.before.dead.get(partition, -1):
                 at = newest.get(partition, "")
                 topics[partition.topic] = min(at, topics.get(partition.topic, at))
         barriers = {topic: at for topic, at in topics.items() if at}

@@ -291,10 +291,11 @@ class Landed:
         return None if at >= lost.stop else OffsetRange(lost.partition, at, lost.stop)
 
     @property
-    def dead(self) -> frozenset[Partition]:
-        """The partitions that a person declared dead and that have got no message since."""
-        dead_events = (event for event in self.events if event.kind is EventKind.DEAD)
-        return frozenset(event.partition for event in dead_events if event.offset == self.next.get(event.partition))
+    def dead(self) -> dict[Partition, int]:
+        """The partitions that a person declared dead, each with the end of its log then, while no more is landed."""
+        declared = (Decision.of(event) for event in self.events if event.kind is EventKind.DEAD)
+        ends = {one.partition: one.stop for one in declared}
+        return {partition: end for partition, end in ends.items() if self.next.get(partition, 0) <= end}
 
     @property
     def registered(self) -> dict[str, str]:

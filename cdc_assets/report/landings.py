@@ -32,6 +32,7 @@ __all__ = [
 
 _SHOWN_BYTES = 400
 """How much of a message is shown."""
+_SHOWN_PARTITIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def _applied(landed: Landed, through: Mapping[TableId, Tso]) -> dict[Partition, 
 
 
 def _waits(landed: Landed, behind: Mapping[Partition, int]) -> str:
-    """Name the partition whose barrier is the least in topics that have them, first one to which nothing more has come.
+    """Name the partitions whose barrier is the least in topics that have them, if some got nothing more these alone.
 
     TiCDC's, which have streams, hold nothing up.
     """
@@ -203,11 +204,15 @@ def _waits(landed: Landed, behind: Mapping[Partition, int]) -> str:
     waiting = [partition for partition in living if partition.topic not in without]
     if landed.streams or not waiting or not (landed.ahead or any(behind.get(one) for one in waiting)):
         return ""
-    least = min(waiting, key=lambda one: (landed.barriers[one], behind.get(one, 0) > 0, one))
+    least = min(landed.barriers[one] for one in waiting)
+    last = [one for one in sorted(waiting) if landed.barriers[one] == least]
+    last = [one for one in last if not behind.get(one)] or last
+    names = ", ".join(map(str, last[:_SHOWN_PARTITIONS]))
+    names += f" and {len(last) - _SHOWN_PARTITIONS} more" if len(last) > _SHOWN_PARTITIONS else ""
     more = ", also what is landed of it, which is more than a landing holds" if landed.ahead else ""
     return (
-        f"what stands beyond the newest barrier of {least} waits for its next one{more}; where nothing comes to it any "
-        f"more, `{declare_dead_command(least)}` says so"
+        f"what stands beyond the newest barrier of {names} waits for {'its' if len(last) == 1 else 'their'} next one"
+        f"{more}; where nothing comes to one any more, `{declare_dead_command(last[0])}` says so"
     )
 
 

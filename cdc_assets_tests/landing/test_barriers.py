@@ -93,7 +93,7 @@ def test_what_waits_for_a_barrier_is_said_and_a_dead_partition_lets_it_go_on(tmp
         declare_dead(feed.landing, Partition(TOPIC, 7))
 
 
-WAITS = f"what stands beyond the newest barrier of {TOPIC}[0] waits for its next one"
+WAITS = f"what stands beyond the newest barrier of {TOPIC}[0], {TOPIC}[1] waits for their next one"
 
 
 def test_what_outgrows_a_landing_is_landed_and_seen_with_a_barrier_beyond_it(tmp_path: Path) -> None:
@@ -183,6 +183,28 @@ def test_readers_see_a_barrier_that_all_partitions_have_or_the_one_before_it(ste
                 assert feed.landing.landed().ahead or states[common] == rows(feed)
                 seen = shown[0]
         assert rows(feed) == state
+
+
+def test_a_partition_that_was_closed_behind_its_last_barrier_is_declared_dead(tmp_path: Path) -> None:
+    lines = Lines()
+    lines.change(0, 1, 1, 1000)
+    lines.barrier(1001, 0, 1)
+    lines.change(1, 2, 2, 1002)
+    lines.change(0, 1, 3, 1003)
+    lines.barrier(1004, 0)
+    feed = feed_of(lines, tmp_path)
+    feed.apply()
+    assert rows(feed) == {1: 1}
+    declare_dead(feed.landing, Partition(TOPIC, 1))
+    feed.apply()
+    assert rows(feed) == {1: 3, 2: 2}
+    lines.change(1, 2, 4, 1005)  # it lives
+    lines.barrier(1006, 0)
+    feed.apply()
+    assert rows(feed) == {1: 3, 2: 2}
+    lines.barrier(1006, 1)
+    feed.apply()
+    assert rows(feed) == {1: 3, 2: 4}
 
 
 def test_a_topic_without_barriers_goes_on_beside_one_that_waits(tmp_path: Path) -> None:
