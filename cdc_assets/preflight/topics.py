@@ -69,7 +69,7 @@ def _inferred(listing: Listing, history: History, options: TopicOptions) -> Iter
             column, quoted, text = doubt.partition('": ')
             of_columns.setdefault(text, []).append(f'{column}"') if quoted else of_all.append(doubt)
         if table in names:
-            unsaid = f": {', '.join(of_all)}, and what is said of columns below" if of_all else ""
+            unsaid = f": {'; '.join(of_all)}" if of_all else ""
             yield warning(
                 "inferred-columns",
                 f"no DDL states these tables, and their rows leave something of them open{unsaid}. {way} the setting "

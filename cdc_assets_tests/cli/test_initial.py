@@ -117,7 +117,7 @@ def test_commands_of_the_page_do_what_it_says(
     said = [run(*shlex.split(line)[1:]) for line in lines]
     assert [one.returncode for one in said] == [0, 1, 0, 0], said
     assert "shop.customers" in said[0].stdout
-    assert "incomplete: it existed before" in said[1].stdout + said[1].stderr
+    assert "existed before its changefeed began" in said[1].stdout + said[1].stderr
     state = LakeState(LakeSettings.from_warehouse(tmp_path / "lake"), "default")
     for name, values in {"customers": ["before"], "orders": ["before", "later"]}.items():
         assert sorted(state.read(TableId("shop", name)).column("v").to_pylist()) == values

@@ -190,6 +190,8 @@ def test_incomplete_tables_of_one_cause_are_one_paragraph(runs: Runs) -> None:
     assert [line.count("existed before its changefeed began") for line in lines] == [1, 0]
     assert lines[0].startswith("incomplete: each of these tables")
     assert lines[1].strip() == f"{', '.join(NAMES[:10])} and 7 more tables"
+    again = warned(runs.apply(FIRST + 2))
+    assert again[0] == f"incomplete as before: {', '.join(NAMES[:10])} and 7 more tables: see `cdc-assets status`"
     shown = {one["table"]: one["incomplete"] for one in outcome_json("little", outcome)["tables"]}
     assert [name for name in NAMES if f"cdc-assets release --complete {name}" in shown[name]] == NAMES
     (group,) = (one for one in inspect_changefeed(runs.feed.settings()).findings if one.rule == INCOMPLETE)
