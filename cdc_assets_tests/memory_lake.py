@@ -199,7 +199,7 @@ class MemoryLake:
     def discard(self, staged: Staged) -> None:
         self.staged.pop(staged.path, None)
 
-    def settle_names(self) -> None:
+    def apply_renames(self) -> None:
         pass
 
     def refused_names(self, claims: Iterable[tuple[Life, TableId]]) -> Mapping[tuple[Life, TableId], str]:

@@ -4,8 +4,9 @@ A source may send the change of a key as a delete and an image, and leave out wh
 long values). The two halves have the same MOVED. What the image leaves out is what the old key's row had when it was
 deleted: in changes before that, or in the lake. Only who reads a whole window knows all of them.
 
-    settled(frame, …)   the image gets what changes of the window have, and BASE, whose row in the lake has the rest
-    without_base(…)     images whose old row nobody has
+    resolve_moved_columns(frame, …)   the image gets what changes of the window have, and BASE, the row in the lake that
+                                      has the rest
+    without_base(…)                   images whose old row nobody has
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats import MOVED, OP, UNCHANGED
 from cdc_assets.model.schema import TableSchema
 
-__all__ = ["BASE", "base_type", "has_bases", "has_moves", "is_moved", "settled", "without_base"]
+__all__ = ["BASE", "base_type", "has_bases", "has_moves", "is_moved", "resolve_moved_columns", "without_base"]
 
 BASE = "_cdc_base"
 """The key of the row of the lake that has the columns of UNCHANGED, null for the change's own: a struct k0, k1, …"""
@@ -68,13 +69,13 @@ class _Found:
     root: int | None
 
 
-def settled(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: TableSchema) -> pa.Table:
+def resolve_moved_columns(frame: pl.DataFrame, by: Sequence[str], changes: pa.Table, schema: TableSchema) -> pa.Table:
     """Return the changes with BASE; images that take nothing from the lake are whole.
 
     `frame` has a row for each change, in the order in which they count: `by` is the key, `_cdc_row` the place in
     `changes`.
     """
-    if BASE in changes.column_names:  # what was settled with a part of the window
+    if BASE in changes.column_names:  # what was resolved with a part of the window
         changes = changes.drop_columns([BASE])
     moves = dict(_places(changes, is_moved(changes)))
     gone = {half: place for place, half in _places(changes, pc.less(changes.column(OP), pa.scalar(0, pa.int8())))}

@@ -9,7 +9,7 @@ state                contents of the catalog (no JVM)
 lake_table           a table by its metadata file, with its label (no JVM)
 decisions            what people decided, as properties of the lake's own namespace (no JVM)
 namespaces           the catalog's namespaces (no JVM)
-settling             tables brought to the names that they should have (no JVM)
+table_renames        tables brought to the names that they should have (no JVM)
 names                which table has which name (no JVM)
 warehouse            its store, tried before a JVM starts
 failures             errors of catalogs and stores, each as a sentence (no JVM)
@@ -20,7 +20,7 @@ growing              tables of the lake itself that only grow (no JVM)
 row_groups           their files, written and read wherever a task runs (no JVM)
 staging/             files -> reduced changes as Parquet, on the executors
 writers/             staged changes -> rows of a table, by its kind
-taking_in            a staged window -> one commit
+commit_stage         a staged window -> one commit
 commit               guarded, labelled commits
 schema               tables created, changed, rewritten
 column_names         names of columns that no table can have

@@ -13,13 +13,13 @@ from cdc_assets.lake.writers import writer_of
 from cdc_assets.model.reports import AlikeKeys, Staged
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["STAGED", "take_in"]
+__all__ = ["STAGED", "commit_stage"]
 
 STAGED = "cdc.stage"
 """Snapshot property: the stage whose data files a first load added as they were."""
 
 
-def take_in(
+def commit_stage(
     target: Target, label: Label, step: ApplyRows, staged: Staged, batch: Batch, io: Mapping[str, str]
 ) -> tuple[AlikeKeys, int]:
     """Commit a staged window with its label.

@@ -31,7 +31,7 @@ from cdc_assets.lake.row_groups import RowFiles, RowGroups, Written
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.settings.config import LakeSettings
 
-__all__ = ["GrowingTable", "Grown"]
+__all__ = ["AppendOnlyState", "GrowingTable"]
 
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
 _PROPERTIES = {
@@ -48,16 +48,16 @@ _ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class AppendOnlyState:
     """The table's current state: its id, the files of each part in commit order, and the newest commit's properties.
 
-    `said` are the properties of the newest snapshot that has any with the prefix of the table; `at_ms` is when it was
+    `properties` are those of the newest snapshot that has any with the prefix of the table; `at_ms` is when it was
     committed.
     """
 
     identity: str
     files: Mapping[str, tuple[str, ...]]
-    said: Mapping[str, str]
+    properties: Mapping[str, str]
     at_ms: int = 0
 
 
@@ -76,7 +76,7 @@ class GrowingTable:
         self._schema, self._part, self._prefix = schema, part, prefix
         self._lazy = LazyCatalog(settings)
         self._manifests: dict[str, tuple[tuple[str, str, int], ...]] = {}
-        self._looked: tuple[str, Grown] | None = None
+        self._looked: tuple[str, AppendOnlyState] | None = None
 
     @property
     def io(self) -> dict[str, str]:
@@ -90,7 +90,7 @@ class GrowingTable:
 
     # --- looking ---
 
-    def look(self) -> Grown | None:
+    def look(self) -> AppendOnlyState | None:
         """Return the table's current state, None before it was created; an unchanged state is not read again."""
         place = entry(self._catalog, self.identifier)
         if place is None:
@@ -99,7 +99,7 @@ class GrowingTable:
             self._looked = (place, self._grown(self.load()))
         return self._looked[1]
 
-    def _grown(self, table: Table) -> Grown:
+    def _grown(self, table: Table) -> AppendOnlyState:
         snapshot = table.current_snapshot()
         found: list[tuple[int, str, str]] = []
         known: dict[str, tuple[tuple[str, str, int], ...]] = {}
@@ -114,7 +114,9 @@ class GrowingTable:
         for _, location, part in sorted(found):
             files.setdefault(part, []).append(location)
         said, at_ms = self._said(table)
-        return Grown(str(table.metadata.table_uuid), {part: tuple(some) for part, some in files.items()}, said, at_ms)
+        return AppendOnlyState(
+            str(table.metadata.table_uuid), {part: tuple(some) for part, some in files.items()}, said, at_ms
+        )
 
     def _entries(self, manifest: Any, table: Table) -> tuple[tuple[str, str, int], ...]:
         return tuple(

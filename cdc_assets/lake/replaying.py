@@ -14,8 +14,8 @@ from cdc_assets.decoding.window import rejected
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake import quarantine
+from cdc_assets.lake.commit_stage import commit_stage
 from cdc_assets.lake.staging import stage
-from cdc_assets.lake.taking_in import take_in
 from cdc_assets.lake.windows import discard_window
 from cdc_assets.lake.workbench import Workbench
 
@@ -53,7 +53,7 @@ def replay_records(bench: Workbench, replay: Replay, reader: SplitReader) -> Fou
             if staged.rows:
                 io = bench.storage(work.lake_table)[1]
                 batch = stage.read_manifest(io, staged.path)
-                take_in(work.target, work.label, replay.frame, staged, batch, io)
+                commit_stage(work.target, work.label, replay.frame, staged, batch, io)
     finally:
         discard_window(bench, staged)
     quarantine.close(bench.sessions.side, bench.state, life, fitting)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cdc_assets.errors import BadSettings, TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.lake import schema, settling
+from cdc_assets.lake import schema, table_renames
 from cdc_assets.lake.commit import columns_of, exchange, overwrite, publish, refuse_undated, sql_condition
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import GAP, KEY, NAME, format_base, snapshot_below
@@ -57,7 +57,7 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
             _run_ddl(bench, step, work, work.label.through_ddl(step.at, ddl, emptied=emptied))
         result = bench.result(work, started)
     if isinstance(step, (RenameTable, DropTable, RecoverTable)):
-        settling.settle_names(bench.state, step.life)
+        table_renames.apply_renames(bench.state, step.life)
     return result
 
 

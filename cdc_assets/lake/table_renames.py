@@ -12,10 +12,10 @@ from cdc_assets.lake.names import Move, moves
 from cdc_assets.lake.state import LakeState
 from cdc_assets.model.progress import Life
 
-__all__ = ["settle_names"]
+__all__ = ["apply_renames"]
 
 
-def settle_names(state: LakeState, proven: Life | None = None) -> None:
+def apply_renames(state: LakeState, proven: Life | None = None) -> None:
     """Rename every table to the name that it should have; one whose name is still taken waits where it is.
 
     Which those are is known from the last look; of a table other than `proven`, whose wanted name was just committed,

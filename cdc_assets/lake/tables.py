@@ -3,7 +3,7 @@
     applied()          PyIceberg reads the labels                       no JVM
     run(step)          DDL: one Java transaction, or one atomic rewrite
     stage, commit      rows: staged as Parquet, applied by one MERGE; the first ones become data files directly
-    settle_names()     renames every table to the name it should have   no JVM
+    apply_renames()     renames every table to the name it should have   no JVM
 
 Before a step, its table's label is read in the step's own session; what the step commits is validated against that very
 state. A step whose label already exists does nothing, so each may be repeated after a crash at any line.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from cdc_assets.decoding.replay import Found, Replay
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
-from cdc_assets.lake import quarantine, schema, settling
+from cdc_assets.lake import quarantine, schema, table_renames
 from cdc_assets.lake.executors import Executors
 from cdc_assets.lake.replaying import replay_records
 from cdc_assets.lake.staging import stage
@@ -214,9 +214,9 @@ class Lake:
 
     # --- names ---
 
-    def settle_names(self) -> None:
+    def apply_renames(self) -> None:
         """Rename every table to the name that it should have; a table whose name is still taken waits aside."""
-        settling.settle_names(self.state)
+        table_renames.apply_renames(self.state)
 
     def close(self) -> None:
         """Close the catalogs, and stop the Spark session if it was started here."""

@@ -11,12 +11,12 @@ from contextlib import suppress
 
 from cdc_assets.errors import CdcError, TableMoved
 from cdc_assets.formats import SplitReader
+from cdc_assets.lake.commit_stage import STAGED, commit_stage
 from cdc_assets.lake.lake_table import landing_of, read_model
 from cdc_assets.lake.schema import mark_incomplete
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.staging.stage import Batch
-from cdc_assets.lake.taking_in import STAGED, take_in
 from cdc_assets.lake.workbench import Workbench
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import AlikeKeys, Report, Staged, StepResult
@@ -63,7 +63,7 @@ def commit_window(bench: Workbench, step: ApplyRows, staged: Staged) -> StepResu
                 io = bench.storage(work.lake_table)[1]
                 if staged.rows:
                     batch = stage.read_manifest(io, staged.path)
-                alike, passed = take_in(work.target, label, step, staged, batch, io)
+                alike, passed = commit_stage(work.target, label, step, staged, batch, io)
                 if step.is_import:  # a crash in between leaves this to the next run
                     mark_incomplete(work.target, None)
             result = bench.result(work, started, staged.report, batch.leaving)

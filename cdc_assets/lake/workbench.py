@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from cdc_assets.errors import CdcError, LakeUnavailable, SetupError, TableHeld, TableMoved
-from cdc_assets.lake import settling
+from cdc_assets.lake import table_renames
 from cdc_assets.lake.catalogs.catalog import forget_lent, io_properties, local_path, remember
 from cdc_assets.lake.commit import Target, target
 from cdc_assets.lake.failures import is_refusal
@@ -220,7 +220,7 @@ class Workbench:
         """Make sure that a new table's name is free; a table that waits for another name is renamed first."""
         if home not in self.state.listed():
             return
-        settling.settle_names(self.state)
+        table_renames.apply_renames(self.state)
         if not self.state.exists(home):
             return
         owner = next((lake_table for lake_table in self.state.tables().values() if lake_table.identifier == home), None)

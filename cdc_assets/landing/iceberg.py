@@ -46,8 +46,8 @@ class LandingTable:
         grown = self.table.look()
         if grown is None:
             return Stored()
-        if grown.said and grown.said.get(_VERSION) != _WRITTEN:
-            name, version = ".".join(self.table.identifier), grown.said.get(_VERSION, "0")
+        if grown.properties and grown.properties.get(_VERSION) != _WRITTEN:
+            name, version = ".".join(self.table.identifier), grown.properties.get(_VERSION, "0")
             raise BadSettings(
                 f"the landing {name} is of version {version}, and this software reads version {_WRITTEN}. Use the "
                 "software that wrote it, or give the changefeed another name and another namespace, and land its "
@@ -55,7 +55,7 @@ class LandingTable:
             )
         files = grown.files
         return Stored(
-            grown.identity, files.get("events", ()), files.get("rows", ()), grown.said.get(_NEXT, ""), grown.at_ms
+            grown.identity, files.get("events", ()), files.get("rows", ()), grown.properties.get(_NEXT, ""), grown.at_ms
         )
 
     def read_events(self, files: Sequence[str]) -> pa.Table:

@@ -82,4 +82,4 @@ class Store(Files, Protocol):
         """
 
     def sweep(self, before_ms: int) -> int:
-        """Forget states of the table from before then, and remove older files that none refers to; return how many."""
+        """Expire snapshots older than `before_ms`, and remove older files that none refers to; return how many."""

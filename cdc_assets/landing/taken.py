@@ -98,6 +98,6 @@ class Standing:
 
 
 def slim(before: Landed) -> Landed:
-    """Return of what is landed what reading a range needs: how far that is, and which losses are accepted."""
+    """Return the part of the state that a task needs: how far is landed, and which losses are accepted."""
     lost = tuple(event for event in before.events if event.kind is EventKind.LOST)
     return Landed(before.identity, before.next, proven=before.proven, events=lost)

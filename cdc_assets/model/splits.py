@@ -144,7 +144,7 @@ class IndexFile:
 
 
 def fingerprint(path: str, size: int, etag: str) -> int:
-    """Return 62 bits that stand for a file as it is; those of several add up, in any order."""
+    """Return a 62-bit fingerprint of a file; the sum of several does not depend on their order."""
     return int.from_bytes(hashlib.blake2b(f"{path}|{size}|{etag}".encode(), digest_size=8).digest(), "big") >> 2
 
 

@@ -190,7 +190,7 @@ def rebuild(
     with _ended(rebuilder, work.ticket), _beating(rebuilder, work.ticket):
         _run(work, say)
         _release_late(pipeline, planned, landed, work.targets)
-        pipeline.lake.settle_names()
+        pipeline.lake.apply_renames()
     mark(pipeline.lake, planned)
     pipeline.record_status(run)
     return tuple(work.done)

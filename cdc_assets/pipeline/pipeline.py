@@ -96,7 +96,7 @@ class Lake(KnownLake, Markable, Protocol):
     def unchange_settings(self, one: SettingsChange) -> None:
         """Remove such an entry."""
 
-    def settle_names(self) -> None:
+    def apply_renames(self) -> None:
         """Rename every table to the name that it should have."""
 
     def quarantine(self, step: ApplyRows, staged: Staged, run: str) -> None:
@@ -254,7 +254,7 @@ class Pipeline(Planner):
 
         Those are tables that another writer moved, of which a file is missing, or whose storage failed once.
         """
-        self.lake.settle_names()  # a killed run may have left a rename half done
+        self.lake.apply_renames()  # a killed run may have left a rename half done
         if any(not isinstance(step, HoldTable) for step in steps):
             self.lake.warm()
         try:
@@ -267,7 +267,7 @@ class Pipeline(Planner):
         renaming: Tso | None = None
         for number, step in enumerate(steps):
             if renaming is not None and step.at != renaming:
-                self.lake.settle_names()
+                self.lake.apply_renames()
                 renaming = None
             table = tables[step.life]
             if table.stopped_at is not None:
@@ -289,7 +289,7 @@ class Pipeline(Planner):
                 if self.after is not None:
                     self.after(step, planned, table)
         if renaming is not None:
-            self.lake.settle_names()
+            self.lake.apply_renames()
         return moved
 
     def _lost(self, table: TableRun, before: Listing, listing: Listing, run: str) -> bool:

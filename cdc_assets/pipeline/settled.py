@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 LEAST_FILES = 100
-"""Of fewer files a directory is not settled: it would take as much to remember it."""
+"""Minimum files before a directory is summarised: remembering fewer would take as much."""
 _OPEN_FILES = 10
 """How many files at the end of a directory stay as they are: a writer may write the newest anew."""
 LOOK_AGAIN_SECONDS = 24 * 3600.0

@@ -233,7 +233,7 @@ def test_a_rename_whose_run_died_is_finished_by_a_run_that_has_nothing_else_to_d
     open_lake: Callable[..., Lake], tmp_path: Path
 ) -> None:
     orders = Source(open_lake())
-    with trapped(_stopped("before settle_names")), pytest.raises(Killed):
+    with trapped(_stopped("before apply_renames")), pytest.raises(Killed):
         orders.lake.run(RenameTable(orders.life, 200, TableId("new", "orders")))
     _pipeline_without_steps(tmp_path / "feed", open_lake()).apply()
     assert open_lake().state.find(orders.life).identifier == ("new", "orders")

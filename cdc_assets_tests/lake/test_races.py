@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.errors import Retryable, StorageUnavailable, TableMoved
-from cdc_assets.lake import Lake, commit, namespaces, schema, settling, steps
-from cdc_assets.lake import taking_in as taking
+from cdc_assets.lake import Lake, commit, namespaces, schema, steps, table_renames
+from cdc_assets.lake import commit_stage as taking
 from cdc_assets.lake.label import Label
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.progress import Life, Phase
@@ -81,8 +81,8 @@ KINDS = {
     "exchange of the partition": Kind(ROWS, after=((0, "9"), (2, "8")), later=((0, "9"), (5, "5"))),
     "exchange of the table": Kind(ROWS, loaded=False, after=((1, "7"),), later=((1, "7"), (5, "5"))),
     "create": Kind(((schema, "create"), (namespaces, "ensure_namespace")), loaded=False, after=(), later=((5, "5"),)),
-    "rename": Kind(((steps, "publish"), (settling, "settle_names"))),
-    "drop": Kind(((steps, "publish"), (settling, "settle_names"))),
+    "rename": Kind(((steps, "publish"), (table_renames, "apply_renames"))),
+    "drop": Kind(((steps, "publish"), (table_renames, "apply_renames"))),
 }
 CASES = [pytest.param(name, *seam, id=f"{name} at {seam[1]}") for name, kind in KINDS.items() for seam in kind.seams]
 

@@ -482,6 +482,6 @@ def test_a_catalog_that_keeps_names_in_lower_case_is_given_them_so(stores: Store
     lake = open_in(stores.settings("glue"))
     orders = Source(lake, TableId(f"Case_{lake.changefeed}", "Orders"))
     orders.apply(200, [("I", 110, 1, "a")])
-    lake.settle_names()
+    lake.apply_renames()
     assert lake.state.find(orders.life).identifier == (f"case_{lake.changefeed}", "orders")
     assert json.dumps(orders.rows()) == '[[1, "a"]]'

@@ -146,7 +146,7 @@ def test_a_swap_brings_columns_types_documentation_name_and_label_of_the_table_a
     made.change(210, TableSchema((number, ID), ("id",)), RetypeColumn(NOTE, number), MoveColumns(("note", "id")))
     made.lake.run(RenameTable(made.life, 220, TableId("shop", "renamed")))
     rebuilds.swap(made.lake, live.life, "t1")
-    live.lake.settle_names()
+    live.lake.apply_renames()
     live.name = TableId("shop", "renamed")
     assert live.lake.read(live.name).select(["note", "id"]).to_pylist() == [{"note": 7, "id": 1}]
     schema = live.lake.state.catalog.load_table(("shop", "renamed")).schema()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_assets.errors import BadSettings, TableHeld
-from cdc_assets.lake import Lake, settling
+from cdc_assets.lake import Lake, table_renames
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.names import format_identity, format_name, location, moves, parse_identity, parse_name
 from cdc_assets.model.progress import Life, Phase, Progress
@@ -55,7 +55,7 @@ def test_three_tables_exchange_names_and_keep_their_rows_and_progress(lake: Lake
         source.apply(200, [("I", 110, number, "x")])
     for source, to in ((a, b.name), (b, c.name), (c, a.name)):
         lake.run(RenameTable(source.life, 300, to))
-    lake.settle_names()
+    lake.apply_renames()
     assert {name: lake.read(TableId("shop", name)).column("id").to_pylist() for name in "abc"} == {
         "a": [2],
         "b": [0],
@@ -73,7 +73,7 @@ def test_a_table_is_found_where_another_run_has_moved_it_and_not_taken_for_its_s
     assert set(other.applied()) == {a.life, b.life}
     for source, to in ((a, b.name), (b, a.name)):
         lake.run(RenameTable(source.life, 300, to))
-    lake.settle_names()
+    lake.apply_renames()
     assert [other.state.find(one.life).identifier for one in (a, b)] == [("shop", "b"), ("shop", "a")]
     assert [other.state.find(one.life).life for one in (a, b)] == [a.life, b.life]
 
@@ -83,11 +83,11 @@ def test_a_rename_that_stopped_half_way_is_finished_by_the_next_settling(
 ) -> None:
     orders = Source(lake)
     with monkeypatch.context() as patch:
-        patch.setattr(settling, "settle_names", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(table_renames, "apply_renames", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             lake.run(RenameTable(orders.life, 200, TableId("new", "orders")))
     assert lake.state.find(orders.life).identifier == ("shop", "orders")
-    lake.settle_names()
+    lake.apply_renames()
     assert lake.state.find(orders.life).identifier == ("new", "orders")
 
 

@@ -60,7 +60,7 @@ class LastStop(MemoryLake):
     idle = False
     arrived: tuple[Step, ...] = ()
 
-    def settle_names(self) -> None:
+    def apply_renames(self) -> None:
         if self.trace is not None and self.idle:
             self.trace.stop()
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from cdc_assets.decoding import FILE
 from cdc_assets.decoding.buckets import bucket_of
-from cdc_assets.decoding.moved import has_moves, settled
+from cdc_assets.decoding.moved import has_moves, resolve_moved_columns
 from cdc_assets.decoding.patches import folded, has_patches
 from cdc_assets.formats import LINE, OP, UNCHANGED, Op, position_column
 from cdc_assets.model.reports import AlikeKeys, Report
@@ -63,7 +63,7 @@ def reduce(
     frame = frame.with_row_index("_cdc_row").sort(order)
     if has_patches(changes):
         if has_moves(changes):
-            changes = settled(frame, by, changes, schema)
+            changes = resolve_moved_columns(frame, by, changes, schema)
         kept, passed = folded(frame, by, changes, schema, table)
         return kept, Report(passed_over=passed)
     last, alike = frame.unique(subset=by, keep="last", maintain_order=False), AlikeKeys()

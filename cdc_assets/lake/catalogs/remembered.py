@@ -22,7 +22,7 @@ __all__ = ["forget_lent", "io_properties", "keep_only", "knows", "recall", "reme
 _FEW = 64
 _MARGIN_SECONDS = 900.0
 """Credentials that end sooner are requested again before a window is read: that may take as long."""
-_UNTOLD_SECONDS = 600.0
+_UNSTATED_SECONDS = 600.0
 """How long credentials are used whose end the catalog does not say."""
 _JUST_SECONDS = 30.0
 """The age of an answer whose credentials a store does not refuse for their age."""
@@ -66,7 +66,7 @@ def knows(catalog: Catalog, place: str) -> bool:
     ends = [int(value) / 1000 for name, value in config.items() if "expires-at" in name]
     if ends:
         return now + _MARGIN_SECONDS < min(ends)
-    return not _lent(config) or now < answers.since[table] + _UNTOLD_SECONDS
+    return not _lent(config) or now < answers.since[table] + _UNSTATED_SECONDS
 
 
 def forget_lent(catalog: Catalog, place: str) -> bool:

@@ -72,7 +72,7 @@ def refuse_other(expected: Mapping[str, str]) -> None:
                  if mine.get(name) != version]  # fmt: skip
     if differing:
         raise SetupError(
-            f"the executor on {platform.node()} runs {', '.join(differing)}. Give executors the very installation of "
-            "the driver (spark.archives, or an image: docs/clusters.md), or let the driver decode (setting decode: "
-            "driver)."
+            f"the executor on {platform.node()} runs {', '.join(differing)}. Give executors exactly the same "
+            "installation as the driver (spark.archives, or an image: docs/clusters.md), or let the driver decode "
+            "(setting decode: driver)."
         )

@@ -105,7 +105,7 @@ def _value(at: _Bytes, branches: tuple[str, ...] | None) -> bytes | None:
     if branches is not None:
         branch = at.long()
         if not 0 <= branch < len(branches):
-            raise ValueError("a value is of no branch")
+            raise ValueError(f"unknown union branch {branch}")
         if branches[branch] == "null":
             return None
     return at.text()
