@@ -147,7 +147,19 @@ def _misfits(texts: pa.Array, parse: Callable[[pa.Array], pa.Array]) -> pa.Boole
 
 def parse_number(texts: pa.Array, how: Reading) -> Values:
     """Read integers, decimals of up to 38 digits and floats; a lost digit or a value out of range is bad."""
-    return _fitting(texts, lambda some: _as_utf8(some).cast(how.wire))
+    small = _too_small(texts) if pa.types.is_decimal(how.wire) else None
+    found = _fitting(texts if small is None else _without(texts, small), lambda some: _as_utf8(some).cast(how.wire))
+    return found if small is None else found._replace(bad=either(found.bad, small))
+
+
+def _too_small(texts: pa.Array) -> pa.BooleanArray | None:
+    """Mark decimals with an exponent of -100 or less: Arrow (26) looks for it beyond its tables, and may crash."""
+    first, last = np.frombuffer(texts.buffers()[1], np.int32)[[texts.offset, texts.offset + len(texts)]].tolist()
+    data = texts.buffers()[2]
+    written = b"" if data is None else data.slice(first, last - first).to_pybytes()
+    if b"e" not in written and b"E" not in written:
+        return None
+    return _some(_true(pc.match_substring_regex(texts, r"[eE]-0*[1-9]\d{2}")))
 
 
 def parse_wide_decimal(texts: pa.Array, how: Reading) -> Values:

@@ -59,6 +59,14 @@ def bad(found: Values) -> list[int]:
     return [] if found.bad is None else [row for row, wrong in enumerate(found.bad.to_pylist()) if wrong]
 
 
+@pytest.mark.parametrize("text", ["0e-999999999", "1e-999999999", "-1.5E-0999999999", "1e-100"])
+def test_a_decimal_of_an_exponent_far_below_its_digits_is_bad_and_ends_no_process(text: str) -> None:
+    found = read(column("DECIMAL", 12, 2), "1.00", text, None, "12e-1")
+    assert (shown(found), bad(found)) == ([Decimal("1.00"), None, None, Decimal("1.20")], [1])
+    part = values(pa.array(["x", text, "1e-2"]).slice(1), column("DECIMAL", 12, 2))
+    assert (shown(part), bad(part)) == ([None, Decimal("0.01")], [0])
+
+
 def noted(found: Values) -> dict[str, list[int]]:
     return {rule: [row for row, hit in enumerate(mask.to_pylist()) if hit] for rule, mask in found.notes.items()}
 
