@@ -48,7 +48,7 @@ READ_BY_THEMSELVES = set(
     avro/alike avro/columns avro/messages avro/wire canal_json/decode canal_json/ends
     canal_json/uniform craft/frame debezium_json/arrays debezium_json/connectors debezium_json/envelope
     debezium_json/messages debezium_json/positions debezium_json/readings debezium_json/settings dialect dump/cutting
-    dump/parquet dump/sql json_lines messages simple/messages
+    dump/parquet dump/sql json_lines messages
     """.split()
 )
 """Modules of formats that parse JSON or Avro, or look at the bytes of an array, beside `*_records`.
@@ -124,7 +124,7 @@ SHARED_CLASS_NAMES = set(
     """
     Batch Changefeed CreateTable Cursor Decision Deliveries DropTable Executors Field Frame Group
     Kept Lake Landing Layout Listing Partition Place Reading Records Said Seen Shape Snapshot
-    Source Store TableText Target Written _Block _File _Names _Reader _Side _Strange _Values
+    Source Store TableText Target Written _Block _File _Names _Reader _Side _Values
     """.split()
 )
 """Names that stand in several files. This list only shrinks."""

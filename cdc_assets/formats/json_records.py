@@ -8,7 +8,7 @@ has a number, other members) has another shape, or is left to the parser.
 The parser is strict: texts are UTF-8, no member appears twice in an object, NaN is none. Numbers keep their digits.
 
     json_records(values)   all messages, as Records
-    parsed_records(values) the same as one value whose records may have any members, without looking for shapes
+    parsed_records(values) the same without looking for shapes; what reads a message may be given
     json_value(text)       a value of JSON that a cell holds
 """
 
@@ -487,21 +487,27 @@ def json_records(values: pa.BinaryArray) -> Iterator[Records]:
         left[found.messages] = False
         yield found
     numbers = np.flatnonzero(left)
-    parsed = parsed_records(values.take(pa.array(numbers)))
-    if not len(values):
-        yield parsed
-    for mask in parsed.by_members():
-        some = parsed.among(mask)
+    for some in parsed_records(values.take(pa.array(numbers))):
         yield some.moved(numbers[some.messages])
 
 
-def parsed_records(values: pa.BinaryArray) -> ParsedRecords:
-    """Return all messages as one value, whatever members they have at the top."""
+def parsed_records(values: pa.BinaryArray, read: Callable[[bytes], Any] | None = None) -> Iterator[ParsedRecords]:
+    """Yield all messages as records that were read one by one: by a function that raises ValueError, or as JSON."""
+    parsed = _all_parsed(values, read or _parsed)
+    if not len(values):
+        yield parsed
+    for mask in parsed.by_members():
+        yield parsed.among(mask)
+
+
+def _all_parsed(values: pa.BinaryArray, read: Callable[[bytes], Any]) -> ParsedRecords:
     held, reasons = list[Any](), dict[int, str]()
     for number, value in enumerate(values.to_pylist()):
         held.append(ABSENT)
         try:
-            found = _parsed(value)
+            if value is None:
+                raise ValueError("it has no value")
+            found = read(value)
             if not isinstance(found, dict):
                 raise ValueError("it is not an object")
             held[number] = found
@@ -550,6 +556,9 @@ class ParsedRecords(Records):
 
     def column(self, *path: str | int) -> RecordColumn:
         texts = [_TEXTS[type(held)](held) for held in self._at(path)]
+        if any(isinstance(text, bytes) for text in texts):
+            texts = [text.encode() if isinstance(text, str) else text for text in texts]
+            return RecordColumn(self.kinds(*path), pa.array(texts, pa.binary()))
         return RecordColumn(self.kinds(*path), pa.array(texts, pa.string()))
 
     def lengths(self, *path: str | int) -> Places:
@@ -560,8 +569,8 @@ class ParsedRecords(Records):
 
     def whole_numbers(self, *path: str | int) -> tuple[npt.NDArray[np.uint64], Marks]:
         held = self._at(path)
-        whole = [isinstance(one, _Number) and one.isdigit() and len(one) <= _MOST_DIGITS for one in held]
-        fits = [mark and int(one) < 1 << 64 for one, mark in zip(held, whole, strict=True)]
+        whole = [type(one) is int or type(one) is _Number and _WHOLE.fullmatch(one) for one in held]
+        fits = [bool(mark) and 0 <= int(one) < 1 << 64 for one, mark in zip(held, whole, strict=True)]
         numbers = [int(one) if mark else 0 for one, mark in zip(held, fits, strict=True)]
         return np.array(numbers, np.uint64), np.array(fits, bool)
 
@@ -574,7 +583,8 @@ class _Absent:
 
 
 ABSENT = _Absent()
-_MOST_DIGITS, _DEEPEST = 20, 200
+_WHOLE = re.compile(r"[0-9]{1,20}")
+_DEEPEST = 200
 
 
 class _Number(str):
@@ -586,8 +596,8 @@ class _Number(str):
 _KINDS: Mapping[type, CellKind] = {
     _Absent: CellKind.ABSENT,
     type(None): CellKind.NULL,
-    str: CellKind.TEXT,
-    _Number: CellKind.NUMBER,
+    **dict.fromkeys((str, bytes), CellKind.TEXT),
+    **dict.fromkeys((_Number, int, float), CellKind.NUMBER),
     bool: CellKind.BOOL,
     dict: CellKind.JSON,
     list: CellKind.JSON,
@@ -614,9 +624,7 @@ def _no_constant(name: str) -> Any:
 _STRICT = json.JSONDecoder(object_pairs_hook=_once, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
 
 
-def _parsed(value: bytes | None) -> Any:
-    if value is None:
-        raise ValueError("it has no value")
+def _parsed(value: bytes) -> Any:
     try:
         found = _STRICT.decode(value.decode())
     except RecursionError:
@@ -649,9 +657,10 @@ def print_json(value: Any) -> str:
     return value if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
 
 
-_TEXTS: Mapping[type, Callable[[Any], str | None]] = {
+_TEXTS: Mapping[type, Callable[[Any], str | bytes | None]] = {
     **dict.fromkeys((_Absent, type(None)), lambda held: None),
-    **dict.fromkeys((str, _Number), lambda held: held),
+    **dict.fromkeys((str, bytes, _Number), lambda held: held),
+    **dict.fromkeys((int, float), repr),
     bool: lambda held: "true" if held else "false",
     **dict.fromkeys((dict, list), print_json),
 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -46,7 +46,7 @@ class CellKind(enum.IntEnum):
 @dataclass(frozen=True, slots=True)
 class RecordColumn:
     """The cells at a path. `texts` are texts as they are, numbers and true and false as they are written, objects and
-    arrays as compact JSON; null for null and for what is absent.
+    arrays as compact JSON; null for null and for what is absent. Where any cell is of bytes, all are.
     """
 
     kinds: Kinds
@@ -56,6 +56,13 @@ class RecordColumn:
     def absent(cls, count: int) -> RecordColumn:
         """Return a column that no record has."""
         return cls(np.zeros(count, np.uint8), pa.nulls(count, pa.string()))
+
+    @classmethod
+    def joined(cls, parts: Sequence[RecordColumn]) -> RecordColumn:
+        """Return columns one after the other."""
+        kind = pa.binary() if any(part.texts.type == pa.binary() for part in parts) else pa.string()
+        texts = [part.texts.cast(kind) for part in parts]
+        return cls(np.concatenate([part.kinds for part in parts]), pa.concat_arrays(texts))
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -88,6 +95,7 @@ class RecordColumn:
     def shown(self, place: int) -> str:
         """Return a cell as a sentence about it has it, at most 100 characters; a text without quotes."""
         text = self.texts[place].as_py()
+        text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         return ("nothing" if self.kinds[place] == CellKind.ABSENT else "null") if text is None else text[:100]
 
     def have_byte(self, place: int, byte: bytes) -> Marks:
@@ -110,6 +118,7 @@ class Records(abc.ABC):
         self.messages = messages
         self.sound: Marks = np.ones(len(messages), bool)
         self._reasons = dict[int, str]()
+        self._shown = dict[Path, RecordColumn]()
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -128,7 +137,9 @@ class Records(abc.ABC):
 
     def shown(self, place: int, *path: str | int) -> str:
         """Return a cell as a sentence about it has it."""
-        return self.column(*path).shown(place)
+        if path not in self._shown:
+            self._shown[path] = self.column(*path)
+        return self._shown[path].shown(place)
 
     @abc.abstractmethod
     def lengths(self, *path: str | int) -> Places:
@@ -167,7 +178,9 @@ class Records(abc.ABC):
 
     def refuse(self, place: int, reason: str) -> None:
         """Refuse the record at a place here."""
-        self.require(np.arange(len(self)) != place, reason)
+        if self.sound[place]:
+            self.sound[place] = False
+            self._reasons[place] = reason
 
     def refused(self) -> Iterator[tuple[int, int, str]]:
         """Yield the places here and the messages of the records that are refused, and why."""

@@ -119,7 +119,7 @@ def test_a_strict_parser_says_why_a_message_is_none() -> None:
         b'{"a":1,"a":2}', b'{"a":"\\ud800"}', b'{"a":"\xff"}', b'{"a":NaN}', b'{"a":', b"[1]", b"", None,
         b'{"a":' + b"[" * 500 + b"]" * 500 + b"}", b'{"a":' + b"[" * 50_000,
     ]  # fmt: skip
-    found = parsed_records(pa.array(sent, pa.binary()))
+    (found,) = parsed_records(pa.array(sent, pa.binary()))
     assert [reason for _, _, reason in found.refused()] == [
         'the member "a" appears twice in it',
         "a text in it has half of a surrogate pair, so it is not UTF-8",
@@ -137,19 +137,19 @@ def test_a_strict_parser_says_why_a_message_is_none() -> None:
 
 def test_numbers_keep_their_digits_and_what_is_within_a_cell_is_compact_json() -> None:
     sent = [b'{"a": 1.50, "b": {"c": [1e2, "\\u00e9", null, {}]}}', b'{"a": 123456789012345678901, "b": []}']
-    found = parsed_records(pa.array(sent, pa.binary()))
+    (found,) = parsed_records(pa.array(sent, pa.binary()))
     assert found.column("a").texts.to_pylist() == ["1.50", "123456789012345678901"]
     assert found.column("b").texts.to_pylist() == ['{"c":[1e2,"é",null,{}]}', "[]"]
     assert found.column("b", "c", 0).texts.to_pylist() == ["1e2", None]
 
 
 def test_the_first_reason_of_a_record_counts() -> None:
-    found = parsed_records(pa.array([b'{"a":1}', b'{"a":2}', b"x"], pa.binary()))
-    found.require(found.column("a").are(CellKind.TEXT) | np.array([True, False, False]), "it is no text")
-    found.require(False, lambda place: f"the record at {place}")
-    assert [(place, reason[:12]) for place, _, reason in found.refused()] == [
-        (0, "the record a"), (1, "it is no tex"), (2, "it is not JS"),
-    ]  # fmt: skip
+    found, unread = parsed_records(pa.array([b'{"a":1}', b'{"a":2}', b"x"], pa.binary()))
+    found.require(found.column("a").are(CellKind.TEXT) | np.array([True, False]), "it is no text")
+    for records in (found, unread):
+        records.require(False, lambda place: f"the record at {place}")
+    assert list(found.refused()) == [(0, 0, "the record at 0"), (1, 1, "it is no text")]
+    assert [(message, reason[:14]) for _, message, reason in unread.refused()] == [(2, "it is not JSON")]
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------------

@@ -172,7 +172,9 @@ def test_all_values_may_be_compressed(compression: str) -> None:
     options = MessageOptions(protocol="simple", large_message_handle_compression=compression)
     plain = [b'{"version":1,"type":"WATERMARK","commitTs":6,"buildTs":5}', message("INSERT", 7, row(1, "a" * 300))]
     packed = [pa.Codec(compression).compress(one, asbytes=True) for one in plain]
-    assert [one["kind"] for one in said(*packed, plain[1], options=options)] == ["resolved", "row", "bad"]
+    spoken = said(*packed, plain[1], options=options)
+    assert [one["kind"] for one in spoken] == ["resolved", "row", "bad"]
+    assert "large-message-handle-compression" in spoken[2]["reason"]
     assert decoded(*packed, options=options).changes.column("name").to_pylist() == ["a" * 300]
 
 

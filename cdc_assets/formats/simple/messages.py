@@ -9,8 +9,8 @@ of its line are null. BOOTSTRAP states a schema. A row's `checksum` is passed ov
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_assets.errors import BadSettings
-from cdc_assets.formats import Decoded, json_lines
-from cdc_assets.formats.compression import unpack, unpacked
+from cdc_assets.formats import Decoded
+from cdc_assets.formats.compression import unpack, unpacked_array
 from cdc_assets.formats.images import Faults, changes_of
+from cdc_assets.formats.json_records import json_records, json_value, parsed_records
 from cdc_assets.formats.message_codecs import MessageCodec, by_nothing
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
@@ -35,98 +36,115 @@ from cdc_assets.formats.messages import (
     said,
     said_of_rows,
 )
+from cdc_assets.formats.records import CellKind, Records, bits
 from cdc_assets.formats.simple.avro import read_head, read_message
 from cdc_assets.formats.simple.rows import KINDS, read_rows
 from cdc_assets.formats.simple.schema import table_of, table_schema
 from cdc_assets.model.schema import TableId, TableSchema
+from cdc_assets.types.mysql_types import Binary
 
 __all__ = ["classify", "decode", "schemas"]
 
-_TEXT = r'"(?:[^"\\]|\\.)*"'
-_HEAD = (
-    rf'(?s)^\{{"version":\d+,"database":(?P<schema>{_TEXT}),"table":(?P<table>{_TEXT}),"tableID":-?\d+,'
-    r'"type":"(?:INSERT|UPDATE|DELETE)","commitTs":(?P<ts>\d{1,18}),"buildTs":-?\d+(?:,"schemaVersion":\d+)?,'
-    r'"(?:checksum|data|old)":'
+_TROUBLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+"""What a schema raises that is none."""
+_GREATEST_TS = np.uint64(1 << 63)
+_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_HEAD = re.compile(
+    rb'(?s)\{"version":\d+,"database":(?P<schema>%b),"table":(?P<table>%b),"tableID":-?\d+,'
+    rb'"type":"(?:INSERT|UPDATE|DELETE)","commitTs":(?P<ts>\d{1,18}),"buildTs":-?\d+(?:,"schemaVersion":\d+)?,'
+    rb'"(?:checksum|data|old)":' % (_TEXT, _TEXT)
 )
-_HEAD_BYTES = 4096
+"""How a row begins: a message of which the rest is damaged is one of its table."""
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (SPOKEN), of a row by its head alone."""
-    texts = unpacked(messages.column("value"), options)
-    if _is_avro(options):
-        return said(_one(message, value, options) for message, value in enumerate(texts))
-    head = pc.extract_regex(pc.binary_slice(pa.array(texts, pa.binary()), 0, _HEAD_BYTES), _HEAD)
-    plain = pc.is_valid(head).to_numpy(zero_copy_only=False)
-    names = [[_name(text) for text in pc.struct_field(head, part).to_pylist()] for part in ("schema", "table")]
-    plain &= np.array([one is not None and other is not None for one, other in zip(*names, strict=True)], bool)
-    places, mine = np.flatnonzero(plain), pa.array(plain)
-    schema, table = (pa.array(some, pa.string()).filter(mine) for some in names)
-    ts = pc.struct_field(head, "ts").filter(mine).cast(pa.string()).cast(pa.int64()).to_numpy()
-    rows = said_of_rows(places, np.zeros_like(places), schema, table, ts)
-    others = (_one(message, texts[message], options) for message in np.flatnonzero(~plain).tolist())
-    return in_order([rows, said(others)])
+    """Return what each message speaks of (SPOKEN)."""
+    values = unpacked_array(messages.column("value"), options)
+    return in_order(lines for records in _records(values, options, whole=False) for lines in _lines(records, values))
 
 
-def _is_avro(options: MessageOptions) -> bool:
+def _records(values: pa.BinaryArray, options: MessageOptions, *, whole: bool) -> Iterator[Records]:
+    """Yield messages as records; rows in Avro without their columns if these are not wanted."""
     if options.encoding_format not in ("json", "avro"):
         raise BadSettings(
             f'encoding-format is "{options.encoding_format}"; TiCDC knows json and avro for the protocol simple. '
             "Give the changefeed TOML exactly as TiCDC has it."
         )
-    return options.encoding_format == "avro"
+    if options.encoding_format == "json":
+        return json_records(values)
+    return parsed_records(values, read_message if whole else read_head)
 
 
-def _name(text: bytes | None) -> str | None:
-    if text is None:
-        return None
-    if b"\\" not in text:
+def _lines(records: Records, values: pa.BinaryArray) -> Iterator[pa.RecordBatch]:
+    """Yield what records speak of."""
+    kinds, (commit_ts, whole) = records.column("type"), records.whole_numbers("commitTs")
+    records.require(kinds.are(CellKind.TEXT), "it has no type")
+    records.require(whole & (commit_ts < _GREATEST_TS), "its commitTs is not a TSO")
+    rows = bits(pc.is_in(kinds.texts, pa.array(KINDS)))
+    yield from _lines_of_rows(records.among(rows))
+    others = records.among(~rows)
+    others.require(~others.column("sql").given | (others.kinds("sql") == CellKind.TEXT), "its sql is not a text")
+    held = [others.column(name) for name in ("type", "sql", "tableSchema", "preTableSchema")]
+    lines = list[Said]()
+    for place in np.flatnonzero(others.sound).tolist():
+        message = int(others.messages[place])
         try:
-            return text[1:-1].decode()
-        except UnicodeDecodeError:
-            return None
-    try:
-        name = str(json.loads(text))
-        name.encode()  # half of a surrogate pair is no UTF-8
-    except ValueError:
-        return None
-    return name
+            texts = [column.texts[place].as_py() for column in held]
+            lines.append(_other(message, int(commit_ts[~rows][place]), *texts))
+        except _TROUBLE as error:
+            others.refuse(place, explained(error))
+    yield said([*lines, *(_bad(message, values[message].as_py(), reason) for _, message, reason in others.refused())])
 
 
-def _one(message: int, value: bytes | None, options: MessageOptions) -> Said:
-    try:
-        if value is None:
-            raise ValueError("it has no value, or one not compressed as large-message-handle-compression says")
-        return _said(message, read_head(value) if _is_avro(options) else json_lines.loads(value))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Simple: {explained(error)}")
+def _lines_of_rows(records: Records) -> Iterator[pa.RecordBatch]:
+    spaces, names, claims = (records.column(name) for name in ("database", "table", "claimCheckLocation"))
+    records.require(
+        spaces.are(CellKind.TEXT) & names.are(CellKind.TEXT) & (claims.are(CellKind.TEXT) | ~claims.given),
+        "its database, table or claimCheckLocation is not a text",
+    )
+    yield said(_bad(message, b"", reason) for _, message, reason in records.refused())
+    sound = records.among(records.sound)
+    commit_ts = sound.whole_numbers("commitTs")[0].astype(np.int64)
+    columns = [column.among(records.sound).texts for column in (spaces, names, claims)]
+    claims_ = pc.if_else(pc.equal(columns[2], ""), pa.scalar(None, pa.string()), columns[2])
+    alone = bits(pc.equal(sound.column("handleKeyOnly").texts, "true")) & bits(pc.is_null(claims_))
+    for place in np.flatnonzero(alone).tolist():
+        table = TableId(columns[0][place].as_py(), columns[1][place].as_py())
+        line = Said(int(sound.messages[place]), Kind.BAD, table, (0,), int(commit_ts[place]), reason=HANDLE_KEY_ONLY)
+        yield said([line])
+    mine = pa.array(~alone)
+    schema, table_, claim = (one.filter(mine) for one in (*columns[:2], claims_))
+    messages = sound.messages[~alone]
+    yield said_of_rows(messages, np.zeros_like(messages), schema, table_, commit_ts[~alone], claim)
 
 
-def _said(message: int, held: Mapping[str, Any]) -> Said:
-    kind, commit_ts = held["type"], held["commitTs"]
-    if type(commit_ts) is not int or not 0 <= commit_ts < 1 << 63:
-        raise ValueError("its commitTs is not a TSO")
+def _other(message: int, commit_ts: int, kind: str, sql: str | None, stated: str | None, before: str | None) -> Said:
+    """Return the line of a message that is no row; raises one of _TROUBLE."""
     if kind == "WATERMARK":
         return Said(message, Kind.RESOLVED, commit_ts=commit_ts)
+    carried = stated or before
+    schema: Any = None if carried is None else json_value(carried)
     if kind == "BOOTSTRAP":
-        table_schema(held["tableSchema"])
-        return Said(message, Kind.SCHEMA, table_of(held["tableSchema"]))
-    if kind in KINDS:
-        return _said_of_row(message, held, commit_ts)
-    if not isinstance(held["sql"], str) or not isinstance(kind, str):
-        raise ValueError("its sql is not a text")
-    schema = held.get("tableSchema") or held.get("preTableSchema")
+        table_schema(schema)
+        return Said(message, Kind.SCHEMA, table_of(schema))
+    if sql is None:
+        raise ValueError("it has no sql")
     table = table_of(schema) if schema else None
-    return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=held["sql"], type=ACTIONS.get(kind))
+    return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=sql, type=ACTIONS.get(kind))
 
 
-def _said_of_row(message: int, held: Mapping[str, Any], commit_ts: int) -> Said:
-    table, claim = TableId(held["database"], held["table"]), held.get("claimCheckLocation") or None
-    if not isinstance(table.schema, str) or not isinstance(table.table, str) or not isinstance(claim, str | None):
-        raise ValueError("its database, table or claimCheckLocation is not a text")
-    if held.get("handleKeyOnly") and claim is None:
-        return Said(message, Kind.BAD, table, (0,), commit_ts, reason=HANDLE_KEY_ONLY)
-    return Said(message, Kind.ROW, table, (0,), commit_ts, claim=claim)
+def _bad(message: int, value: bytes | None, reason: str) -> Said:
+    """Return the line of a message that cannot be read: a row of its table if it begins as one, else bad."""
+    if value is None:
+        reason = "it has no value, or one not compressed as large-message-handle-compression says"
+    head = _HEAD.match(value or b"")
+    try:
+        if head is not None:
+            table = TableId(*(json_value(head[name]) for name in ("schema", "table")))
+            return Said(message, Kind.ROW, table, (0,), int(head["ts"]))
+    except ValueError:
+        pass
+    return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Simple: {reason}")
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -138,12 +156,12 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     A row that cannot be read, or that has a column which the schema lacks, is a Reject with the message's bytes.
     """
     owners, _ = lines_of(rows)
-    whole = rows.column("value")
-    faults = Faults(path, lambda line: whole[int(owners[line - 1])].as_py() or b"")
-    texts = unpacked(whole, options)
-    values = {line: texts[owner] for line, owner in enumerate(owners.tolist(), 1)}
-    images, cells = read_rows(values, table, schema, read_message if _is_avro(options) else None, faults)
-    return changes_of(images, cells, schema, options, faults)
+    sent = rows.column("value")
+    faults = Faults(path, lambda line: sent[int(owners[line - 1])].as_py() or b"")
+    values = unpacked_array(sent if len(owners) == len(sent) else sent.take(pa.array(owners)), options)
+    binary: Binary = "raw" if options.encoding_format == "avro" else "base64"
+    found = read_rows(_records(values, options, whole=True), table, schema, faults, binary)
+    return changes_of(found.images, found.cells, schema, options, faults)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -151,32 +169,30 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
 
 def schemas(messages: pa.RecordBatch, options: MessageOptions) -> tuple[SchemaEvent, ...]:
     """Return the schemas that DDL and BOOTSTRAP messages carry, in order; exact but for what `_APPROXIMATE` says."""
-    found = []
-    for message, value in enumerate(unpacked(messages.column("value"), options)):
-        if value is None:
-            continue
-        try:
-            held = read_head(value) if _is_avro(options) else _with_schema(value)
-            schema = held.get("tableSchema")
-            if schema:
-                version = int(held["commitTs"])
-                found.append(SchemaEvent(message, table_of(schema), version, table_schema(schema), _APPROXIMATE))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            continue  # classify calls it bad
-    return tuple(found)
+    values = unpacked_array(messages.column("value"), options)
+    carry = np.ones(len(values), bool)
+    if options.encoding_format == "json":  # no row has one
+        carry = bits(pc.match_substring(values, b'"tableSchema":'))
+    found, numbers = list[SchemaEvent](), np.flatnonzero(carry)
+    for records in _records(values.take(pa.array(numbers)), options, whole=False):
+        is_row = bits(pc.is_in(records.column("type").texts, pa.array(KINDS)))
+        (commit_ts, whole), texts = records.whole_numbers("commitTs"), records.column("tableSchema").texts
+        for place in np.flatnonzero(records.sound & ~is_row & whole & records.are_objects("tableSchema")).tolist():
+            message = int(numbers[records.messages[place]])
+            try:
+                stated = json_value(texts[place].as_py())
+                version = int(commit_ts[place])
+                found.append(SchemaEvent(message, table_of(stated), version, table_schema(stated), _APPROXIMATE))
+            except _TROUBLE:
+                continue  # classify calls it bad
+    return tuple(sorted(found, key=lambda event: event.message))
 
 
 _APPROXIMATE = ("the order of the columns, which the old architecture lists by their id", "which columns are virtual")
 
 
-def _with_schema(value: bytes) -> Mapping[str, Any]:
-    """Parse what may carry a schema: rows never do."""
-    held = json_lines.loads(value) if b'"tableSchema":' in value else {}
-    return held if isinstance(held, dict) and held.get("type") not in KINDS else {}
-
-
 def _lone_row(key: bytes | None, value: bytes, options: MessageOptions) -> Mapping[str, Any]:
-    read = read_message if _is_avro(options) else json_lines.loads
+    read = read_message if options.encoding_format == "avro" else json_value
     held = read(unpack(value, options.large_message_handle_compression))
     found: Mapping[str, Any] = held.get("data") or held["old"]
     return found
