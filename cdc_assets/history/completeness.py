@@ -58,10 +58,11 @@ def with_gaps(
                 own, theirs = _at(now[life], version), before[event.other]
                 kept = own if isinstance(own, Gap) or not isinstance(theirs, Gap) else theirs
                 now[life] = (kept if event.partitioned else theirs) or now[life]
-            elif _is_emptied(event):
+            elif DeleteRows(None) in event.changes and _is_by_source(event):
                 refilled = event.file.filling.by is not None
                 now[life] = _lacking(life, event, said, history) if refilled else Whole.TRUNCATE
-            begin, here = _begin(now[life], event), () if event.name is None else lost.get(event.name, ())
+            here = () if event.name is None else lost.get(event.name, ())
+            begin = _begin(now[life], event) if here else None
             due = [one for one in here if begin is not None and one.through > begin]
             if due:
                 offered = history.offered.get(life)
@@ -115,7 +116,7 @@ def _at(state: Gap | Whole | None, version: Tso) -> Gap | Whole | None:
     return state.filling.by if isinstance(state, Gap) and state.is_filled(version) else state
 
 
-def _is_emptied(event: Event) -> bool:
-    """Return whether the source deleted all rows; rows of the lake that a person dropped do not count."""
-    by_source = event.release is None or event.release.way == "apply" or _whole(event) is not None
-    return by_source and not isinstance(event, Held) and DeleteRows(None) in event.changes
+def _is_by_source(event: Event) -> bool:
+    """Return whether the source deleted the rows, and not a person those of the lake alone."""
+    decided = event.release is None or event.release.way == "apply" or _whole(event) is not None
+    return decided and not isinstance(event, Held)
