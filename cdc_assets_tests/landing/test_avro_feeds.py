@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -295,3 +296,59 @@ def test_a_partition_that_lags_behind_a_wider_type_is_read_by_the_wider_one(brok
         broker.send(partition, message)
         assert stopped(feed) == {}
     assert rows(feed) == [(1, 1 << 40), (2, 3), (3, 1 << 41)]
+
+
+# --- rows that name no table ------------------------------------------------------------------------------------------
+
+BY_TABLE = '[sink]\ndispatchers = [{matcher = ["*.*"], topic = "{schema}_{table}", partition = "table"}]\n'
+BY_SCHEMA = '[sink]\ndispatchers = [{matcher = ["*.*"], topic = "of_{schema}", partition = "table"}]\n'
+
+
+def _nameless(broker: AvroBroker, topic: str) -> None:
+    """Send a row whose schemas have no namespace, so that it names no database."""
+    table = broker.table("", "bills", {"id": INT}, ("id",))
+    for number, document in (table.key, table.value):
+        broker.registry[str(number)] = json.dumps({**document, "namespace": ""})
+    broker.send(0, table.row(5, id=1), topic=topic)
+
+
+def test_a_row_that_names_no_database_concerns_the_table_of_its_topic_alone(broker: AvroBroker, tmp_path: Path) -> None:
+    toml = tmp_path / "changefeed.toml"
+    toml.write_text(BY_TABLE)
+    feed = feed_of(broker, changefeed_config=toml)
+    orders = broker.table("shop", "orders", {"id": INT}, ("id",))
+    bills = broker.table("shop", "bills", {"id": INT}, ("id",))
+    broker.send(0, orders.row(2, id=1), topic="shop_orders")
+    broker.send(0, bills.row(3, id=1), topic="shop_bills")
+    assert stopped(feed) == {}
+    broker.send(0, orders.row(4, id=2), topic="shop_orders")
+    _nameless(broker, "shop_bills")
+    held = stopped(feed)
+    assert list(held) == ["shop.bills"]
+    assert 'the dispatcher with the topic "{schema}_{table}"' in held["shop.bills"]
+    assert rows(feed) == [(1,), (2,)]
+
+
+def test_a_table_that_no_row_has_named_yet_stops_no_other(broker: AvroBroker, tmp_path: Path) -> None:
+    toml = tmp_path / "changefeed.toml"
+    toml.write_text(BY_TABLE)
+    feed = feed_of(broker, changefeed_config=toml)
+    _nameless(broker, "shop_bills")
+    orders = broker.table("shop", "orders", {"id": INT}, ("id",))
+    broker.send(0, orders.row(4, id=2), topic="shop_orders")
+    outcome = feed.apply()
+    assert [str(one.name) for one in outcome.tables if not one.state.stopped] == ["shop.orders"]
+    assert any("shop_bills" in place for place in outcome.problems)
+
+
+def test_in_a_topic_of_several_tables_such_a_row_may_be_of_any(broker: AvroBroker, tmp_path: Path) -> None:
+    toml = tmp_path / "changefeed.toml"
+    toml.write_text(BY_SCHEMA)
+    feed = feed_of(broker, changefeed_config=toml)
+    orders = broker.table("shop", "orders", {"id": INT}, ("id",))
+    broker.send(0, orders.row(2, id=1), topic="of_shop")
+    assert stopped(feed) == {}
+    _nameless(broker, "of_shop")
+    broker.send(0, orders.row(6, id=2), topic="of_shop")
+    feed.apply()
+    assert rows(feed) == [(1,)]

@@ -410,3 +410,20 @@ def test_a_newest_row_that_is_sent_again_and_again_is_one() -> None:
     stream.send("c", 30, partition=1, id=2, v=2)
     assert stream.applied() == []
     assert stream.rows == {2: {"v": 2}}
+
+
+def test_a_damaged_message_in_the_topic_of_a_table_stops_no_other() -> None:
+    stream = Stream(ID, {"type": "int32", "optional": True, "field": "v"})
+    stream.send("c", 1, id=1, v=1)
+    assert stream.applied() == []
+    stream.put({"id": 1}, "no message", topic="px.public.other")
+    stream.send("c", 2, id=2, v=2)
+    outcome = stream.feed.apply()
+    assert [one.reason for one in outcome.tables if one.reason] == []
+    assert stream.rows == {1: {"v": 1}, 2: {"v": 2}}
+    assert any("px.public.other" in place for place in outcome.problems)
+    stream.put({"id": 1}, "no message")
+    stream.send("c", 3, id=3, v=3)
+    (reason,) = stream.applied()
+    assert "a connector sends each table to a topic of its name" in reason
+    assert stream.rows == {1: {"v": 1}, 2: {"v": 2}}

@@ -40,8 +40,11 @@ def find_fence(
     proves_ends: bool,
     passes_bad: bool = False,
     by_offset: bool = False,
+    rule_of_one_table: Callable[[LandedEvent], str] = lambda _: "",
 ) -> Fence:
     """Return the fence of what was landed. `default` is the topic of marks without tables.
+
+    `rule_of_one_table` says why a message that cannot be read is one of a single table, "" where it may be of any.
 
     `passes_bad` lets it pass messages that cannot be read, as with quarantine. `by_offset` is set for protocols by
     offset, of which all that is landed counts.
@@ -49,7 +52,7 @@ def find_fence(
     fence = Fence(landed.proven if proves_ends or by_offset else max(landed.marks.values(), default=0))
     if not passes_bad:
         for bad in landed.open_bad:
-            if bad.table is None and bad.position < fence.tso:
+            if bad.table is None and bad.position < fence.tso and not rule_of_one_table(bad):
                 fence = Fence(bad.position, unreadable(bad))
     if by_offset:
         return fence

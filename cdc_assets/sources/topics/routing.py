@@ -22,6 +22,8 @@ __all__ = ["Routing"]
 
 _EXPRESSION = re.compile(r"[A-Za-z0-9._-]*(\{schema\})?([A-Za-z0-9._-]*\{table\})?[A-Za-z0-9._-]*")
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
+_PARTS = re.compile(r"(\{schema\}|\{table\})")
+_EXPRESSED = {"{schema}": "[A-Za-z0-9._-]*", "{table}": "[A-Za-z0-9._-]*"}
 _MOST_LETTERS = 249
 _WHOLE_TABLES = ("", "default", "table")
 """Partition rules by which all rows of a table are in one partition."""
@@ -86,6 +88,21 @@ class Routing:
             return any(map(topic.startswith, fixed))
         names = [topic, *(given for given, made in _NAMES.items() if made == topic)]
         return any(one.fullmatch(name) for one in self._expected for name in names)
+
+    def rule_of_one_table(self, topic: str) -> str:
+        """Return the rule by which a topic has rows of one table alone, in words; "" where it may have others' too.
+
+        That is each of a connector's but the one of schema changes, and one that a dispatcher names after the table.
+        """
+        if self.options.messages.of_connector:
+            own = topic != self.options.topic and topic.startswith(self.options.topic)
+            return "a connector sends each table to a topic of its name" if own else ""
+        fixed = {self.options.topic, *(rule.topic for rule in self.options.rules if "{" not in rule.topic)}
+        for rule in self.options.rules if topic not in fixed else ():
+            pattern = "".join(_EXPRESSED.get(one, re.escape(one)) for one in _PARTS.split(rule.topic))
+            if re.fullmatch(pattern, topic):
+                return f'the dispatcher with the topic "{rule.topic}" gives it' if "{table}" in rule.topic else ""
+        return ""
 
     @cached_property
     def _expected(self) -> tuple[re.Pattern[str], ...]:

@@ -20,7 +20,7 @@ from cdc_assets.formats.landed.options import LandedOptions
 from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.io.storage_uri import parameters, storage
 from cdc_assets.model.by_name import ByName
-from cdc_assets.model.landed import EventKind, Landed, LandedSplit
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.splits import DataFile, Listing, Place, SchemaFile, Settled
@@ -142,7 +142,7 @@ class TopicsSource:
         """Return all that is landed as of the fence; nothing of it is ever settled. Raises what `fence` raises."""
         written = self._known()
         names = self._names(written)
-        landed = names.named(written)
+        landed = self._of_topics(names.named(written))
         files = self._schema_files(landed)
         fence = self._of(landed, files)
         parts, unknown = _cut(landed.splits, files, fence.tso)
@@ -217,7 +217,34 @@ class TopicsSource:
 
     def named(self, landed: Landed) -> Landed:
         """Return what was landed under the tables' own names."""
-        return self._names(landed).named(landed)
+        return self._of_topics(self._names(landed).named(landed))
+
+    def _of_topics(self, landed: Landed) -> Landed:
+        """Return what was landed, with rows that cannot be read and name no table as those of their topic's table."""
+        unnamed = {id(bad): rule for bad in landed.open_bad if bad.table is None and (rule := self._rule(bad, landed))}
+        if not unnamed:
+            return landed
+        known = {*(one.table for one in landed.splits), *landed.began}
+        known |= {one.table for one in landed.events if one.table is not None and one.table.table}
+        events: list[LandedEvent] = []
+        for event in landed.events:
+            rule, topic = unnamed.get(id(event), ""), event.partition.topic
+            tables = sorted(table for table in known if rule and self.routing.topic_of(table) == topic)
+            reason = f"{event.reason.rstrip('.')}; its topic has rows of this table alone, as {rule}"
+            events += [replace(event, table=table, reason=reason) for table in tables] or [event]
+        return replace(landed, events=tuple(events))
+
+    def _rule(self, bad: LandedEvent, landed: Landed) -> str:
+        """Return the rule by which a message that cannot be read is a row of one table; "" where there is none.
+
+        A DDL may stand in the topic of one of its tables, and then concern others too. Avro's have no key. Where other
+        tables' rows were landed from the topic, something has routed them anew.
+        """
+        messages, topic = self.options.messages, bad.partition.topic
+        is_row = messages.of_connector or (messages.has_bare_deletes and bad.key is not None)
+        rule = self.routing.rule_of_one_table(topic) if is_row else ""
+        tables = {one.table for one in landed.splits if one.partition.topic == topic} if rule else set()
+        return rule if all(self.routing.topic_of(table) == topic for table in tables) else ""
 
     def _schema_files(self, landed: Landed) -> list[SchemaFile]:
         given = self.options.messages
@@ -234,6 +261,7 @@ class TopicsSource:
             proves_ends=self.options.archive is None,
             passes_bad=self.passes_bad,
             by_offset=self.options.messages.by_offset,
+            rule_of_one_table=lambda bad: self._rule(bad, landed),
         )
         if not found.tso:
             raise MetadataMissing(self._no_fence(landed, found.kept_by))
