@@ -141,9 +141,8 @@ _REASONS: Mapping[Lack, tuple[str, str]] = {
         "no_data, let one with a new topic.prefix take it, as a feed of its own.",
     ),
     Lack.SETTINGS: (
-        "existed before its connector's messages began (by its settings snapshot.mode, "
-        "snapshot.include.collection.list and snapshot.select.statement.overrides the connector does not send all of "
-        "its rows)",
+        "existed before its connector's messages began (by the connector's snapshot.mode, "
+        "snapshot.select.statement.overrides or lists of tables, not all of its rows are sent)",
         _FROM_CONNECTOR,
     ),
     Lack.SCAN: (
