@@ -205,7 +205,7 @@ class Listing:
     `late` are rows that were not there when their tables were applied beyond them, keyed by path with the sentence for
     the user: these tables stop, and a rebuild brings the rows. Of tables in `gone`, rows through that position are no
     longer kept by a source that keeps them for some time only; tables in `missed` may have had rows in messages that
-    were gone before they could be read.
+    were gone before they could be read, which are all in `unread`.
     `settled` stand for files that are not in `data_files`; `reopened` were settled and are not what they were, so that
     their files are there again. The directories in `mixed` have names that are neither data nor index files; None is of
     a source of which nothing is settled.
@@ -229,6 +229,7 @@ class Listing:
     lost_dumps: Mapping[str, Exception] = field(default_factory=dict, compare=False)
     gone: Mapping[TableId, Tso] = field(default_factory=dict)
     missed: Mapping[TableId, tuple[Missed, ...]] = field(default_factory=dict)
+    unread: tuple[Missed, ...] = ()
     late: Mapping[str, str] = field(default_factory=dict)
     settled: tuple[Settled, ...] = ()
     reopened: tuple[Settled, ...] = ()

@@ -26,9 +26,25 @@ def findings(
             f"required-acks is {options.required_acks}, so a broker may lose rows that it has confirmed, and a "
             "table would be called complete without them. Set required-acks to -1, which is TiCDC's default.",
         )
+    yield from _unread(listing, history)
     yield from _without_ddl(listing, history, options)
     yield from _inferred(listing, history, options)
     yield from _lost(heads, history)
+
+
+def _unread(listing: Listing, history: History) -> Iterator[Finding]:
+    """Find partitions that lost messages before they could be read, and after the newest dump was taken."""
+    dumped = max((table.base.at for table in history.lives.values() if table.base is not None), default=0)
+    for one in listing.unread:
+        if one.through > dumped:
+            yield warning(
+                "expired-unread",
+                "the first messages of these partitions had expired when they were first read: a table that has no "
+                "later ones is not known here, and nothing says that it is missing. Bring such tables from a dump "
+                "taken since, or from another snapshot or scan; or accept that there are none, or that they are not "
+                "needed, which is written down: cdc-assets landing accept-loss TOPIC PARTITION FIRST LAST.",
+                detail=f"{one.lost.partition} {one.lost.start}..{one.lost.stop - 1}",
+            )
 
 
 def _without_ddl(listing: Listing, history: History, options: TopicOptions) -> Iterator[Finding]:

@@ -140,6 +140,19 @@ def test_a_table_all_of_whose_messages_expired_is_incomplete() -> None:
     assert "the 7 messages 0..6 had expired" in incomplete(feed)["shop.b"]
 
 
+def test_that_a_table_may_be_missing_of_which_nothing_is_left_is_said_until_it_is_accepted() -> None:
+    feed = feed_of()
+    of_two_tables(feed)
+    expire(feed, OWN, 1)
+    outcome = feed.apply()
+    assert outcome.complete
+    (said,) = [one for one in outcome.findings if one.rule == "expired-unread"]
+    assert "a table that has no later ones is not known here" in said.sentence
+    assert said.detail == "cdc[1] 0..0"
+    accept_loss(feed.landing, OffsetRange(Partition("cdc", OWN), 0, 1))
+    assert [one for one in feed.apply().findings if one.rule == "expired-unread"] == []
+
+
 def test_a_partition_that_appears_later_with_its_first_messages_gone_makes_its_tables_incomplete() -> None:
     """What somebody said of the tables before cannot have meant these messages."""
     feed = feed_of(initial={"complete": ["*"]})
@@ -414,6 +427,7 @@ def test_a_dump_brings_what_expired_where_its_partition_reaches_back_to_it(
     expire(feed.topics, OTHER, 3)
     expire(feed.topics, OWN, 4)
     assert feed.incomplete() == lacking
+    assert any(one.rule == "expired-unread" for one in feed.pipeline.status().findings) == bool(lacking)
 
 
 def test_a_table_that_lacks_rows_since_its_dump_is_built_anew_from_one_taken_later(tmp_path: Path) -> None:

@@ -17,18 +17,23 @@ from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.sources.topics.routing import Routing
 
-__all__ = ["missed_by_table"]
+__all__ = ["missed_by_table", "unread_messages"]
 
 _FOREVER = 2**63 - 1
 
 
-def missed_by_table(landed: Landed, names: Iterable[TableId], routing: Routing) -> dict[TableId, tuple[Missed, ...]]:
-    """Return the messages that may have been of tables of these names, by name; no name of which there are none."""
-    lost = [
+def unread_messages(landed: Landed) -> tuple[Missed, ...]:
+    """Return the messages that were gone when their partition was first read, but for those that were accepted."""
+    return tuple(
         Missed(left, start.least or _FOREVER, start.later)
         for partition, start in sorted(landed.starts.items())
         if (left := landed.unaccepted(OffsetRange(partition, 0, start.offset))) is not None
-    ]
+    )
+
+
+def missed_by_table(landed: Landed, names: Iterable[TableId], routing: Routing) -> dict[TableId, tuple[Missed, ...]]:
+    """Return the messages that may have been of tables of these names, by name; no name of which there are none."""
+    lost = unread_messages(landed)
     if not lost:
         return {}
     places, found = _Places(landed, routing), {}

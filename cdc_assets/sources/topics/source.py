@@ -32,7 +32,7 @@ from cdc_assets.sources.topics.changefeeds import keys_alone, rivals
 from cdc_assets.sources.topics.fence import Fence, find_fence, unreadable
 from cdc_assets.sources.topics.kafka.connection import from_ticdc, with_ours
 from cdc_assets.sources.topics.letter_case import alike
-from cdc_assets.sources.topics.missed import missed_by_table
+from cdc_assets.sources.topics.missed import missed_by_table, unread_messages
 from cdc_assets.sources.topics.options import ticdc_document, topic_options
 from cdc_assets.sources.topics.own_names import OwnNames, own_names
 from cdc_assets.sources.topics.paths import LandedPath, format_root, parse_path
@@ -164,6 +164,7 @@ class TopicsSource:
             warnings=(*kept, *_losses(landed)),
             published=landed.landed_ms / 1000,
             gone=landed.expired,
+            unread=unread_messages(landed),
             missed=missed_by_table(landed, (*(file.table for file in files), *landed.began), self.routing),
         )
 
