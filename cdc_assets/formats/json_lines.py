@@ -216,16 +216,13 @@ def parse(body: bytes, schema: pa.Schema) -> pa.Table:
     return pa.json.read_json(pa.BufferReader(body), whole, options)
 
 
-def parse_each(records: list[bytes], schema: pa.Schema, *, checked: bool = False) -> pa.Table | None:
-    """Parse objects, each by itself: a row for each, or None where any of them is not such an object.
-
-    `checked` says that they were UTF-8 before nulls in them were marked.
-    """
+def parse_each(records: list[bytes], schema: pa.Schema) -> pa.Table | None:
+    """Parse objects, each by itself: a row for each, or None where any of them is not such an object."""
     if not records:
         return schema.empty_table()
     body = b"\n".join([*records, b""])
     alone = all(one[:1] == b"{" and one[-1:] == b"}" for one in records)
-    if not alone or b"\r" in body or body.count(b"\n") != len(records) or not (checked or is_utf8(body)):
+    if not alone or b"\r" in body or body.count(b"\n") != len(records) or not is_utf8(body):
         return None
     try:
         found = parse(body, schema)

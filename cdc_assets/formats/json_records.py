@@ -205,7 +205,7 @@ class SameShape(Records):
     def column(self, *path: str | int) -> RecordColumn:
         number, kinds = self.shape.place(*path), self.kinds(*path)
         if number is not None:
-            return RecordColumn(kinds, self.texts(number))
+            return RecordColumn(kinds, self.texts(number, kinds == CellKind.NULL))
         if path not in self.shape.spans:
             return RecordColumn(kinds, pa.nulls(len(self), pa.string()))
         first, start, last, stop = self.shape.spans[path]
@@ -250,18 +250,16 @@ class SameShape(Records):
         """Mark the messages whose value is a text."""
         return self.values[number][2]
 
-    def texts(self, number: int, tail: int = 0, most: int = 0) -> pa.StringArray:
-        """Return values as they are written, null for null; without some last bytes, or so many first ones at most."""
+    def texts(self, number: int, null: Marks | None = None) -> pa.StringArray:
+        """Return values as they are written, null for null; which are may be known already."""
         starts, ends, _ = self.values[number]
-        ends = np.minimum(ends, starts + most) if most else np.maximum(ends - tail, starts)
-        found, null, escaped = pieces(self.data, starts, ends, pa.string()), self.nulls(number), self.escaped(number)
+        null = self.nulls(number) if null is None else null
+        found, escaped = pieces(self.data, starts, ends, pa.string()), self.escaped(number)
         if escaped.any():
-            mask, (starts, ends, _) = pa.array(escaped), self.values[number]
-            bytes_ = memoryview(self.data)
+            mask, bytes_ = pa.array(escaped), memoryview(self.data)
             each = (bytes(bytes_[start:end]) for start, end in zip(starts[escaped], ends[escaped], strict=True))
             texts = json.loads(b"[%s]" % b",".join(b'"%s"' % one for one in each))
-            cut = [one[:most] if most else one[: len(one) - tail] for one in texts]
-            found = pc.replace_with_mask(found, mask, pa.array(cut, pa.string()))
+            found = pc.replace_with_mask(found, mask, pa.array(texts, pa.string()))
         return pc.if_else(pa.array(null), pa.scalar(None, pa.string()), found) if null.any() else found
 
     def values_of(self, number: int) -> list[Any]:
