@@ -110,7 +110,7 @@ def _passes(
             for event in landing_events(source, pipeline):
                 context.log_event(event)
         yield outcome
-        if not (config.keep_alive or config.linger):
+        if not config.keep_alive:
             return
         end = end or time.monotonic() + source.changefeed.run_keep_alive_seconds
         if not _moves(context, source, pipeline, outcome.checkpoint, end):
@@ -121,7 +121,7 @@ def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
     """Return the tables of a run, and those of them that were requested; raises BadSettings."""
     known = {str(life): life for life in plan.history.lives}
     if not config.tables:
-        taken = {life for text, life in known.items() if text not in {*config.exclude, *config.leave}}
+        taken = {life for text, life in known.items() if text not in config.exclude}
         return taken, taken
     if unknown := [text for text in config.tables if text not in known]:
         raise BadSettings(

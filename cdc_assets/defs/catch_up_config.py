@@ -21,8 +21,6 @@ class CatchUpConfig(dg.Config):
         default=False,
         description="Keep applying while the checkpoint moves, for the setting `run_keep_alive_seconds`.",
     )
-    leave: list[str] = Field(default_factory=list, description="The former name of `exclude`.")
-    linger: bool = Field(default=False, description="The former name of `keep_alive`.")
     releases: dict[str, str] = Field(
         default_factory=dict,
         description="Held DDL to release: `schema.table@version` of the DDL -> skip, rebuild, apply, or "
@@ -47,4 +45,4 @@ def parse_run_config(job_name: str, run_config: object) -> tuple[frozenset[str],
     for part in ("ops", op_of(job_name), "config"):
         found = found.get(part) if isinstance(found, dict) else None
     config = found if isinstance(found, dict) else {}
-    return frozenset(config.get("tables", ())), frozenset((*config.get("exclude", ()), *config.get("leave", ())))
+    return frozenset(config.get("tables", ())), frozenset(config.get("exclude", ()))

@@ -26,7 +26,6 @@ def _attributes() -> type[BaseModel]:
             str if kind is SecretStr else kind | str,
             Field(... if field.is_required() else None, description=f"As `{name}` in changefeeds.yaml."),
         )
-    fields["run_lingers_seconds"] = (int | str, Field(None, description="The former name of `run_keep_alive_seconds`."))
     return create_model("ChangefeedAttributes", __config__=ConfigDict(extra="forbid"), **fields)
 
 

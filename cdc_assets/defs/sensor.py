@@ -89,7 +89,6 @@ class Cursor:
         """Parse a cursor; an unknown one, of another version or edited by hand, counts as none."""
         try:
             fields = json.loads(text or "{}")
-            fields.setdefault("logged_at", fields.pop("told_at", 0))  # its former name
             asked = [Attempt(at, attempt, tuple(_cut(marks))) for at, attempt, marks in fields.pop("asked", ())]
             return cls(**fields, asked=tuple(asked))
         except (TypeError, ValueError, AttributeError):

@@ -21,7 +21,6 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
-    AliasChoices,
     Field,
     PrivateAttr,
     SecretStr,
@@ -138,9 +137,7 @@ class ChangefeedSettings(Model):
     runs_at_once: int = Field(default=2, ge=1)
     run_tables: int = Field(default=500, ge=1)
     run_bytes: int = Field(default=256 << 20, ge=1)
-    run_keep_alive_seconds: int = Field(
-        default=60, ge=0, validation_alias=AliasChoices("run_keep_alive_seconds", "run_lingers_seconds")
-    )
+    run_keep_alive_seconds: int = Field(default=60, ge=0)
     table_interval_seconds: int = Field(default=0, ge=0)
     retry_seconds: int = Field(default=60, ge=1)
     retry_max_seconds: int = Field(default=3600, ge=1)

@@ -114,8 +114,7 @@ def test_a_wrong_attribute_is_named(project: Path, attributes: str, sentence: st
 
 
 def test_every_setting_of_a_changefeed_is_an_attribute() -> None:
-    former = {"run_lingers_seconds"}
-    assert set(Changefeed.get_model_cls().model_fields) == {*ChangefeedSettings.model_fields, "lake", *former}
+    assert set(Changefeed.get_model_cls().model_fields) == {*ChangefeedSettings.model_fields, "lake"}
 
 
 def test_the_component_is_found_where_the_tools_look_for_it() -> None:

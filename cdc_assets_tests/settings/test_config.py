@@ -378,8 +378,3 @@ def test_settings_travel_by_pickle() -> None:
     again = pickle.loads(pickle.dumps(settings))
     assert again == settings
     assert again.changefeed().source_options == settings.changefeed().source_options
-
-
-def test_a_setting_goes_on_under_its_former_name() -> None:
-    assert feed(run_lingers_seconds=5).run_keep_alive_seconds == 5
-    assert feed(run_keep_alive_seconds=6).run_keep_alive_seconds == 6
