@@ -18,6 +18,7 @@ from cdc_assets.model.progress import State
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.release import release, undo
+from cdc_assets.operations.replay import replay
 from cdc_assets.pipeline.outcome import Outcome, TableOutcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
@@ -446,3 +447,21 @@ def test_modes_of_a_connector_matter_where_messages_have_no_schema_block(recordi
     held = {table.life for table in outcome.tables if "time.precision.mode" in table.reason}
     assert dated
     assert held == (set() if recording.has_schemas else dated)
+
+
+# --- records in quarantine --------------------------------------------------------------------------------------------
+
+
+def test_records_in_quarantine_are_replayed_with_the_settings_of_their_time(site: Site) -> None:
+    site.feed.lines("shop.t", [("I", FIRST + 6, ["7", '"no moment"'])])
+    assert _one(site.apply(FIRST + 9, quarantine=True)).quarantined == 1
+    (path,) = site.feed.bucket.glob("shop/t/*/CDC00000000000000000002.csv")
+    path.write_bytes(path.read_bytes().replace(b"no moment", NOON.encode()))
+    (refused,) = replay(site.pipeline(tz=TOKYO, quarantine=True))
+    assert 'tz "Asia/Tokyo"' in refused.reason
+    assert site.moments() == {1: "01 12"}
+    release(site.pipeline(tz=TOKYO, quarantine=True), "shop.t", FIRST + 10, "new-settings")
+    (done,) = replay(site.pipeline(tz=TOKYO, quarantine=True))
+    assert done.reason == ""
+    assert done.rows == 1
+    assert site.moments() == {1: "01 12", 7: "01 12"}
