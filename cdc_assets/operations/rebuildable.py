@@ -46,7 +46,7 @@ def _refusals_of(life: Life, planned: Plan, seen: Seen, retention_days: int) -> 
     begun = life.version if table.base is None else table.base.at
     days = seconds_between(begun, planned.checkpoint) // 86_400
     if table.gap is not None:
-        yield f"{life} cannot be built from the files alone. {gap_text(table.gap, life)}"
+        yield f"{life} cannot be built from the feed alone. {gap_text(table.gap, life)}"
     elif retention_days and days >= retention_days:
         yield (
             f"{life} is {days:.0f} days old, and the changefeed removes its files after {retention_days} "
