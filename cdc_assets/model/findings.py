@@ -22,7 +22,8 @@ INCOMPLETE = "incomplete"
 RULES = (
     "older-copy", "commit-ts", "decoding", "soft-delete", "members", "files-vanished", "files-missing",
     "missing-files", "removed-files", "empty-files", "partition-separator", "listing", "required-acks", "zone",
-    "date-level", "event-filters", "raw-updates", "no-ddl", INCOMPLETE, "expired-unread", "undecided-rows",
+    "date-level", "event-filters", "raw-updates", "no-ddl", INCOMPLETE, "expired-unread", "empty-in-snapshot",
+    "undecided-rows",
     "rows-run-again", "joint-files", "doubled-rows", "patches-passed-over", "alike-keys", "timestamp-key", "text-key",
     "keys", "approximate-key", "changed-values", "inferred-columns", "table-id-paths", "expiry", "files-changed",
 )  # fmt: skip

@@ -83,7 +83,9 @@ def gap_text(gap: Gap, life: Life, base: Base | None = None) -> str:
         )
     pattern = pattern_of(gap.life)
     names = json.dumps(pattern, ensure_ascii=False), shlex.quote(pattern), shlex.quote(str(gap.life))
-    return _sentence(gap, "it", "" if gap.life == life else str(gap.life.born_as), "", *names)
+    return _sentence(
+        gap, "it", "" if gap.life == life else str(gap.life.born_as), "", *names, f", of version {gap.since},"
+    )
 
 
 def gap_cause(gap: Gap, life: Life, base: Base | None = None) -> str:
@@ -97,7 +99,9 @@ def gap_cause(gap: Gap, life: Life, base: Base | None = None) -> str:
     return _sentence(gap, "each of these tables", giver, " for each", '"NAME"', "NAME", "NAME")
 
 
-def _sentence(gap: Gap, own: str, giver: str, each: str, quoted: str, pattern: str, identity: str) -> str:
+def _sentence(
+    gap: Gap, own: str, giver: str, each: str, quoted: str, pattern: str, identity: str, version: str = ""
+) -> str:
     """`giver` is the table from which the rows came, "" for the table's own, which `own` names."""
     whose = f"{giver}, from which rows came by EXCHANGE PARTITION," if giver else own
     if gap.reason:
@@ -105,6 +109,7 @@ def _sentence(gap: Gap, own: str, giver: str, each: str, quoted: str, pattern: s
         offered = f" Its rows are in {gap.offer}: cdc-assets rebuild {identity}." if gap.offer else ""
         return f"incomplete: {of}{gap.reason}.{offered}"
     why, bring = _REASONS[gap.filling.lack]
+    why = why.replace("{version}", version)
     offered = f"They are in {gap.offer}: cdc-assets rebuild {identity}." if gap.offer else bring
     return (
         f"incomplete: {whose} {why}, so the rows that it had then are missing here; what changed since is applied. "
@@ -120,7 +125,7 @@ _MAY_HAVE = "may have existed before its connector's messages began"
 
 _REASONS: Mapping[Lack, tuple[str, str]] = {
     Lack.FILES: (
-        "existed before its changefeed began (its first schema file has no CREATE TABLE)",
+        "existed before its changefeed began (its first schema file{version} has no CREATE TABLE)",
         _FROM_DUMP,
     ),
     Lack.TOPICS: ("existed before its changefeed began (the topics have no CREATE TABLE of it)", _FROM_DUMP),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from cdc_assets.formats import Decoded
 from cdc_assets.model.findings import Finding
+from cdc_assets.model.progress import Lack
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.table_history import History
 from cdc_assets.model.wording import counted
@@ -28,6 +29,7 @@ def findings(
         )
     yield from _unread(listing, history)
     yield from _without_ddl(listing, history, options)
+    yield from _empty_in_snapshot(history, options)
     yield from _inferred(listing, history, options)
     yield from _lost(heads, history)
 
@@ -61,6 +63,20 @@ def _without_ddl(listing: Listing, history: History, options: TopicOptions) -> I
     for table in sorted({file.table for file in files if file.grows and file.table in names}):
         if table.folded not in with_ddl:
             yield warning("no-ddl", sentence, table)
+
+
+def _empty_in_snapshot(history: History, options: TopicOptions) -> Iterator[Finding]:
+    """Find tables that are complete because a snapshot has no row of them, though it may have left them out."""
+    for table in () if options.snapshots.is_listed else live(history):
+        filling = table.events[0].file.filling
+        if filling.lack is Lack.CREATED and filling.through is not None and table.gap is None:
+            yield warning(
+                "empty-in-snapshot",
+                "the connector's snapshot has the CREATE TABLE of these tables, and no row: they were empty then, or "
+                "the connector leaves them out, so that nothing of them ever comes. Give its configuration (--config), "
+                "whose lists of tables say which.",
+                table.name,
+            )
 
 
 def _way(options: TopicOptions) -> str:

@@ -178,6 +178,12 @@ def test_a_table_that_was_empty_in_a_whole_snapshot_is_complete() -> None:
     assert (state(feed), state(feed, "empty")) == (Whole.SNAPSHOT, Lack.CREATED)
     ended = applied([create(), create("empty"), *snapshot(1, 2, connector=MYSQL, end="last")])
     assert (state(ended), state(ended, "empty")) == (Whole.SNAPSHOT, Whole.SNAPSHOT)
+    doubted = [one.table for one in ended.apply().findings if one.rule == "empty-in-snapshot"]
+    assert doubted == ["public.empty"]
+    known = f"{URI}&table.include.list=public.*"
+    listed = applied([create(), create("empty"), *snapshot(1, 2, connector=MYSQL, end="last")], sink_uri=known)
+    assert state(listed, "empty") == Whole.SNAPSHOT
+    assert "empty-in-snapshot" not in {one.rule for one in listed.apply().findings}
     stated = applied([create(), create("empty")], [row(9, 1, connector=MYSQL)], sink_uri=f"{URI}&snapshot.mode=initial")
     assert (state(stated), state(stated, "empty")) == (Whole.SNAPSHOT, Whole.SNAPSHOT)
 

@@ -85,6 +85,7 @@ def _snapshots(members: Mapping[str, str]) -> SnapshotOptions:
         _listed(members.get("snapshot.select.statement.overrides", "")),
         tuple(_listed(members[name]) for name in _INCLUDED if name in members),
         _listed(members.get(_EXCLUDED, "")),
+        "connector.class" in members or any(name in members for name in (*_INCLUDED, _EXCLUDED)),
     )
 
 

@@ -40,13 +40,14 @@ class SnapshotOptions:
 
     `takes_rows` is None where they do not say whether it sends any. `selected` are the tables of which it sends some of
     the rows. `included` are the lists of regular expressions of which a table has to fit one each, `excluded` those of
-    which it fits none, or it is left out.
+    which it fits none, or it is left out. `is_listed` says that there are no more of these than are given.
     """
 
     takes_rows: bool | None = None
     selected: tuple[str, ...] = ()
     included: tuple[tuple[str, ...], ...] = ()
     excluded: tuple[str, ...] = ()
+    is_listed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
