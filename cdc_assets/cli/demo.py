@@ -42,7 +42,7 @@ changefeeds:
     tz: UTC
     sensor_running: true
     sensor_interval_seconds: 2
-    run_keep_alive_seconds: 15  # the run that loads the first checkpoint goes on with the next two
+    run_keep_alive_seconds: 20  # the run that loads the first checkpoint goes on with the next two
     owners: ["team:bank"]
 """
 _IN_FILES = """\
@@ -223,14 +223,19 @@ def _loaded(
     *,
     ended: bool,
 ) -> bool:
-    """Wait until every table is applied to the checkpoint and, if `ended`, no run is in progress."""
+    """Wait until every table is applied to the checkpoint and, if `ended`, no run is in progress.
+
+    Returns False if a run failed, a table is held, or no table moved for PATIENCE_SECONDS.
+    """
     from cdc_assets.operations.status import lake_status
 
-    end = time.monotonic() + PATIENCE_SECONDS
+    end, before = time.monotonic() + PATIENCE_SECONDS, list[tuple[str, int]]()
     while time.monotonic() < end and process.poll() is None:
         for line in watch.news():
             click.echo(f"  {time.monotonic() - started:5.1f} s  {line}; {watch.partitions()} partitions")
         rows = lake_status(lake)
+        if (now := [(row.table, row.through) for row in rows]) != before:
+            end, before = time.monotonic() + PATIENCE_SECONDS, now
         if watch.failed:
             return False
         if rows and (watch.idle or not ended) and all(row.checkpoint == checkpoint for row in rows):
