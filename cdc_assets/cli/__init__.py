@@ -397,7 +397,7 @@ def _complete(as_json: bool, given: dict[str, Any]) -> int:
     from cdc_assets.operations.opening import open_pipeline
 
     patterns = given["complete"]
-    if given["table"] or given["skip"] or given["rebuild"] or given["text"] is not None:
+    if given["table"] or given["skip"] or given["rebuild"] or given["new_settings"] or given["text"] is not None:
         raise BadSettings("--complete is given alone or with --undo: it is about whole tables, not about one DDL.")
     target = target_of({**given, "complete": ()})
     lake = lake_of(target)
