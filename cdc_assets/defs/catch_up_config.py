@@ -24,8 +24,8 @@ class CatchUpConfig(dg.Config):
     releases: dict[str, str] = Field(
         default_factory=dict,
         description="Held DDL to release: `schema.table@version` of the DDL -> skip, rebuild, apply, or "
-        "`apply: <the DDL text that says what really happened>`; with a TSO in place of the version `new-settings`: rows "
-        "from there on are written as the settings say now.",
+        "`apply: <the DDL text that says what really happened>`; with a TSO in place of the version `new-settings`: "
+        "rows from there on are written as the settings say now.",
     )
 
 
