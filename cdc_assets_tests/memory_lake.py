@@ -101,8 +101,8 @@ class MemoryLake:
                 rows = _change(table.rows, step)
                 self._commit(table, rows, Progress(at, Phase.DDL), step.ddl)
                 table.schema = schema
-                if DeleteRows(None) in step.changes:
-                    table.settings = {}
+                emptied = DeleteRows(None) in step.changes
+                table.settings = {} if emptied else {**table.settings, **step.settings}
             case RenameTable(life, at, to) | RecoverTable(life, at, to):
                 self._commit(self.tables[life], self.tables[life].rows, Progress(at, Phase.DDL), at)
                 self.tables[life].name = to

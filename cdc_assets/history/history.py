@@ -29,7 +29,7 @@ from cdc_assets.history.imports import (
     superseded,
 )
 from cdc_assets.history.lives import Lives
-from cdc_assets.history.policies import Rules
+from cdc_assets.history.policies import Rules, Zones, utc
 from cdc_assets.history.recovery import Unrecoverable
 from cdc_assets.history.renames import rename
 from cdc_assets.model.by_name import ByName
@@ -51,7 +51,7 @@ def read_history(
     policies: Mapping[str, str] | None = None,
     releases: Releases | None = None,
     new_collations: bool = True,
-    timezone: str = "UTC",
+    zone: Zones = utc,
     complete: Sequence[str] = (),
     imports: Sequence[Import] = (),
     standing: Mapping[Life, Applied] | None = None,
@@ -60,9 +60,10 @@ def read_history(
 ) -> History:
     """Play the schema files with version <= `until`. `keys` names key columns by `schema.table` where files do not.
 
-    `policies` says what to do by kind of DDL, `releases` what a person decided about single ones. `timezone` is used to
-    convert between TIMESTAMP and other types. Without `new_collations` the source compares texts by bytes.
-    `complete` are patterns of tables that had no rows before the feed began.
+    `policies` says what to do by kind of DDL, `releases` what a person decided about single ones. `zone` is that in
+    which TIMESTAMP and other types are converted into each other, and defaults read that a DDL's text alone states.
+    Without `new_collations` the source compares texts by bytes. `complete` are patterns of tables that had no rows
+    before the feed began.
 
     `imports` are tables of dumps, `standing` are the tables of the lake, some of which are based on a dump, and `begun`
     is the earliest TSO known of the feed. `missed` are the messages of tables, by name, that were gone before they
@@ -76,7 +77,7 @@ def read_history(
     choice = choose(imports, there, until, begun)
 
     def play(chosen: Sequence[Chosen]) -> _Player:
-        player = _Player(keys or {}, Rules(policies or {}, releases or {}, timezone), new_collations, complete)
+        player = _Player(keys or {}, Rules(policies or {}, releases or {}, zone), new_collations, complete)
         player.play_all(ordered, until, chosen)
         return player
 

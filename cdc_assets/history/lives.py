@@ -82,7 +82,8 @@ class Lives:
         life = Life(file.table, file.version)
         self._make_room(file)
         decision = Decision("skip", release=release) if release else self.rules.decide(life, file.version, kinds)
-        found = self.keyed(born(file, like, self.collation(file), decision, reason, self.rules.timezone), file)
+        zone = self.rules.zone(life, file.version)
+        found = self.keyed(born(file, like, self.collation(file), decision, reason, zone), file)
         schema = found.after
         event: Event = Created(file, schema, schema, file.table, release=decision.release)
         if found.reason:
@@ -191,12 +192,13 @@ class Lives:
         bare_columns = bare(table.schema).columns
         if file.by_text:
             try:
-                file = ddl.listed(file, bare(table.schema), self.collation(file), self.rules.timezone)
+                zone = self.rules.zone(table.life, file.version)
+                file = ddl.listed(file, bare(table.schema), self.collation(file), zone)
             except TableHeld as error:
                 return Evolved(table.schema, reason=error.message)
         if not file.columns or with_facts(file, table.schema).columns == bare_columns:
             return Evolved(table.schema)
-        return self._evolved(table, replace(file, query="", type=0), Rules(self.rules.policies))
+        return self._evolved(table, replace(file, query="", type=0), replace(self.rules, releases={}))
 
     def evolved(self, table: TableHistory, file: SchemaFile) -> Evolved:
         """Changes of a schema file to the columns of the table that has its name."""

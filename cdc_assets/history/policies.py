@@ -8,7 +8,7 @@ schema before + file ──▶ kinds ──▶ Rules.decide ──▶ apply     
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_assets import ddl
@@ -23,7 +23,7 @@ from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, S
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Decision", "Evolved", "Rules", "born", "by_policy", "evolved", "ways_of"]
+__all__ = ["Decision", "Evolved", "Rules", "Zones", "born", "by_policy", "evolved", "utc", "ways_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,25 @@ class Decision:
         return self.release is not None and bool(self.release.text)
 
 
+Zones = Callable[[Life, Tso], str]
+"""A table and a version -> the zone in which its TIMESTAMP texts were written then."""
+
+
+def utc(_life: Life, _version: Tso) -> str:
+    """Return the zone of a feed whose settings name none."""
+    return "UTC"
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Policies by kind of DDL, and releases by life and version. A release overrides every policy.
 
-    `timezone` is the setting for zones: the `--tz` of the TiCDC server.
+    `zone` gives the setting for zones, the `--tz` of the TiCDC server, as it was for a table at a version.
     """
 
     policies: Mapping[str, str] = field(default_factory=dict)
     releases: Releases = field(default_factory=dict)
-    timezone: str = "UTC"
+    zone: Zones = utc
 
     def release(self, life: Life | None, version: Tso) -> Release | None:
         """Return what a person decided about a DDL."""
@@ -110,11 +119,12 @@ def evolved(
     """
     kept = any(column.kept for column in before.columns)
     source = bare(before) if kept else before
-    file, after, changes, error = _as_written(source, file, collation, rules.timezone)
+    timezone = rules.zone(table[0], file.version)
+    file, after, changes, error = _as_written(source, file, collation, timezone)
     decision = rules.decide(table[0], file.version, rules.kinds(file, changes))
     try:
         if decision.way in ("skip", "rebuild"):
-            after, changes = ddl.follow(source, file, collation, rules.timezone, empty=decision.way == "rebuild")
+            after, changes = ddl.follow(source, file, collation, timezone, empty=decision.way == "rebuild")
             error = None
         if decision.way == "rebuild":
             changes = emptied(changes)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from cdc_assets.model.progress import Phase, Progress
@@ -59,13 +60,17 @@ class Label:
         positions, settings = (json.loads(properties.get(name, "{}")) for name in (_POSITIONS, _SETTINGS))
         return cls(progress, int(properties.get(_DDL, progress.tso)), positions, settings)
 
-    def through_ddl(self, at: Tso, ddl: Tso, *, emptied: bool = False) -> Label:
+    def through_ddl(
+        self, at: Tso, ddl: Tso, settings: Mapping[str, str] = MappingProxyType({}), *, emptied: bool = False
+    ) -> Label:
         """Return the label after a step at that TSO that brings a table to the schema version `ddl`.
 
-        A late DDL does not change how far rows are applied. A table that was emptied has no values that were read.
+        A late DDL does not change how far rows are applied. A table that was emptied has no values that were read; else
+        the DDL may have given some to rows that are there, by these settings.
         """
         progress = max(self.progress, Progress(at, Phase.DDL))
-        return replace(self, progress=progress, ddl=max(self.ddl, ddl), settings={} if emptied else self.settings)
+        known = {} if emptied else {**self.settings, **settings}
+        return replace(self, progress=progress, ddl=max(self.ddl, ddl), settings=known)
 
     def through_rows(self, step: ApplyRows, used: Collection[str]) -> Label:
         """Return the label after a window, which was read with these of the step's settings."""

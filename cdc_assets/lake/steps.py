@@ -53,8 +53,11 @@ def carry_out(bench: Workbench, step: Step) -> StepResult:
         ddl = step.ddl if isinstance(step, ChangeTable) else step.at
         if ddl > work.label.ddl:
             _refuse_passed(bench, step, work)
-            emptied = isinstance(step, ChangeTable) and DeleteRows(None) in step.changes
-            _run_ddl(bench, step, work, work.label.through_ddl(step.at, ddl, emptied=emptied))
+            label = work.label.through_ddl(step.at, ddl)
+            if isinstance(step, ChangeTable):
+                emptied = DeleteRows(None) in step.changes
+                label = work.label.through_ddl(step.at, ddl, step.settings, emptied=emptied)
+            _run_ddl(bench, step, work, label)
         result = bench.result(work, started)
     if isinstance(step, (RenameTable, DropTable, RecoverTable)):
         table_renames.apply_renames(bench.state, step.life)

@@ -64,7 +64,7 @@ class ChangeTable:
     """All changes of one DDL, in one commit. `schema` is the schema afterwards.
 
     `early` changes are of a DDL that is not in the changefeed: the schema file of the DDL at `at`, which is a step of
-    its own, shows them first.
+    its own, shows them first. `settings` are those by which it gives values to rows that are there.
     """
 
     life: Life
@@ -73,6 +73,7 @@ class ChangeTable:
     schema: TableSchema = field(hash=False)
     before: TableSchema = field(hash=False)
     early: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def ddl(self) -> Tso:

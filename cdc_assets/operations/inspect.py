@@ -109,7 +109,7 @@ def _history(settings: ChangefeedSettings, listing: Listing, begun: Tso) -> Hist
         settings.keys,
         settings.policies,
         new_collations=settings.new_collations is not False,
-        timezone=settings.source_options.wire.timezone,
+        zone=lambda life, version: settings.source_options.wire.timezone,
         complete=settings.initial.complete,
         imports=listing.imports,
         begun=begun,

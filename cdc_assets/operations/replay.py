@@ -66,7 +66,6 @@ def _replay_one(pipeline: Pipeline, rows: Sequence[QuarantinedRow], listing: Lis
         policies=settings.policies,
         new_collations=settings.new_collations is not False,
         releases=pipeline.lake.releases(),
-        timezone=settings.source_options.wire.timezone,
         settings=ValueSettings(settings.source_options.wire, tuple(pipeline.lake.settings_changes())),
         read_before=pipeline.ledger.files_of(settings.name, rows[0].life),
     )

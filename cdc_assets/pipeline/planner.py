@@ -206,7 +206,6 @@ class Planner:
             new_collations=settings.new_collations is not False,
             releases=self.lake.releases() if releases is None else releases,
             fuse=self.fuse,
-            timezone=wire.timezone,
             complete=(*settings.initial.complete, *(one.pattern for one in self.lake.said_complete())),
             begun=self._start,
             bases=self.bases,

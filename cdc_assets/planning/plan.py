@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 
 from cdc_assets.decoding.upgrade import changes_columns_only
 from cdc_assets.history.history import read_history
+from cdc_assets.history.policies import utc
 from cdc_assets.history.releases import ways_out
 from cdc_assets.history.strays import Period, Strays
 from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.releases import Releases
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.schema import TableId, TableSchema
-from cdc_assets.model.schema_changes import Evolution
+from cdc_assets.model.schema_changes import Evolution, SchemaChange
 from cdc_assets.model.splits import DataFile, Listing
 from cdc_assets.model.steps import (
     ApplyRows,
@@ -98,7 +99,6 @@ def plan(
     releases: Releases | None = None,
     new_collations: bool = True,
     fuse: bool = False,
-    timezone: str = "UTC",
     complete: Sequence[str] = (),
     begun: Tso | None = None,
     bases: Mapping[Life, Base | None] | None = None,
@@ -113,12 +113,13 @@ def plan(
     `holds` returns, for a history, which tables stop, and from which version.
     `fuse` lets a new table be created with the columns that later DDL gives it, and its rows be applied in one window
     across those DDL: the same end in fewer commits.
-    `keys`, `policies`, `releases`, `new_collations`, `timezone` and `complete` are those of `read_history`.
+    `keys`, `policies`, `releases`, `new_collations` and `complete` are those of `read_history`.
     `begun` is a TSO at or before which the feed began, if its files do not show it. `bases` are the new dumps that
     tables are to be based on, None for one that is to be based on the feed alone. `silent` are the sentences about
     sources of earlier rows that do not answer now. `settings` are those with which values are read.
     """
-    options = (keys, policies, releases, new_collations, timezone, complete)
+    zone = utc if settings is None else settings.zone
+    options = (keys, policies, releases, new_collations, zone, complete)
     there, known = imports.standing(applied, bases or {}), imports.earliest(listing, stats or {}, begun)
     dumps = (listing.imports, there, known)
     history = read_history(listing.schema_files, listing.checkpoint, *options, *dumps, listing.missed)
@@ -299,7 +300,7 @@ class _Chain:
     def _at(self, event: Event) -> Iterator[Step]:
         """The steps of one event: columns that it shows first, the event itself, the rows that a dump brings."""
         if event.hidden:
-            yield ChangeTable(self.table.life, event.at, event.hidden, event.after, event.before, True)
+            yield self._change(event, event.hidden, early=True)
         step = self._step(event)
         yield step
         if isinstance(event, Imported) and not isinstance(step, HoldTable):
@@ -319,7 +320,7 @@ class _Chain:
                 gap = Gap(life) if has_rows else None  # until they are there
                 return CreateTable(life, event.at, event.file.table, event.after, gap=gap, base=base, has_rows=has_rows)
             case Changed() | Kept():
-                return ChangeTable(life, event.at, event.changes, event.after, event.before)
+                return self._change(event, event.changes)
             case Renamed():
                 return RenameTable(life, event.at, event.file.table)
             case Recovered():
@@ -330,6 +331,11 @@ class _Chain:
                 return ExchangePartition(life, event.other, event.at, event.predicate, event.partitioned, event.after)
             case Held():
                 return HoldTable(life, event.at, event.reason, event.ways, releasable=True)
+
+    def _change(self, event: Event, changes: tuple[SchemaChange, ...], *, early: bool = False) -> ChangeTable:
+        life = self.table.life
+        read = {} if self.settings is None else self.settings.of_ddl(life, changes, event.after, event.at)
+        return ChangeTable(life, event.at, changes, event.after, event.before, early, read)
 
     def _after(self, event: Event, position: Progress) -> Progress:
         """How far the table is after an event; a dump includes its rows."""

@@ -34,7 +34,6 @@ def plan_replay(
     policies: Mapping[str, str] | None = None,
     releases: Releases | None = None,
     new_collations: bool = True,
-    timezone: str = "UTC",
     settings: ValueSettings | None = None,
 ) -> Replay:
     """Plan the replay of one table's open records. `read_before` are the statistics of the table's files.
@@ -57,7 +56,6 @@ def plan_replay(
         policies=policies,
         releases=releases,
         new_collations=new_collations,
-        timezone=timezone,
         settings=settings,
     )
     table = _living(planned, life)

@@ -9,19 +9,20 @@ were, or a person says from when the change is in force. Pure.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cdc_assets.formats import Wire
 from cdc_assets.formats.value_settings import deciding, read_otherwise
 from cdc_assets.model.progress import Applied, Life, Phase
 from cdc_assets.model.schema import Column, TableSchema
-from cdc_assets.model.schema_changes import DeleteRows
+from cdc_assets.model.schema_changes import AddColumn, DeleteRows, RetypeColumn, SchemaChange
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import History, TableHistory
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.collations import is_plain
+from cdc_assets.types.mysql_types import defaults_to_now
 from cdc_assets.types.zones import Zone
 
 __all__ = ["ValueSettings"]
@@ -44,6 +45,10 @@ class ValueSettings:
         """Return how rows at a position are read."""
         former = self.former(life, position)
         return self.wire.having(former) if former else self.wire
+
+    def zone(self, life: Life, position: Tso) -> str:
+        """Return the zone in which a table's TIMESTAMP texts at a position were written."""
+        return self.at(life, position).timezone
 
     def former(self, life: Life, position: Tso) -> dict[str, str]:
         """Return the settings with which rows at a position are read, where these are not the present ones."""
@@ -70,6 +75,20 @@ class ValueSettings:
             if name in found
         }
         return {**found, **former, **({_COLLATIONS: _collations(collated)} if collated else {})}
+
+    def of_ddl(self, life: Life, changes: Iterable[SchemaChange], after: TableSchema, position: Tso) -> dict[str, str]:
+        """Return the settings by which a DDL at a position gives values to rows that are there.
+
+        It does so where another type becomes TIMESTAMP, and where its text alone states the default of one.
+        """
+        made = set()
+        for change in changes:
+            match change:
+                case RetypeColumn(old, Column(name=name, type="TIMESTAMP")) if old.type != "TIMESTAMP":
+                    made.add(name)
+                case AddColumn(Column(name=name, type="TIMESTAMP") as column, default, guess) if default and guess:
+                    made |= set() if defaults_to_now(column) else {name}
+        return self.of(life, replace(after, columns=tuple(c for c in after.columns if c.name in made)), position)
 
     def _of(self, life: Life) -> list[SettingsChange]:
         return [change for change in self.changes if change.concerns(life)]

@@ -281,7 +281,7 @@ def test_a_guess_about_old_rows_is_in_the_fidelity_report_under_the_newest_name(
     again = schema_file(A, 60, "ALTER TABLE `a` ADD COLUMN `w` DATETIME", 5, (ID, replace(wall, name="w")))
     rules = []
     for files in ([retyped, renamed], [retyped, renamed, dropped, again]):
-        table = read_history([born, *files], timezone="Asia/Shanghai").lives[LIFE]
+        table = read_history([born, *files], zone=lambda life, at: "Asia/Shanghai").lives[LIFE]
         rules.append({row.column: row.rule for row in column_fidelity(table.schema, table.changes)}["w"])
     assert "approximate in rows from before 30: in the time zone Asia/Shanghai" in rules[0]
     assert "approximate" not in rules[1]

@@ -13,8 +13,9 @@ import pytest
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats.message_options import PROTOCOLS
+from cdc_assets.lake.label import Label
 from cdc_assets.ledger import Ledger
-from cdc_assets.model.progress import State
+from cdc_assets.model.progress import Phase, Progress, State
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
 from cdc_assets.operations.release import release, undo
@@ -189,6 +190,59 @@ def test_a_column_that_comes_later_begins_with_the_settings_of_its_first_rows(tm
     assert _one(site.apply(FIRST + 20, tz=TOKYO)).state is State.APPLIED
     assert site.moments() == {1: None, 2: "01 03"}
     assert _one(site.apply(FIRST + 20)).state is State.HELD
+
+
+@pytest.mark.parametrize("before", ["DATETIME", None])
+def test_values_that_a_ddl_gives_to_rows_are_read_with_the_settings_of_now(tmp_path: Path, before: str | None) -> None:
+    site = Site(tmp_path)
+    site.feed.table("shop.t", [("a", before)] if before else [])
+    site.feed.lines("shop.t", [("I", FIRST + 5, ["1", f'"{NOON}"'] if before else ["1"])])
+    site.apply(FIRST + 9)
+    text = "MODIFY a TIMESTAMP" if before else f"ADD a TIMESTAMP NOT NULL DEFAULT '{NOON}'"
+    site.feed.table("shop.t", [("a", "TIMESTAMP")], FIRST + 10, f"ALTER TABLE t {text}", 7 if before else 5)
+    assert _one(site.apply(FIRST + 12)).state is State.APPLIED
+    site.feed.lines("shop.t", [("I", FIRST + 15, ["2", f'"{NOON}"'])], FIRST + 10)
+    table = _one(site.apply(FIRST + 20, tz=TOKYO))
+    assert table.state is State.HELD
+    assert 'equal texts in "a"' in table.reason
+    assert site.moments() == {1: "01 12"}
+    release(site.pipeline(tz=TOKYO), "shop.t", FIRST + 13, "new-settings")
+    assert _one(site.apply(FIRST + 20, tz=TOKYO)).state is State.APPLIED
+    assert site.moments() == {1: "01 12", 2: "01 03"}
+
+
+def test_the_label_of_a_ddl_has_the_settings_by_which_it_gave_values() -> None:
+    label = Label(Progress(FIRST, Phase.ROWS), FIRST, settings={"terminator": "x"})
+    after = label.through_ddl(FIRST + 10, FIRST + 10, {"tz": TOKYO})
+    assert after.settings == {"terminator": "x", "tz": TOKYO}
+    assert after.through_ddl(FIRST + 20, FIRST + 20, emptied=True).settings == {}
+
+
+@pytest.mark.parametrize("before", ["DATETIME", None])
+def test_a_ddl_from_before_a_released_change_gives_values_as_formerly(tmp_path: Path, before: str | None) -> None:
+    site = Site(tmp_path)
+    rest = [("b", before)] if before else []
+    site.feed.table("shop.t", [("a", "TIMESTAMP"), *rest])
+    site.feed.lines("shop.t", [("I", FIRST + 5, ["1", *[f'"{NOON}"'] * (1 + len(rest))])])
+    site.apply(FIRST + 9)
+    text = "MODIFY b TIMESTAMP" if before else f"ADD b TIMESTAMP NOT NULL DEFAULT '{NOON}'"
+    columns = [("a", "TIMESTAMP"), ("b", "TIMESTAMP")]
+    site.feed.table("shop.t", columns, FIRST + 10, f"ALTER TABLE t {text}", 7 if before else 5)
+    site.apply(FIRST + 20, tz=TOKYO)
+    release(site.pipeline(tz=TOKYO), "shop.t", FIRST + 12, "new-settings")
+    assert _one(site.apply(FIRST + 20, tz=TOKYO)).state is State.APPLIED
+    assert site.moments(column="b") == {1: "01 12"}
+    site.rebuild("shop.t", tz=TOKYO)
+    assert site.moments(column="b") == {1: "01 12"}
+
+
+def test_a_ddl_that_the_changefeed_hides_gives_values_in_its_zone(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.feed.table("shop.t", [("a", "DATETIME")])
+    site.feed.lines("shop.t", [("I", FIRST + 5, ["1", f'"{NOON}"'])])
+    site.feed.table("shop.t", [("a", "TIMESTAMP")], FIRST + 10, "ALTER TABLE t COMMENT 'x'", 17)
+    assert _one(site.apply(FIRST + 20, tz=TOKYO)).state is State.APPLIED
+    assert site.moments() == {1: "01 03"}
 
 
 def test_a_column_that_went_leaves_no_setting_behind(site: Site) -> None:
