@@ -33,6 +33,7 @@ from cdc_assets.formats.records import CellKind, Path, RecordColumn, Records, bi
 from cdc_assets.formats.words import Marked, have, places, whole_numbers, words
 
 __all__ = [
+    "NO_VALUE",
     "Path",
     "SameShape",
     "Shape",
@@ -504,7 +505,7 @@ def _all_parsed(values: pa.BinaryArray, read: Callable[[bytes], Any]) -> ParsedR
         held.append(ABSENT)
         try:
             if value is None:
-                raise ValueError("it has no value")
+                raise ValueError(NO_VALUE)
             found = read(value)
             if not isinstance(found, dict):
                 raise ValueError("it is not an object")
@@ -543,17 +544,25 @@ class ParsedRecords(Records):
 
     def _at(self, path: Path) -> Sequence[Any]:
         if path not in self._cells:
-            self._cells[path] = [_step(held, path[-1]) for held in self._at(path[:-1])]
+            above, step = self._at(path[:-1]), path[-1]
+            self._cells[path] = (
+                [held.get(step, ABSENT) if type(held) is dict else ABSENT for held in above]
+                if isinstance(step, str)
+                else [_step(held, step) for held in above]
+            )
         return self._cells[path]
 
     def members(self, *path: str | int) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for held in self._at(path) if isinstance(held, dict) for name in held))
+        sets = dict.fromkeys(tuple(held) for held in self._at(path) if type(held) is dict)
+        return tuple(dict.fromkeys(name for names in sets for name in names))
 
     def kinds(self, *path: str | int) -> Kinds:
-        return np.array([_KINDS[type(held)] for held in self._at(path)], np.uint8)
+        return np.frombuffer(bytes([_KINDS[type(held)] for held in self._at(path)]), np.uint8)
 
     def column(self, *path: str | int) -> RecordColumn:
-        texts = [_TEXTS[type(held)](held) for held in self._at(path)]
+        cells = self._at(path)
+        plain = _PLAIN.issuperset(map(type, cells))
+        texts = cells if plain else [_TEXTS[type(held)](held) for held in cells]
         if any(isinstance(text, bytes) for text in texts):
             texts = [text.encode() if isinstance(text, str) else text for text in texts]
             return RecordColumn(self.kinds(*path), pa.array(texts, pa.binary()))
@@ -581,6 +590,7 @@ class _Absent:
 
 
 ABSENT = _Absent()
+NO_VALUE = "it has no value"
 _WHOLE = re.compile(r"[0-9]{1,20}")
 _DEEPEST = 200
 
@@ -591,15 +601,16 @@ class _Number(str):
     __slots__ = ()
 
 
-_KINDS: Mapping[type, CellKind] = {
-    _Absent: CellKind.ABSENT,
-    type(None): CellKind.NULL,
-    **dict.fromkeys((str, bytes), CellKind.TEXT),
-    **dict.fromkeys((_Number, int, float), CellKind.NUMBER),
-    bool: CellKind.BOOL,
-    dict: CellKind.JSON,
-    list: CellKind.JSON,
+_KINDS: Mapping[type, int] = {
+    _Absent: int(CellKind.ABSENT),
+    type(None): int(CellKind.NULL),
+    **dict.fromkeys((str, bytes), int(CellKind.TEXT)),
+    **dict.fromkeys((_Number, int, float), int(CellKind.NUMBER)),
+    bool: int(CellKind.BOOL),
+    **dict.fromkeys((dict, list), int(CellKind.JSON)),
 }
+_PLAIN = frozenset((str, _Number, type(None)))
+"""Types of values that are their own texts."""
 _BARE_KINDS = np.full(256, CellKind.NUMBER, np.uint8)
 _BARE_KINDS[np.frombuffer(b"tf", np.uint8)] = CellKind.BOOL
 _BARE_KINDS[ord("n")] = CellKind.NULL

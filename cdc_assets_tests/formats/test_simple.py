@@ -139,6 +139,19 @@ def test_a_row_that_does_not_fit_is_a_reject_alone() -> None:
     assert found.rejects[1].raw == message("UPDATE", 9, row(3, "c"))
 
 
+def test_a_row_that_is_damaged_behind_its_head_is_one_of_its_table() -> None:
+    whole = message("INSERT", 7, row(1, "a"))
+    spoken = said(whole[:-9], whole.replace(b'"a"', b'"\xff"'), whole.replace(b'"table":"t"', b'"table":"\xff"'))
+    assert [(one["kind"], one["table"]) for one in spoken] == [("row", "t"), ("row", "t"), ("bad", None)]
+    assert "it is not UTF-8" in spoken[2]["reason"]
+
+
+def test_a_timestamp_without_its_zone_is_none() -> None:
+    odd = [{"location": "UTC"}, {"value": "2020-01-02 03:04:05"}, {"location": None, "value": "2020-01-02 03:04:05"}]
+    found = decoded(*(message("INSERT", 7, {**row(1, "a"), "at": one}) for one in odd))
+    assert [(one.line, one.column) for one in found.rejects] == [(1, "at"), (2, "at"), (3, "at")]
+
+
 def test_texts_that_look_like_nulls_stay_texts() -> None:
     for text in ('x":null', 'at":null,"', "null", '"at":null'):
         found = decoded(message("INSERT", 7, row(1, text)), message("INSERT", 8, row(2, None)))

@@ -9,7 +9,6 @@ of its line are null. BOOTSTRAP states a schema. A row's `checksum` is passed ov
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,7 +20,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.formats import Decoded
 from cdc_assets.formats.compression import unpack, unpacked_array
 from cdc_assets.formats.images import Faults, changes_of
-from cdc_assets.formats.json_records import json_records, json_value, parsed_records
+from cdc_assets.formats.json_records import NO_VALUE, json_records, json_value, parsed_records, print_json
 from cdc_assets.formats.message_codecs import MessageCodec, by_nothing
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import (
@@ -48,19 +47,23 @@ __all__ = ["classify", "decode", "schemas"]
 _TROUBLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What a schema raises that is none."""
 _GREATEST_TS = np.uint64(1 << 63)
-_TEXT = rb'"(?:[^"\\]|\\.)*"'
-_HEAD = re.compile(
-    rb'(?s)\{"version":\d+,"database":(?P<schema>%b),"table":(?P<table>%b),"tableID":-?\d+,'
-    rb'"type":"(?:INSERT|UPDATE|DELETE)","commitTs":(?P<ts>\d{1,18}),"buildTs":-?\d+(?:,"schemaVersion":\d+)?,'
-    rb'"(?:checksum|data|old)":' % (_TEXT, _TEXT)
-)
-"""How a row begins: a message of which the rest is damaged is one of its table."""
+_HEAD, _HEAD_BYTES = r'(?s)^(?P<head>\{.*?),"(?:checksum|data|old)":', 4096
+"""What a row begins with; no text in it has what follows, as quotes in texts are escaped."""
+_NOT_NAMES = frozenset(("database", "table", "type", "data", "old"))
+"""Members beside the columns."""
 
 
 def classify(messages: pa.RecordBatch, options: MessageOptions) -> pa.RecordBatch:
-    """Return what each message speaks of (SPOKEN)."""
+    """Return what each message speaks of (SPOKEN), of a row by its head alone."""
     values = unpacked_array(messages.column("value"), options)
-    return in_order(lines for records in _records(values, options, whole=False) for lines in _lines(records, values))
+    heads = _heads(values) if options.encoding_format == "json" else values
+    return in_order(lines for records in _records(heads, options, whole=False) for lines in _lines(records))
+
+
+def _heads(values: pa.BinaryArray) -> pa.BinaryArray:
+    """Return rows in JSON without what stands behind their heads, other messages as they are."""
+    head = pc.struct_field(pc.extract_regex(pc.binary_slice(values, 0, _HEAD_BYTES), _HEAD), "head")
+    return pc.coalesce(pc.binary_join_element_wise(head, b"}", b""), values)
 
 
 def _records(values: pa.BinaryArray, options: MessageOptions, *, whole: bool) -> Iterator[Records]:
@@ -75,7 +78,7 @@ def _records(values: pa.BinaryArray, options: MessageOptions, *, whole: bool) ->
     return parsed_records(values, read_message if whole else read_head)
 
 
-def _lines(records: Records, values: pa.BinaryArray) -> Iterator[pa.RecordBatch]:
+def _lines(records: Records) -> Iterator[pa.RecordBatch]:
     """Yield what records speak of."""
     kinds, (commit_ts, whole) = records.column("type"), records.whole_numbers("commitTs")
     records.require(kinds.are(CellKind.TEXT), "it has no type")
@@ -93,7 +96,7 @@ def _lines(records: Records, values: pa.BinaryArray) -> Iterator[pa.RecordBatch]
             lines.append(_other(message, int(commit_ts[~rows][place]), *texts))
         except _TROUBLE as error:
             others.refuse(place, explained(error))
-    yield said([*lines, *(_bad(message, values[message].as_py(), reason) for _, message, reason in others.refused())])
+    yield said([*lines, *(_bad(message, reason) for _, message, reason in others.refused())])
 
 
 def _lines_of_rows(records: Records) -> Iterator[pa.RecordBatch]:
@@ -102,7 +105,7 @@ def _lines_of_rows(records: Records) -> Iterator[pa.RecordBatch]:
         spaces.are(CellKind.TEXT) & names.are(CellKind.TEXT) & (claims.are(CellKind.TEXT) | ~claims.given),
         "its database, table or claimCheckLocation is not a text",
     )
-    yield said(_bad(message, b"", reason) for _, message, reason in records.refused())
+    yield said(_bad(message, reason) for _, message, reason in records.refused())
     sound = records.among(records.sound)
     commit_ts = sound.whole_numbers("commitTs")[0].astype(np.int64)
     columns = [column.among(records.sound).texts for column in (spaces, names, claims)]
@@ -133,17 +136,9 @@ def _other(message: int, commit_ts: int, kind: str, sql: str | None, stated: str
     return Said(message, Kind.DDL, table, commit_ts=commit_ts, query=sql, type=ACTIONS.get(kind))
 
 
-def _bad(message: int, value: bytes | None, reason: str) -> Said:
-    """Return the line of a message that cannot be read: a row of its table if it begins as one, else bad."""
-    if value is None:
-        reason = "it has no value, or one not compressed as large-message-handle-compression says"
-    head = _HEAD.match(value or b"")
-    try:
-        if head is not None:
-            table = TableId(*(json_value(head[name]) for name in ("schema", "table")))
-            return Said(message, Kind.ROW, table, (0,), int(head["ts"]))
-    except ValueError:
-        pass
+def _bad(message: int, reason: str) -> Said:
+    if reason == NO_VALUE:
+        reason = f"{NO_VALUE}, or one not compressed as large-message-handle-compression says"
     return Said(message, Kind.BAD, reason=f"it is not a message of the protocol Simple: {reason}")
 
 
@@ -160,8 +155,18 @@ def decode(rows: pa.RecordBatch, path: str, table: TableId, schema: TableSchema,
     faults = Faults(path, lambda line: sent[int(owners[line - 1])].as_py() or b"")
     values = unpacked_array(sent if len(owners) == len(sent) else sent.take(pa.array(owners)), options)
     binary: Binary = "raw" if options.encoding_format == "avro" else "base64"
+    values = _marked(values, schema) if options.encoding_format == "json" else values
     found = read_rows(_records(values, options, whole=True), table, schema, faults, binary)
     return changes_of(found.images, found.cells, schema, options, faults)
+
+
+def _marked(values: pa.BinaryArray, schema: TableSchema) -> pa.BinaryArray:
+    """Write a TIMESTAMP that is null as an object too, so that rows with and without one have the same shape."""
+    for column in schema.stored:
+        if column.type == "TIMESTAMP" and column.name not in _NOT_NAMES:
+            name = print_json(column.name).encode()
+            values = pc.replace_substring(values, name + b":null", name + b':{"location":null,"value":null}')
+    return values
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

@@ -102,9 +102,8 @@ def _require_columns(records: Records, side: str, schema: TableSchema, faults: F
         kinds, column = records.kinds(side, name), columns.get(name)
         sound = kinds <= CellKind.NULL
         if column is not None and column.type == "TIMESTAMP":
-            sound |= (records.kinds(side, name, "location") == CellKind.TEXT) & (
-                records.kinds(side, name, "value") == CellKind.TEXT
-            )
+            zones, times = (records.kinds(side, name, part) for part in _PARTS)
+            sound |= (zones == times) & ((times == CellKind.TEXT) | (times == CellKind.NULL))
         elif column is not None:
             sound |= (kinds == CellKind.TEXT) | (kinds == CellKind.NUMBER)
         else:
