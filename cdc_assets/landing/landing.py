@@ -240,10 +240,14 @@ class Landing:
 
         Returns what is left of them, and of TiCDC's messages the time through which they can be landed. While there is
         none, or nothing comes before the place through which all partitions are complete, more is read: for as long as
-        a DDL of TiCDC is among them, else up to a few commits.
+        a DDL of TiCDC is among them, else up to a few commits. Where nothing has a place or a time, partitions are
+        read one after the other.
         """
         share = self._commit_bytes // max(1, len(ranges))
         done, unread = self._read_some(log, ranges, done, reading, share)
+        if unread and reading.has_offsets_alone:
+            reading.kept.clear()
+            return *self._read_some(log, ranges, done, reading, self._commit_bytes, together=True), None
         while unread:
             enough, until = reading.kept.bytes >= _MOST_COMMITS * self._commit_bytes, None
             if self.options.sends_by_table:
@@ -265,11 +269,16 @@ class Landing:
         done: Advanced,
         reading: OrderedReading,
         share: int | None = None,
+        *,
+        together: bool = False,
     ) -> tuple[Advanced, list[OffsetRange]]:
-        """Read ranges, of each no more than a share in bytes; return what is left of them."""
-        unread = []
+        """Read ranges, of each or all `together` no more than a share in bytes; return what is left of them."""
+        unread, size = [], 0
         for wanted in ranges:
-            at, size = wanted.start, 0
+            if together and share is not None and size >= share:
+                unread.append(wanted)
+                continue
+            at, size = wanted.start, size if together else 0
             for batch in log.read(wanted):
                 if batch.num_rows:
                     at = refuse_missing(log, reading.before, wanted, at, batch)

@@ -124,6 +124,14 @@ class OrderedReading(Reading):
         barriers = {topic: at for topic, at in topics.items() if at}
         return CommonBarrier(min(barriers.values()), frozenset(barriers)) if barriers else None
 
+    @property
+    def has_offsets_alone(self) -> bool:
+        """Return whether nothing but offsets and partitions puts what is kept in order.
+
+        YDB writes rows under a key into one partition, and after that was split into one with a greater number.
+        """
+        return not (self.options.sends_again or self.kept.greatest())
+
     def through(self, unread: Sequence[OffsetRange], barrier: CommonBarrier | None = None) -> str | None:
         """Return the place through which all is read while some ranges are not read to their ends.
 
