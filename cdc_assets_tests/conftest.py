@@ -78,8 +78,7 @@ def _uses_spark(file: Path) -> bool:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark with Iceberg. Every step names its own catalog, so one session serves all lakes.
 
-    Its JVM knows the addresses of this machine only: whoever looks up another name gets an error. It lives long enough
-    for the second compiler, which `spark_conf` takes from the others.
+    Its JVM knows the addresses of this machine only: whoever looks up another name gets an error.
     """
     from cdc_assets.lake import spark_session
     from cdc_assets.lake.spark.session import spark_configuration
@@ -91,7 +90,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session(
         lake_settings,
         **{
-            "spark.driver.extraJavaOptions": f"{options} -XX:TieredStopAtLevel=4 -Djdk.net.hosts.file={hosts}",
+            "spark.driver.extraJavaOptions": f"{options} -Djdk.net.hosts.file={hosts}",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(directory / "unused"),
         },
