@@ -240,14 +240,17 @@ class Landing:
 
         Returns what is left of them, and of TiCDC's messages the time through which they can be landed. While there is
         none, or nothing comes before the place through which all partitions are complete, more is read: for as long as
-        a DDL of TiCDC is among them, else up to a few commits. Where nothing has a place or a time, partitions are
-        read one after the other.
+        a DDL of TiCDC is among them, else up to a few commits. Partitions of a topic in which nothing has a place
+        or a time are read one after the other, before other topics.
         """
         share = self._commit_bytes // max(1, len(ranges))
         done, unread = self._read_some(log, ranges, done, reading, share)
-        if unread and reading.has_offsets_alone:
+        alone = reading.with_offsets_alone()
+        if any(one.partition.topic in alone for one in unread):
             reading.kept.clear()
-            return *self._read_some(log, ranges, done, reading, self._commit_bytes, together=True), None
+            mine = [one for one in ranges if one.partition.topic in alone]
+            done, left = self._read_some(log, mine, done, reading, self._commit_bytes, together=True)
+            return done, [*left, *(one for one in ranges if one not in mine)], None
         while unread:
             enough, until = reading.kept.bytes >= _MOST_COMMITS * self._commit_bytes, None
             if self.options.sends_by_table:

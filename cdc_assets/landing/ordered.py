@@ -124,13 +124,15 @@ class OrderedReading(Reading):
         barriers = {topic: at for topic, at in topics.items() if at}
         return CommonBarrier(min(barriers.values()), frozenset(barriers)) if barriers else None
 
-    @property
-    def has_offsets_alone(self) -> bool:
-        """Return whether nothing but offsets and partitions puts what is kept in order.
+    def with_offsets_alone(self) -> set[str]:
+        """Return the topics of which nothing but partitions and offsets puts in order what is kept.
 
         YDB writes rows under a key into one partition, and after that was split into one with a greater number.
         """
-        return not (self.options.sends_again or self.kept.greatest())
+        if self.options.sends_again:
+            return set()
+        placed = {piece.partition.topic for piece in self.kept if any(self.kept.places(piece))}
+        return {partition.topic for partition in self.kept.reached} - placed
 
     def through(self, unread: Sequence[OffsetRange], barrier: CommonBarrier | None = None) -> str | None:
         """Return the place through which all is read while some ranges are not read to their ends.
