@@ -80,7 +80,7 @@ SEAMS = (
     "cdc_assets.lake.swap:publish",
     "cdc_assets.lake.swap:_replace",
     "cdc_assets.lake.namespaces:ensure_namespace",
-    "cdc_assets.lake.settling:apply_renames",
+    "cdc_assets.lake.table_renames:apply_renames",
     "pyiceberg.catalog.sql:SqlCatalog.rename_table",
     "pyiceberg.catalog.sql:SqlCatalog.drop_table",
     "cdc_assets.ledger:Ledger.record_files",
