@@ -75,7 +75,7 @@ PLUGS = {
 
 SHARED_BY_PLUGS = ("changefeed_toml", "column_codes", "compression", "described", "dialect", "given", "images",
                    "json_lines", "json_records", "members", "message_codecs", "message_options", "messages",
-                   "records", "replicated", "sifting", "unchanged", "value_settings", "words")  # fmt: skip
+                   "records", "replicated", "sifting", "unchanged", "words")  # fmt: skip
 """Modules of a room of plugs that are not plugs: what several of them have in common."""
 
 NAMED_ELSEWHERE = {

@@ -17,7 +17,6 @@ Plugs stand in the tables below, those of messages in `message_options`. What se
 
     dialect           delimited text: where its records end, how they are cut into fields
     json_lines        files of JSON objects -> records, and records -> Arrow
-    value_settings    settings that decide which values texts become
     sifting           rows that do not fit are left out with their reason
     members           members of ENUM and SET by their numbers
     records           what messages hold, as columns by path, whoever read them
@@ -174,7 +173,7 @@ class Wire(Protocol):
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """The settings on which values may depend, by the names that a person gives them; see `value_settings`."""
+        """The settings on which values may depend, by the names that a person gives them."""
 
     def having(self, settings: Mapping[str, str]) -> Wire:
         """Return the same with other values of these settings; names that it does not have are passed over."""

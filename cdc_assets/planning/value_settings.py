@@ -3,7 +3,10 @@
 A label has the settings with which a table's values were read, as far as these depend on any. What a person says of a
 change, from which TSO on it is in force, lies in the lake (`SettingsChange`): rows from before then are read with the
 former settings, at any time. Anything else that differs holds the table, until it is rebuilt, the settings are as they
-were, or a person says from when the change is in force. Pure.
+were, or a person says from when the change is in force.
+
+Each format says, column by column, what its decoder makes of a setting (`Wire.read_by`): a zone of TIMESTAMP texts, the
+form of decimals. Settings are compared by that, not by their words: another name of the same zone is the same. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cdc_assets.formats import Wire
-from cdc_assets.formats.value_settings import deciding, read_otherwise
 from cdc_assets.model.progress import Applied, Life, Phase
 from cdc_assets.model.schema import Column, TableSchema
 from cdc_assets.model.schema_changes import AddColumn, DeleteRows, RetypeColumn, SchemaChange
@@ -25,7 +27,7 @@ from cdc_assets.types.collations import is_plain
 from cdc_assets.types.mysql_types import defaults_to_now
 from cdc_assets.types.zones import Zone
 
-__all__ = ["ValueSettings"]
+__all__ = ["ValueSettings", "deciding", "read_otherwise"]
 
 _COLLATIONS, _KEYS, _DUMP_ZONE = "new_collations", "keys", "initial.tz"
 _BEFORE = " before "
@@ -88,6 +90,8 @@ class ValueSettings:
                     made.add(name)
                 case AddColumn(Column(name=name, type="TIMESTAMP") as column, default, guess) if default and guess:
                     made |= set() if defaults_to_now(column) else {name}
+        if not made:
+            return {}
         return self.of(life, replace(after, columns=tuple(c for c in after.columns if c.name in made)), position)
 
     def _of(self, life: Life) -> list[SettingsChange]:
@@ -129,6 +133,22 @@ class ValueSettings:
             *ways,
             f"say that rows from there on are written so: cdc-assets release {name} {_first_due(state)} --new-settings",
         )
+
+
+def deciding(wire: Wire, columns: Iterable[Column]) -> dict[str, str]:
+    """Return the settings on which values of these columns depend, by the names that a person gives them."""
+    names = {name for column in columns for name in wire.read_by(column)}
+    return {name: value for name, value in wire.settings.items() if name in names} if names else {}
+
+
+def read_otherwise(wire: Wire, then: Mapping[str, str], columns: Iterable[Column]) -> dict[str, tuple[str, ...]]:
+    """Return which columns were read otherwise with these former settings, by setting; {} where none was."""
+    every, found = tuple(columns), dict[str, tuple[str, ...]]()
+    for name in then.keys() & wire.settings.keys():
+        before = wire.having({name: then[name]})
+        changed = (column for column in every if wire.read_by(column).get(name) != before.read_by(column).get(name))
+        found[name] = tuple(column.name for column in changed)
+    return {name: found[name] for name in sorted(found) if found[name]}
 
 
 def _before(name: str, since: Tso) -> str:

@@ -15,9 +15,9 @@ from cdc_assets.formats.csv.options import CsvOptions
 from cdc_assets.formats.landed.options import LandedOptions
 from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.formats.message_options import CONNECTOR_MODES, PROTOCOLS, MessageOptions
-from cdc_assets.formats.value_settings import deciding, read_otherwise
 from cdc_assets.history.history import read_history
 from cdc_assets.model.schema import Column, TableId, TableSchema
+from cdc_assets.planning.value_settings import deciding, read_otherwise
 from cdc_assets.types.connect_types import CONNECT_TYPES, DECIMAL
 from cdc_assets.types.mysql_types import TYPES
 from cdc_assets.types.zones import Zone
