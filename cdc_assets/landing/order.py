@@ -255,7 +255,9 @@ class SourceOrder:
             self.streams[row.stream] = known
             return known, self._is_read_again(known, row, row.read_at), late
         end, repeated = follow(known, place, partial(_digest, row.batch, row.message))
-        if place and self._begins_snapshot_anew(known, row):
+        if self.options.sends_by_table and known.newest:
+            end, repeated = self._follow_copies(known, row, end, repeated)
+        elif place and self._begins_snapshot_anew(known, row):
             end, repeated = StreamEnd(place, 1, 0, _digest(row.batch, row.message), last=row.is_last), False
         elif row.has_key and row.phase is not None and place == known.newest:
             # A snapshot that begins anew where the last one stands: the rows are the same, in whatever order they come.
@@ -288,6 +290,16 @@ class SourceOrder:
             )  # not by `replace`, which takes several times as long
         self.streams[row.stream] = end
         return end, repeated, late
+
+    def _follow_copies(self, known: StreamEnd, row: _Row, end: StreamEnd, repeated: bool) -> tuple[StreamEnd, bool]:
+        """Return how a stream of TiCDC's ends with a row, and whether it had come before, as `follow` has it or surer.
+
+        A transaction changes a row once, so the first row at the end of a stream is a copy whenever it comes again,
+        also where nothing came between.
+        """
+        if row.stated == known.newest and _digest(row.batch, row.message) == known.first:
+            return replace(known, again_at=1, again_after=0), True
+        return end, repeated
 
     def _is_read_again(self, log: StreamEnd, row: _Row, at: str) -> bool:
         """Return whether a row of an incremental snapshot, which was read when the log was there, had come before.

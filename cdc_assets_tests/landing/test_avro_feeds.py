@@ -155,6 +155,22 @@ def test_a_new_delete_behind_a_replay_is_taken_though_the_replay_began_with_one(
     assert rows(feed) == []
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_deletes_are_taken_though_the_newest_row_came_again_with_nothing_between(
+    broker: AvroBroker, at_once: bool
+) -> None:
+    orders = broker.table("shop", "orders", {"id": INT, "note": TEXT}, ("id",))
+    first, newest = (orders.row(100 + number, id=number, note="a") for number in (1, 2))
+    feed = feed_of(broker)
+    deletes = [orders.delete(id=1), orders.delete(id=2)]
+    for part in ([first, newest], [newest, deletes[0]], [newest, deletes[0]], [deletes[1]]):
+        broker.send(0, *part)
+        if not at_once:
+            assert stopped(feed) == {}
+    assert stopped(feed) == {}
+    assert rows(feed) == []
+
+
 def test_a_delete_before_the_first_row_of_its_partition_comes_after_the_rename_before_it(broker: AvroBroker) -> None:
     create = "CREATE TABLE old (id INT PRIMARY KEY, note TEXT)"
     old = broker.table("shop", "old", {"id": INT, "note": TEXT}, ("id",))
