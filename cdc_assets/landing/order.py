@@ -295,11 +295,12 @@ class SourceOrder:
         """Return how a stream of TiCDC's ends with a row, and whether it had come before, as `follow` has it or surer.
 
         A transaction changes a row once, so the first row at the end of a stream is a copy whenever it comes again,
-        also where nothing came between.
+        also where nothing came between. A delete behind the end of a replay is taken though it may have come before:
+        nothing stands behind it that it could take away, and how many came is not known where a replay began with some.
         """
         if row.stated == known.newest and _digest(row.batch, row.message) == known.first:
             return replace(known, again_at=1, again_after=0), True
-        return end, repeated
+        return end, repeated and not (row.stated == "" and _is_through(known))
 
     def _is_read_again(self, log: StreamEnd, row: _Row, at: str) -> bool:
         """Return whether a row of an incremental snapshot, which was read when the log was there, had come before.

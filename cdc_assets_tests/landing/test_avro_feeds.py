@@ -171,6 +171,18 @@ def test_deletes_are_taken_though_the_newest_row_came_again_with_nothing_between
     assert rows(feed) == []
 
 
+def test_no_new_delete_counts_for_one_with_which_a_replay_began(broker: AvroBroker) -> None:
+    orders = broker.table("shop", "orders", {"id": INT, "note": TEXT}, ("id",))
+    row = {number: orders.row(100 + number, id=number, note="a") for number in range(1, 5)}
+    delete = {number: orders.delete(id=number) for number in row}
+    feed = feed_of(broker)
+    replayed = [delete[1], row[4], delete[2]]
+    for part in ([row[1], row[2], row[3], *replayed], replayed[:1], [*replayed[1:], delete[3]]):
+        broker.send(0, *part)
+        assert stopped(feed) == {}
+    assert rows(feed) == [(4, "a")]
+
+
 def test_a_delete_before_the_first_row_of_its_partition_comes_after_the_rename_before_it(broker: AvroBroker) -> None:
     create = "CREATE TABLE old (id INT PRIMARY KEY, note TEXT)"
     old = broker.table("shop", "old", {"id": INT, "note": TEXT}, ("id",))
