@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from cdc_assets.model.dumps import DUMP_ZONE
 from cdc_assets.model.progress import Base, Gap, Life, Phase, Progress
 from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.schema_changes import Evolution, Predicate, SchemaChange
@@ -165,10 +166,11 @@ class ApplyRows:
     def settings_after(self, before: Mapping[str, str], used: Collection[str]) -> dict[str, str]:
         """Return with which settings a table's values were read after this window, which used some of its own.
 
-        Those `before` of earlier rows stay for as long as values of a column depend on them.
+        Those `before` of earlier rows stay for as long as values of a column depend on them; of a dump's a window of
+        the feed says nothing.
         """
         known = {**before, **{name: self.settings[name] for name in used}}
-        return {name: known[name] for name in self.settings if name in known}
+        return {name: known[name] for name in (*self.settings, DUMP_ZONE) if name in known}
 
     @property
     def at(self) -> Tso:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cdc_assets.model.by_name import ByName
+from cdc_assets.model.dumps import DUMP_ZONE
 from cdc_assets.model.progress import Applied, Base, Gap, Life, Phase, Progress
 from cdc_assets.model.reports import FileStats
 from cdc_assets.model.splits import Listing
@@ -73,7 +74,20 @@ def brought_rows(table: TableHistory) -> list[ApplyRows]:
         return []
     decoding = {(imported.root, first.at): (imported.base.table, imported.promised or first.after)}
     names = ((imported.base.table, first.at, first.at + 1),)
-    return [ApplyRows(table.life, first.at - 1, first.at, imported.files, decoding, first.after, first.at, names)]
+    zoned = any(column.type == "TIMESTAMP" for column in first.after.stored)
+    return [
+        ApplyRows(
+            table.life,
+            first.at - 1,
+            first.at,
+            imported.files,
+            decoding,
+            first.after,
+            first.at,
+            names,
+            settings={DUMP_ZONE: imported.base.timezone or "UTC"} if zoned else {},
+        )
+    ]
 
 
 def lost_rows(table: TableHistory) -> HoldTable:

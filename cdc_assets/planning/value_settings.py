@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cdc_assets.formats import Wire
+from cdc_assets.model.dumps import DUMP_ZONE
 from cdc_assets.model.progress import Applied, Life, Phase
 from cdc_assets.model.schema import Column, TableSchema
-from cdc_assets.model.schema_changes import AddColumn, DeleteRows, RetypeColumn, SchemaChange
+from cdc_assets.model.schema_changes import AddColumn, RetypeColumn, SchemaChange
 from cdc_assets.model.settings_changes import SettingsChange
 from cdc_assets.model.steps import HoldTable
 from cdc_assets.model.table_history import History, TableHistory
@@ -29,7 +30,7 @@ from cdc_assets.types.zones import Zone
 
 __all__ = ["ValueSettings", "deciding", "read_otherwise"]
 
-_COLLATIONS, _KEYS, _DUMP_ZONE = "new_collations", "keys", "initial.tz"
+_COLLATIONS, _KEYS = "new_collations", "keys"
 _BEFORE = " before "
 
 Differences = Mapping[str, tuple[str, str, tuple[str, ...]]]
@@ -170,16 +171,13 @@ def _collations(collated: Sequence[Column]) -> str:
 
 
 def _other_zone(table: TableHistory, state: Applied, schema: TableSchema) -> Differences:
-    """Return the zone of a dump, if it is another one now than when the table's rows were read from it."""
-    then, now, brought = state.base, table.base, table.brought
-    if then is None or now is None or brought is None or brought.lost or state.unfilled or not brought.files:
+    """Return the zone of a dump, if it is another one now than when the table's rows were read by it."""
+    then, before, now = state.settings.get(DUMP_ZONE), state.base, table.base
+    if then is None or before is None or now is None or (before.at, before.uri) != (now.at, now.uri):
         return {}
-    zones = (then.timezone or "UTC", now.timezone or "UTC")
-    if (then.at, then.uri) != (now.at, now.uri) or Zone(zones[0]) == Zone(zones[1]):
-        return {}
-    emptied = any(event.at <= state.ddl and DeleteRows(None) in event.changes for event in table.events)
-    read, left = ([c.name for c in one.stored if c.type == "TIMESTAMP"] for one in (brought.schema, schema))
-    return {_DUMP_ZONE: (*zones, tuple(left))} if read and left and not emptied else {}
+    present = now.timezone or "UTC"
+    left = tuple(column.name for column in schema.stored if column.type == "TIMESTAMP")
+    return {DUMP_ZONE: (then, present, left)} if left and Zone(then) != Zone(present) else {}
 
 
 def _other_key(table: TableHistory, state: Applied, schema: TableSchema) -> Differences:

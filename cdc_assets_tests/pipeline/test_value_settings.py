@@ -8,6 +8,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cdc_assets.ddl import created
@@ -445,6 +447,20 @@ def test_the_zone_of_a_dump_matters_after_the_import_too(tmp_path: Path, kind: s
         assert _one(site.apply(FIRST + 9, initial={**initial, "tz": TOKYO})).state is State.APPLIED
         assert site.moments() == {1: "01 03"}
     assert _one(site.apply(FIRST + 9)).state is State.APPLIED  # nothing of it is read any more
+
+
+def test_the_zone_of_a_dump_does_not_matter_to_moments_that_its_files_have_as_instants(tmp_path: Path) -> None:
+    site, text = Site(tmp_path), BEFORE.format("TIMESTAMP")
+    write_dump(tmp_path / "dump", {TableId("shop", "t"): (created(text), [("1", NOON)])}, FIRST, Writing(), "parquet")
+    file = next((tmp_path / "dump").glob("*.parquet"))
+    pq.write_table(pq.read_table(file).cast(pa.schema([("id", pa.int32()), ("a", pa.timestamp("us", "UTC"))])), file)
+    site.feed.table("shop.t", [("a", "TIMESTAMP")], query=" ", kind=0)
+    initial = {"dump": str(tmp_path / "dump")}
+    assert _one(site.apply(FIRST + 9, initial=initial)).state is State.APPLIED
+    site.feed.lines("shop.t", [("I", FIRST + 10, ["2", f'"{NOON}"'])])
+    assert _one(site.apply(FIRST + 19, initial={**initial, "tz": TOKYO})).state is State.APPLIED
+    site.rebuild("shop.t", initial=initial)
+    assert site.moments() == {1: "01 12", 2: "01 12"}
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import io
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
 
@@ -23,7 +24,7 @@ from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS, LINE, OP, Decoded, Op, ReadRange
 from cdc_assets.formats.dump.rows import Target, assembled, columns_by_name, taken
 from cdc_assets.formats.sifting import Fault, Mask, Sifted, sifted
-from cdc_assets.model.dumps import DumpOptions, DumpSplit
+from cdc_assets.model.dumps import DUMP_ZONE, DumpOptions, DumpSplit
 from cdc_assets.model.schema import Column, TableId, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.families import BINARY, FLOATING, INTEGER
@@ -71,11 +72,16 @@ def read(
     target = Target(path, table, schema, options, at, columns, before)
     names = [name for name, column in zip(file.schema_arrow.names, columns, strict=True) if column is not None]
     batches = file.iter_batches(_BATCH_ROWS, row_groups=_row_groups(file, split), columns=names)
+    pairs = zip(columns, file.schema_arrow, strict=True)
+    zoned = [field.type for column, field in pairs if column is not None and column.type == "TIMESTAMP"]
+    instants = all(pa.types.is_timestamp(kind) and kind.tz is not None for kind in zoned)
     line = 1
     try:
         for batch in batches:
             part = _sifted(batch, line, target)
-            yield assembled([part], (), zip(range(line, line + batch.num_rows), _records(batch), strict=True), target)
+            raws = zip(range(line, line + batch.num_rows), _records(batch), strict=True)
+            block = assembled([part], (), raws, target)
+            yield replace(block, stated=frozenset({DUMP_ZONE})) if instants else block
             line += batch.num_rows
     except (pa.ArrowInvalid, OSError) as error:
         raise _damaged(path, error) from None
