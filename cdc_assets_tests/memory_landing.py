@@ -11,8 +11,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from cdc_assets.errors import InputError, TableMoved
-from cdc_assets.landing.rows import LANDED, Group
-from cdc_assets.landing.store import Added, Files, Stored
+from cdc_assets.landing.files import LANDED, Added, Files, RowGroup, Stored
 
 __all__ = ["MemoryStore"]
 
@@ -25,7 +24,7 @@ _STORES: WeakValueDictionary[int, MemoryStore] = WeakValueDictionary()
 class _Elsewhere:
     store: int
 
-    def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
+    def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
         return _STORES[self.store].write_rows(groups)
 
     def discard(self, added: Added) -> None:
@@ -58,7 +57,7 @@ class MemoryStore:
             raise InputError(f"{file} is gone", file=file, gone=True)
         return self.files[file][group]
 
-    def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
+    def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
         held = list(groups)
         name = f"rows-{next(self._numbers)}"
         self.files[name] = [group.rows for group in held]

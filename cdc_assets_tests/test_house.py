@@ -102,7 +102,7 @@ EXECUTORS = (
     "cdc_assets.decoding.replay",
     "cdc_assets.lake.staging.tasks",
     "cdc_assets.landing.files",
-    "cdc_assets.landing.shares",
+    "cdc_assets.landing.tasks",
     "cdc_assets.formats.canal_json.decode",
     "cdc_assets.formats.csv.decode",
     "cdc_assets.formats.dump.csv",
@@ -122,9 +122,9 @@ HEAVY = frozenset(ROOMS) | {"pandas", "s3fs"}
 
 SHARED_CLASS_NAMES = set(
     """
-    Batch Changefeed CreateTable Cursor Decision Deliveries DropTable Executors Field Frame Group
-    Kept Lake Landing Layout Listing Partition Place Reading Records Said Seen Shape Snapshot
-    Source Store TableText Target Written _Block _File _Names _Reader _Side _Values
+    Batch Changefeed CreateTable Cursor Decision Deliveries DropTable Executors Field Frame
+    Lake Landing Layout Listing Partition Place Records Seen Shape Snapshot Source TableText
+    Target _Block _File _Names _Reader _Side _Values
     """.split()
 )
 """Names that stand in several files. This list only shrinks."""

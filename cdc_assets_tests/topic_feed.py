@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc_assets.landing.files import LandingStore
 from cdc_assets.landing.landing import Landing
-from cdc_assets.landing.store import Store
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
 from cdc_assets.model.splits import Listing
@@ -126,7 +126,7 @@ class TopicFeed:
         settings: ChangefeedSettings,
         log: MemoryLog | None = None,
         topic: Topic | None = None,
-        store: Store | None = None,
+        store: LandingStore | None = None,
     ) -> None:
         self.settings = settings
         self.recorded = topic
@@ -141,7 +141,7 @@ class TopicFeed:
         self.landing = self.landed_in()
 
     @classmethod
-    def of(cls, log: MemoryLog, store: Store | None = None, **given: Any) -> TopicFeed:
+    def of(cls, log: MemoryLog, store: LandingStore | None = None, **given: Any) -> TopicFeed:
         """A feed of a log, whose tables had no rows before."""
         return cls(ChangefeedSettings(**{"initial": {"complete": ["*"]}, **given}), log, store=store)
 

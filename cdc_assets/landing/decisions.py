@@ -15,8 +15,8 @@ from datetime import datetime, timezone
 import pyarrow as pa
 
 from cdc_assets.errors import BadSettings, MalformedData
+from cdc_assets.landing.batch import LandingBatch
 from cdc_assets.landing.landing import Landing
-from cdc_assets.landing.reading import Reading
 from cdc_assets.model.landed import Decision, EventKind, Landed, LandedEvent
 from cdc_assets.model.landing_commands import release_command
 from cdc_assets.model.offsets import OffsetRange, Partition
@@ -24,18 +24,18 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics import message_schema
 
-__all__ = ["Said", "accept_loss", "declare_dead", "rebuilt", "release"]
+__all__ = ["DecidedBy", "accept_loss", "declare_dead", "rebuilt", "release"]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DecidedBy:
     """Who decides; `when` is now, as ISO 8601 in UTC."""
 
     who: str = ""
     when: str = ""
 
     @classmethod
-    def now(cls, who: str = "") -> Said:
+    def now(cls, who: str = "") -> DecidedBy:
         """Return somebody who decides now."""
         return cls(who, datetime.now(timezone.utc).isoformat(timespec="seconds"))
 
@@ -47,7 +47,7 @@ def release(
     *,
     again: bool = False,
     applied: Callable[[TableId], Tso],
-    said: Said = Said(),
+    by: DecidedBy = DecidedBy(),
 ) -> tuple[TableId, ...]:
     """Let a message that cannot be read hold nothing any more: it is passed over, or with `again` read once more.
 
@@ -57,18 +57,18 @@ def release(
     """
     late: list[TableId] = []
 
-    def decided(reading: Reading) -> None:
+    def decided(reading: LandingBatch) -> None:
         held = _held(reading.before, partition, offset)
         late[:] = _read_again(reading, held, applied) if again else ()
-        reading.events.append(_about(held, EventKind.RELEASED, "read again" if again else "passed over", said))
+        reading.events.append(_about(held, EventKind.RELEASED, "read again" if again else "passed over", by))
 
     landing.decide(decided)
     return tuple(late)
 
 
-def _about(held: LandedEvent, kind: EventKind, what: str, said: Said) -> LandedEvent:
+def _about(held: LandedEvent, kind: EventKind, what: str, by: DecidedBy) -> LandedEvent:
     return Decision(
-        kind, held.partition, held.offset, held.offset + 1, what, said.who, said.when, held.position,
+        kind, held.partition, held.offset, held.offset + 1, what, by.who, by.when, held.position,
         held.table,
     ).event  # fmt: skip
 
@@ -87,7 +87,7 @@ def _held(landed: Landed, partition: Partition, offset: int) -> LandedEvent:
     raise BadSettings(f"{partition} offset {offset} is not a message that holds anything; those are: {known}.")
 
 
-def _read_again(reading: Reading, held: LandedEvent, applied: Callable[[TableId], Tso]) -> list[TableId]:
+def _read_again(reading: LandingBatch, held: LandedEvent, applied: Callable[[TableId], Tso]) -> list[TableId]:
     message = {"topic": held.partition.topic, "partition": held.partition.number, "offset": held.offset}
     row = {**dict.fromkeys(message_schema().names), **message, "key": held.key, "value": held.value, "headers": []}
     events = len(reading.events)
@@ -108,7 +108,7 @@ def _read_again(reading: Reading, held: LandedEvent, applied: Callable[[TableId]
     return late
 
 
-def accept_loss(landing: Landing, lost: OffsetRange, said: Said = Said()) -> None:
+def accept_loss(landing: Landing, lost: OffsetRange, by: DecidedBy = DecidedBy()) -> None:
     """Write down that the messages of some offsets are gone for good, so that what is behind them is landed.
 
     Tables of the topic lack what was in them: every listing says so from then on. Raises BadSettings for offsets that
@@ -117,7 +117,7 @@ def accept_loss(landing: Landing, lost: OffsetRange, said: Said = Said()) -> Non
     _refuse_there(landing, lost)
     given = _inclusive(lost)
 
-    def decided(reading: Reading) -> None:
+    def decided(reading: LandingBatch) -> None:
         start, begun = reading.before.next.get(lost.partition, 0), reading.before.starts.get(lost.partition)
         missed = begun is not None and lost.stop <= begun.offset
         if (lost.start < start and not missed) or not len(lost):
@@ -125,7 +125,7 @@ def accept_loss(landing: Landing, lost: OffsetRange, said: Said = Said()) -> Non
                 f"{given} is not a loss: {lost.partition} is landed to {start}. Give the offsets that the error names."
             )
         what = f"the loss of {lost.start}..{lost.stop - 1} accepted"
-        one = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, what, said.who, said.when)
+        one = Decision(EventKind.LOST, lost.partition, lost.start, lost.stop, what, by.who, by.when)
         reading.events.append(one.event)
 
     landing.decide(decided)
@@ -155,7 +155,7 @@ def _inclusive(lost: OffsetRange) -> str:
     return f"{lost.partition} {lost.start}..{lost.stop - 1}"
 
 
-def declare_dead(landing: Landing, partition: Partition, said: Said = Said()) -> None:
+def declare_dead(landing: Landing, partition: Partition, by: DecidedBy = DecidedBy()) -> None:
     """Record that a partition gets no more messages: neither a mark nor a barrier of it is waited for.
 
     It counts until something comes all the same. Raises BadSettings for a partition that is not known, and for a
@@ -167,29 +167,29 @@ def declare_dead(landing: Landing, partition: Partition, said: Said = Said()) ->
             "declared dead, or one that has sent barriers."
         )
 
-    def decided(reading: Reading) -> None:
+    def decided(reading: LandingBatch) -> None:
         start = reading.before.next.get(partition)
         if start is None:
             known = ", ".join(str(one) for one in sorted(reading.before.next)) or "none"
             raise BadSettings(f"{partition} is not landed; known partitions are: {known}.")
         end = max(start, reading.before.ends.get(partition, 0))
-        one = Decision(EventKind.DEAD, partition, start, end, "declared dead", said.who, said.when)
+        one = Decision(EventKind.DEAD, partition, start, end, "declared dead", by.who, by.when)
         reading.events.append(one.event)
 
     landing.decide(decided)
 
 
-def rebuilt(landing: Landing, tables: Collection[TableId], as_of: Landed, said: Said) -> None:
+def rebuilt(landing: Landing, tables: Collection[TableId], as_of: Landed, by: DecidedBy) -> None:
     """Write down that rows that came too late are in these tables by now, which were built of what was landed `as_of`.
 
     Where more was landed of their partition since, the tables stay held: they may lack that.
     """
     names = {table.folded for table in tables}
 
-    def decided(reading: Reading) -> None:
+    def decided(reading: LandingBatch) -> None:
         still = reading.before.open_late
         reading.events.extend(
-            _about(event, EventKind.REBUILT, f"{event.table} rebuilt", said)
+            _about(event, EventKind.REBUILT, f"{event.table} rebuilt", by)
             for event in as_of.open_late
             if event in still
             and event.table is not None

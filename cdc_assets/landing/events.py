@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_assets.landing.rows import LANDED, PART
+from cdc_assets.landing.files import LANDED, PART
 from cdc_assets.model.landed import (
     EventKind,
     FirstMessage,

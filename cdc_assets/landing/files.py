@@ -1,15 +1,293 @@
-"""Files of rows of a landing in the lake, written wherever a task runs."""
+"""Files of a landing: the columns of its table, rows sorted and cut into row groups, and where they are written.
+
+    LANDED               the columns
+    runs, cut            rows -> row groups
+    split_of             a row group -> the split that it is
+    Files, LandingStore         what a place for a landing can do
+    Spool.take(rows)     take rows; those of a table's partition become a row group once they are enough for one
+    Spool.take_ahead(…)  the same while messages are read, once it is worth it
+    Spool.join(written)  take files that were written elsewhere
+    Spool.finish()       write what is left, by table, and close the file
+    Spool.abandon()      stop, and leave no file
+
+A message stands once for each table that it speaks of, with the table's row events in it. Rows are sorted by (table,
+topic, partition, offset), and a row group holds one table only, of one partition: it is what a split reads.
+
+A file is in no snapshot until it is committed, so a landing is as whole as if all of it had been written at once, and
+no more of it is in memory than what fills no row group yet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from queue import Empty, Full, Queue
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_assets.lake.row_groups import RowFiles
-from cdc_assets.landing.rows import Group
-from cdc_assets.landing.store import Added
+from cdc_assets.model.landed import LandedSplit
+from cdc_assets.model.offsets import Partition
+from cdc_assets.model.schema import TableId
 
-__all__ = ["LandedFiles"]
+__all__ = [
+    "GROUP_BYTES",
+    "LANDED",
+    "PART",
+    "REPEAT",
+    "ROW",
+    "Added",
+    "Files",
+    "LandedFiles",
+    "LandingStore",
+    "Place",
+    "RowGroup",
+    "Run",
+    "Spool",
+    "SpooledFiles",
+    "Stored",
+    "codes_of",
+    "cut",
+    "runs",
+    "size_of",
+    "split_of",
+    "splits_of",
+]
+
+Numbers = npt.NDArray[np.int64]
+Place = tuple["str | int", ...]
+"""Schema, table, topic, partition, kind and delivery of rows."""
+
+PART = "part"
+"""The column that separates rows from events: each file has one of both."""
+
+LANDED = pa.schema(
+    [
+        pa.field(PART, pa.string(), nullable=False),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("ordinals", pa.list_(pa.int32())),
+        pa.field("timestamp", pa.int64()),
+        pa.field("timestamp_type", pa.string()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))),
+        pa.field("kind", pa.string()),
+        pa.field("schema", pa.string()),
+        pa.field("table", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("last_position", pa.int64()),
+        pa.field("commit_ts", pa.int64()),
+        pa.field("source", pa.string()),
+        pa.field("source_position", pa.string()),
+        pa.field("shape", pa.string()),
+        pa.field("query", pa.string()),
+        pa.field("type", pa.int32()),
+        pa.field("claim", pa.string()),
+        pa.field("reason", pa.string()),
+    ]
+)
+"""Columns of the landing table.
+
+`position` and `last_position` bound those of the row events. `claim` is where a large message lay whose key and value
+stand here. `query` is a DDL's text, or the JSON of an event that landing makes itself. Of protocols by offset landing
+gives the position; what messages have of it is in `commit_ts`, `source`, `source_position` and `shape`. The kind of a
+row is `row`, or `repeat` where it had come before and is not applied again. The `reason` of a row is the offset of the
+mark that shows its delivery to be another than that before it, null where none does.
+"""
+
+GROUP_BYTES = 24 << 20
+"""About how many bytes of messages a row group holds at most."""
+_LEAST_RUN = 64
+"""Rows are copied where fewer than this, on average, follow each other as they should."""
+_GROUPED_BY = ("schema", "table", "topic", "partition", "kind", "reason")
+ROW, REPEAT = "row", "repeat"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows of one table in a partition, in the order of offsets; `place` is that of all that one row group may take."""
+
+    place: Place
+    rows: pa.Table
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Rows that one row group takes."""
+
+    rows: pa.Table
+    size: int
+
+
+def size_of(rows: pa.Table) -> Numbers:
+    """Return the bytes of each row's key and value."""
+    sizes = [pc.binary_length(rows.column(name)).fill_null(0).to_numpy() for name in ("key", "value")]
+    total: Numbers = sizes[0].astype(np.int64) + sizes[1].astype(np.int64)
+    return total
+
+
+def runs(rows: pa.Table) -> Iterator[Run]:
+    """Sort rows and cut them at tables, topics, partitions, kinds and deliveries."""
+    if not rows.num_rows:
+        return
+    rows, codes = _in_order(rows)
+    sizes = size_of(rows)
+    starts = np.flatnonzero(np.diff(codes)) + 1
+    for start, stop in zip([0, *starts.tolist()], [*starts.tolist(), rows.num_rows], strict=True):
+        mine = rows.slice(start, stop - start)
+        first = mine.slice(0, 1).select(_GROUPED_BY).to_pylist()[0]
+        place = tuple(one if isinstance(one, int) else one or "" for one in first.values())
+        yield Run(place, mine, int(sizes[start:stop].sum()))
+
+
+def cut(rows: pa.Table, group_bytes: int = GROUP_BYTES) -> Iterator[RowGroup]:
+    """Cut a run of rows where so many bytes of messages are full."""
+    sizes = size_of(rows)
+    pieces = (np.cumsum(sizes) - sizes) // group_bytes
+    inner = (np.flatnonzero(np.diff(pieces)) + 1).tolist()
+    for first, last in zip([0, *inner], [*inner, rows.num_rows], strict=True):
+        yield RowGroup(rows.slice(first, last - first), int(sizes[first:last].sum()))
+
+
+def _in_order(rows: pa.Table) -> tuple[pa.Table, Numbers]:
+    """Return rows in order, and for each a number that is that of its table, topic, partition, kind and delivery.
+
+    Rows mostly come so, or in long runs that do: nothing is copied then.
+    """
+    codes, offsets = codes_of(rows, _GROUPED_BY), rows.column("offset").to_numpy()
+    order = np.lexsort((offsets, codes))
+    breaks = np.flatnonzero(np.diff(order) != 1) + 1
+    if not len(breaks) and not order[0]:
+        return rows, codes
+    if len(breaks) * _LEAST_RUN > len(order):
+        return rows.combine_chunks().take(pa.array(order)), codes[order]
+    starts = [0, *breaks.tolist()]
+    sizes = np.diff([*starts, len(order)]).tolist()
+    runs = [rows.slice(int(order[start]), size) for start, size in zip(starts, sizes, strict=True)]
+    return pa.concat_tables(runs), codes[order]
+
+
+def codes_of(rows: pa.Table, names: Sequence[str]) -> Numbers:
+    """Return a number for each row that is the same where columns are, and grows as they do; no text is like a null."""
+    codes: Numbers = np.zeros(rows.num_rows, np.int64)
+    for name in names:
+        column = rows.column(name).combine_chunks()
+        coded = (column.fill_null("") if column.null_count else column).dictionary_encode()
+        values = coded.dictionary.to_pylist()
+        ranks = np.empty(len(values), np.int64)
+        ranks[sorted(range(len(values)), key=values.__getitem__)] = np.arange(len(values))
+        codes = codes * len(values) + ranks[coded.indices.to_numpy()]
+        codes = np.unique(codes, return_inverse=True)[1].reshape(-1) if len(values) > 1 else codes
+    return codes
+
+
+def split_of(group: RowGroup, number: int, file: str = "") -> LandedSplit | None:
+    """Return the split that a file's row group of this number is; None for what had come before."""
+    rows = group.rows
+    if rows.column("kind")[0].as_py() == REPEAT:
+        return None
+    ends = rows.slice(0, 1).to_pylist()[0], rows.slice(rows.num_rows - 1, 1).to_pylist()[0]
+    return LandedSplit(
+        TableId(ends[0]["schema"], ends[0]["table"]),
+        Partition(ends[0]["topic"], ends[0]["partition"]),
+        ends[0]["offset"],
+        ends[1]["offset"],
+        pc.min(rows.column("position")).as_py(),
+        pc.max(rows.column("last_position")).as_py(),
+        pc.sum(pc.list_value_length(rows.column("ordinals"))).as_py() or 0,
+        group.size,
+        file,
+        number,
+        pc.max(rows.column("timestamp")).as_py() or 0,
+        int(ends[0]["reason"] or -1),
+    )
+
+
+def splits_of(groups: Iterable[RowGroup], file: str) -> list[LandedSplit]:
+    """Return the splits of a file whose row groups are these, in this order."""
+    found = (split_of(group, number, file) for number, group in enumerate(groups))
+    return [one for one in found if one is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The files of a landing table as it stands: `events` in the order in which they were added.
+
+    `identity` is the table's own id, "" where there is no table. `digest` is that of all next offsets, "" before the
+    first landing. `landed_ms` is when the newest landing was committed.
+    """
+
+    identity: str = ""
+    events: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    digest: str = ""
+    landed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Files that are written and in no snapshot yet: names with their bytes."""
+
+    rows: tuple[tuple[str, int], ...] = ()
+    events: tuple[tuple[str, int], ...] = ()
+
+
+class Files(Protocol):
+    """Writes files of rows of one feed's landing."""
+
+    def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
+        """Write rows as one file, a row group each as it comes; return its name and bytes.
+
+        Raises what `groups` raises, and leaves no file then.
+        """
+
+    def discard(self, added: Added) -> None:
+        """Remove files that will not be committed."""
+
+
+class LandingStore(Files, Protocol):
+    """A place for one feed's landing."""
+
+    def stored(self) -> Stored:
+        """Return what is there now."""
+
+    def read_events(self, files: Sequence[str]) -> pa.Table:
+        """Return the events of files, in the order of the files."""
+
+    @property
+    def fetch(self) -> Callable[[str, int], pa.Table]:
+        """Reads a row group of a file, on executors too; raises InputError when the file is gone."""
+
+    def elsewhere(self) -> Files:
+        """Return the part of it that writes rows wherever a task runs: picklable."""
+
+    def write_events(self, events: pa.Table) -> tuple[str, int]:
+        """Write events as one file; return its name and bytes."""
+
+    def commit(self, added: Added, before: str, digest: str, changed: str) -> None:
+        """Add files in one commit that carries `digest` and the text of what `changed`.
+
+        Raises TableMoved, with nothing done, where the digest of all next offsets is not `before`.
+        """
+
+    def replace(self, added: Added, old: Sequence[str], digest: str) -> None:
+        """Put files in place of others in one commit, and say the same of the next offsets as before.
+
+        Raises TableMoved, with nothing done, where the digest of all next offsets is another one, or an old file is not
+        there any more.
+        """
+
+    def sweep(self, before_ms: int) -> int:
+        """Expire snapshots older than `before_ms`, and remove older files that none refers to; return how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +296,162 @@ class LandedFiles:
 
     files: RowFiles
 
-    def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
+    def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
         """Write rows as one file, a row group each as it comes; return its location and bytes."""
         return self.files.write(group.rows for group in groups)
 
     def discard(self, added: Added) -> None:
         """Remove files that will not be committed."""
         self.files.remove(name for name, _ in (*added.rows, *added.events))
+
+
+_WAITING = 2
+"""Row groups that wait to be written; who reads faster waits for them."""
+_LOOK_SECONDS = 0.1
+
+
+class _Abandoned(Exception):
+    """Ends the writing of a file that nobody wants any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledFiles:
+    """Files of rows, each a name with its bytes, and the splits in them."""
+
+    files: tuple[tuple[str, int], ...] = ()
+    splits: tuple[LandedSplit, ...] = ()
+
+
+@dataclass
+class _Pending:
+    """Rows of one table in a partition that fill no row group yet."""
+
+    rows: list[pa.Table] = field(default_factory=list)
+    size: int = 0
+
+
+class _SpooledFile:
+    """A file that a thread writes, of row groups that are given one after the other."""
+
+    def __init__(self, store: Files) -> None:
+        self._groups: Queue[RowGroup | None] = Queue(_WAITING)
+        self._abandoned = False
+        self._pool = ThreadPoolExecutor(1, "cdc-assets-landing")
+        self._written: Future[tuple[str, int]] = self._pool.submit(lambda: store.write_rows(self._given()))
+
+    def _given(self) -> Iterator[RowGroup]:
+        while True:
+            with suppress(Empty):
+                group = self._groups.get(timeout=_LOOK_SECONDS)
+                if group is None:
+                    return
+                yield group
+            if self._abandoned:
+                raise _Abandoned
+
+    def put(self, group: RowGroup | None) -> None:
+        """Give a row group, None behind the last. Raises what writing raised."""
+        while True:
+            if self._written.done():
+                self._written.result()
+            with suppress(Full):
+                return self._groups.put(group, timeout=_LOOK_SECONDS)
+
+    def finish(self) -> tuple[str, int]:
+        """Return the file's name and bytes once all is written."""
+        self.put(None)
+        return self._written.result()
+
+    def close(self) -> None:
+        """Stop, whether or not all is written, and wait for the thread."""
+        self._abandoned = True
+        self._pool.shutdown(wait=True)
+
+
+class Spool:
+    """The rows of one landing at a time, none at first. `finish` and `abandon` leave it so again.
+
+    A row group holds about `group_bytes` of messages at most.
+    """
+
+    def __init__(self, store: Files, group_bytes: int = GROUP_BYTES) -> None:
+        self.store = store
+        self.group_bytes = group_bytes
+        self._clear()
+
+    def _clear(self) -> None:
+        self._file: _SpooledFile | None = None
+        self._pending: dict[Place, _Pending] = {}
+        self._splits: list[LandedSplit | None] = []
+        self._joined: list[SpooledFiles] = []
+        self._taken_bytes = 0
+
+    def take_ahead(self, rows: list[pa.Table], stored_bytes: int) -> None:
+        """Take tables of rows out of a list once they are worth it; `stored_bytes` counts all of the landing so far.
+
+        To sort and cut costs as much for ten rows as for thousands, and an archive may have ten in a file.
+        """
+        if stored_bytes - self._taken_bytes >= self.group_bytes // 2:
+            self._taken_bytes = stored_bytes
+            self.take(rows)
+
+    def take(self, rows: list[pa.Table]) -> None:
+        """Take tables of rows out of a list; of a partition they come in the order of offsets."""
+        for run in runs(pa.concat_tables(rows)) if rows else ():
+            held = self._pending.setdefault(run.place, _Pending())
+            held.rows.append(run.rows)
+            held.size += run.size
+            if held.size >= self.group_bytes:
+                *full, last = cut(pa.concat_tables(held.rows), self.group_bytes)
+                held.rows, held.size = [last.rows], last.size
+                for group in full:
+                    self._put(group)
+        rows.clear()
+
+    def _put(self, group: RowGroup) -> None:
+        self._splits.append(split_of(group, len(self._splits)))
+        if self._file is None:
+            self._file = _SpooledFile(self.store)
+        self._file.put(group)
+
+    def join(self, written: SpooledFiles) -> None:
+        """Take files that were written elsewhere: they are this landing's now."""
+        self._joined.append(written)
+
+    def finish(self) -> SpooledFiles:
+        """Return all that was taken, as one file, none where nothing was; behind it the files that joined."""
+        try:
+            all_of_it = [self._finished(), *self._joined]
+            self._joined = []
+            files = tuple(file for written in all_of_it for file in written.files)
+            return SpooledFiles(files, tuple(split for written in all_of_it for split in written.splits))
+        finally:
+            self.abandon()
+
+    def _finished(self) -> SpooledFiles:
+        left = [
+            group
+            for _, held in sorted(self._pending.items(), key=lambda one: one[0])
+            for group in cut(pa.concat_tables(held.rows), self.group_bytes)
+        ]
+        if self._file is None and not left:
+            return SpooledFiles()
+        splits = [*self._splits, *(split_of(group, len(self._splits) + at) for at, group in enumerate(left))]
+        written = self._rest(left)
+        return SpooledFiles((written,), tuple(replace(one, file=written[0]) for one in splits if one is not None))
+
+    def _rest(self, groups: Sequence[RowGroup]) -> tuple[str, int]:
+        if self._file is None:
+            return self.store.write_rows(groups)
+        for group in groups:
+            self._file.put(group)
+        return self._file.finish()
+
+    def abandon(self) -> None:
+        """Forget what was taken, and leave no file of it."""
+        if self._file is not None:
+            self._file.close()
+        gone = tuple(file for written in self._joined for file in written.files)
+        self._clear()
+        if gone:
+            self.store.discard(Added(gone))

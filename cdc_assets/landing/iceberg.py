@@ -14,9 +14,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.lake.growing import GrowingTable
 from cdc_assets.lake.names import OwnNamespaces, location
 from cdc_assets.lake.row_groups import Written
-from cdc_assets.landing.files import LandedFiles
-from cdc_assets.landing.rows import LANDED, PART, Group
-from cdc_assets.landing.store import Added, Stored
+from cdc_assets.landing.files import LANDED, PART, Added, LandedFiles, RowGroup, Stored
 from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["LandingTable"]
@@ -29,7 +27,7 @@ _WRITTEN = "1"
 
 
 class LandingTable:
-    """A changefeed's landing table, which is a Store."""
+    """A changefeed's landing table, which is a LandingStore."""
 
     def __init__(self, settings: LakeSettings, changefeed: str) -> None:
         root = str(settings.local_directory or settings.warehouse)
@@ -67,7 +65,7 @@ class LandingTable:
         """Reads a row group of a file, on executors too."""
         return self.table.fetch
 
-    def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
+    def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
         """Write rows as one file, a row group each as it comes; return its location and bytes."""
         return self.elsewhere().write_rows(groups)
 

@@ -20,15 +20,12 @@ from typing import Any
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.landing.commits import Advanced, commit, state_after
+from cdc_assets.landing.batch import Advanced, LandingBatch, Registered, commit, state_after
 from cdc_assets.landing.events import digest_of, read_event_rows
-from cdc_assets.landing.losses import created_anew, first_messages, ranges_to_read, refuse_another_log, refuse_missing
-from cdc_assets.landing.ordered import OrderedReading
-from cdc_assets.landing.reading import Reading, Registered
-from cdc_assets.landing.rows import GROUP_BYTES
-from cdc_assets.landing.spool import Spool
-from cdc_assets.landing.store import Store
-from cdc_assets.landing.taking import Executors, Taking
+from cdc_assets.landing.files import GROUP_BYTES, LandingStore, Spool
+from cdc_assets.landing.placement import OffsetBatch
+from cdc_assets.landing.ranges import created_anew, first_messages, ranges_to_read, refuse_another_log, refuse_missing
+from cdc_assets.landing.taking import Executors, RangeReader
 from cdc_assets.model.landed import Landed
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
@@ -73,7 +70,7 @@ class Landing:
         self,
         log: Callable[[], LogReader],
         options: MessageOptions,
-        store: Store,
+        store: LandingStore,
         concerns: Callable[[str], bool],
         claims: Callable[[str], bytes],
         *,
@@ -131,7 +128,7 @@ class Landing:
         reading, log = self._reading(landed), self.log()
         return any(reading.adds_more_than_marks(batch, one) for one in wanted for batch in log.read(one))
 
-    def decide(self, decided: Callable[[Reading], object]) -> None:
+    def decide(self, decided: Callable[[LandingBatch], object]) -> None:
         """Land what a person decided: `decided` adds it to a reading of nothing, and may be asked again."""
         for attempt in range(_ATTEMPTS):
             begun = self.landed()
@@ -146,12 +143,12 @@ class Landing:
                 continue
             return
 
-    def _of_tables(self, reading: Reading) -> dict[str, Any]:
+    def _of_tables(self, reading: LandingBatch) -> dict[str, Any]:
         return {"began": dict(reading.tables.began), "streams": dict(reading.streams)}
 
-    def _begun(self, begun: Landed) -> Reading:
+    def _begun(self, begun: Landed) -> LandingBatch:
         if self.options.by_offset:
-            return OrderedReading(begun, self.options, clock_ms=self.clock_ms(), **self._more)
+            return OffsetBatch(begun, self.options, clock_ms=self.clock_ms(), **self._more)
         return self._reading(begun)
 
     # --- landing ---
@@ -175,7 +172,7 @@ class Landing:
     def _advance_by_commit_ts(self) -> Advanced:
         begun, log, ends = self.landed(), self.log(), self.ends()
         logs = self._known_logs(log, begun, ends)
-        taking = Taking(
+        taking = RangeReader(
             log, self.store, self._spool, self._reading(begun), self._begin, self._commit, self._commit_bytes,
             self.executors,
         )  # fmt: skip
@@ -201,7 +198,7 @@ class Landing:
         ends = self.ends()
         logs = self._known_logs(log, begun, ends)
         while True:
-            reading = OrderedReading(begun, self.options, clock_ms=self.clock_ms(), **self._more)
+            reading = OffsetBatch(begun, self.options, clock_ms=self.clock_ms(), **self._more)
             reading.meet(ends)
             reading.begin(ends)
             done, unread, until = self._read_turn(log, ranges_to_read(begun, ends), done, reading, ends)
@@ -217,13 +214,13 @@ class Landing:
         barrier = reading.common_barrier(ends)
         through_all = barrier.place if barrier else None
         if self.options.in_source_order:
-            through_all = reading.kept.greatest() or None
+            through_all = reading.backlog.greatest() or None
         elif barrier is None and log.proves_ends:
             through_all = reading.newest_mark()
         ends = self.ends()
         reading.meet(ends)
         reading.begin(ends)
-        more = ranges_to_read(replace(begun, next={**begun.next, **reading.kept.reached}), ends)
+        more = ranges_to_read(replace(begun, next={**begun.next, **reading.backlog.reached}), ends)
         done, _ = self._read_some(log, more, done, reading)
         reading.settle(through_all, barrier=barrier)
         state = replace(state_after(reading, ends, reading.proven), **logs)
@@ -234,7 +231,7 @@ class Landing:
         return done
 
     def _read_turn(
-        self, log: LogReader, ranges: Sequence[OffsetRange], done: Advanced, reading: OrderedReading, ends: Ends
+        self, log: LogReader, ranges: Sequence[OffsetRange], done: Advanced, reading: OffsetBatch, ends: Ends
     ) -> tuple[Advanced, Sequence[OffsetRange], int | None]:
         """Read ranges, of each about as much as its share of a commit.
 
@@ -247,15 +244,15 @@ class Landing:
         done, unread = self._read_some(log, ranges, done, reading, share)
         alone = reading.with_offsets_alone()
         if any(one.partition.topic in alone for one in unread):
-            reading.kept.clear()
+            reading.backlog.clear()
             mine = [one for one in ranges if one.partition.topic in alone]
             done, left = self._read_some(log, mine, done, reading, self._commit_bytes, together=True)
             return done, [*left, *(one for one in ranges if one not in mine)], None
         while unread:
-            enough, until = reading.kept.bytes >= _MOST_COMMITS * self._commit_bytes, None
+            enough, until = reading.backlog.bytes >= _MOST_COMMITS * self._commit_bytes, None
             if self.options.sends_by_table:
-                until = reading.kept.until([one.partition for one in unread])
-                enough &= not reading.kept.has_ddl
+                until = reading.backlog.until([one.partition for one in unread])
+                enough &= not reading.backlog.has_ddl
             else:
                 barrier = reading.common_barrier(ends)
                 if reading.lands(reading.through(unread, barrier), barrier):
@@ -270,7 +267,7 @@ class Landing:
         log: LogReader,
         ranges: Sequence[OffsetRange],
         done: Advanced,
-        reading: OrderedReading,
+        reading: OffsetBatch,
         share: int | None = None,
         *,
         together: bool = False,
@@ -296,7 +293,7 @@ class Landing:
                 reading.finish(wanted)
         return done, unread
 
-    def _commit_all(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:
+    def _commit_all(self, reading: LandingBatch, state: Landed, done: Advanced) -> Advanced:
         """Land the rest of what was read. Raises InputError for a topic that was made anew since the reading began."""
         self._topic_ids(self.log(), state, state.ends)
         return self._commit(reading, state, done)
@@ -321,18 +318,18 @@ class Landing:
         begins = not (begun.proven if self.log().proves_ends else begun.next)
         return begins or time.time() - begun.landed_ms / 1000 >= self.mark_interval_seconds
 
-    def _begin(self) -> Reading:
+    def _begin(self) -> LandingBatch:
         return self._reading(self.landed())
 
-    def _reading(self, before: Landed) -> Reading:
-        return Reading(before, self.options, proves_ends=self.log().proves_ends, **self._more)
+    def _reading(self, before: Landed) -> LandingBatch:
+        return LandingBatch(before, self.options, proves_ends=self.log().proves_ends, **self._more)
 
-    def _commit(self, reading: Reading, state: Landed, done: Advanced) -> Advanced:
+    def _commit(self, reading: LandingBatch, state: Landed, done: Advanced) -> Advanced:
         rows = commit(self.store, self._spool, reading, state)
         return done + Advanced(reading.messages, rows, 1)
 
 
-def landed_in(store: Store) -> Landed:
+def landed_in(store: LandingStore) -> Landed:
     """Return what is landed in a place, read at once."""
     kept = store.stored()
     return read_event_rows(Landed(kept.identity), store.read_events(kept.events), kept.rows)

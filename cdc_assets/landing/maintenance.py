@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.landing.events import digest_of, event_rows
+from cdc_assets.landing.files import Added, RowGroup, Stored, splits_of
 from cdc_assets.landing.landing import Landing
-from cdc_assets.landing.rows import Group, splits_of
-from cdc_assets.landing.store import Added, Stored
 from cdc_assets.model.landed import Landed, LandedSplit
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
@@ -190,7 +189,7 @@ def _rewritten(landing: Landing, landed: Landed, files: Sequence[str], expired: 
         (one for one in landed.splits if one.file in mine and one not in expired),
         key=lambda one: (one.table, one.partition, one.first),
     )
-    groups = [Group(landing.store.fetch(one.file, one.group), one.size) for one in kept]
+    groups = [RowGroup(landing.store.fetch(one.file, one.group), one.size) for one in kept]
     gone = dict(landed.expired)
     for one in landed.splits:
         if one.file in mine and one in expired:
@@ -200,7 +199,7 @@ def _rewritten(landing: Landing, landed: Landed, files: Sequence[str], expired: 
 
 
 def _commit(
-    landing: Landing, landed: Landed, groups: Sequence[Group], old: Sequence[str], *, whole: bool = False
+    landing: Landing, landed: Landed, groups: Sequence[RowGroup], old: Sequence[str], *, whole: bool = False
 ) -> Landed:
     """Put row groups, or with `whole` all events, in place of files, in one commit.
 

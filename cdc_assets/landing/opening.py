@@ -13,7 +13,7 @@ from cdc_assets.errors import BadSettings
 from cdc_assets.io.storage import Opener
 from cdc_assets.io.storage_uri import display, location, storage
 from cdc_assets.landing.landing import Landing
-from cdc_assets.landing.sorting import Registered
+from cdc_assets.landing.partition_reader import Registered
 from cdc_assets.model.offsets import Ends
 from cdc_assets.sources import Source
 from cdc_assets.sources.joined import Joined

@@ -2,8 +2,13 @@
 
     SourceOrder.look_ahead()     note what rows without a place are put by
     SourceOrder.lines(piece, …)  the lines of a piece, each with its place
+    Snapshots                    which snapshot of a connector rows are of
 
 A message without a place follows the one before it, of its table or of its partition.
+
+All rows of a snapshot stand at one place, before the source's log. One that was broken off is taken anew, and rows that
+were deleted in between are in no message. Which of its rows came is landed as events (`EventKind.SNAPSHOT`): from its
+first row to its last one it brings all that a table had.
 """
 
 from __future__ import annotations
@@ -20,14 +25,72 @@ import pyarrow as pa
 
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import Kind, dialect_of, is_of_snapshot
-from cdc_assets.landing.kept import Kept, Piece
-from cdc_assets.landing.snapshots import Scan
+from cdc_assets.landing.backlog import Backlog, Piece
 from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, SnapshotRow, Stream, StreamEnd
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["INDEX", "Line", "SourceOrder", "follow", "is_together", "place_text"]
+__all__ = ["INDEX", "Line", "Scan", "Snapshots", "SourceOrder", "follow", "place_text", "same_statement"]
+
+_STREAMED = "~"
+"""Stands for the place of a snapshot behind which rows of the log have come; above every place."""
+
+
+class Scan(NamedTuple):
+    """A new row of a snapshot: `place` is that of the snapshot as the row states it, `phase` as in SPOKEN.
+
+    `is_ordered` says that the row stands in that place in the landing, so that it can begin another snapshot. `anew` is
+    set where it begins the snapshot once more at the same place.
+    """
+
+    stream: Stream
+    place: str
+    phase: str
+    is_ordered: bool
+    anew: bool = False
+
+
+class Snapshots:
+    """Where the newest snapshot of each table stands, and which of its rows came, as of what was landed before."""
+
+    def __init__(self, before: Landed) -> None:
+        self._places = dict[tuple[TableId, str], str]()
+        self._anew = {(stream.table, stream.source) for stream, end in before.streams.items() if end.anew}
+        for stream, end in before.streams.items():
+            if end.newest:
+                place = end.newest if is_of_snapshot(end.newest) else _STREAMED
+                mine = stream.table, stream.source
+                self._places[mine] = max(place, self._places.get(mine, ""))
+        self._shown = dict[tuple[TableId | None, str, str], set[str]]()
+        for event in before.events:
+            if event.kind is EventKind.SNAPSHOT:
+                self._shown.setdefault((event.table, event.source, event.source_position), set()).add(event.query)
+
+    def begins(self, scan: Scan) -> bool:
+        """Return whether a row is of another snapshot than the rows of its table before it.
+
+        Rows have to come in the order of their places.
+        """
+        mine = scan.stream.table, scan.stream.source
+        if mine in self._anew:
+            return False
+        known = self._places.get(mine)
+        self._places[mine] = scan.place
+        return known is not None and (known != scan.place or scan.anew)
+
+    def shown(self, scan: Scan) -> Iterator[SnapshotRow]:
+        """Yield what a row shows of its snapshot that no row before it has shown."""
+        known = self._shown.setdefault((scan.stream.table, scan.stream.source, scan.place), set())
+        if scan.anew:
+            known.clear()
+            yield SnapshotRow.ANEW
+        word = SnapshotRow(scan.phase)
+        if word in known or (word is SnapshotRow.WITHIN and SnapshotRow.FIRST in known):
+            return
+        known.add(word)
+        yield word
+
 
 _AFTER_DDL = 2
 _PARTED = (
@@ -127,7 +190,7 @@ class SourceOrder:
 
     before: Landed
     options: MessageOptions
-    kept: Kept
+    backlog: Backlog
     sources: list[str]
     streams: dict[Stream, StreamEnd]
     barriers: dict[Partition, str]
@@ -159,9 +222,9 @@ class SourceOrder:
 
     def look_ahead(self) -> None:
         """Note what rows without a place are put by: the first place of their partition, and the DDL of their table."""
-        for piece in self.kept:
+        for piece in self.backlog:
             columns = (piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "commit_ts"))
-            for at, kind, schema, table, ts in zip(self.kept.places(piece), *columns, strict=True):
+            for at, kind, schema, table, ts in zip(self.backlog.places(piece), *columns, strict=True):
                 if at:
                     self._first_places.setdefault(piece.partition, at)
                 if at and kind == Kind.DDL.value and table:
@@ -170,7 +233,7 @@ class SourceOrder:
     def lines(self, piece: Piece, number: int, was_landed: Callable[[Piece, int], bool]) -> Iterator[Line]:
         """Yield the lines of a piece but for marks; `was_landed` says of a line with a DDL whether that was before."""
         columns = (piece.spoken.column(name).to_pylist() for name in _COLUMNS)
-        places, floors, partition = self.kept.places(piece), self._floors, piece.partition
+        places, floors, partition = self.backlog.places(piece), self._floors, piece.partition
         rows = zip(*columns, strict=True)
         for line, (message, kind, schema, table, source, stated, ts, read_at, phase) in enumerate(rows):
             at, late = places[line], ""
@@ -378,7 +441,7 @@ def _is_through(end: StreamEnd) -> bool:
     return not 0 <= end.again_at < end.at
 
 
-def is_together(before: Line | None, line: Line) -> bool:
+def same_statement(before: Line | None, line: Line) -> bool:
     """Return whether a DDL happens at once with the line before it, as the renames of one statement do."""
     return before is not None and before.rank > 0 and line.placed and before.placed and before.at == line.at
 

@@ -1,135 +1,151 @@
-"""What is known of a feed's tables: where their rows begin, and the columns that only rows show.
+"""What rows show of their tables: where they begin and end, their columns, and how these change.
 
-Tables.seen(rows)       events of columns that no DDL and no stated schema tells of
-Tables.note_ddl(event)  a DDL tells of its table from then on
-Tables.contents(rows)   events of rows by which it is known whether a topic has more than keys
+bounds_of(rows)               where the rows of each table begin and end
+first_columns(rows, tables)   the columns that the first rows of tables show
+schema_event(batch, shown)    these as an event
+Shapes                        the columns that rows of a table have had, and which of them its newest rows have
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cdc_assets.ddl import Unreadable, first_words
-from cdc_assets.landing.first_rows import Bounds, Schemas, bounds_of, first_columns, schema_event
+from cdc_assets.formats.messages import SchemaEvent
+from cdc_assets.landing.files import codes_of
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent
 from cdc_assets.model.offsets import Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
+from cdc_assets.sources.topics.columns_text import format_schema, parse_schema
 
-__all__ = ["Later", "Tables", "rows_after"]
+__all__ = [
+    "Bounds",
+    "Schemas",
+    "Shapes",
+    "bounds_of",
+    "first_columns",
+    "schema_event",
+]
 
-Shown = Callable[[Collection[TableId]], Iterable[LandedEvent]]
-"""Tables -> the columns that the first of their rows show."""
-Later = Callable[[TableId, Tso], Iterable[pa.Table]]
-"""A table, a position -> its rows beyond it, as they came, in the order of offsets."""
+_SHOWN_ROWS = 100
+"""So many rows of a table are looked at for its columns."""
+
+Schemas = Callable[[pa.RecordBatch], Iterable[SchemaEvent]]
+"""Messages -> the columns that they show."""
 
 
-class Tables:
-    """The tables of a feed, as of what is landed `before` and what is taken since.
+class Bounds(NamedTuple):
+    """The least and the greatest position of a table's rows, None where no row has one."""
 
-    `began` has the least position of each table's rows, `with_schema` and `with_ddl` are the tables of which a
-    schema or a DDL is there. With `by_offset` positions are given in landing, and not the messages' own.
-    """
+    table: TableId
+    first: Tso | None
+    last: Tso | None
 
-    def __init__(self, before: Landed, schemas: Schemas, *, by_offset: bool) -> None:
-        self.began: dict[TableId, Tso] = dict(before.began)
-        self.with_schema = {event.table for event in before.events if event.kind is EventKind.SCHEMA}
-        self.with_ddl = {event.table for event in before.events if event.kind is EventKind.DDL}
-        self._schemas = schemas
-        self._by_offset = by_offset
-        self._newest: dict[TableId, LandedEvent] = {}
-        self._with_columns = {event.partition.topic for event in before.events if event.kind is EventKind.COLUMNS}
-        self._key_alone = {event.partition for event in before.events if event.kind is EventKind.KEY_ALONE}
+
+def bounds_of(rows: pa.Table) -> list[Bounds]:
+    """Return where the rows of each table begin and end, the table of the first row first."""
+    positions = [("position", "min"), ("position", "max")]
+    found = rows.group_by(["schema", "table"], use_threads=False).aggregate(positions).to_pylist()
+    return [Bounds(TableId(one["schema"], one["table"]), one["position_min"], one["position_max"]) for one in found]
+
+
+def first_columns(rows: pa.Table, tables: Collection[TableId], schemas: Schemas) -> Iterator[LandedEvent]:
+    """Yield the columns of each of these tables as the first of its rows show them, and the one of least position."""
+    for table, places in _shown_rows(rows, tables):
+        (batch,) = rows.take(pa.array(places)).combine_chunks().to_batches()
+        for shown in schemas(batch):
+            if shown.approximate and shown.table == table:
+                yield schema_event(batch, shown, shown.version)
+                break
+
+
+def schema_event(batch: pa.RecordBatch, shown: SchemaEvent, position: Tso, shape: str = "") -> LandedEvent:
+    """Return the event of a table's columns in a message of a batch."""
+    row = {name: batch.column(name)[shown.message].as_py() for name in ("topic", "partition", "offset")}
+    return LandedEvent(
+        EventKind.SCHEMA,
+        Partition(row["topic"], row["partition"]),
+        row["offset"],
+        position,
+        shown.table,
+        format_schema(shown.schema, shown.approximate),
+        shape=shape,
+    )
+
+
+def _shown_rows(rows: pa.Table, tables: Collection[TableId]) -> Iterator[tuple[TableId, npt.NDArray[np.int64]]]:
+    """Yield the places of the rows that are looked at of each table, the table of the first row first."""
+    codes, schemas, names = codes_of(rows, ("schema", "table")), rows.column("schema"), rows.column("table")
+    positions = rows.column("position").to_numpy()
+    for first in sorted(np.unique(codes, return_index=True)[1].tolist()):
+        table = TableId(schemas[first].as_py(), names[first].as_py())
+        if table in tables:
+            mine = np.flatnonzero(codes == codes[first])
+            yield table, np.unique([*mine[:_SHOWN_ROWS], mine[np.argmin(positions[mine])]])
+
+
+_LAGS = "its row is older than others that were landed before it"
+
+
+class Shapes:
+    """The shapes of a feed's tables, as of what is landed `before` and what is written down since."""
+
+    def __init__(self, before: Landed) -> None:
+        self._known = dict[tuple[TableId, str], LandedEvent]()
+        self._current = dict[TableId, LandedEvent]()
+        self._alike = set[tuple[TableId, str, str]]()
         for event in before.events:
-            self._note_newest(event)
+            if event.kind is EventKind.SCHEMA:
+                self._note(event)
 
-    @property
-    def described(self) -> frozenset[TableId]:
-        """The tables of which a schema or a DDL is there."""
-        return frozenset(table for table in (*self.with_schema, *self.with_ddl) if table is not None)
+    def _note(self, event: LandedEvent) -> LandedEvent:
+        if event.shape and event.table is not None:
+            self._known[event.table, event.shape] = event
+            newest = self._current.get(event.table)
+            if newest is None or newest.position <= event.position:
+                self._current[event.table] = event
+        return event
 
-    def note_ddl(self, event: LandedEvent) -> None:
-        """Note that a DDL is there."""
-        self.with_ddl.add(event.table)
-        self._note_newest(event)
+    def knows(self, table: TableId, shape: str) -> bool:
+        """Return whether rows of a table have had a shape before."""
+        return (table, shape) in self._known
 
-    def _note_newest(self, event: LandedEvent) -> None:
-        """Keep the newest event of each table that says what it is, or that it is gone."""
-        if event.kind in (EventKind.DDL, EventKind.SCHEMA) and event.table is not None:
-            known = self._newest.get(event.table)
-            if known is None or event.position > known.position:
-                self._newest[event.table] = event
+    def first(self, batch: pa.RecordBatch, shown: SchemaEvent, position: Tso, shape: str, at: str) -> LandedEvent:
+        """Return the event of columns that were not there before; `at` is their row's place in the source's log."""
+        event = schema_event(batch, shown, position, shape)
+        return self._note(replace(event, reason=self._lag(shown.table, at), source_position=at))
 
-    def seen(self, rows: pa.Table) -> Iterator[LandedEvent]:
-        """Note where the rows of each table begin; yield the columns of its first ones and of those after a DROP."""
-        shown = partial(first_columns, rows, schemas=self._schemas)
-        yield from self.noted(bounds_of(rows), shown, lambda table, position: [rows_after(rows, table, position)])
+    def again(self, table: TableId, shape: str, position: Tso, at: str) -> Iterator[LandedEvent]:
+        """Yield what follows of columns of before: they changed once more, or a partition lags behind.
 
-    def noted(self, bounds: Iterable[Bounds], shown: Shown, later: Later) -> Iterator[LandedEvent]:
-        """Take what `seen` takes of rows that are not here."""
-        fresh = set[TableId]()
-        for table, first, last in bounds:
-            yield from self._returned(table, last, later)
-            if table not in self.began or not (table in self.with_schema or table in self.with_ddl):
-                fresh.add(table)
-            if first is not None:
-                self.began[table] = min(first, self.began.get(table, first))
-        for event in shown(fresh) if fresh else ():
-            if event.table in fresh and event.table not in self.with_schema:
-                self.with_schema.add(event.table)
-                yield replace(event, position=self.began[event.table]) if self._by_offset else event
-
-    def contents(self, rows: pa.Table, show_columns: Callable[[pa.RecordBatch], pa.Array]) -> Iterator[LandedEvent]:
-        """Take rows of a partition; yield the first one of its topic that has columns, or of it that has its key alone.
-
-        Of a topic that has shown columns nothing more has to be known.
+        Of one that lags behind only columns count that the newest rows have not.
         """
-        place = Partition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
-        if place.topic in self._with_columns:
+        newest = self._current.get(table)
+        if newest is None or shape == newest.shape:
             return
-        (batch,) = rows.combine_chunks().to_batches()
-        shown = show_columns(batch)
-        with_columns, alone = (pc.index(shown, pa.scalar(one)).as_py() for one in (True, False))
-        kind, first = (EventKind.COLUMNS, with_columns) if with_columns >= 0 else (EventKind.KEY_ALONE, alone)
-        if first < 0 or (kind is EventKind.KEY_ALONE and place in self._key_alone):
+        lag, before = self._lag(table, at), self._known[table, shape]
+        if not lag:
+            yield self._note(replace(before, position=position, reason="", source_position=at))
             return
-        (self._with_columns.add(place.topic) if kind is EventKind.COLUMNS else self._key_alone.add(place))
-        row = {name: batch.column(name)[first].as_py() for name in ("offset", "position", "schema", "table")}
-        yield LandedEvent(kind, place, row["offset"], row["position"], TableId(row["schema"], row["table"]))
-
-    def _returned(self, table: TableId, last: Tso | None, later: Later) -> Iterator[LandedEvent]:
-        """Yield the columns of the first rows after a table's DROP: no DDL may say that it came back.
-
-        TiCDC sends none of RECOVER and FLASHBACK TABLE as Debezium, and an event filter may hide any.
-        """
-        newest = self._newest.get(table)
-        if newest is None or last is None or last <= newest.position or not _is_drop(newest):
+        if (table, shape, newest.shape) in self._alike:
             return
-        for rows in later(table, newest.position):
-            for batch in rows.combine_chunks().to_batches():
-                for shown in self._schemas(batch):
-                    if shown.approximate and shown.table == table:
-                        event = schema_event(batch, shown, newest.position + 1 if self._by_offset else shown.version)
-                        self._note_newest(event)
-                        yield event
-            if self._newest[table] is not newest:
-                return
+        known, older = parse_schema(newest.query), parse_schema(before.query)
+        names = {column.name for column in known[0].columns}
+        more = tuple(column for column in older[0].columns if column.name not in names)
+        if not more:
+            self._alike.add((table, shape, newest.shape))
+            return
+        query = format_schema(replace(known[0], columns=(*known[0].columns, *more)), older[1])
+        place = newest.source_position
+        yield self._note(replace(before, position=position, query=query, reason=lag, source_position=place))
 
-
-def rows_after(rows: pa.Table, table: TableId, position: Tso) -> pa.Table:
-    """Return a table's rows beyond a position."""
-    own = pc.and_(pc.equal(rows.column("schema"), table.schema), pc.equal(rows.column("table"), table.table))
-    return rows.filter(pc.and_(own, pc.greater(rows.column("position"), pa.scalar(position))))
-
-
-def _is_drop(event: LandedEvent) -> bool:
-    """Return whether an event is the DROP of its table."""
-    with suppress(Unreadable):
-        return event.kind is EventKind.DDL and first_words(event.query)[:2] == ("DROP", "TABLE")
-    return False
+    def _lag(self, table: TableId, at: str) -> str:
+        """Return why columns that come again in a row were never gone, "" where the source has added them anew."""
+        newest = self._current.get(table)
+        return _LAGS if newest is not None and at < newest.source_position or not at else ""

@@ -17,23 +17,17 @@ import pyarrow as pa
 
 from cdc_assets.errors import TableMoved
 from cdc_assets.lake.staging.executors import refuse_unshared
-from cdc_assets.landing.ahead import read_ahead
-from cdc_assets.landing.commits import Advanced, state_after
-from cdc_assets.landing.losses import refuse_missing
-from cdc_assets.landing.reading import Reading
-from cdc_assets.landing.rows import LANDED
-from cdc_assets.landing.shares import Shares, divided
-from cdc_assets.landing.spool import Spool, Written
-from cdc_assets.landing.store import Store
-from cdc_assets.landing.tables import rows_after
-from cdc_assets.landing.taken import Seen, Taken, TakenRange
+from cdc_assets.landing.batch import Advanced, LandingBatch, rows_after, state_after
+from cdc_assets.landing.files import LANDED, LandingStore, Spool, SpooledFiles
+from cdc_assets.landing.ranges import read_ahead, refuse_missing
+from cdc_assets.landing.tasks import ObservedTables, RangeResult, Shares, TaskResult, divided
 from cdc_assets.model.landed import Landed
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 from cdc_assets.sources.topics import LogReader
 
-__all__ = ["Executors", "Taking"]
+__all__ = ["Executors", "RangeReader"]
 
 _T = TypeVar("_T")
 
@@ -56,18 +50,18 @@ class Executors(Protocol):
 
 
 @dataclass
-class Taking:
+class RangeReader:
     """Takes ranges of a log. `reading` is what is not committed of them, `done` what is.
 
     `begin` returns a reading of nothing, `commit` lands one with the state after it.
     """
 
     log: LogReader
-    store: Store
+    store: LandingStore
     spool: Spool
-    reading: Reading
-    begin: Callable[[], Reading]
-    commit: Callable[[Reading, Landed, Advanced], Advanced]
+    reading: LandingBatch
+    begin: Callable[[], LandingBatch]
+    commit: Callable[[LandingBatch, Landed, Advanced], Advanced]
     commit_bytes: int
     executors: Executors | None = None
     done: Advanced = field(default_factory=Advanced)
@@ -159,18 +153,18 @@ class Taking:
             self._commit_so_far()
         return left
 
-    def _take_over(self, found: Sequence[Taken]) -> Mapping[Partition, int]:
+    def _take_over(self, found: Sequence[TaskResult]) -> Mapping[Partition, int]:
         """Take what tasks read as if it were read here: by topics, partitions and offsets."""
         for taken in found:
             self.reading.count(taken)
             self._bytes, self._messages = self._bytes + taken.read_bytes, self._messages + taken.messages
         ranges = [(one.wanted, one, taken.written) for taken in found for one in taken.ranges]
         for _, one, written in sorted(ranges, key=lambda some: some[0]):
-            self.reading.take_over(one, partial(self._rows_again, written, one))
+            self.reading.take_result(one, partial(self._rows_again, written, one))
         return {wanted.partition: wanted.stop for wanted, _, _ in ranges}
 
     def _rows_again(
-        self, written: Written, of: TakenRange, seen: Seen, table: TableId, position: Tso
+        self, written: SpooledFiles, of: RangeResult, seen: ObservedTables, table: TableId, position: Tso
     ) -> Iterator[pa.Table]:
         """Yield the rows of a table beyond a position, by the batches they came in, out of the file of a task."""
         found = [LANDED.empty_table()]

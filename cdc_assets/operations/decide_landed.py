@@ -38,7 +38,7 @@ def release_message(
     """
     landing = _landing(pipeline.landing, pipeline.settings.name)
     late = decisions.release(
-        landing, partition, offset, again=again, applied=_through(pipeline), said=decisions.Said.now(who)
+        landing, partition, offset, again=again, applied=_through(pipeline), by=decisions.DecidedBy.now(who)
     )
     what = "read again" if again else "passed over"
     _journal(pipeline, partition, offset, "landing release", f"{partition} offset {offset} {what}", who, run)
@@ -47,14 +47,14 @@ def release_message(
 
 def accept_loss(pipeline: Pipeline, lost: OffsetRange, who: str = "", run: str = "") -> None:
     """Write down that messages are gone for good. Raises BadSettings for those that are landed, or that are there."""
-    decisions.accept_loss(_landing(pipeline.landing, pipeline.settings.name), lost, decisions.Said.now(who))
+    decisions.accept_loss(_landing(pipeline.landing, pipeline.settings.name), lost, decisions.DecidedBy.now(who))
     what = f"{lost.partition}: the loss of {lost.start}..{lost.stop - 1} accepted"
     _journal(pipeline, lost.partition, lost.start, "landing accept-loss", what, who, run)
 
 
 def declare_dead(pipeline: Pipeline, partition: Partition, who: str = "", run: str = "") -> None:
     """Write down that nothing comes to a partition of an archive any more. Raises BadSettings for any other."""
-    decisions.declare_dead(_landing(pipeline.landing, pipeline.settings.name), partition, decisions.Said.now(who))
+    decisions.declare_dead(_landing(pipeline.landing, pipeline.settings.name), partition, decisions.DecidedBy.now(who))
     _journal(pipeline, partition, 0, "landing declare-dead", f"{partition} declared dead", who, run)
 
 

@@ -200,10 +200,10 @@ def _release_late(pipeline: Pipeline, planned: Plan, landed: Landed | None, targ
     """Let rows that came too late hold the tables no more that are built with them by now."""
     if pipeline.landing is None or landed is None or not landed.open_late:
         return
-    from cdc_assets.landing.decisions import Said, rebuilt
+    from cdc_assets.landing.decisions import DecidedBy, rebuilt
 
     names = [name for life in targets for name, _, _ in planned.history.lives[life].names]
-    rebuilt(pipeline.landing, names, landed, Said.now())
+    rebuilt(pipeline.landing, names, landed, DecidedBy.now())
 
 
 def _begun(

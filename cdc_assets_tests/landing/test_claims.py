@@ -13,7 +13,7 @@ import pytest
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.formats.messages import Kind
-from cdc_assets.landing.claims import whole_message
+from cdc_assets.landing.partition_reader import whole_message
 from cdc_assets_tests.topics import Topic, messages_of, topics
 
 TOPICS = [

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from cdc_assets.errors import BadSettings, InputError, MalformedData
-from cdc_assets.landing.decisions import Said, accept_loss, declare_dead, rebuilt, release
+from cdc_assets.landing.decisions import DecidedBy, accept_loss, declare_dead, rebuilt, release
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.rebuild import rebuild
@@ -192,7 +192,7 @@ def test_a_hole_in_what_a_feed_begins_with_is_accepted_before_anything_is_landed
     log.lines = [line for line in log.lines if line["offset"] != 1]
     with pytest.raises(InputError, match=r"`cdc-assets landing accept-loss cdc 0 1 1`"):
         feed.apply()
-    accept_loss(feed.landing, OffsetRange(CDC, 1, 2), Said.now("ann"))
+    accept_loss(feed.landing, OffsetRange(CDC, 1, 2), DecidedBy.now("ann"))
     feed.apply()
     assert rows_of(feed) == [(2, 8)]
     assert [one.who for one in feed.landing.landed().decisions] == ["ann"]
@@ -284,7 +284,7 @@ def test_what_is_landed_while_a_table_is_rebuilt_keeps_it_held() -> None:
     as_of = feed.landing.landed()
     log.send(0, row(131, 3, 8), topic="hidden")
     feed.apply()
-    rebuilt(feed.landing, [TableId("shop", "t")], as_of, Said.now())
+    rebuilt(feed.landing, [TableId("shop", "t")], as_of, DecidedBy.now())
     assert states(feed)["shop.t"][0] == "held"
     rebuild_it(feed)
     assert rows_of(feed) == [(1, 7), (2, 8), (3, 8)]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_assets.errors import InputError, MetadataMissing, TableMoved
-from cdc_assets.landing import commits
+from cdc_assets.landing import batch
 from cdc_assets.landing.landing import Landing
 from cdc_assets.model.landed import EventKind
 from cdc_assets.model.offsets import Ends, LogEnds, OffsetRange, Partition
@@ -430,7 +430,7 @@ def test_a_backlog_is_landed_in_several_commits_and_counts_once_it_is_whole(
     def commit(store: Any, spool: Any, reading: Any, state: Any) -> int:
         assert not any(one.rows for one in committed)  # no more is held in memory than one commit
         committed.append(reading)
-        return commits.commit(store, spool, reading, state)
+        return batch.commit(store, spool, reading, state)
 
     monkeypatch.setattr("cdc_assets.landing.landing.commit", commit)
     log.send(0, ddl(100), *(row(101 + at, at, at) for at in range(300)), mark(500))
@@ -442,7 +442,7 @@ def test_a_backlog_is_landed_in_several_commits_and_counts_once_it_is_whole(
 
 
 def test_a_store_whose_offsets_moved_refuses_a_landing() -> None:
-    from cdc_assets.landing.store import Added
+    from cdc_assets.landing.files import Added
 
     with pytest.raises(TableMoved):
         MemoryStore().commit(Added(), "another", "next", "")

@@ -11,7 +11,7 @@ import pytest
 
 from cdc_assets.ddl import created
 from cdc_assets.errors import BadSettings, InputError, RebuildRefused
-from cdc_assets.landing.decisions import Said, accept_loss
+from cdc_assets.landing.decisions import DecidedBy, accept_loss
 from cdc_assets.model.offsets import LogEnds, OffsetRange, Partition
 from cdc_assets.model.progress import Lack, Whole
 from cdc_assets.model.schema import TableId
@@ -165,7 +165,7 @@ def test_a_partition_that_appears_later_with_its_first_messages_gone_makes_its_t
     text = incomplete(feed)["shop.t"]
     assert "cdc[0] began at offset 1 when it was first read: the 1 message 0..0 had expired" in text
     assert "--complete" not in text
-    accept_loss(feed.landing, OffsetRange(Partition("cdc", 0), 0, 1), Said.now("ann"))
+    accept_loss(feed.landing, OffsetRange(Partition("cdc", 0), 0, 1), DecidedBy.now("ann"))
     assert incomplete(feed) == {}
     assert "the 1 messages 0..0 of cdc[0] were lost, as a person accepted" in feed.listing().warnings[0]
 

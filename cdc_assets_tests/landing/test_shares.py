@@ -26,12 +26,10 @@ from cdc_assets.lake.row_groups import RowFiles
 from cdc_assets.lake.staging.executors import run_tasks
 from cdc_assets.lake.staging.stage import Engine
 from cdc_assets.landing import opening
-from cdc_assets.landing.files import LandedFiles
+from cdc_assets.landing.batch import LandingBatch
+from cdc_assets.landing.files import LANDED, LandedFiles
 from cdc_assets.landing.landing import landed_in
-from cdc_assets.landing.reading import Reading
-from cdc_assets.landing.rows import LANDED
-from cdc_assets.landing.shares import Shares, divided
-from cdc_assets.landing.taken import TakenRange
+from cdc_assets.landing.tasks import RangeResult, Shares, divided
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedSplit
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.settings.config import ChangefeedSettings
@@ -187,13 +185,13 @@ def test_a_table_that_comes_back_is_seen_where_its_drop_was_in_another_partition
 
 
 def test_what_batches_show_of_known_tables_is_one_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, take_over = list[TakenRange](), Reading.take_over
+    found, take_result = list[RangeResult](), LandingBatch.take_result
 
-    def watched(self: Reading, one: TakenRange, again: Any) -> None:
+    def watched(self: LandingBatch, one: RangeResult, again: Any) -> None:
         found.append(one)
-        take_over(self, one, again)
+        take_result(self, one, again)
 
-    monkeypatch.setattr(Reading, "take_over", watched)
+    monkeypatch.setattr(LandingBatch, "take_result", watched)
     feeds = both_of()
     lines = [(number, *(row(101 + at, at, at) for at in range(40))) for number in range(3)]
     assert sent(feeds, (0, ddl(100)), *lines, (0, mark(500))) == []
@@ -231,7 +229,7 @@ def test_a_topic_that_is_found_late_is_late_to_its_end_however_often_it_is_commi
     assert {(str(one.table), one.position) for one in held} == {("shop.t", 109), ("shop.u", 189)}
 
 
-def killed() -> Reading:
+def killed() -> LandingBatch:
     raise Killed("between two commits")
 
 
@@ -268,7 +266,7 @@ def test_a_ddl_that_names_no_table_keeps_the_mark_that_its_task_had_seen() -> No
     feed, place = TopicFeed.of(Broker(), sink_uri=URI), Partition("cdc", 0)
     reading = feed.landing._reading(feed.landing.landed())
     event = LandedEvent(EventKind.DDL, place, 3, 130, None, "no DDL")
-    reading.take_over(TakenRange(OffsetRange(place, 0, 5), ((120, event),), 140), lambda *_: ())
+    reading.take_result(RangeResult(OffsetRange(place, 0, 5), ((120, event),), 140), lambda *_: ())
     assert [(one.kind, one.position) for one in reading.events] == [(EventKind.BAD, 120)]
     assert reading.marks == {place: 140}
 
@@ -279,7 +277,7 @@ def test_schemas_that_several_tasks_had_from_the_registry_are_landed_once() -> N
     for number in range(2):
         place = Partition("cdc", number)
         event = LandedEvent(EventKind.REGISTERED, place, 3, 0, query="{}", shape="7")
-        reading.take_over(TakenRange(OffsetRange(place, 0, 5), ((0, event),)), lambda *_: ())
+        reading.take_result(RangeResult(OffsetRange(place, 0, 5), ((0, event),)), lambda *_: ())
     assert [one.partition.number for one in reading.events] == [0]
     assert reading.standing.options.registry == {"7": "{}"}
     assert reading.next == {Partition("cdc", 0): 5, Partition("cdc", 1): 5}
@@ -436,7 +434,7 @@ def test_what_travels_to_a_task_shows_no_secret() -> None:
     source = settings.open_source()
     assert isinstance(source, TopicsSource)
     files = LandedFiles(RowFiles({"s3.secret-access-key": "s3cr3t"}, "s3://lake/x", LANDED))
-    reading = Reading(Landed(), source.options.messages, lambda _: b"")
+    reading = LandingBatch(Landed(), source.options.messages, lambda _: b"")
     claims = opening._Claims("s3://claims", {"secret": "s3cr3t"})
     registry = opening._registry(settings)
     assert registry is not None

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_assets.errors import LakeUnavailable, StorageUnavailable
+from cdc_assets.landing.files import LANDED, RowGroup, Spool
 from cdc_assets.landing.iceberg import LandingTable
-from cdc_assets.landing.rows import LANDED, Group
-from cdc_assets.landing.spool import Spool
 from cdc_assets.model.offsets import OffsetRange
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets_tests.landing.test_landing import URI, Broker, ddl, mark, row
@@ -84,8 +83,8 @@ class Watched(MemoryStore):
         self.seen = 0
         self.fails_after = fails_after
 
-    def write_rows(self, groups: Iterable[Group]) -> tuple[str, int]:
-        def watched() -> Iterator[Group]:
+    def write_rows(self, groups: Iterable[RowGroup]) -> tuple[str, int]:
+        def watched() -> Iterator[RowGroup]:
             for group in groups:
                 self.seen += 1
                 if self.seen > self.fails_after:

@@ -1,13 +1,20 @@
 """What is to be read of each partition, and what of it is gone: messages that expired, or vanished; topics anew.
 
+    ranges_to_read(landed, ends)   what is there and not landed
+    read_ahead(batches)            batches, read in a thread of its own while those before them are landed
+    refuse_missing(…)              no message is missing between those that were read
+
 A loss stops the landing until a person brings the messages back, or accepts it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -18,7 +25,15 @@ from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.wording import counted
 from cdc_assets.sources.topics import LogReader
 
-__all__ = ["as_landed", "created_anew", "first_messages", "ranges_to_read", "refuse_another_log", "refuse_missing"]
+__all__ = [
+    "as_landed",
+    "created_anew",
+    "first_messages",
+    "ranges_to_read",
+    "read_ahead",
+    "refuse_another_log",
+    "refuse_missing",
+]
 
 
 def ranges_to_read(landed: Landed, ends: Ends) -> list[OffsetRange]:
@@ -161,3 +176,24 @@ def _vanished(lost: OffsetRange) -> InputError:
         offset=lost.start,
         until=lost.stop,
     )
+
+
+_T = TypeVar("_T")
+_END = object()
+
+
+_AHEAD = 2
+"""Batches: what comes while a commit is written."""
+
+
+def read_ahead(source: Iterator[_T], count: int = _AHEAD) -> Generator[_T, None, None]:
+    """Yield what a source yields, up to `count` of which are read before they are asked for; its errors are raised."""
+    with ThreadPoolExecutor(1, "cdc-assets-log") as pool:
+        waiting = deque(pool.submit(next, source, _END) for _ in range(count))
+        try:
+            while (found := waiting.popleft().result()) is not _END:
+                waiting.append(pool.submit(next, source, _END))
+                yield found  # type: ignore[misc]  # what is not the end is the source's
+        finally:
+            for one in waiting:
+                one.cancel()

@@ -1,7 +1,7 @@
 """Messages of protocols by offset: how far they are read, and what of them is landed, with positions of its own.
 
-    OrderedReading.take(batch)    keep what was read, and what it speaks of
-    OrderedReading.settle(whole)  land what is kept, each message with a position of its own
+    OffsetBatch.take(batch)    keep what was read, and what it speaks of
+    OffsetBatch.settle(whole)  land the backlog, each message with a position of its own
 
 A landing is sorted by the source's own log where messages have their place in it, so that a DDL of one topic falls
 between the rows of another; the order of offsets stays within the rows of a table in a partition. Where one writer
@@ -27,20 +27,19 @@ import pyarrow.compute as pc
 
 from cdc_assets.ddl import quote, rename_pairs
 from cdc_assets.formats.messages import Kind, truncating
-from cdc_assets.landing.dialects import Dialects
-from cdc_assets.landing.kept import Kept, Piece
-from cdc_assets.landing.losses import as_landed
-from cdc_assets.landing.order import Line, SourceOrder, is_together, place_text
-from cdc_assets.landing.reading import Reading
-from cdc_assets.landing.rows import REPEAT, ROW
-from cdc_assets.landing.shapes import Shapes
-from cdc_assets.landing.snapshots import Scan, Snapshots
+from cdc_assets.landing.backlog import Backlog, Piece
+from cdc_assets.landing.batch import LandingBatch
+from cdc_assets.landing.files import REPEAT, ROW
+from cdc_assets.landing.order import Line, Scan, Snapshots, SourceOrder, place_text, same_statement
+from cdc_assets.landing.partition_reader import Dialects
+from cdc_assets.landing.ranges import as_landed
+from cdc_assets.landing.tables import Shapes
 from cdc_assets.model.landed import EventKind, LandedEvent
 from cdc_assets.model.offsets import Ends, OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["OrderedReading"]
+__all__ = ["OffsetBatch"]
 
 _ANOTHER = (
     "it begins another snapshot of its table, at {} of the source's log, and the table has rows of one before that in "
@@ -51,7 +50,7 @@ _STEP = 2
 """Between two positions there is one at which the columns of the later row can begin."""
 
 
-class _Given(NamedTuple):
+class Placement(NamedTuple):
     """What landing says of a line."""
 
     position: Tso
@@ -67,7 +66,7 @@ class CommonBarrier(NamedTuple):
 
 
 @dataclass
-class OrderedReading(Reading):
+class OffsetBatch(LandingBatch):
     """What was read since the newest landing of a protocol by offset."""
 
     clock_ms: int = 0
@@ -75,20 +74,20 @@ class OrderedReading(Reading):
     @property
     def more_than_marks(self) -> bool:
         """Return whether there is more to land than marks."""
-        return super().more_than_marks or bool(self.kept)
+        return super().more_than_marks or bool(self.backlog)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.kept, self.proven = Kept(self.sources), self.before.proven
+        self.backlog, self.proven = Backlog(self.sources), self.before.proven
         self._shapes, self._dialects = Shapes(self.before), Dialects(self.before)
-        self._order = SourceOrder(self.before, self.options, self.kept, self.sources, self.streams, self.barriers)
+        self._order = SourceOrder(self.before, self.options, self.backlog, self.sources, self.streams, self.barriers)
 
     def take(self, batch: pa.RecordBatch, wanted: OffsetRange) -> None:
         """Keep some messages of a range, in the order of their offsets."""
         if not batch.num_rows:
             return
         batch = self.whole(batch)
-        self.kept.add(Piece(wanted.partition, batch, self._spoken(batch)))
+        self.backlog.add(Piece(wanted.partition, batch, self._spoken(batch)))
 
     def _spoken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         spoken = self._dialects.parted(batch, super()._spoken(batch))
@@ -96,7 +95,7 @@ class OrderedReading(Reading):
 
     def finish(self, wanted: OffsetRange) -> None:
         """Note that a range was read to its end."""
-        self.kept.finish(wanted)
+        self.backlog.finish(wanted)
 
     # --- how far ---
 
@@ -116,7 +115,7 @@ class OrderedReading(Reading):
         """
         if self.options.sends_again:  # TiCDC's marks come to the topics of living tables only
             return None
-        newest, topics = {**self.barriers, **self.kept.marks(self.before.barriers)}, dict[str, str]()
+        newest, topics = {**self.barriers, **self.backlog.marks(self.before.barriers)}, dict[str, str]()
         for partition, end in ends.items():
             if end.high > self.before.dead.get(partition, -1):
                 at = newest.get(partition, "")
@@ -125,32 +124,32 @@ class OrderedReading(Reading):
         return CommonBarrier(min(barriers.values()), frozenset(barriers)) if barriers else None
 
     def with_offsets_alone(self) -> set[str]:
-        """Return the topics of which nothing but partitions and offsets puts in order what is kept.
+        """Return the topics of which nothing but partitions and offsets puts in order what is in the backlog.
 
         YDB writes rows under a key into one partition, and after that was split into one with a greater number.
         """
         if self.options.sends_again:
             return set()
-        placed = {piece.partition.topic for piece in self.kept if any(self.kept.places(piece))}
-        return {partition.topic for partition in self.kept.reached} - placed
+        placed = {piece.partition.topic for piece in self.backlog if any(self.backlog.places(piece))}
+        return {partition.topic for partition in self.backlog.reached} - placed
 
     def through(self, unread: Sequence[OffsetRange], barrier: CommonBarrier | None = None) -> str | None:
         """Return the place through which all is read while some ranges are not read to their ends.
 
         Where a barrier is given, none beyond that.
         """
-        read = self.kept.greatest([one.partition for one in unread])
+        read = self.backlog.greatest([one.partition for one in unread])
         return min((at for at in (read, barrier.place if barrier else "") if at), default=None)
 
     def lands(self, through: str | None, barrier: CommonBarrier | None = None) -> bool:
-        """Return whether anything that is kept comes before a place, or in a topic that waits for no barrier."""
-        return any(self._part(partition, through, None, barrier)[0] for partition in self.kept.reached)
+        """Return whether anything of the backlog comes before a place, or in a topic that waits for no barrier."""
+        return any(self._part(partition, through, None, barrier)[0] for partition in self.backlog.reached)
 
     def _part(
         self, partition: Partition, through: str | None, until: int | None, barrier: CommonBarrier | None
     ) -> tuple[list[Piece], int | None]:
         waits = barrier is None or partition.topic in barrier.topics
-        return self.kept.part(partition, through if waits else None, until)
+        return self.backlog.part(partition, through if waits else None, until)
 
     def newest_mark(self) -> str | None:
         """Return TiCDC's greatest mark that was read, None where none is greater than those before.
@@ -158,7 +157,7 @@ class OrderedReading(Reading):
         It was sent after all rows at or below it were acknowledged. What stands above it waits for the next landing,
         and no longer: marks may have been switched off.
         """
-        read = self.kept.marks(self.before.barriers) if self.options.sends_again else {}
+        read = self.backlog.marks(self.before.barriers) if self.options.sends_again else {}
         self.barriers.update(read)
         mark = max(read.values(), default="")
         return mark if mark > max(self.before.barriers.values(), default="") else None
@@ -168,14 +167,14 @@ class OrderedReading(Reading):
     def settle(
         self, through: str | None = None, until: int | None = None, barrier: CommonBarrier | None = None
     ) -> None:
-        """Land what is kept, of each partition what comes before the first message that is beyond `through`.
+        """Land the backlog, of each partition what comes before the first message that is beyond `through`.
 
         With `until` also before the first that was sent after that time. What is landed is seen, but while some of it
         is beyond the `barrier`.
         """
         pieces, lines = list[Piece](), list[Line]()
         self._order.look_ahead()
-        for partition, reached in sorted(self.kept.reached.items()):
+        for partition, reached in sorted(self.backlog.reached.items()):
             landed, beyond = self._part(partition, through, until, barrier)
             self.next[partition] = max(self.next.get(partition, 0), reached) if beyond is None else beyond
             for piece in landed:
@@ -186,7 +185,7 @@ class OrderedReading(Reading):
                     self.newest[partition] = as_landed(piece.batch, count - 1)
                 lines += self._order.lines(piece, len(pieces), self._was_landed)
                 pieces.append(piece)
-        self.kept.clear()
+        self.backlog.clear()
         if self._order.copies:
             lines = [
                 one._replace(repeated=(one.piece, one.line) in self._order.copies or one.repeated) for one in lines
@@ -195,16 +194,16 @@ class OrderedReading(Reading):
         lines.sort(key=lambda line: (line.at, line.rank))  # stable: offsets stay in order
         first = max(self.clock_ms << 18, self.last + _STEP)
         first += first % _STEP
-        given: list[dict[int, _Given]] = [{} for _ in pieces]
+        given: list[dict[int, Placement]] = [{} for _ in pieces]
         position, before = first - _STEP, None
         snapshots = Snapshots(self.before)
         for line in lines:
-            position += 0 if is_together(before, line) else _STEP
+            position += 0 if same_statement(before, line) else _STEP
             if line.scan is not None:
                 if line.scan.is_ordered and snapshots.begins(line.scan):
                     line, position = self._at_snapshot(line.scan, line, pieces[line.piece], position)
                 self._note_scan(snapshots, line, pieces[line.piece], position)
-            given[line.piece][line.line] = _Given(position, line.repeated, line.late)
+            given[line.piece][line.line] = Placement(position, line.repeated, line.late)
             before = line
         self._note_shapes(pieces, lines, given)
         for piece, mine in zip(pieces, given, strict=True):
@@ -274,7 +273,7 @@ class OrderedReading(Reading):
         table = TableId(one["schema"], one["table"])
         return (one["source_position"], one["source"] or "", table, one["query"] or "") in self._ddl
 
-    def _land_others(self, piece: Piece, given: Mapping[int, _Given]) -> None:
+    def _land_others(self, piece: Piece, given: Mapping[int, Placement]) -> None:
         """Land what is not a row, and rows that came too late, with the positions of their lines."""
         offsets = piece.batch.column("offset")
         for line, one in enumerate(piece.spoken.to_pylist()):
@@ -285,7 +284,7 @@ class OrderedReading(Reading):
                 offset, at = offsets[one["message"]].as_py(), None if mine is None else mine.position
                 self._take_other(one, piece.batch, piece.partition, offset, at)
 
-    def _land_rows(self, piece: Piece, given: Mapping[int, _Given]) -> None:
+    def _land_rows(self, piece: Piece, given: Mapping[int, Placement]) -> None:
         kinds = piece.spoken.column("kind").to_pylist()
         lines = [line for line, kind in enumerate(kinds) if kind == Kind.ROW.value and not given[line].late]
         at = pa.array([given[line].position for line in lines], pa.int64())
@@ -293,7 +292,9 @@ class OrderedReading(Reading):
         spoken = piece.spoken.take(pa.array(lines, pa.int64()))
         self._take_rows(piece.batch, spoken, {"position": at, "last_position": at, "kind": found})
 
-    def _note_shapes(self, pieces: Sequence[Piece], lines: Sequence[Line], given: Sequence[dict[int, _Given]]) -> None:
+    def _note_shapes(
+        self, pieces: Sequence[Piece], lines: Sequence[Line], given: Sequence[dict[int, Placement]]
+    ) -> None:
         """Write down the columns of rows of a shape that was not there before, from the first such row on."""
         columns = [
             [piece.spoken.column(name).to_pylist() for name in ("kind", "schema", "table", "shape", "message")]

@@ -1,7 +1,10 @@
 """Batches of messages -> rows by table, and what else they say; the marks of each partition.
 
-    Sorting.take(batch)    classify, fetch what lies elsewhere, sort out
-    Sorting.finish(range)  how far its partition is read
+    PartitionReader.take(batch)    classify, fetch what lies elsewhere, part rows from events
+    PartitionReader.finish(range)  how far its partition is read
+    whole_message(…)               the file that a large message names -> the message that is in it
+    LateRows                       tables that are held for rows that came too late
+    Dialects                       which kind of database the messages of a topic and of a table come from
 
 Nothing here knows of other partitions, so that a task can do it: who goes on from it says what becomes of a DDL
 (`_take_ddl`), of any other event (`_land`), and of what rows show of their tables (`_see`).
@@ -9,8 +12,9 @@ Nothing here knows of other partitions, so that a task can do it: who goes on fr
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -20,20 +24,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.errors import BadSettings, InputError, SetupError
-from cdc_assets.formats.message_codecs import codec_of
+from cdc_assets.errors import BadSettings, InputError, MalformedData, SetupError
+from cdc_assets.formats.message_codecs import MessageCodec, codec_of
 from cdc_assets.formats.message_options import MessageOptions
-from cdc_assets.formats.messages import Kind, SchemaEvent
-from cdc_assets.landing.claims import whole_message
-from cdc_assets.landing.late import LateRows
-from cdc_assets.landing.losses import as_landed
-from cdc_assets.landing.rows import LANDED, PART, ROW
+from cdc_assets.formats.messages import Kind, SchemaEvent, dialect_of, read_claim
+from cdc_assets.landing.files import LANDED, PART, ROW
+from cdc_assets.landing.ranges import as_landed
 from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LandedMessage
 from cdc_assets.model.offsets import OffsetRange, Partition
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Claims", "Registered", "Sorting"]
+__all__ = ["Claims", "Dialects", "LateRows", "PartitionReader", "Registered", "whole_message"]
 
 _AS_SPOKEN = ("ordinals", "kind", "schema", "table", "claim", "commit_ts", "source", "source_position", "shape")
 
@@ -55,7 +57,7 @@ def no_registry(schema_id: str) -> str | None:
 
 
 @dataclass
-class Sorting:
+class PartitionReader:
     """What is read of a feed's partitions since the newest landing, whose state is `before`.
 
     `mark_at` has the offset of each partition's newest mark, `least` the least position of a row, DDL or mark in each,
@@ -305,3 +307,165 @@ def _chosen(batch: pa.RecordBatch, messages: Places) -> pa.RecordBatch | pa.Tabl
     sizes = np.diff([*starts, len(messages)]).tolist()
     runs = [batch.slice(int(messages[start]), size) for start, size in zip(starts, sizes, strict=True)]
     return runs[0] if len(runs) == 1 else pa.Table.from_batches(runs)
+
+
+_TROUBLE = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+_ANOTHER = "the file holds {}, and the message that names it is of a row of {}.{} with the commit-ts {}"
+
+
+def whole_message(
+    content: bytes, row: Mapping[str, Any], codec: MessageCodec, options: MessageOptions
+) -> tuple[bytes | None, bytes]:
+    """Return key and value of the message in a claim-check file, which a landed row names that has its key only.
+
+    Raises MalformedData for a file that holds anything else than the whole of that row.
+    """
+    key, value = read_claim(content, options)
+    batch = pa.RecordBatch.from_arrays([pa.array([one], pa.binary()) for one in (key, value)], ["key", "value"])
+    lines = codec.classify(batch, options).to_pylist()
+    names = ("schema", "table", "ordinals", "commit_ts")
+    same = [one["kind"] == Kind.ROW.value and all(one[name] == row[name] for name in names) for one in lines]
+    if same != [True] or lines[0]["claim"]:
+        raise _another("; ".join(map(_shown, lines)), row)
+    if codec.lone_row is not None:
+        try:
+            part, whole = codec.lone_row(row["key"], row["value"], options), codec.lone_row(key, value, options)
+        except _TROUBLE:
+            raise _another("a row that cannot be read", row) from None
+        if any(name not in whole or whole[name] != one for name, one in part.items()):
+            raise _another("a row with another key", row)
+    return key, value
+
+
+def _another(found: str, row: Mapping[str, Any]) -> MalformedData:
+    return MalformedData(_ANOTHER.format(found, row["schema"], row["table"], row["commit_ts"]))
+
+
+def _shown(line: Mapping[str, Any]) -> str:
+    if line["kind"] == Kind.BAD.value:
+        return f"what cannot be read ({line['reason']})"
+    named = "" if line["table"] is None else f" of {line['schema']}.{line['table']}"
+    where = ", which names a file itself" if line["claim"] else f" with the commit-ts {line['commit_ts']}"
+    return f"a message of the kind {line['kind']}{named}{where}"
+
+
+_TOO_LATE = (
+    "its rows at {} came when {} may have been applied beyond them, so they are not in it. `cdc-assets rebuild {}` "
+    "builds it with them"
+)
+
+
+class LateRows:
+    """Which tables are held for late rows, as of what is landed `before`; once for each partition of a table.
+
+    It counts for all of a landing, of several commits too: after the first of them no topic is new any more. What is
+    committed of such a landing says so, for another may have to end it.
+    """
+
+    def __init__(self, before: Landed, *, proves_ends: bool) -> None:
+        self._proves_ends, self._proven = proves_ends, before.proven
+        self._partitions, self._marks, self._dead = frozenset(before.next), dict(before.marks), before.dead
+        self._begun = before.unawaited
+        self._topics = {partition.topic for partition in before.next}
+        self._known = {*before.began, *(event.table for event in before.events if event.kind is EventKind.DDL)}
+        self._held = {(event.table, event.partition) for event in before.open_late}
+
+    def among(self, rows: pa.Table) -> Iterator[LandedEvent]:
+        """Yield what holds tables that may be applied through where rows of a partition that nothing waited for are."""
+        since, until = self._between(Partition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py()))
+        positions = rows.column("position")
+        below = pc.and_(pc.greater(positions, pa.scalar(since)), pc.less_equal(positions, pa.scalar(until)))
+        for row in rows.filter(below).to_pylist():
+            place = Partition(row["topic"], row["partition"])
+            table = TableId(row["schema"], row["table"])
+            if self._proves_ends or table in self._known:
+                yield from self.hold(LandedEvent(EventKind.LATE, place, row["offset"], 0), table, row["position"])
+
+    def hold(self, at: LandedEvent, table: TableId, position: Tso) -> Iterator[LandedEvent]:
+        """Yield what holds a table whose row at a position came late, where it is not held yet."""
+        place = (table, at.partition)
+        if place in self._held:
+            return
+        self._held.add(place)
+        reason = _TOO_LATE.format(position, table, shlex.quote(str(table)))
+        yield LandedEvent(EventKind.LATE, at.partition, at.offset, position - 1, table, reason=reason)
+
+    def note(self, event: LandedEvent) -> None:
+        """Note that a table is held by what was read elsewhere."""
+        if event.table is not None:
+            self._held.add((event.table, event.partition))
+
+    def unawaited(self, partitions: Iterable[Partition]) -> Mapping[Partition, tuple[Tso, Tso]]:
+        """Return of partitions that nothing waited for between which positions their rows may be missing."""
+        between = {partition: self._between(partition) for partition in partitions}
+        return {partition: found for partition, found in between.items() if found[0] < found[1]}
+
+    def _between(self, partition: Partition) -> tuple[Tso, Tso]:
+        """Return between which positions rows of a partition may be missing in tables, though these are beyond them.
+
+        On a broker those of a topic that was not seen before, for a rule or a right hid it. In an archive those of a
+        partition whose first file is there only now, and of one that was declared dead; a table that nothing was known
+        of is not applied yet there.
+        """
+        if partition in self._begun:
+            return self._begun[partition]
+        if self._proves_ends:
+            return 0, 0 if partition.topic in self._topics else self._proven
+        newest = max(self._marks.values(), default=0)
+        if partition in self._dead:
+            return self._marks.get(partition, 0), newest
+        return 0, 0 if partition in self._partitions else newest
+
+
+_MIXED = (
+    "it is of a connector for {}, and what was landed of its {} before is of one for {}. Let each connector write to "
+    "topics of its own, and to tables of its own, and then go past what it wrote here"
+)
+_OF = ("schema", "table", "source")
+
+
+class Dialects:
+    """The kinds of databases that are known, as of what was landed before."""
+
+    def __init__(self, before: Landed) -> None:
+        self._topics, self._tables = dict[str, str](), dict[TableId, str]()
+        for event in before.events:
+            self._note(event.partition.topic, event.table, dialect_of(event.source))
+        for stream in before.streams:
+            self._note(stream.partition.topic, stream.table, dialect_of(stream.source))
+
+    def _note(self, topic: str, table: TableId | None, dialect: str) -> None:
+        if dialect:
+            self._topics.setdefault(topic, dialect)
+            if table is not None and table.table:
+                self._tables.setdefault(table.folded, dialect)
+
+    def parted(self, batch: pa.RecordBatch, spoken: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what messages speak of, those of another kind than their topic or table as bad ones."""
+        if spoken.column("source").null_count == spoken.num_rows:
+            return spoken
+        topics = batch.column("topic").take(spoken.column("message"))
+        columns = [topics, *(spoken.column(name) for name in _OF)]
+        groups = pa.table(columns, names=["topic", *_OF]).group_by(["topic", *_OF], use_threads=False).aggregate([])
+        mixed = {tuple(one.values()): reason for one in groups.to_pylist() if (reason := self._reason(**one))}
+        if not mixed:
+            return spoken
+        held = zip(*(column.to_pylist() for column in columns), strict=True)
+        return pa.RecordBatch.from_pylist(list(_bad(spoken, [mixed.get(one, "") for one in held])), spoken.schema)
+
+    def _reason(self, topic: str, schema: str | None, table: str | None, source: str | None) -> str:
+        dialect, name = dialect_of(source or ""), TableId(schema or "", table or "")
+        if not dialect:
+            return ""
+        self._note(topic, name, dialect)
+        for what, known in (("topic", self._topics[topic]), ("table", self._tables.get(name.folded, dialect))):
+            if known != dialect:
+                return _MIXED.format(dialect, what, known)
+        return ""
+
+
+def _bad(spoken: pa.RecordBatch, reasons: list[str]) -> Iterator[dict[str, object]]:
+    """Yield lines, those with a reason as messages that cannot be read and stand where they are."""
+    for one, reason in zip(spoken.to_pylist(), reasons, strict=True):
+        kind = {"kind": Kind.BAD.value, "reason": reason, "source": None, "source_position": None, "query": None}
+        yield {**one, **kind} if reason else one

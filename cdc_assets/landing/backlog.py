@@ -1,9 +1,9 @@
 """Messages of protocols by offset that are read and not landed yet: how far they go, and what of them can be landed.
 
-Kept.add(piece)               keep what was read of a partition
-Kept.greatest(), .marks()     how far that goes in the source's log
-Kept.until(unread)            how far in the time at which messages were sent
-Kept.part(partition, …)       what comes before a place or time
+Backlog.add(piece)               keep what was read of a partition
+Backlog.greatest(), .marks()     how far that goes in the source's log
+Backlog.until(unread)            how far in the time at which messages were sent
+Backlog.part(partition, …)       what comes before a place or time
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from cdc_assets.formats.messages import Kind
 from cdc_assets.model.offsets import OffsetRange, Partition
 
-__all__ = ["Kept", "Piece"]
+__all__ = ["Backlog", "Piece"]
 
 _CLOCKS_DIFFER_MS = 10_000
 """By how much the clocks of those who send messages may differ, and how long a message may be on its way."""
@@ -34,7 +34,7 @@ class Piece:
     spoken: pa.RecordBatch
 
 
-class Kept:
+class Backlog:
     """What is kept of each partition, in the order of offsets. `sources` are the logs in the order they were met in.
 
     A place in the source's log is `NNNNNN/POSITION`: the number of the log, and what its messages say. `reached` has

@@ -1,0 +1,368 @@
+"""What was read of topics since the newest landing, and its one commit: rows by table, events, the newest marks.
+
+    LandingBatch.take(batch)    take messages, and keep of them what is new
+    LandingBatch.finish(range)  how far its partition is read
+    state_after(batch, ends)    what is landed once it is
+    commit(…)                   land it, guarded by the offsets from which it was read
+    KnownTables                 where tables begin, which events tell their columns, and what came back after a DROP
+
+A message that cannot be read is an event with the mark before it: nothing behind it is known to be complete.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_assets.ddl import Unreadable, database_of, first_words
+from cdc_assets.errors import BadSettings, TableMoved
+from cdc_assets.formats.messages import Kind
+from cdc_assets.landing.events import digest_of, event_rows
+from cdc_assets.landing.files import Added, LandingStore, Spool
+from cdc_assets.landing.partition_reader import PartitionReader, Registered
+from cdc_assets.landing.tables import Bounds, Schemas, bounds_of, first_columns, schema_event
+from cdc_assets.landing.tasks import ObservedTables, RangeResult, ReaderState, TaskResult, state_for_tasks
+from cdc_assets.model.landed import EventKind, Landed, LandedEvent, LogStart
+from cdc_assets.model.offsets import Ends, OffsetRange, Partition
+from cdc_assets.model.schema import TableId
+from cdc_assets.model.tso import Tso
+
+__all__ = ["Advanced", "LandingBatch", "Registered", "commit", "rows_after", "state_after"]
+
+RowsAgain = Callable[[ObservedTables, TableId, Tso], Iterable[pa.Table]]
+"""Rows that were seen, a table, a position -> the table's rows beyond it among them, by the batches they came in."""
+
+Shown = Callable[[Collection[TableId]], Iterable[LandedEvent]]
+"""Tables -> the columns that the first of their rows show."""
+Later = Callable[[TableId, Tso], Iterable[pa.Table]]
+"""A table, a position -> its rows beyond it, as they came, in the order of offsets."""
+
+_TAKES_A_NAME = re.compile(r"\b(?:DROP|RENAME)\b", re.IGNORECASE)
+
+
+@dataclass
+class LandingBatch(PartitionReader):
+    """What was read since the newest landing, whose state is `before`. Tasks brought rows of `brought_bytes`."""
+
+    events: list[LandedEvent] = field(default_factory=list)
+    brought_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._ddl = {self._identity(event) for event in self.before.events if event.kind is EventKind.DDL}
+        self.last, self.ahead = self.before.last, self.before.ahead
+        self.streams = dict(self.before.streams)
+        self.sources = list(self.before.sources)
+        self.barriers = dict(self.before.barriers)
+        self.starts = dict(self.before.starts)
+        self._begun = set(self.before.next)
+        self.tables = KnownTables(self.before, self._schemas, by_offset=self.options.by_offset)
+
+    def begin(self, ends: Ends) -> None:
+        """Note where the log of each partition begins that is to be read for the first time."""
+        for partition in ends.keys() - self._begun:
+            self._begun.add(partition)
+            if ends[partition].low:
+                self.starts[partition] = LogStart(ends[partition].low, later=bool(self.before.next))
+
+    @property
+    def more_than_marks(self) -> bool:
+        """Return whether there is more to land than marks."""
+        return bool(self.stored_bytes or self.brought_bytes or self.events)
+
+    def adds_more_than_marks(self, batch: pa.RecordBatch, wanted: OffsetRange) -> bool:
+        """Return whether messages are more than marks; what they claim to lie elsewhere is not fetched."""
+        spoken = self._codec.classify(self.whole(batch), self.options)
+        if pc.any(pc.equal(spoken.column("kind"), Kind.ROW.value)).as_py():
+            return True
+        self.take(batch, wanted)
+        return self.more_than_marks
+
+    def take_again(self, batch: pa.RecordBatch, partition: Partition, position: Tso) -> None:
+        """Take a message that could not be read before, whose `position` is that of a protocol by offset."""
+        spoken = self._spoken(batch)
+        rows = spoken.filter(pc.equal(spoken.column("kind"), Kind.ROW.value))
+        at = pa.repeat(pa.scalar(position, pa.int64()), rows.num_rows)
+        self._take_rows(batch, rows, {"position": at, "last_position": at} if self.options.by_offset else {})
+        for one in spoken.filter(pc.not_equal(spoken.column("kind"), Kind.ROW.value)).to_pylist():
+            given = position if self.options.by_offset else None
+            self._take_other(one, batch, partition, batch.column("offset")[0].as_py(), given)
+
+    # --- what tasks read ---
+
+    @property
+    def standing(self) -> ReaderState:
+        """Where this stands, for tasks that read on from here."""
+        began, described = frozenset(self.tables.began), self.tables.described
+        return ReaderState(
+            state_for_tasks(self.before), self.options, self.proves_ends, dict(self.marks), dict(self.restarts),
+            dict(self.mark_at), self.late, frozenset(self.unknown), began, described,
+        )  # fmt: skip
+
+    def count(self, taken: TaskResult) -> None:
+        """Count what a task read."""
+        self.ignored.update(taken.ignored)
+        self.unknown |= taken.unknown
+        self.messages += taken.messages
+        self.brought_bytes += taken.stored_bytes
+
+    def take_result(self, one: RangeResult, rows_again: RowsAgain) -> None:
+        """Take what a task noted of a range, as if it were read here: after the ranges before it."""
+        place = one.wanted.partition
+        for mark, what in one.noted:
+            if mark:
+                self.marks[place] = mark
+            self._take_noted(what, rows_again)
+        for known, found in ((self.marks, one.mark), (self.restarts, one.restart), (self.mark_at, one.mark_at)):
+            if found is not None:
+                known[place] = found
+        if one.newest is not None:
+            self.newest[place] = one.newest
+        self._note_least(place, one.least)
+        self.finish(one.wanted)
+
+    def _take_noted(self, what: LandedEvent | ObservedTables, rows_again: RowsAgain) -> None:
+        if isinstance(what, ObservedTables):
+            self.events.extend(
+                self.tables.noted(what.bounds.values(), lambda _: what.columns, partial(rows_again, what))
+            )
+        elif what.kind in (EventKind.DDL, EventKind.SCHEMA):
+            self._keep(what)
+        elif what.kind is not EventKind.REGISTERED:
+            if what.kind is EventKind.LATE:
+                self.late.note(what)
+            self._land(what)
+        elif what.shape not in self.options.registry:
+            self._know(what)
+
+    # --- what is new of it ---
+
+    def _land(self, event: LandedEvent) -> None:
+        self.events.append(event)
+
+    def _see(self, rows: pa.Table) -> None:
+        self.events.extend(self.tables.seen(rows))
+        if self._codec.keys_alone is not None and rows.num_rows:
+            self.events.extend(self.tables.contents(rows, self._codec.keys_alone.show_columns))
+
+    def _take_ddl(self, event: LandedEvent) -> None:
+        """Keep a DDL once, however many partitions it is sent to."""
+        if event.table is None:
+            try:
+                event = replace(event, table=TableId(database_of(event.query)[0], ""))
+            except Unreadable as problem:
+                reason = f"its DDL names no table ({problem}): {event.query[:200]}"
+                self._take_bad(replace(event, kind=EventKind.BAD, reason=reason))
+                return
+        identity = self._identity(event)
+        if identity not in self._ddl:
+            self._ddl.add(identity)
+            self.tables.note_ddl(event)
+            self.events.append(event)
+
+    def _identity(self, event: LandedEvent) -> tuple[Any, ...]:
+        """Return what is equal for a DDL that comes again, in another partition or after a restart.
+
+        One that takes a table out of its topic says in each partition of an archive that the table is complete there.
+        """
+        place = event.partition if not self.proves_ends and _TAKES_A_NAME.search(event.query) else None
+        return event.position, event.table, event.query, place
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What a landing brought: messages by their offsets, rows, commits."""
+
+    messages: int = 0
+    rows: int = 0
+    commits: int = 0
+
+    def __add__(self, other: Advanced) -> Advanced:
+        """Return what two landings brought together."""
+        return Advanced(self.messages + other.messages, self.rows + other.rows, self.commits + other.commits)
+
+
+def state_after(reading: LandingBatch, ends: Ends, proven: int) -> Landed:
+    """Return what is landed once a reading is, at these ends of the log."""
+    ignored = {**reading.before.ignored}
+    for reason, count in reading.ignored.items():
+        ignored[reason] = ignored.get(reason, 0) + count
+    return Landed(
+        reading.before.identity,
+        {**{partition: one.low for partition, one in ends.items()}, **reading.next},
+        dict(reading.marks),
+        {partition: one.high for partition, one in ends.items()},
+        proven,
+        int(time.time() * 1000),
+        dict(reading.tables.began),
+        ignored,
+        dict(reading.streams),
+        tuple(reading.sources),
+        dict(reading.barriers),
+        reading.before.topic_ids,
+        reading.before.expired,
+        dict(reading.restarts),
+        last=reading.last,
+        ahead=reading.ahead,
+        newest=dict(reading.newest),
+        firsts=reading.before.firsts,
+        starts={one: start.with_least(reading.least.get(one, 0)) for one, start in reading.starts.items()},
+    )
+
+
+def commit(store: LandingStore, spool: Spool, reading: LandingBatch, state: Landed) -> int:
+    """Land what was read, of which the spool has some rows, with the state after it; return how many rows.
+
+    Raises TableMoved where others have landed since, BadSettings where no message is of the feed's protocol.
+    """
+    _refuse_foreign(reading)
+    before = digest_of(reading.before.next) if reading.before.next else ""
+    spool.take(reading.rows)  # none are left in it: it refers to itself, so it waits for the collector of cycles
+    written = spool.finish()
+    events = event_rows(reading.events, state, written.splits, reading.before)
+    added = Added(written.files, (store.write_events(events),))
+    try:
+        after = digest_of(state.next) if state.next else ""
+        store.commit(added, before, after, _changed(reading.before, state))
+    except TableMoved as error:
+        if not error.where.get("unsettled"):
+            store.discard(added)
+        raise
+    return sum(split.rows for split in written.splits)
+
+
+def _refuse_foreign(reading: LandingBatch) -> None:
+    """Raise BadSettings where of all that a feed begins with no message can be read: they are of another protocol."""
+    rows = reading.stored_bytes or reading.brought_bytes
+    begins = not (reading.before.next or rows or reading.marks or reading.ignored)
+    if begins and reading.events and all(event.kind is EventKind.BAD for event in reading.events):
+        first = reading.events[0]
+        raise BadSettings(
+            f"no message can be read by the protocol {reading.options.protocol}, of {len(reading.events):,} with which "
+            f"the topics begin; the first is {first.place}: {first.reason}. Nothing was landed. Give the sink URI and "
+            "the configuration exactly as the writer of the topics has them."
+        )
+
+
+def _changed(before: Landed, after: Landed) -> str:
+    """Say which offsets a landing brings, as far as that is short."""
+    moved = [
+        f"{partition} {before.next.get(partition, 0)}..{until}"
+        for partition, until in sorted(after.next.items())
+        if until != before.next.get(partition)
+    ]
+    more = f" and {len(moved) - 20} more" if len(moved) > 20 else ""
+    return ", ".join(moved[:20]) + more
+
+
+class KnownTables:
+    """The tables of a feed, as of what is landed `before` and what is taken since.
+
+    `began` has the least position of each table's rows, `with_schema` and `with_ddl` are the tables of which a
+    schema or a DDL is there. With `by_offset` positions are given in landing, and not the messages' own.
+    """
+
+    def __init__(self, before: Landed, schemas: Schemas, *, by_offset: bool) -> None:
+        self.began: dict[TableId, Tso] = dict(before.began)
+        self.with_schema = {event.table for event in before.events if event.kind is EventKind.SCHEMA}
+        self.with_ddl = {event.table for event in before.events if event.kind is EventKind.DDL}
+        self._schemas = schemas
+        self._by_offset = by_offset
+        self._newest: dict[TableId, LandedEvent] = {}
+        self._with_columns = {event.partition.topic for event in before.events if event.kind is EventKind.COLUMNS}
+        self._key_alone = {event.partition for event in before.events if event.kind is EventKind.KEY_ALONE}
+        for event in before.events:
+            self._note_newest(event)
+
+    @property
+    def described(self) -> frozenset[TableId]:
+        """The tables of which a schema or a DDL is there."""
+        return frozenset(table for table in (*self.with_schema, *self.with_ddl) if table is not None)
+
+    def note_ddl(self, event: LandedEvent) -> None:
+        """Note that a DDL is there."""
+        self.with_ddl.add(event.table)
+        self._note_newest(event)
+
+    def _note_newest(self, event: LandedEvent) -> None:
+        """Keep the newest event of each table that says what it is, or that it is gone."""
+        if event.kind in (EventKind.DDL, EventKind.SCHEMA) and event.table is not None:
+            known = self._newest.get(event.table)
+            if known is None or event.position > known.position:
+                self._newest[event.table] = event
+
+    def seen(self, rows: pa.Table) -> Iterator[LandedEvent]:
+        """Note where the rows of each table begin; yield the columns of its first ones and of those after a DROP."""
+        shown = partial(first_columns, rows, schemas=self._schemas)
+        yield from self.noted(bounds_of(rows), shown, lambda table, position: [rows_after(rows, table, position)])
+
+    def noted(self, bounds: Iterable[Bounds], shown: Shown, later: Later) -> Iterator[LandedEvent]:
+        """Take what `seen` takes of rows that are not here."""
+        fresh = set[TableId]()
+        for table, first, last in bounds:
+            yield from self._returned(table, last, later)
+            if table not in self.began or not (table in self.with_schema or table in self.with_ddl):
+                fresh.add(table)
+            if first is not None:
+                self.began[table] = min(first, self.began.get(table, first))
+        for event in shown(fresh) if fresh else ():
+            if event.table in fresh and event.table not in self.with_schema:
+                self.with_schema.add(event.table)
+                yield replace(event, position=self.began[event.table]) if self._by_offset else event
+
+    def contents(self, rows: pa.Table, show_columns: Callable[[pa.RecordBatch], pa.Array]) -> Iterator[LandedEvent]:
+        """Take rows of a partition; yield the first one of its topic that has columns, or of it that has its key alone.
+
+        Of a topic that has shown columns nothing more has to be known.
+        """
+        place = Partition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
+        if place.topic in self._with_columns:
+            return
+        (batch,) = rows.combine_chunks().to_batches()
+        shown = show_columns(batch)
+        with_columns, alone = (pc.index(shown, pa.scalar(one)).as_py() for one in (True, False))
+        kind, first = (EventKind.COLUMNS, with_columns) if with_columns >= 0 else (EventKind.KEY_ALONE, alone)
+        if first < 0 or (kind is EventKind.KEY_ALONE and place in self._key_alone):
+            return
+        (self._with_columns.add(place.topic) if kind is EventKind.COLUMNS else self._key_alone.add(place))
+        row = {name: batch.column(name)[first].as_py() for name in ("offset", "position", "schema", "table")}
+        yield LandedEvent(kind, place, row["offset"], row["position"], TableId(row["schema"], row["table"]))
+
+    def _returned(self, table: TableId, last: Tso | None, later: Later) -> Iterator[LandedEvent]:
+        """Yield the columns of the first rows after a table's DROP: no DDL may say that it came back.
+
+        TiCDC sends none of RECOVER and FLASHBACK TABLE as Debezium, and an event filter may hide any.
+        """
+        newest = self._newest.get(table)
+        if newest is None or last is None or last <= newest.position or not _is_drop(newest):
+            return
+        for rows in later(table, newest.position):
+            for batch in rows.combine_chunks().to_batches():
+                for shown in self._schemas(batch):
+                    if shown.approximate and shown.table == table:
+                        event = schema_event(batch, shown, newest.position + 1 if self._by_offset else shown.version)
+                        self._note_newest(event)
+                        yield event
+            if self._newest[table] is not newest:
+                return
+
+
+def rows_after(rows: pa.Table, table: TableId, position: Tso) -> pa.Table:
+    """Return a table's rows beyond a position."""
+    own = pc.and_(pc.equal(rows.column("schema"), table.schema), pc.equal(rows.column("table"), table.table))
+    return rows.filter(pc.and_(own, pc.greater(rows.column("position"), pa.scalar(position))))
+
+
+def _is_drop(event: LandedEvent) -> bool:
+    """Return whether an event is the DROP of its table."""
+    with suppress(Unreadable):
+        return event.kind is EventKind.DDL and first_words(event.query)[:2] == ("DROP", "TABLE")
+    return False
