@@ -297,7 +297,7 @@ def files(as_json: bool, debug: bool, warehouse: str | None, settings: str | Non
 @lake_options(required=True)
 @click.option("--replay", is_flag=True, help="Read the records again, after a fix, and merge what fits now.")
 @click.option("--table", metavar="SCHEMA.TABLE", default="", help="One table (default: all).")
-@click.option("--all", "closed", is_flag=True, help="Show replayed records too.")
+@click.option("--all", "closed", is_flag=True, help="Show replayed and purged records too.")
 @common_options
 def quarantine(as_json: bool, debug: bool, replay: bool, table: str, closed: bool, **given: Any) -> int:
     """Show the records that were set aside because they do not fit, or replay them.
@@ -316,7 +316,7 @@ def _show_quarantine(as_json: bool, table: str, closed: bool, given: dict[str, A
     rows = [
         (name, row)
         for name in names
-        for row in quarantined_records(lake, name, replayed=closed)
+        for row in quarantined_records(lake, name, closed=closed)
         if table in ("", str(row.table), str(row.life.born_as))
     ]
     if as_json:

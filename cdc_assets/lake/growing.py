@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
@@ -23,20 +22,19 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
 from cdc_assets.errors import TableMoved
-from cdc_assets.lake.catalogs.catalog import LazyCatalog, entry
+from cdc_assets.lake.catalogs.catalog import LazyCatalog, entry, io_of
 from cdc_assets.lake.failures import answering
 from cdc_assets.lake.names import Identifier
 from cdc_assets.lake.namespaces import ensure_namespace
-from cdc_assets.lake.row_groups import RowFiles, RowGroups, Written
+from cdc_assets.lake.row_groups import RowFiles, RowGroups, Written, read_rows
 from cdc_assets.lake.staging.storage import storage
 from cdc_assets.settings.config import LakeSettings
 
 __all__ = ["AppendOnlyState", "GrowingTable"]
 
-_NO_RETRIES = {"commit.retry.num-retries": "0"}
 _PROPERTIES = {
     "format-version": "2",
-    **_NO_RETRIES,
+    "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "50",
     "write.metadata.metrics.default": "none",
@@ -64,24 +62,35 @@ class AppendOnlyState:
 class GrowingTable:
     """One such table. `part` is the column that partitions it, `location` its directory.
 
-    Properties of commits begin with `prefix`. The table is created by its first commit.
+    Properties of commits begin with `prefix`. The table is created by its first commit. `catalog` is that of an owner
+    who has one open.
     """
 
     def __init__(
-        self, settings: LakeSettings, identifier: Identifier, schema: pa.Schema, part: str, prefix: str, location: str
+        self,
+        settings: LakeSettings,
+        identifier: Identifier,
+        schema: pa.Schema,
+        part: str,
+        prefix: str,
+        location: str,
+        catalog: LazyCatalog | None = None,
     ) -> None:
         self.settings = settings
         self.identifier = identifier
         self.location = location
         self._schema, self._part, self._prefix = schema, part, prefix
-        self._lazy = LazyCatalog(settings)
+        self._lazy = catalog or LazyCatalog(settings)
         self._manifests: dict[str, tuple[tuple[str, str, int], ...]] = {}
         self._looked: tuple[str, AppendOnlyState] | None = None
 
     @property
     def io(self) -> dict[str, str]:
-        """PyIceberg's properties of the warehouse."""
-        return self.settings.pyiceberg_properties()
+        """PyIceberg's properties for the table's files; of a catalog that vends credentials, once it was created."""
+        place = entry(self._catalog, self.identifier) if self.settings.kind.vends else None
+        if place is None:
+            return self.settings.pyiceberg_properties()
+        return io_of(self._catalog, self.identifier, place)
 
     @property
     def fetch(self) -> RowGroups:
@@ -139,8 +148,8 @@ class GrowingTable:
 
     def files(self, part: str) -> RowFiles:
         """Return what writes data files of a part, wherever a task runs; the table is created if there is none."""
-        directory = f"{self.location}/data/{self._part}={part}"
-        return RowFiles(self.io, directory, schema_to_pyarrow(self._table().schema()))
+        schema = schema_to_pyarrow(self._table().schema())
+        return RowFiles(self.io, f"{self.location}/data/{self._part}={part}", schema)
 
     def write(self, part: str, groups: Iterable[pa.Table]) -> Written:
         """Write rows as a data file of the table with these row groups, each as it comes; raises LakeUnavailable.
@@ -149,11 +158,9 @@ class GrowingTable:
         """
         return self.files(part).write(groups)
 
-    def read(self, location: str) -> pa.Table:
-        """Return all rows of a file."""
-        system, path = storage(self.io, location)
-        with system.open_input_file(path) as source:
-            return pq.ParquetFile(source).read()
+    def read(self, location: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows of a file, with these columns only if any are named."""
+        return read_rows(self.io, location, columns)
 
     def remove(self, files: Sequence[Written]) -> None:
         """Remove files that were never committed."""
@@ -230,6 +237,30 @@ class GrowingTable:
 
     # --- upkeep ---
 
+    def compact(self, file_bytes: int) -> None:
+        """Put the rows of files below a size, in their order, into one file of each part: nothing is left out.
+
+        Raises TableMoved where another run does the same.
+        """
+        state = self.look()
+        for part, files in state.files.items() if state is not None else ():
+            small = [file for file in files if self._size(file) < file_bytes]
+            if len(small) > 1:
+                written = self.write(part, (self.read(file) for file in small))
+                self.replace([written], small, {}, lambda _: True)
+
+    def _size(self, location: str) -> int:
+        system, path = storage(self.io, location)
+        return int(system.get_file_info(path).size or 0)
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties of the table; raises TableMoved where another run comes between."""
+        try:
+            with answering(), self.load().transaction() as work:
+                work.set_properties(dict(properties))
+        except CommitFailedException as error:
+            raise TableMoved(f"{'.'.join(self.identifier)}: another run committed first. Look again.") from error
+
     def expire(self, before_ms: int) -> None:
         """Forget snapshots from before then, but for the newest; raises TableMoved where another run comes between."""
         table = self.load()
@@ -284,12 +315,7 @@ class GrowingTable:
             ensure_namespace(self._catalog, self.identifier[0])
             with suppress(TableAlreadyExistsError, CommitFailedException), answering():
                 self._create()
-        table = self.load()
-        if table.properties.get("commit.retry.num-retries") != "0":
-            with table.transaction() as work:
-                work.set_properties(_NO_RETRIES)
-            table = self.load()
-        return table
+        return self.load()
 
     def _create(self) -> None:
         properties = {**_PROPERTIES, f"write.metadata.metrics.column.{self._part}": "full"}

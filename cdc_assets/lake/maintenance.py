@@ -8,7 +8,7 @@ together with the snapshot at which it was valid (see `label`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from cdc_assets.errors import InputError, TableMoved
-from cdc_assets.lake import quarantine
 from cdc_assets.lake.catalogs.catalog import table_io
 from cdc_assets.lake.label import Label, fallback
 from cdc_assets.lake.lake_table import IDENTITY, LakeTable, read_model, snapshot_below
 from cdc_assets.lake.names import Identifier, format_identity
+from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.replaying import REPLAY
 from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.spark.session import StepSession
@@ -40,6 +40,7 @@ _SWEPT = "cdc.swept-ms"
 """Table property: when orphan files were last removed, ms since 1970."""
 
 _ATTEMPTS = 4
+_DAY_MS = 86_400_000
 
 
 class LakeMaintenance:
@@ -48,6 +49,7 @@ class LakeMaintenance:
     def __init__(self, lake: Lake, settings: MaintenanceSettings) -> None:
         self.lake = lake
         self.settings = settings
+        self._quarantine = Quarantine(lake.state)
         self._places: dict[str, Identifier] = {}
 
     # --- looking ---
@@ -84,7 +86,7 @@ class LakeMaintenance:
 
         data_files = total("data-files")
         manifests, sizes = self._files(place, data_files)
-        small = sum(size < 0.75 * self.settings.target_file_bytes for size in sizes)
+        small = sum(size < self.settings.small_bytes for size in sizes)
         table = ".".join(identifier)
         self._places[table] = identifier
         return TableFacts(
@@ -134,13 +136,11 @@ class LakeMaintenance:
         for version in exchanges.get(lake_table.life, ()):
             with suppress(InputError):
                 yield snapshot_below(self.lake.state.file(lake_table.metadata_location), lake_table, version)
-        begun = set(quarantine.begun(self.lake.state, lake_table.life)) if self._replays() else set()
+        waiting = self._quarantine.tokens(lake_table.life) if self._quarantine.counts() else {}
+        begun = {token for tokens in waiting.values() for token in tokens}
         for one in line:
             if one.summary.get(REPLAY) in begun or one.summary.get(REBUILD) in tokens:
                 yield one.snapshot_id
-
-    def _replays(self) -> bool:
-        return bool(quarantine.counts(self.lake.state))
 
     # --- doing ---
 
@@ -151,12 +151,14 @@ class LakeMaintenance:
         """
         identifier, orphans = self._places[facts.table], 0
         settings = self.settings
+        if identifier == self._quarantine.events.identifier:
+            return _retried(lambda: self._keep_quarantine(due, now_ms))
         if due.compact:
             self._repeated(facts, lambda session: _compact(session, self._load(session, facts), settings))
         if due.manifests or (due.compact and chores(self._again(facts), settings, now_ms).manifests):
             self._repeated(facts, lambda session: _rewrite_manifests(session, self._load(session, facts)))
         if due.orphans:
-            older = now_ms - int(settings.orphan_days * 86_400_000)
+            older = now_ms - int(settings.orphan_days * _DAY_MS)
             local = self.lake.settings.local_directory is not None
             orphans = self._repeated(
                 facts, lambda session: _remove_orphans(session, self._load(session, facts), older, local)
@@ -182,15 +184,24 @@ class LakeMaintenance:
 
     def _repeated(self, facts: TableFacts, action: Any) -> int:
         """Run an action in a session of its own, retrying after concurrent commits."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                with races(facts.table), self.lake.workbench.sessions.step() as session:
-                    return int(action(session) or 0)
-            except TableMoved:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                time.sleep(0.2 * 2**attempt)
-        raise AssertionError("unreachable")
+
+        def act() -> int:
+            with races(facts.table), self.lake.workbench.sessions.step() as session:
+                return int(action(session) or 0)
+
+        return _retried(act)
+
+    def _keep_quarantine(self, due: Chores, now_ms: int) -> int:
+        """Do what is due for the quarantine, which takes no JVM; return how many orphan files were removed."""
+        events, removed = self._quarantine.events, 0
+        if due.compact:
+            events.compact(self.settings.small_bytes)
+        if due.expire:
+            events.expire(now_ms - int(self.settings.snapshot_days * _DAY_MS))
+        if due.orphans:
+            removed = events.remove_unreferenced(now_ms - int(self.settings.orphan_days * _DAY_MS))
+            events.set_properties({_SWEPT: str(now_ms)})
+        return removed
 
     def _load(self, session: StepSession, facts: TableFacts) -> Any:
         """Load a table by its current name."""
@@ -218,6 +229,15 @@ class LakeMaintenance:
         for key, value in sorted(properties.items()):
             update.set(key, value)
         update.commit()
+
+
+def _retried(action: Callable[[], int]) -> int:
+    """Run an action, and again where another writer committed meanwhile."""
+    for attempt in range(_ATTEMPTS - 1):
+        with suppress(TableMoved):
+            return action()
+        time.sleep(0.2 * 2**attempt)
+    return action()
 
 
 def _fact_of(one: Snapshot, file: MetadataFile) -> SnapshotFact:

@@ -1,269 +1,234 @@
-"""The lake's table of records that did not fit: `_cdc.quarantine`, one row for each (changefeed, file, line).
+"""The lake's table of records that did not fit: `_cdc.quarantine`, one event a row, appended without a JVM.
 
-Reading it takes no JVM. It is written before the window of its records; writing it again changes only the reason. Two
-runs may write at once: the later one reads the table again.
+    quarantined   the record as it came, and why it does not fit; once more where that is another reason by now
+    replaying     a commit that adds it to its table is about to be made, and carries this token
+    replayed      its table has it, or has no place for it any more
+
+A record is its table's life, file and line. It is open until it was replayed or its table was purged, in whatever order
+the events of racing runs came to lie: none is ever taken back, so a run that is killed has added its events or has not.
+That a table was purged stands in the tombstones alone, so nothing can come between the two.
 """
 
 from __future__ import annotations
 
-import pickle
-import time
+import itertools
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.expressions import And, EqualTo
 
-from cdc_assets.decoding.replay import Found, Replay, find_keys, read_replay, replay_tasks
-from cdc_assets.errors import CdcError, TableMoved
-from cdc_assets.formats import SplitReader
-from cdc_assets.lake import namespaces
-from cdc_assets.lake.names import Identifier, format_identity, own_location, parse_identity
-from cdc_assets.lake.staging.installation import alike
+from cdc_assets.decoding.window import REJECTS
+from cdc_assets.errors import TableMoved
+from cdc_assets.lake.growing import GrowingTable
+from cdc_assets.lake.names import Identifier, format_identity, parse_identity
+from cdc_assets.lake.row_groups import read_rows
 from cdc_assets.model.progress import Life
-from cdc_assets.model.quarantine import OPEN, REPLAYED, QuarantinedRow
-from cdc_assets.model.reports import Report, Staged
+from cdc_assets.model.quarantine import OPEN, PURGED, REPLAYED, QuarantinedRow
 from cdc_assets.model.schema import TableId
-from cdc_assets.model.steps import ApplyRows
+from cdc_assets.model.tso import Tso
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from cdc_assets.lake.spark.session import StepSession
     from cdc_assets.lake.state import LakeState
+    from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["begun", "close", "counts", "find", "keep", "read", "replaying", "stage_replay"]
+__all__ = ["EVENTS", "Quarantine", "identifier_of"]
 
-_ATTEMPTS = 6
-_FOUND = (
-    "file string, line bigint, column string, reason string, schema string, table string, schema_version bigint, "
-    "commit_ts bigint, raw binary"
+_QUARANTINED, _REPLAYING, _REPLAYED = "quarantined", "replaying", "replayed"
+_WHEN = pa.timestamp("us", tz="UTC")
+
+EVENTS = pa.schema(
+    [
+        pa.field("changefeed", pa.string(), nullable=False),
+        pa.field("event", pa.string(), nullable=False),
+        pa.field("happened_at", _WHEN, nullable=False),
+        pa.field("identity", pa.string(), nullable=False),
+        *REJECTS,
+        pa.field("lo", pa.int64()),
+        pa.field("run", pa.string()),
+        pa.field("token", pa.string()),
+    ]
 )
-_COLUMNS = (
-    "changefeed string, identity string, schema string, table string, file string, line bigint, column string, "
-    "reason string, schema_version bigint, commit_ts bigint, lo bigint, run string, raw binary, quarantined_at "
-    "timestamp, state string, replay string"
-)
-
-Session = Callable[[], "StepSession"]
+"""Columns of the table. `identity` is the life of the record's table; REJECTS are what reading a window tells of it."""
 
 
-def _equal(name: str, value: str) -> Any:
-    return EqualTo(name, value)  # type: ignore[call-arg,arg-type]  # its types describe only pydantic's constructor
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def _table(state: LakeState) -> Any:
-    identifier = _identifier(state)
-    return None if state.place_of(identifier) is None else state.catalog.load_table(identifier)
-
-
-def _identifier(state: LakeState) -> Identifier:
+def identifier_of(state: LakeState) -> Identifier:
+    """Return the table's name in the lake of a changefeed."""
     return state.places.own.main, "quarantine"
 
 
-def read(state: LakeState, *, raw: bool = False, replayed: bool = False) -> tuple[QuarantinedRow, ...]:
-    """Return the changefeed's quarantined records by table, file and line: the open ones, or all of them."""
-    table = _table(state)
-    if table is None:
-        return ()
-    chosen: Any = _equal("changefeed", state.changefeed)
-    chosen = chosen if replayed else And(chosen, _equal("state", OPEN))
-    names = [name for name in (column.split()[0] for column in _COLUMNS.split(", ")) if raw or name != "raw"]
-    rows = table.scan(row_filter=chosen, selected_fields=tuple(names)).to_arrow().to_pylist()
-    found = (
-        QuarantinedRow(
-            parse_identity(row["identity"]),
-            TableId(row["schema"], row["table"]),
-            row["file"],
-            row["line"],
-            row["column"],
-            row["reason"],
-            row["schema_version"],
-            row["commit_ts"],
-            row["lo"],
-            row["run"],
-            row["quarantined_at"],
-            row["state"],
-            row.get("raw") or b"",
-        )
-        for row in rows
-    )
-    return tuple(sorted(found, key=lambda row: (row.life, row.file, row.line)))
+@dataclass(slots=True)
+class _Record:
+    """What the events of one record say together. `first` is that of the earliest window, `newest` the latest one."""
+
+    first: dict[str, Any] | None = None
+    newest: dict[str, Any] | None = None
+    replayed: bool = False
+    tokens: set[str] = field(default_factory=set)
+
+    def add(self, event: dict[str, Any]) -> None:
+        self.replayed |= event["event"] == _REPLAYED
+        if event["event"] == _REPLAYING:
+            self.tokens.add(event["token"])
+        elif event["event"] == _QUARANTINED:
+            if self.first is None or (event["lo"], event["happened_at"]) < (
+                self.first["lo"],
+                self.first["happened_at"],
+            ):
+                self.first = event
+            if self.newest is None or event["happened_at"] > self.newest["happened_at"]:
+                self.newest = event
+
+    def says(self, reason: str, lo: Tso) -> bool:
+        """Return whether a record that did not fit in a window from `lo` on, for this reason, is known as such."""
+        if self.first is None or self.newest is None:
+            return self.replayed
+        return self.replayed or (self.newest["reason"] == reason and self.first["lo"] <= lo)
 
 
-_counted: dict[str, Mapping[tuple[str, Life], int]] = {}
+class Quarantine:
+    """The records of one changefeed that were set aside."""
 
-
-def counts(state: LakeState) -> Mapping[Life, int]:
-    """Return how many records of each table are open. A state of the table is read once per process."""
-    place = state.place_of(_identifier(state))
-    if place is None:
-        return {}
-    if place not in _counted:
-        table = state.catalog.load_table(_identifier(state))
-        rows = table.scan(row_filter=_equal("state", OPEN), selected_fields=("changefeed", "identity")).to_arrow()
-        pairs = Counter(zip(*(rows.column(name).to_pylist() for name in ("changefeed", "identity")), strict=True))
-        _counted.clear()
-        _counted[place] = {(feed, parse_identity(identity)): n for (feed, identity), n in pairs.items()}
-    return {life: n for (feed, life), n in _counted[place].items() if feed == state.changefeed}
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
-def keep(session: Session, state: LakeState, io: Mapping[str, str], step: ApplyRows, staged: Staged, run: str) -> None:
-    """Write a staged window's records into the table; existing ones stay as they are."""
-    from cdc_assets.lake.staging.stage import read_manifest, read_parts
-
-    rejects = read_manifest(io, staged.path).rejects
-    if not rejects:
-        return
-    namespaces.ensure_namespace(state.catalog, state.places.own.main)
-    constants = {
-        "changefeed": state.changefeed,
-        "identity": format_identity(step.life),
-        "lo": step.lo,
-        "run": run,
-        "quarantined_at": datetime.now(timezone.utc),
-        "state": OPEN,
-    }
-
-    def merge(work: StepSession) -> None:
-        name = work.name(_identifier(state))
-        work.sql(
-            f"CREATE TABLE IF NOT EXISTS {name} ({_COLUMNS}) USING iceberg "
-            f"{own_location(state.settings.root, _identifier(state))}TBLPROPERTIES ('format-version'='3', "
-            "'write.merge.mode'='merge-on-read', 'write.metadata.delete-after-commit.enabled'='true')"
-        )
-        rows = read_parts(work.spark, io, [f"{staged.path}/{part}" for part in rejects], _FOUND)
-        _merge(work, name, rows, constants)
-
-    _repeated(session, state, merge)
-
-
-def _merge(work: StepSession, name: str, rows: DataFrame, constants: Mapping[str, Any]) -> None:
-    """Add records with these values besides; of one that is there and open, reason and run are replaced."""
-    from pyspark.sql import functions as sql
-
-    for column, value in constants.items():
-        rows = rows.withColumn(column, sql.lit(value))
-    rows.withColumn("replay", sql.lit(None).cast("string")).createOrReplaceTempView("rejects")
-    names = ", ".join(column.split()[0] for column in _COLUMNS.split(", "))
-    values = ", ".join(f"s.{column.split()[0]}" for column in _COLUMNS.split(", "))
-    work.sql(
-        f"MERGE INTO {name} t USING rejects s "
-        "ON t.changefeed = s.changefeed AND t.file = s.file AND t.line = s.line "
-        "WHEN MATCHED AND t.state = 'open' THEN UPDATE SET t.reason = s.reason, t.run = s.run "
-        f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
-    )
-
-
-def close(session: Session, state: LakeState, life: Life, lines: Iterable[tuple[str, int]]) -> None:
-    """Mark records as replayed."""
-    _set(session, state, life, lines, f"t.state = '{REPLAYED}', t.replay = NULL")
-
-
-def replaying(session: Session, state: LakeState, life: Life, lines: Iterable[tuple[str, int]]) -> str:
-    """Record which rows a commit is about to replay, under a token that the commit carries; return the token."""
-    token = uuid.uuid4().hex
-    _set(session, state, life, lines, f"t.replay = '{token}'")
-    return token
-
-
-def begun(state: LakeState, life: Life) -> dict[str, list[tuple[str, int]]]:
-    """Return the records that a replay began to commit, by token."""
-    table = _table(state)
-    if table is None:
-        return {}
-    chosen = And(
-        _equal("changefeed", state.changefeed), _equal("identity", format_identity(life)), _equal("state", OPEN)
-    )
-    found: dict[str, list[tuple[str, int]]] = {}
-    for row in table.scan(row_filter=chosen, selected_fields=("file", "line", "replay")).to_arrow().to_pylist():
-        if row["replay"]:
-            found.setdefault(row["replay"], []).append((row["file"], row["line"]))
-    return found
-
-
-def _set(session: Session, state: LakeState, life: Life, lines: Iterable[tuple[str, int]], what: str) -> None:
-    rows = pa.Table.from_pylist(
-        [{"file": file, "line": line} for file, line in lines], pa.schema([("file", pa.string()), ("line", pa.int64())])
-    )
-    if not rows.num_rows:
-        return
-
-    def merge(work: StepSession) -> None:
-        from pyspark.sql import functions as sql
-
-        marked = work.spark.createDataFrame(rows)
-        marked = marked.withColumn("changefeed", sql.lit(state.changefeed))
-        marked.withColumn("identity", sql.lit(format_identity(life))).createOrReplaceTempView("marked")
-        work.sql(
-            f"MERGE INTO {work.name(_identifier(state))} t USING marked s ON t.changefeed = s.changefeed "
-            "AND t.identity = s.identity AND t.file = s.file AND t.line = s.line "
-            f"WHEN MATCHED AND t.state = '{OPEN}' THEN UPDATE SET {what}"
+    def __init__(self, state: LakeState) -> None:
+        self._state = state
+        identifier = identifier_of(state)
+        place = "/".join((state.settings.root, *identifier))
+        self.events = GrowingTable(
+            state.settings, identifier, EVENTS, "changefeed", "cdc.quarantine.", place, state.lazy_catalog
         )
 
-    _repeated(session, state, merge)
+    # --- reading ---
 
+    def read(self, *, raw: bool = False, closed: bool = False) -> tuple[QuarantinedRow, ...]:
+        """Return the records by table, file and line: the open ones, or all; with their bytes if `raw`."""
+        columns = None if raw else [name for name in EVENTS.names if name != "raw"]
+        purged = self._state.tombstones()
+        rows = []
+        for (life, (file, line)), record in self._records(columns).items():
+            event, newest = record.first, record.newest
+            if event is None or newest is None:
+                continue
+            state = PURGED if life in purged else REPLAYED if record.replayed else OPEN
+            if closed or state == OPEN:
+                rows.append(
+                    QuarantinedRow(
+                        life,
+                        TableId(event["schema"], event["table"]),
+                        file,
+                        line,
+                        event["column"],
+                        newest["reason"],
+                        event["schema_version"],
+                        event["commit_ts"],
+                        event["lo"],
+                        newest["run"],
+                        event["happened_at"],
+                        state,
+                        event.get("raw") or b"",
+                    )
+                )
+        return tuple(sorted(rows, key=lambda row: (row.life, row.file, row.line)))
 
-def _repeated(session: Session, state: LakeState, action: Callable[[StepSession], None]) -> None:
-    """Run an action in a session of its own, retrying after concurrent commits."""
-    from cdc_assets.lake.spark.failures import races
+    def counts(self) -> Mapping[Life, int]:
+        """Return how many records of each table are open. A state of the table is read once per process."""
+        place = self._state.place_of(self.events.identifier)
+        if place is None:
+            return {}
+        known = (place, self._state.changefeed)
+        if known not in _counted:
+            records = self._records(_PLACE)
+            for other in [other for other in _counted if other[0] != place]:
+                del _counted[other]
+            _counted[known] = Counter(life for (life, _), one in records.items() if one.first and not one.replayed)
+        purged = self._state.tombstones()
+        return {life: count for life, count in _counted[known].items() if life not in purged}
 
-    for attempt in range(_ATTEMPTS):
-        try:
-            with races(".".join(_identifier(state))):
-                action(session())
-        except TableMoved:
-            if attempt == _ATTEMPTS - 1:
-                raise
-            time.sleep(0.1 * 2**attempt)
-        else:
+    def tokens(self, life: Life) -> dict[tuple[str, int], set[str]]:
+        """Return the open records of a table by file and line, with the tokens of replays that began to commit them."""
+        records = self._records(_PLACE).items()
+        return {place: record.tokens for (owner, place), record in records if owner == life and not record.replayed}
+
+    def _records(self, columns: list[str] | None) -> dict[tuple[Life, tuple[str, int]], _Record]:
+        state = self.events.look()
+        records: dict[tuple[Life, tuple[str, int]], _Record] = {}
+        for file in state.files.get(self._state.changefeed, ()) if state is not None else ():
+            for event in self.events.read(file, columns).to_pylist():
+                key = parse_identity(event["identity"]), (event["file"], event["line"])
+                records.setdefault(key, _Record()).add(event)
+        return records
+
+    # --- writing ---
+
+    def keep(self, step: ApplyRows, io: Mapping[str, str], files: Iterable[str], run: str) -> None:
+        """Add the records of a window that do not fit: staged Parquet files with the columns of REJECTS.
+
+        Those that are known already are left out, so a window may be staged and kept again.
+        """
+        known = self._records([*_PLACE, "reason"])
+        constants = {"lo": step.lo, "run": run}
+
+        def groups() -> Iterator[pa.Table]:
+            for file in files:
+                rows = read_rows(io, file)
+                places = zip(*(rows.column(name).to_pylist() for name in ("file", "line", "reason")), strict=True)
+                new = [
+                    not known.get((step.life, (file, line)), _Record()).says(reason, step.lo)
+                    for file, line, reason in places
+                ]
+                if any(new):
+                    yield self._made(_QUARANTINED, step.life, rows.filter(pa.array(new)), constants)
+
+        self._append(groups())
+
+    def begin_replay(self, life: Life, lines: Iterable[tuple[str, int]]) -> str:
+        """Record which rows a commit is about to add, under a token that the commit carries; return the token."""
+        token = uuid.uuid4().hex
+        self._append([self._made(_REPLAYING, life, _places(lines), {"token": token})])
+        return token
+
+    def close(self, life: Life, lines: Iterable[tuple[str, int]]) -> None:
+        """Record that records were replayed."""
+        self._append([self._made(_REPLAYED, life, _places(lines), {})])
+
+    def _made(self, event: str, life: Life, rows: pa.Table, constants: Mapping[str, Any]) -> pa.Table:
+        """Return events of one kind: of rows that say where each record is, with these values besides."""
+        constants = {
+            **constants,
+            "changefeed": self._state.changefeed,
+            "event": event,
+            "happened_at": datetime.now(timezone.utc),
+            "identity": format_identity(life),
+        }
+        given = set(rows.column_names)
+        columns = [
+            rows.column(column.name)
+            if column.name in given
+            else pa.repeat(pa.scalar(constants.get(column.name), column.type), rows.num_rows)
+            for column in EVENTS
+        ]
+        return pa.table(columns, schema=EVENTS)
+
+    def _append(self, groups: Iterable[pa.Table]) -> None:
+        rest = (group for group in groups if group.num_rows)
+        first = next(rest, None)
+        if first is None:
             return
+        file = self.events.write(self._state.changefeed, itertools.chain([first], rest))
+        try:
+            self.events.append([file], {}, lambda _: True)
+        except TableMoved as error:
+            if not error.where.get("unsettled"):
+                self.events.remove([file])
+            raise
 
 
-# --- replay -----------------------------------------------------------------------------------------------------------
+_PLACE = ["event", "happened_at", "identity", "file", "line", "lo", "token"]
+_counted: dict[tuple[str, str], Mapping[Life, int]] = {}
 
 
-def find(spark: SparkSession, replay: Replay, reader: SplitReader) -> Found:
-    """Find the keys of quarantined records on an executor."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for _ in range(batch.num_rows):
-                found: Found | CdcError
-                try:
-                    found = find_keys(replay, reader)
-                except CdcError as error:  # Spark would turn it into text
-                    found = error
-                yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["found"])
-
-    rows = spark.range(0, 1, 1, 1).mapInArrow(alike(run), "found binary").collect()
-    found: Found | CdcError = pickle.loads(bytes(rows[0][0]))  # noqa: S301  # our own executor wrote it
-    if isinstance(found, CdcError):
-        raise found
-    return found
-
-
-def stage_replay(
-    spark: SparkSession,
-    warehouse: str,
-    io: Mapping[str, str],
-    replay: Replay,
-    reader: SplitReader,
-) -> Staged:
-    """Stage the changes of a replay's keys, with the columns of the table's present schema."""
-    from cdc_assets.lake.staging.stage import stage_tasks
-
-    tasks = replay_tasks(replay)
-    if not tasks:
-        return Staged("", 0, Report())
-    return stage_tasks(spark, warehouse, io, replay.frame, partial(read_replay, replay, reader), tasks)
+def _places(lines: Iterable[tuple[str, int]]) -> pa.Table:
+    schema = pa.schema([("file", pa.string()), ("line", pa.int64())])
+    return pa.Table.from_pylist([{"file": file, "line": line} for file, line in lines], schema)

@@ -2,12 +2,13 @@
 
 RowFiles      row groups -> a file of its own, in no snapshot yet
 RowGroups     a file, a number -> that row group
+read_rows     a file -> all of its rows
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from cdc_assets.errors import InputError, LakeUnavailable
 from cdc_assets.lake.staging.storage import make_directory, storage
 
-__all__ = ["RowFiles", "RowGroups", "Written"]
+__all__ = ["RowFiles", "RowGroups", "Written", "read_rows"]
 
 
 class Written(NamedTuple):
@@ -93,3 +94,10 @@ class RowGroups:
                 file=location,
                 gone=True,
             ) from None
+
+
+def read_rows(io: Mapping[str, str], location: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return all rows of a Parquet file, with these columns only if any are named. `io` is PyIceberg's properties."""
+    system, path = storage(io, location)
+    with system.open_input_file(path) as source:
+        return pq.ParquetFile(source).read(columns)

@@ -49,18 +49,18 @@ class LakeState:
         own = OwnNamespaces(settings.namespaces)
         self.places = Places(changefeed, namespace, own, settings.kind.folds_names, settings.kind.plain_names)
         self.decisions = Decisions(lambda: self.catalog, changefeed, own.main)
-        self._catalog = LazyCatalog(settings)
+        self.lazy_catalog = LazyCatalog(settings)
         self._seen: dict[Life, LakeTable] = {}
         self._listed: dict[Identifier, str] | None = None
 
     @property
     def catalog(self) -> Catalog:
         """PyIceberg's catalog, opened when first needed."""
-        return self._catalog.open()
+        return self.lazy_catalog.open()
 
     def close(self) -> None:
         """Close the catalog's connections."""
-        self._catalog.close()
+        self.lazy_catalog.close()
 
     # --- tables ---
 

@@ -175,6 +175,7 @@ def purge(bench: Workbench, life: Life) -> StepResult:
     with races(str(life)), bench.sessions.step() as session:
         schema.bury(session, lake_table, bench.changefeed, (own, TOMBSTONES), bench.settings.root)
         statements = tuple(session.statements)
+    bench.state.forget_listing()
     return StepResult(statements, lake_table.snapshot_id, seconds=time.monotonic() - started)
 
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from cdc_assets.decoding.replay import Found, Replay
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
-from cdc_assets.lake import quarantine, schema, table_renames
+from cdc_assets.lake import schema, table_renames
 from cdc_assets.lake.executors import Executors
+from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.replaying import replay_records
 from cdc_assets.lake.staging import stage
 from cdc_assets.lake.state import LakeState
@@ -195,15 +196,16 @@ class Lake:
         """Quarantine the records of a staged window that do not fit, before the window itself is committed."""
         if staged.report.quarantined:
             io = self.workbench.io_at(staged.path)
-            quarantine.keep(self.workbench.sessions.side, self.state, io, step, staged, run)
+            files = [f"{staged.path}/{name}" for name in stage.read_manifest(io, staged.path).rejects]
+            Quarantine(self.state).keep(step, io, files, run)
 
-    def quarantined(self, raw: bool = False, replayed: bool = False) -> tuple[QuarantinedRow, ...]:
+    def quarantined(self, raw: bool = False, closed: bool = False) -> tuple[QuarantinedRow, ...]:
         """Return the open records, or all of them, with their bytes if requested. Starts no JVM."""
-        return quarantine.read(self.state, raw=raw, replayed=replayed)
+        return Quarantine(self.state).read(raw=raw, closed=closed)
 
     def quarantined_counts(self) -> Mapping[Life, int]:
         """Return how many records of each table are open. Starts no JVM."""
-        return quarantine.counts(self.state)
+        return Quarantine(self.state).counts()
 
     def replay(self, replay: Replay, reader: SplitReader) -> Found:
         """Merge the changes of quarantined records' keys in one commit, and mark the records that fit now.

@@ -62,15 +62,15 @@ def known_tables(lake: LakeSettings, changefeed: str, namespace: str = "{schema}
     return sorted(mine)
 
 
-def quarantined_records(lake: LakeSettings, changefeed: str, *, replayed: bool = False) -> tuple[QuarantinedRow, ...]:
+def quarantined_records(lake: LakeSettings, changefeed: str, *, closed: bool = False) -> tuple[QuarantinedRow, ...]:
     """Return the records of a changefeed that are in quarantine, or all that ever were, with their bytes.
 
     Reads the lake only, without a JVM.
     """
-    from cdc_assets.lake import quarantine
+    from cdc_assets.lake.quarantine import Quarantine
 
     with open_state(lake, changefeed) as state:
-        return quarantine.read(state, raw=True, replayed=replayed)
+        return Quarantine(state).read(raw=True, closed=closed)
 
 
 def kept_releases(lake: LakeSettings, changefeed: str) -> tuple[Release, ...]:
@@ -101,9 +101,9 @@ def quarantined_counts(state: LakeState) -> dict[str, int]:
     """Return how many records of each table wait in quarantine, by the text of its life."""
     if not any(namespace == state.places.own.main for namespace, _ in state.listed()):
         return {}  # nothing was ever quarantined, and reading further would import decoders
-    from cdc_assets.lake import quarantine
+    from cdc_assets.lake.quarantine import Quarantine
 
-    return {str(life): count for life, count in quarantine.counts(state).items()}
+    return {str(life): count for life, count in Quarantine(state).counts().items()}
 
 
 def lake_status(lake: LakeSettings, only: str = "", fidelity: bool = False) -> list[TableStatus]:

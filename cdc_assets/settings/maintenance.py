@@ -30,3 +30,8 @@ class MaintenanceSettings(Model):
     expire_at_least: int = Field(default=10, ge=1)
     orphan_days: float = Field(default=3, ge=1)
     landing_days: float = Field(default=30, gt=0)
+
+    @property
+    def small_bytes(self) -> int:
+        """Files below this size in bytes are small."""
+        return self.target_file_bytes * 3 // 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from pydantic import SecretStr
 
 from cdc_assets.errors import InputError
 from cdc_assets.lake import Lake
+from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.ledger import Ledger
+from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.replay import Replayed, replay
 from cdc_assets.pipeline.outcome import Outcome
@@ -325,32 +327,33 @@ def test_the_lake_keeps_lists_and_replays_records(tmp_path: Path, lake: Lake, op
     assert bucket.rows() == [(1, 5), (2, 20), (3, 3)]
     assert bucket.lake.quarantined() == ()
     assert dict(bucket.lake.quarantined_counts()) == {}
-    assert [r.state for r in bucket.lake.quarantined(replayed=True)] == ["replayed", "replayed"]
+    assert [r.state for r in bucket.lake.quarantined(closed=True)] == ["replayed", "replayed"]
     assert lake.applied()[done.life].progress.tso == 300
+
+
+def keyless(tmp_path: Path, lake: Lake) -> Bucket:
+    """A table without key whose second row was kept aside, and is equal to the first one by now."""
+    bucket = Bucket(tmp_path / "feed", lake, extra=OLD_VALUES)
+    columns = [{"ColumnName": "id", "ColumnType": "BIGINT"}, COLUMNS[1]]
+    bucket.schema(100, "CREATE TABLE `orders` (`id` BIGINT,`n` INT)", 3, columns)
+    line = '"I","orders","shop",{},false,1,{}'.format
+    bucket.data(100, 1, line(110, 5), line(111, "x"))
+    bucket.apply(200)
+    bucket.data(100, 1, line(110, 5), line(111, 5))
+    return bucket
 
 
 def test_a_replay_into_a_table_without_key_that_was_committed_is_not_committed_again(
     tmp_path: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cdc_assets.lake import quarantine as records
+    bucket = keyless(tmp_path, lake)
 
-    bucket = Bucket(tmp_path / "feed", lake, extra=OLD_VALUES)
-    bucket.schema(
-        100,
-        "CREATE TABLE `orders` (`id` BIGINT,`n` INT)",
-        3,
-        [{"ColumnName": "id", "ColumnType": "BIGINT"}, COLUMNS[1]],
-    )
-    line = '"I","orders","shop",{},false,1,{}'.format
-    bucket.data(100, 1, line(110, 5), line(111, "x"))
-    bucket.apply(200)
-    bucket.data(100, 1, line(110, 5), line(111, 5))
-
-    def crash(*_: object) -> None:
-        raise KeyboardInterrupt
+    def crash(_: Quarantine, __: Life, lines: Sized) -> None:
+        if len(lines):
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(records, "close", crash)
+        patch.setattr(Quarantine, "close", crash)
         with pytest.raises(KeyboardInterrupt):
             bucket.replay()
     assert bucket.rows() == [(1, 5), (1, 5)]
@@ -358,3 +361,39 @@ def test_a_replay_into_a_table_without_key_that_was_committed_is_not_committed_a
     bucket.replay()
     assert bucket.rows() == [(1, 5), (1, 5)]
     assert bucket.kept() == []
+
+
+@pytest.mark.parametrize("dies", ["before it closes the records", "never"])
+def test_of_two_replays_into_a_table_without_key_at_once_one_adds_the_row(
+    tmp_path: Path, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    bucket, rival = keyless(tmp_path, open_lake()), open_lake()
+    begin, close = Quarantine.begin_replay, Quarantine.close
+
+    def overtaken(*given: Any) -> str:
+        """The rival begins and ends between what this run looks at and its commit."""
+        monkeypatch.setattr(Quarantine, "begin_replay", begin)
+        if dies != "never":
+            monkeypatch.setattr(Quarantine, "close", lambda *_: None)
+        assert [(done.rows, done.left) for done in Bucket(bucket.path, rival, extra=OLD_VALUES).replay()] == [(1, 0)]
+        monkeypatch.setattr(Quarantine, "close", close)
+        return begin(*given)
+
+    monkeypatch.setattr(Quarantine, "begin_replay", overtaken)
+    assert ["another run has replayed records" in done.reason for done in bucket.replay()] == [True]
+    bucket.replay()
+    assert (bucket.rows(), bucket.kept()) == ([(1, 5), (1, 5)], [])
+
+
+def test_records_of_a_table_that_was_purged_wait_no_longer(tmp_path: Path, lake: Lake) -> None:
+    bucket = Bucket(tmp_path / "feed", lake)
+    bucket.schema(100, CREATE, 3, COLUMNS)
+    bucket.data(100, 1, row("I", 110, 1, 5), row("I", 111, 2, "x"))
+    bucket.apply(200)
+    bucket.schema(300, "DROP TABLE `orders`", 4, COLUMNS)
+    bucket.apply(400)
+    assert bucket.kept() == [("1.csv", 2)]
+    (life,) = lake.dropped()
+    lake.purge(life)
+    assert (bucket.kept(), dict(lake.quarantined_counts())) == ([], {})
+    assert [record.state for record in lake.quarantined(closed=True)] == ["purged"]
