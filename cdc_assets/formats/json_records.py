@@ -7,20 +7,20 @@ has a number, other members) has another shape, or is left to the parser.
 
 The parser is strict: texts are UTF-8, no member appears twice in an object, NaN is none. Numbers keep their digits.
 
-    json_records(values)   all messages, as Records
-    parsed_records(values) the same without looking for shapes; what reads a message may be given
-    json_value(text)       a value of JSON that a cell holds
+    json_records(values, fixed)  all messages, as Records; a member may be named that most of them have in common
+    parsed_records(values)       the same without looking for shapes; what reads a message may be given
+    json_value(text)             a value of JSON that a cell holds
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,7 @@ __all__ = [
 Places = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.uint8]
+K = TypeVar("K", bound=Hashable)
 Span = tuple[int, int, int, int]
 """Where an object or array begins, as the number of a piece between values and a place in it, and where it ends."""
 
@@ -162,7 +163,7 @@ def _walk(message: bytes, text: str, fixed: str) -> tuple[tuple[bytes, ...], tup
 
 
 class SameShape(Records):
-    """Messages of one shape: `begins` is where each begins, `values` where each of their values stands.
+    """Messages of one shape: `values` is where each of their values stands.
 
     A text stands without its quotes, and is marked in `quoted`. `backslashes` are where in the data such are.
     """
@@ -173,19 +174,18 @@ class SameShape(Records):
         messages: Places,
         data: pa.Buffer,
         backslashes: Places,
-        begins: Places,
         values: tuple[tuple[Places, Places, Marks], ...],
     ) -> None:
         super().__init__(messages)
-        self.shape, self.data, self.backslashes, self.begins, self.values = shape, data, backslashes, begins, values
+        self.shape, self.data, self.backslashes, self.values = shape, data, backslashes, values
 
     def _some(self, mask: Marks) -> SameShape:
         values = tuple((starts[mask], ends[mask], quoted[mask]) for starts, ends, quoted in self.values)
-        return SameShape(self.shape, self.messages[mask], self.data, self.backslashes, self.begins[mask], values)
+        return SameShape(self.shape, self.messages[mask], self.data, self.backslashes, values)
 
     def moved(self, messages: Places) -> SameShape:
         """Return them with other places among all."""
-        return SameShape(self.shape, messages, self.data, self.backslashes, self.begins, self.values)
+        return SameShape(self.shape, messages, self.data, self.backslashes, self.values)
 
     # --- as Records
 
@@ -196,8 +196,7 @@ class SameShape(Records):
     def kinds(self, *path: str | int) -> Kinds:
         number = self.shape.place(*path)
         if number is None:
-            kind = CellKind.ABSENT if self.shape.at(*path) is ABSENT else CellKind.JSON
-            return np.full(len(self), kind, np.uint8)
+            return np.full(len(self), _KINDS[type(self.shape.at(*path))], np.uint8)
         starts, _, quoted = self.values[number]
         if quoted.all():
             return np.full(len(self), CellKind.TEXT, np.uint8)
@@ -207,20 +206,28 @@ class SameShape(Records):
         number, kinds = self.shape.place(*path), self.kinds(*path)
         if number is not None:
             return RecordColumn(kinds, self.texts(number, kinds == CellKind.NULL))
-        if path not in self.shape.spans:
-            return RecordColumn(kinds, pa.nulls(len(self), pa.string()))
-        first, start, last, stop = self.shape.spans[path]
-        if first == last:  # no value is in it
-            return RecordColumn(kinds, pa.repeat(pa.scalar(print_json(self.shape.at(*path))), len(self)))
-        texts = pieces(self.data, self._piece(first) + start, self._piece(last) + stop)
+        first, start, last, stop = self.shape.spans.get(path, (0, 0, 0, 0))
+        if first == last:  # it is the same in all of them
+            return RecordColumn(kinds, pa.repeat(pa.scalar(self._common(path), pa.string()), len(self)))
+        (begins, _, quoted), (_, ends, closed) = self.values[first], self.values[last - 1]
+        texts = pieces(self.data, begins - quoted, ends + closed + stop)
+        texts = pc.binary_join_element_wise(self.shape.between[first][start:], texts, b"")
         return RecordColumn(kinds, pa.array([print_json(json_value(text)) for text in texts.to_pylist()], pa.string()))
 
-    def _piece(self, number: int) -> Places:
-        """Return where a piece between values begins."""
-        if not number:
-            return self.begins
-        _, ends, quoted = self.values[number - 1]
-        return ends + quoted
+    def by_members(self, *path: str | int) -> Iterator[Marks]:
+        yield np.ones(len(self), bool)
+
+    def by_value(self, *path: str | int) -> Iterator[tuple[Marks, str | bytes | None]]:
+        first, _, last, _ = self.shape.spans.get(path, (0, 0, 0, 0))
+        if self.shape.place(*path) is not None or first != last:
+            yield from super().by_value(*path)
+        else:
+            yield np.ones(len(self), bool), self._common(path)
+
+    def _common(self, path: Path) -> str | bytes | None:
+        """Return the text of what is the same in all messages."""
+        held = self.shape.at(*path)
+        return _TEXTS[type(held)](held)
 
     def lengths(self, *path: str | int) -> Places:
         held = self.shape.at(*path)
@@ -232,7 +239,8 @@ class SameShape(Records):
     def whole_numbers(self, *path: str | int) -> tuple[npt.NDArray[np.uint64], Marks]:
         number = self.shape.place(*path)
         if number is None:
-            return np.zeros(len(self), np.uint64), np.zeros(len(self), bool)
+            common = _whole(self.shape.at(*path))
+            return np.full(len(self), common or 0, np.uint64), np.full(len(self), common is not None)
         starts, ends, quoted = self.values[number]
         found, sound = whole_numbers(words(np.frombuffer(self.data, np.uint8)), starts, ends)
         return found, sound & ~quoted
@@ -322,22 +330,15 @@ def _by_prefix(values: pa.BinaryArray, fixed: str) -> Iterator[tuple[bytes, Plac
     for _ in range(_MOST_SHAPES):
         if len(left) < _FEW:
             return
-        prefix = _prefix(bytes(view[starts[left[0]] : ends[left[0]]]), len(beginning))
-        if prefix is None:
+        message = bytes(view[starts[left[0]] : ends[left[0]]])
+        text = message.decode() if is_utf8(message) else ""
+        prefix = text[: _value_end(text, len(beginning))].encode()
+        if not prefix:
             left = left[1:]
             continue
         fit = begin(left, prefix)
         mine, left = left[fit], left[~fit]
         yield prefix, mine, pieces(data, starts[mine] + len(prefix), ends[mine])
-
-
-def _prefix(message: bytes, at: int) -> bytes | None:
-    """Return what a message begins with, through the value at a place; None for one that is not JSON."""
-    try:
-        text = message.decode()
-        return text[: _DECODER.raw_decode(text, at)[1]].encode()
-    except (ValueError, RecursionError):
-        return None
 
 
 def _read_block(values: pa.BinaryArray, prefix: bytes, fixed: str) -> Iterator[SameShape]:
@@ -408,13 +409,13 @@ class _Block:
 
     def of_shape(self, messages: Places, shape: Shape, prefix: int) -> SameShape:
         """Go through messages side by side; return those that have the shape, but for so many first bytes of it."""
-        begins = at = self.begins[messages]
+        at = self.begins[messages]
         values: list[tuple[Places, Places, Marks]] = []
         texts = (shape.between[0][prefix:], *shape.between[1:])
         for between, then in pairwise(texts):
             fit = self._have(at, between)
             if not fit.all():
-                messages, at, begins = messages[fit], at[fit], begins[fit]
+                messages, at = messages[fit], at[fit]
                 values = [(starts[fit], ends[fit], quoted[fit]) for starts, ends, quoted in values]
             starts, ends, quoted = self._value(at + len(between), then)
             values.append((starts, ends, quoted))
@@ -422,7 +423,7 @@ class _Block:
         last = texts[-1]
         fit = self._have(at, last) & (at + len(last) == self.ends[messages])
         data = pa.py_buffer(self.data)
-        return SameShape(shape, messages, data, self.backslashes, begins - prefix, tuple(values)).among(fit)
+        return SameShape(shape, messages, data, self.backslashes, tuple(values)).among(fit)
 
     def _value(self, at: Places, then: bytes) -> tuple[Places, Places, Marks]:
         """Return where values begin and end, and which are texts; what is none ends where no message goes on."""
@@ -479,14 +480,17 @@ class _Block:
 # --- all messages -----------------------------------------------------------------------------------------------------
 
 
-def json_records(values: pa.BinaryArray) -> Iterator[Records]:
-    """Yield all messages as records: JSON objects, by their shapes, else by their members; null is none."""
+def json_records(values: pa.BinaryArray, fixed: str = "") -> Iterator[Records]:
+    """Yield all messages as records: JSON objects, by their shapes, else by their members; null is none.
+
+    The member `fixed` is the same in most messages, as a schema is, so that it is read but once.
+    """
     left = np.ones(len(values), bool)
-    for found in same_shapes(values):
+    for found in same_shapes(values, fixed):
         left[found.messages] = False
         yield found
     numbers = np.flatnonzero(left)
-    for some in parsed_records(values.take(pa.array(numbers))):
+    for some in parsed_records(values.take(pa.array(numbers)), _Parser(fixed) if fixed else None):
         yield some.moved(numbers[some.messages])
 
 
@@ -532,15 +536,16 @@ class ParsedRecords(Records):
         """Return them with other places among all."""
         return ParsedRecords(messages, self._cells[()], self._reasons)
 
-    def by_members(self) -> Iterator[Marks]:
-        """Yield masks of records with the same members at the top; those that cannot be read have none."""
-        groups: dict[frozenset[str], list[int]] = {}
-        for place, held in enumerate(self._cells[()]):
-            groups.setdefault(frozenset() if held is ABSENT else frozenset(held), []).append(place)
-        for places_ in groups.values():
-            mask = np.zeros(len(self), bool)
-            mask[places_] = True
+    def by_members(self, *path: str | int) -> Iterator[Marks]:
+        members = (frozenset(held) if type(held) is dict else frozenset() for held in self._at(path))
+        for _, mask in _equal(members):
             yield mask
+
+    def by_value(self, *path: str | int) -> Iterator[tuple[Marks, str | bytes | None]]:
+        cells = self._at(path)
+        texts = {id(held): _TEXTS[type(held)](held) for held in cells}  # many may be the same value
+        for text, mask in _equal(texts[id(held)] for held in cells):
+            yield mask, text
 
     def _at(self, path: Path) -> Sequence[Any]:
         if path not in self._cells:
@@ -575,11 +580,21 @@ class ParsedRecords(Records):
         return np.array([isinstance(held, dict) for held in self._at(path)], bool)
 
     def whole_numbers(self, *path: str | int) -> tuple[npt.NDArray[np.uint64], Marks]:
-        held = self._at(path)
-        whole = [type(one) is int or type(one) is _Number and _WHOLE.fullmatch(one) for one in held]
-        fits = [bool(mark) and 0 <= int(one) < 1 << 64 for one, mark in zip(held, whole, strict=True)]
-        numbers = [int(one) if mark else 0 for one, mark in zip(held, fits, strict=True)]
-        return np.array(numbers, np.uint64), np.array(fits, bool)
+        numbers = [_whole(held) for held in self._at(path)]
+        found = np.array([0 if number is None else number for number in numbers], np.uint64)
+        return found, np.array([number is not None for number in numbers], bool)
+
+
+def _equal(keys: Iterable[K]) -> Iterator[tuple[K, Marks]]:
+    """Yield keys, and masks of where each is."""
+    groups: dict[K, list[int]] = {}
+    for place, key in enumerate(keys):
+        groups.setdefault(key, []).append(place)
+    count = sum(map(len, groups.values()))
+    for key, places_ in groups.items():
+        mask = np.zeros(count, bool)
+        mask[places_] = True
+        yield key, mask
 
 
 # --- the parser -------------------------------------------------------------------------------------------------------
@@ -644,12 +659,65 @@ def _parsed(value: bytes) -> Any:
     return found
 
 
+class _Parser:
+    """Parses messages of which many have a member `fixed` that is the same: at their beginning, or at their end."""
+
+    def __init__(self, fixed: str) -> None:
+        self._fixed = fixed
+        self._known: list[tuple[bytes, bytes, Any]] = []
+
+    def __call__(self, message: bytes) -> Any:
+        for before, behind, value in self._known:
+            if message.startswith(before) and message.endswith(behind):
+                found = self._rest(message[len(before) : -len(behind)])
+                if found:
+                    own = {self._fixed: value}
+                    return own | found if behind == b"}" else found | own
+        found = _parsed(message)
+        if isinstance(found, dict) and self._fixed in found:
+            self._remember(message.decode(), found[self._fixed])
+        return found
+
+    def _rest(self, members: bytes) -> dict[str, Any]:
+        """Return the other members; none for what is no message, of which the whole says why."""
+        try:
+            found: dict[str, Any] = _parsed(b"{%s}" % members)
+        except ValueError:
+            return {}
+        return {} if self._fixed in found else found
+
+    def _remember(self, text: str, value: Any) -> None:
+        name = f"{json.dumps(self._fixed)}:"
+        first, last = 1 + len(name), text.rfind(f",{name}") + 1 + len(name)
+        if text.startswith("{" + name) and text[(stop := _value_end(text, first))] == ",":
+            self._known.insert(0, (text[: stop + 1].encode(), b"}", value))
+        elif last > len(name) and text[_value_end(text, last) :] == "}":
+            self._known.insert(0, (b"{", text[last - first :].encode(), value))
+        del self._known[_MOST_SHAPES:]
+
+
+def _value_end(text: str, place: int) -> int:
+    """Return where a value ends that begins at a place, 0 where none does."""
+    try:
+        return _DECODER.raw_decode(text, place)[1]
+    except (ValueError, RecursionError):
+        return 0
+
+
 def _is_deep(held: Any) -> bool:
     level = [held]
     for _ in range(_DEEPEST):
         level = [one for held in level for one in (held.values() if isinstance(held, dict) else held)]
         level = [one for one in level if isinstance(one, dict | list)]
     return bool(level)
+
+
+def _whole(held: Any) -> int | None:
+    """Return a whole number of at most 64 bits that is not below zero, None for anything else."""
+    if type(held) is not int and not (type(held) is _Number and _WHOLE.fullmatch(held)):
+        return None
+    number = int(held)
+    return number if 0 <= number < 1 << 64 else None
 
 
 def json_value(text: str | bytes) -> Any:

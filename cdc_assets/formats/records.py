@@ -92,6 +92,15 @@ class RecordColumn:
         texts = pc.if_else(pa.array(absent), other.texts, self.texts)
         return RecordColumn(np.where(absent, other.kinds, self.kinds), texts)
 
+    def or_given(self, other: RecordColumn) -> RecordColumn:
+        """Return the cells, and those of another column where they are absent or null."""
+        kinds, none = np.where(self.given, self.kinds, other.kinds), pa.array(~self.given)
+        return RecordColumn(kinds, pc.if_else(none, other.texts, self.texts))
+
+    def equal(self, text: str) -> Marks:
+        """Mark the cells that are a text."""
+        return self.are(CellKind.TEXT) & bits(pc.equal(self.texts, text))
+
     def shown(self, place: int) -> str:
         """Return a cell as a sentence about it has it, at most 100 characters; a text without quotes."""
         text = self.texts[place].as_py()
@@ -152,6 +161,19 @@ class Records(abc.ABC):
     @abc.abstractmethod
     def whole_numbers(self, *path: str | int) -> tuple[npt.NDArray[np.uint64], Marks]:
         """Return the cells at a path that are whole numbers of at most 64 bits and not below zero, and mark these."""
+
+    @abc.abstractmethod
+    def by_members(self, *path: str | int) -> Iterator[Marks]:
+        """Yield masks of the records whose objects at a path have the same members; what is none has none."""
+
+    def by_value(self, *path: str | int) -> Iterator[tuple[Marks, str | bytes | None]]:
+        """Yield masks of the records whose cells at a path are equal, with their text."""
+        coded = self.column(*path).texts.dictionary_encode()
+        numbers = coded.indices.fill_null(len(coded.dictionary)).to_numpy()
+        for number, text in enumerate([*coded.dictionary.to_pylist(), None]):
+            mask: Marks = numbers == number
+            if mask.any():
+                yield mask, text
 
     @abc.abstractmethod
     def _some(self: R, mask: Marks) -> R:

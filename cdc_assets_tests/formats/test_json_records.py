@@ -64,18 +64,24 @@ def held(records: Records, path: Path = ()) -> list[dict[Path, Any]]:
         assert cell[0] == records.kinds(*path)[place]
         if cell[0] != CellKind.ABSENT:
             found[place][path] = (cell, lengths[place], objects[place], whole[place])
+    for mask, text in records.by_value(*path):
+        for place in np.flatnonzero(mask & (records.kinds(*path) != CellKind.ABSENT)).tolist():
+            found[place][path + ("value",)] = text  # noqa: RUF005
+    for mask in records.by_members(*path):
+        for name in records.members(*path):
+            assert len(set((records.kinds(*path, name)[mask] == CellKind.ABSENT).tolist())) <= 1
     for step in (*records.members(*path), *range(max(lengths, default=0))):
         for place, deeper in enumerate(held(records, (*path, step))):
             found[place] |= deeper
     return found
 
 
-def read(messages: list[bytes | None], few: int) -> dict[int, Any]:
+def read(messages: list[bytes | None], few: int, fixed: str = "") -> dict[int, Any]:
     """What messages hold, or why they are refused."""
     found = dict[int, Any]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(producer, "_FEW", few)
-        for records in json_records(pa.array(messages, pa.binary())):
+        for records in json_records(pa.array(messages, pa.binary()), fixed):
             reasons = {place: reason for place, _, reason in records.refused()}
             assert sorted(reasons) == np.flatnonzero(~records.sound).tolist()
             for place, values in enumerate(held(records)):
@@ -92,6 +98,22 @@ def test_records_are_the_same_side_by_side_and_one_by_one(
     sent = edited(*made)
     assert read(sent, 1) == read(sent, 1 << 40)
     assert read(sent, 1).keys() == set(range(len(sent)))
+
+
+_BLOCKS = st.sampled_from([{"type": "struct", "fields": [{"é": 1.50, "schema": 2}], "n": 3}, {"schema": None}, 7, "x"])
+
+
+@given(_EDITED, _BLOCKS, st.sampled_from(["first", "last", "within"]))
+def test_records_are_the_same_if_they_are_known_to_have_a_member_in_common(
+    made: tuple[list[Any], bool, bool, list[tuple[int, tuple[bytes, bytes]]]], block: Any, place: str
+) -> None:
+    own, (messages, spaced, in_ascii, damaged) = {"schema": block}, made
+    whole = [own | row if place == "first" else row | own if place == "last" else {"a": own | row} for row in messages]
+    sent = edited(whole, spaced, in_ascii, damaged)
+    sent += [b'{"schema":7,"schema":7,"a":1}', b'{"schema":7,}', b'{"a":1,"schema":7}}', b'{"schema":7}']
+    plain = read(sent, 1 << 40)
+    assert read(sent, 1 << 40, "schema") == plain
+    assert read(sent, 1, "schema") == plain
 
 
 @given(_EDITED, st.data())
