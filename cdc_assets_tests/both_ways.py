@@ -23,7 +23,7 @@ from pyspark import cloudpickle
 from cdc_assets.errors import CdcError
 from cdc_assets.formats import COMMIT_TS, SplitReader
 from cdc_assets.lake.staging import stage
-from cdc_assets.lake.staging.tasks import Landing
+from cdc_assets.lake.staging.tasks import FirstLoad
 from cdc_assets.model.reports import AlikeKeys, Staged
 from cdc_assets.model.schema import TableSchema
 from cdc_assets.model.steps import ApplyRows
@@ -114,11 +114,11 @@ def _rows(files: Any) -> Counter[str]:
     return Counter(repr(row) for file in files for row in pq.read_table(file).to_pylist())
 
 
-def _landing(schema: TableSchema, place: Path) -> Landing:
+def _landing(schema: TableSchema, place: Path) -> FirstLoad:
     """Return what a table of that schema says of itself."""
     columns = {column.name: iceberg_type(column) for column in schema.stored} | {COMMIT_TS: "long"}
     report = {
         name: (kind, number, 1000 + number if kind.startswith("list") else None)
         for number, (name, kind) in enumerate(columns.items(), 1)
     }
-    return Landing(f"{place}/data", 0, report)
+    return FirstLoad(f"{place}/data", 0, report)

@@ -8,7 +8,7 @@ from typing import Any
 from cdc_assets.formats import Wire, wire_class
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
-from cdc_assets.sources.storage_sink.source import Changefeed
+from cdc_assets.sources.storage_sink.source import StorageSink
 
 __all__ = ["open_changefeed", "option", "sink_options", "written"]
 
@@ -20,10 +20,10 @@ def sink_options(settings: ChangefeedSettings) -> SinkOptions:
     return options
 
 
-def open_changefeed(settings: ChangefeedSettings) -> Changefeed:
+def open_changefeed(settings: ChangefeedSettings) -> StorageSink:
     """Open a bucket."""
     source = settings.open_source()
-    assert isinstance(source, Changefeed)
+    assert isinstance(source, StorageSink)
     return source
 
 

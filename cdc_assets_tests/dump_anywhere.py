@@ -19,7 +19,7 @@ import numpy as np
 from cdc_assets.ddl import created
 from cdc_assets.history.history import read_history
 from cdc_assets.model.dumps import DumpOptions
-from cdc_assets.model.schema import Column, Partition, Partitioning, TableId, TableSchema
+from cdc_assets.model.schema import Column, Partitioning, TableId, TablePartition, TableSchema
 from cdc_assets.model.tso import Tso
 from cdc_assets.types.mysql_types import type_text
 from cdc_assets_tests.cases import Checkpoint, Config
@@ -143,7 +143,7 @@ def _partitions(parted: Partitioning | None) -> str:
     return f"{clause}\n(" + ",\n ".join(map(_partition, parted.partitions)) + ")"
 
 
-def _partition(one: Partition) -> str:
+def _partition(one: TablePartition) -> str:
     if one.less_than:
         return f"PARTITION `{one.name}` VALUES LESS THAN ({','.join(text or 'MAXVALUE' for text in one.less_than)})"
     rows = [f"({','.join(row)})" if len(row) > 1 else row[0] for row in one.values]

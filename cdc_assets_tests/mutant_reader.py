@@ -14,7 +14,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
 from cdc_assets.sources import KnownFiles
-from cdc_assets.sources.storage_sink.source import Changefeed
+from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.changefeed import sink_options
 from cdc_assets_tests.mutations import Mutant, State
 from cdc_assets_tests.replay import compare
@@ -33,7 +33,7 @@ class _Eye(Opener):
         return data[: self.torn.pop(path)] if path in self.torn else data
 
 
-class _Reader(Changefeed):
+class _Reader(StorageSink):
     """Lists, and then files go."""
 
     def __init__(self, settings: ChangefeedSettings, state: State) -> None:

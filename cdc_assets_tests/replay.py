@@ -14,7 +14,7 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.source import Changefeed
+from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.cases import Checkpoint, Config, differences, expected_tables
 from cdc_assets_tests.changefeed import sink_options
 
@@ -29,7 +29,7 @@ class ReadableLake(Protocol):
     def names(self) -> set[TableId]: ...
 
 
-class _AsOf(Changefeed):
+class _AsOf(StorageSink):
     """A bucket whose `metadata` is older than its files, as it is whenever rows are ahead of the checkpoint."""
 
     def __init__(self, settings: ChangefeedSettings, checkpoint: Tso) -> None:

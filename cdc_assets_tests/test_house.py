@@ -120,13 +120,7 @@ EXECUTORS = (
 
 HEAVY = frozenset(ROOMS) | {"pandas", "s3fs"}
 
-SHARED_CLASS_NAMES = set(
-    """
-    Batch Changefeed CreateTable Cursor Decision Deliveries DropTable Executors Field Frame
-    Lake Landing Layout Listing Partition Place Records Seen Shape Snapshot Source TableText
-    Target _Block _File _Names _Reader _Side _Values
-    """.split()
-)
+SHARED_CLASS_NAMES = set("Field Frame Layout Records Shape _Block _File _Reader _Side _Values".split())
 """Names that stand in several files. This list only shrinks."""
 
 NAMELESS = re.compile(r"(^|_)(utils?|helpers?|common|base|managers?|misc)(_|$)")

@@ -15,7 +15,7 @@ from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from cdc_assets.defs import maintenance
-from cdc_assets.defs.resources import S3Credentials, Source
+from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
 from cdc_assets.operations.maintenance import MaintenanceResult, TableMaintenance
@@ -67,7 +67,7 @@ def test_maintenance_of_a_table_waits_for_its_partitions_whatever_it_is_called(
     facts = TableFacts("t", Life(table, 1), 5, 9, 900, 9, 0, 0, 1, 4096)
     due = MaintenanceResult((TableMaintenance(facts, facts, Chores(compact=True), table),), 0)
     monkeypatch.setattr(maintenance, "_maintained", lambda *_, **__: due)
-    source = Source(LittleFeed(tmp_path / "feed").settings(), LakeSettings.from_warehouse(tmp_path / "lake"))
+    source = ConfiguredFeed(LittleFeed(tmp_path / "feed").settings(), LakeSettings.from_warehouse(tmp_path / "lake"))
     schedule = maintenance.maintenance_schedule(source, maintenance.maintenance_job(source, "upkeep"), "nightly")
     with build_schedule_context(instance, resources={"s3": S3Credentials()}) as context:
         (request,) = schedule.evaluate_tick(context).run_requests or ()

@@ -15,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cdc_assets.io.storage import Opener
 from cdc_assets.settings.config import ChangefeedSettings
-from cdc_assets.sources.storage_sink.source import Changefeed
+from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.changefeed import open_changefeed
 
 __all__ = ["SECRET", "TrialStorage"]
@@ -42,7 +42,7 @@ class TrialStorage(LocalFileSystem):  # type: ignore[misc]  # fsspec ships no ty
         return cls
 
     @classmethod
-    def changefeed(cls, settings: ChangefeedSettings, attempts: int = 4) -> Changefeed:
+    def changefeed(cls, settings: ChangefeedSettings, attempts: int = 4) -> StorageSink:
         """Open a changefeed of local files through this storage."""
         feed = open_changefeed(settings)
         cls.prefix = feed.opener.prefix

@@ -19,7 +19,7 @@ __all__ = [
     "DONE",
     "HELD",
     "WRONG",
-    "Target",
+    "CommandTarget",
     "common_options",
     "feed_options",
     "initial_of",
@@ -41,7 +41,7 @@ DONE, HELD, WRONG = 0, 1, 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
+class CommandTarget:
     """What a command works on: changefeeds and, if the command needs one, the lake."""
 
     changefeeds: tuple[ChangefeedSettings, ...]
@@ -157,7 +157,7 @@ def common_options(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
 
 
-def target_of(given: dict[str, Any]) -> Target:
+def target_of(given: dict[str, Any]) -> CommandTarget:
     """Return the changefeeds and the lake that the options name; raises BadSettings."""
     from cdc_assets.settings import config
 
@@ -182,7 +182,7 @@ def target_of(given: dict[str, Any]) -> Target:
             decode=given["decode"],
             initial=initial_of(given),
         )
-        return Target(settings.changefeeds, settings.lake)
+        return CommandTarget(settings.changefeeds, settings.lake)
     if given.get("initial") or given.get("initial_options"):
         raise BadSettings("--initial goes with --sink-uri. In a settings file, set `initial` of the changefeed.")
     settings = config.load(given.get("settings"))
@@ -194,7 +194,7 @@ def target_of(given: dict[str, Any]) -> Target:
     if given.get("complete"):
         chosen = tuple(changefeed.with_complete(given["complete"]) for changefeed in chosen)
     lake = config.LakeSettings.from_warehouse(given["warehouse"]) if given.get("warehouse") else settings.lake
-    return Target(chosen, lake)
+    return CommandTarget(chosen, lake)
 
 
 def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
@@ -227,7 +227,7 @@ def _key(text: str) -> tuple[str, tuple[str, ...]]:
     return table, tuple(columns.split(","))
 
 
-def lake_of(target: Target) -> LakeSettings:
+def lake_of(target: CommandTarget) -> LakeSettings:
     """Return the lake of a command that needs one; raises BadSettings."""
     if target.lake is None:
         raise BadSettings("No lake is given. Name a directory with --warehouse DIR, or a lake in the settings file.")

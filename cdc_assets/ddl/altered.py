@@ -24,7 +24,7 @@ from cdc_assets.ddl.clauses import ColumnText, charset_of
 from cdc_assets.ddl.columns import INTEGERS, column_of
 from cdc_assets.ddl.evolve import Pairs, read_text, schema_after
 from cdc_assets.ddl.schema import DEFAULT_COLLATION, held, is_text
-from cdc_assets.ddl.statement import Alter, Exchange, Rename, Snapshot, Unknown, statement
+from cdc_assets.ddl.statement import Alter, Exchange, Rename, SchemaSnapshot, Unknown, statement
 from cdc_assets.ddl.text import Unreadable
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -63,7 +63,7 @@ def altered(
     """
     file = SchemaFile("", "", TableId("", ""), 0, sql, action, ())
     kind = statement(file)
-    if isinstance(kind, Unknown | Snapshot):
+    if isinstance(kind, Unknown | SchemaSnapshot):
         raise Unfollowed("it cannot be read" if sql.strip() else "there is no text")
     if not isinstance(kind, Alter | Rename | Exchange):
         return before

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cdc_assets.ddl.text import Cursor, Token, Unreadable, render, split
-from cdc_assets.model.schema import Default, Index, Partition, Partitioning
+from cdc_assets.model.schema import Default, Index, Partitioning, TablePartition
 
 __all__ = [
     "CHARSET_COLLATIONS",
     "UNKNOWN_PARTITIONS",
     "ColumnText",
     "Options",
-    "TableText",
+    "TableBody",
     "charset_of",
     "column",
     "default",
@@ -74,7 +74,7 @@ class ColumnText:
 
 
 @dataclass(frozen=True, slots=True)
-class TableText:
+class TableBody:
     """The body of a CREATE TABLE."""
 
     columns: tuple[ColumnText, ...]
@@ -309,7 +309,7 @@ def options(at: Cursor) -> Options:
     return Options(charset, collation, comment)
 
 
-def table(at: Cursor) -> TableText:
+def table(at: Cursor) -> TableBody:
     """Read a CREATE TABLE from its opening parenthesis on."""
     columns: list[ColumnText] = []
     indexes: list[Index] = []
@@ -328,7 +328,7 @@ def table(at: Cursor) -> TableText:
     parts = partitioning(at.rest()) if at else None
     inline = [own for text in columns for own in inline_indexes(text)]
     every = named([*inline, *indexes])
-    return TableText(tuple(columns), every, given.charset, given.collation, parts, given.comment, clustered)
+    return TableBody(tuple(columns), every, given.charset, given.collation, parts, given.comment, clustered)
 
 
 def _refuse_query(at: Cursor) -> None:
@@ -399,18 +399,18 @@ def _partitioning(at: Cursor) -> Partitioning:
         raise Unreadable(f'"{at.next.raw}" is not known')
     count = len(definitions) or count or 1
     if kind in ("HASH", "KEY") and not definitions:
-        definitions = tuple(Partition(f"p{number}") for number in range(count))
+        definitions = tuple(TablePartition(f"p{number}") for number in range(count))
     return Partitioning(kind, expressions, definitions, count)
 
 
-def partition_definitions(inside: Sequence[Token], kind: str) -> tuple[Partition, ...]:
+def partition_definitions(inside: Sequence[Token], kind: str) -> tuple[TablePartition, ...]:
     """Read `PARTITION p VALUES …, …`; bounds and values stay text."""
     return tuple(_partition(Cursor(piece), kind) for piece in split(inside))
 
 
-def _partition(at: Cursor, kind: str) -> Partition:
+def _partition(at: Cursor, kind: str) -> TablePartition:
     at.expect("PARTITION")
-    found = Partition(at.name())
+    found = TablePartition(at.name())
     if at.accept("VALUES", "LESS", "THAN"):
         bounds: tuple[str | None, ...]
         if at.accept("MAXVALUE"):

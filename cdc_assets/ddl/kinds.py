@@ -28,13 +28,13 @@ from cdc_assets.ddl.statement import (
     Alter,
     AlterDatabase,
     CreateDatabase,
-    CreateTable,
+    CreateTableStatement,
     DropDatabase,
-    DropTable,
+    DropTableStatement,
     Exchange,
     Recover,
     Rename,
-    Snapshot,
+    SchemaSnapshot,
     Truncate,
     Unknown,
     statement,
@@ -49,8 +49,8 @@ _STATEMENTS: dict[type, tuple[str, ...]] = {
     CreateDatabase: ("create schema",),
     AlterDatabase: (),
     DropDatabase: ("drop schema", "drop table"),
-    CreateTable: ("create table",),
-    DropTable: ("drop table",),
+    CreateTableStatement: ("create table",),
+    DropTableStatement: ("drop table",),
     Truncate: ("truncate table",),
     Rename: ("rename table",),
     Recover: ("recover table",),
@@ -72,7 +72,7 @@ def kinds(file: SchemaFile, changes: Iterable[SchemaChange] = ()) -> tuple[str, 
     A file without DDL is `columns changed without ddl`, and what changed.
     """
     found = statement(file)
-    if isinstance(found, Snapshot):
+    if isinstance(found, SchemaSnapshot):
         hidden = tuple(dict.fromkeys(_of_changes(changes)))
         return ("columns changed without ddl", *hidden) if hidden else ()
     if not isinstance(found, Alter):

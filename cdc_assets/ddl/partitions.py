@@ -37,7 +37,7 @@ from cdc_assets.ddl.expression import (
 )
 from cdc_assets.ddl.text import Token, Unreadable, quote, render, tokens
 from cdc_assets.errors import TableHeld
-from cdc_assets.model.schema import Partition, Partitioning, TableSchema
+from cdc_assets.model.schema import Partitioning, TablePartition, TableSchema
 from cdc_assets.model.schema_changes import Predicate
 
 __all__ = ["exchange_predicate", "partition_predicate", "repartition"]
@@ -194,7 +194,7 @@ def _changed(found: Partitioning, spec: Spec) -> Partitioning:
     parts = found.partitions
     if isinstance(spec, AddPartitionsSpec):
         new = partition_definitions(spec.inside, found.kind) if spec.inside else ()
-        new = new or tuple(Partition(f"p{found.count + number}") for number in range(spec.count))
+        new = new or tuple(TablePartition(f"p{found.count + number}") for number in range(spec.count))
         if {one.name.lower() for one in parts} & {one.name.lower() for one in new}:
             raise Unreadable(f"partition {new[0].name} was there before it was added")
         return _with(found, (*parts, *new))
@@ -216,7 +216,7 @@ def _changed(found: Partitioning, spec: Spec) -> Partitioning:
     return found
 
 
-def _with(found: Partitioning, parts: tuple[Partition, ...]) -> Partitioning:
+def _with(found: Partitioning, parts: tuple[TablePartition, ...]) -> Partitioning:
     return replace(found, partitions=parts, count=len(parts))
 
 

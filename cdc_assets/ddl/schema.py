@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from cdc_assets.ddl.alter import AddColumnSpec, ChangeColumnSpec, specs
-from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableText, charset_of, table
+from cdc_assets.ddl.clauses import CHARSET_COLLATIONS, ColumnText, TableBody, charset_of, table
 from cdc_assets.ddl.columns import column_of
 from cdc_assets.ddl.defaults import known_default, survives_json
 from cdc_assets.ddl.kept_columns import bare
-from cdc_assets.ddl.statement import Alter, CreateTable, Rename, Statement, create_head, statement
+from cdc_assets.ddl.statement import Alter, CreateTableStatement, Rename, Statement, create_head, statement
 from cdc_assets.ddl.text import Cursor, Unreadable, tokens
 from cdc_assets.errors import TableHeld
 from cdc_assets.model.schema import Column, Index, TableSchema
@@ -89,7 +89,7 @@ def create(
     if file.by_text:
         return _by_text(file, like, database_collation, timezone)
     found = statement(file)
-    if not isinstance(found, CreateTable):
+    if not isinstance(found, CreateTableStatement):
         return _keyed(TableSchema(_defined_by_alter(file, found, timezone)))
     if found.like is not None:
         return _keyed(_like(file, like))
@@ -159,7 +159,7 @@ def _without_doubtful_members(text: ColumnText) -> ColumnText:
 
 
 @lru_cache(maxsize=8192)  # every plan reads every DDL again
-def _table_text(query: str) -> TableText:
+def _table_text(query: str) -> TableBody:
     at = Cursor(tokens(query))
     create_head(at)
     return table(at)
@@ -180,7 +180,7 @@ def _defined_by_alter(file: SchemaFile, found: Statement, timezone: str | None) 
     )
 
 
-def _compare(file: SchemaFile, text: TableText) -> None:
+def _compare(file: SchemaFile, text: TableBody) -> None:
     defined = {column.name.lower() for column in text.columns}
     listed = {name for column in file.columns if (name := column.name.lower()) in defined or not column.hidden}
     if defined != listed:
@@ -219,7 +219,7 @@ def _like(file: SchemaFile, like: TableSchema | None) -> TableSchema:
 
 
 def _merge(
-    listed: tuple[Column, ...], text: TableText, database_collation: str | None, timezone: str | None
+    listed: tuple[Column, ...], text: TableBody, database_collation: str | None, timezone: str | None
 ) -> TableSchema:
     collation = _collation_of(text, database_collation)
     texts = {one.name.lower(): one for one in text.columns}
@@ -233,7 +233,7 @@ def _merge(
     return TableSchema(columns, (), indexes, text.partitioning, collation, text.comment, text.clustered)
 
 
-def _collation_of(text: TableText, database_collation: str | None) -> str:
+def _collation_of(text: TableBody, database_collation: str | None) -> str:
     own = CHARSET_COLLATIONS.get(text.charset) or (text.charset and f"{text.charset}_bin")
     return text.collation or own or database_collation or DEFAULT_COLLATION
 

@@ -16,13 +16,13 @@ __all__ = [
     "Alter",
     "AlterDatabase",
     "CreateDatabase",
-    "CreateTable",
+    "CreateTableStatement",
     "DropDatabase",
-    "DropTable",
+    "DropTableStatement",
     "Exchange",
     "Recover",
     "Rename",
-    "Snapshot",
+    "SchemaSnapshot",
     "Statement",
     "Truncate",
     "Unknown",
@@ -37,7 +37,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SchemaSnapshot:
     """No DDL: columns as of the first rows after the changefeed's start, or after a DDL that an event filter hides."""
 
 
@@ -61,14 +61,14 @@ class AlterDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTable:
+class CreateTableStatement:
     """`like` is the table whose definition is copied, its schema always given."""
 
     like: TableId | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class DropTable:
+class DropTableStatement:
     """The table of the file."""
 
 
@@ -127,12 +127,12 @@ class Unknown:
 
 
 Statement = (
-    Snapshot
+    SchemaSnapshot
     | CreateDatabase
     | DropDatabase
     | AlterDatabase
-    | CreateTable
-    | DropTable
+    | CreateTableStatement
+    | DropTableStatement
     | Truncate
     | Rename
     | Recover
@@ -147,8 +147,8 @@ _BY_TYPE: dict[int, type] = {
     **dict.fromkeys((*range(56, 60), 61, 64, 65, 67, *range(71, 77), 230, 231), Alter),
     1: CreateDatabase,
     2: DropDatabase,
-    3: CreateTable,
-    4: DropTable,
+    3: CreateTableStatement,
+    4: DropTableStatement,
     11: Truncate,
     14: Rename,
     21: View,
@@ -158,7 +158,7 @@ _BY_TYPE: dict[int, type] = {
     42: Exchange,
     47: Rename,
     55: AlterDatabase,
-    60: CreateTable,
+    60: CreateTableStatement,
     77: AlterDatabase,
 }
 """TiDB's DDL action types (`tidb:pkg/meta/model/job.go`); 14, 25 and 42 need their text."""
@@ -192,7 +192,7 @@ def _may_differ(found: Statement, file: SchemaFile) -> bool:
 
 
 def _textless(file: SchemaFile) -> Statement:
-    return Snapshot() if file.type == 0 else _by_type(file, "there is no text")
+    return SchemaSnapshot() if file.type == 0 else _by_type(file, "there is no text")
 
 
 def _by_type(file: SchemaFile, problem: str) -> Statement:
@@ -212,7 +212,7 @@ def _read(at: Cursor, file: SchemaFile) -> Statement | None:
     if at.accept("DROP", "DATABASE|SCHEMA"):
         return DropDatabase()
     if at.accept("DROP", "TEMPORARY", "TABLE") or at.accept("DROP", "TABLE|TABLES"):
-        return DropTable()
+        return DropTableStatement()
     if at.sees("CREATE|DROP", "SEQUENCE") or at.sees("ALTER", "SEQUENCE"):
         return Unknown(f"{file.query}: sequences have no rows")
     if at.accept("DROP", "VIEW") or _is_view(at):
@@ -295,11 +295,11 @@ def _created(at: Cursor, file: SchemaFile) -> Statement:
     create_head(at)
     inside = Cursor(at.parts[at.at + 1 : at.at + 2]) if at.sees("(") else at
     if not inside.sees("LIKE"):
-        return CreateTable()
+        return CreateTableStatement()
     at.accept("(")
     at.expect("LIKE")
     schema, name = at.qualified()
-    return CreateTable(TableId(schema or file.table.schema, name))
+    return CreateTableStatement(TableId(schema or file.table.schema, name))
 
 
 def rename_pairs(sql: str, schema: str) -> tuple[tuple[TableId, TableId], ...]:

@@ -20,7 +20,7 @@ from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.landing_assets import landing_events
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key, shown
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import TableMoved
 from cdc_assets.model.progress import Life, Phase, Progress
 from cdc_assets.model.reports import Staged
@@ -47,12 +47,12 @@ def check_spec(name: str, partitions: dg.PartitionsDefinition[str]) -> dg.AssetC
         )
 
 
-def changefeed_assets(source: Source, partitions: dg.DynamicPartitionsDefinition) -> list[dg.AssetsDefinition]:
+def changefeed_assets(source: ConfiguredFeed, partitions: dg.DynamicPartitionsDefinition) -> list[dg.AssetsDefinition]:
     """Return `ddl` and `dml` of one changefeed."""
     return [_ddl_asset(source, partitions), _dml_asset(source, partitions)]
 
 
-def _ddl_asset(source: Source, partitions: dg.DynamicPartitionsDefinition) -> dg.AssetsDefinition:
+def _ddl_asset(source: ConfiguredFeed, partitions: dg.DynamicPartitionsDefinition) -> dg.AssetsDefinition:
     name = source.changefeed.name
 
     @dg.asset(
@@ -79,7 +79,7 @@ def _ddl_asset(source: Source, partitions: dg.DynamicPartitionsDefinition) -> dg
     return ddl
 
 
-def _dml_asset(source: Source, partitions: dg.DynamicPartitionsDefinition) -> dg.AssetsDefinition:
+def _dml_asset(source: ConfiguredFeed, partitions: dg.DynamicPartitionsDefinition) -> dg.AssetsDefinition:
     name = source.changefeed.name
     types = check_spec(name, partitions)
     decode, validate, apply = _decode_op(source), _validate_op(source), _apply_op(source)
@@ -110,7 +110,7 @@ class _Work(NamedTuple):
     published: float
 
 
-def _decode_op(source: Source) -> dg.OpDefinition:
+def _decode_op(source: ConfiguredFeed) -> dg.OpDefinition:
     @dg.op(name=f"{source.group}_decode", ins={"after": dg.In(dg.Nothing)}, pool="spark")
     def decode(context: dg.OpExecutionContext, pyspark: LazyPySparkResource, s3: S3Resource) -> Any:
         """Read, decode, check and stage the rows of the partition that are due."""
@@ -127,7 +127,7 @@ def _decode_op(source: Source) -> dg.OpDefinition:
     return decode
 
 
-def _validate_op(source: Source) -> dg.OpDefinition:
+def _validate_op(source: ConfiguredFeed) -> dg.OpDefinition:
     @dg.op(name=f"{source.group}_validate")
     def validate(context: dg.OpExecutionContext, work: Any) -> Any:
         """Show the results of the checks in the decoding pass."""
@@ -138,7 +138,7 @@ def _validate_op(source: Source) -> dg.OpDefinition:
     return validate
 
 
-def _apply_op(source: Source) -> dg.OpDefinition:
+def _apply_op(source: ConfiguredFeed) -> dg.OpDefinition:
     @dg.op(
         name=f"{source.group}_apply",
         out={"result": dg.Out(dg.Nothing, is_required=False), COLUMN_TYPES: dg.Out()},
@@ -164,7 +164,7 @@ def _checked(work: _Work | None, *, passed: bool) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(check_name=COLUMN_TYPES, passed=passed, metadata=report_metadata(report))
 
 
-def _commit(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, work: _Work) -> None:
+def _commit(context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, work: _Work) -> None:
     """Commit a staged window; where its table has moved meanwhile, plan the partition anew and apply that."""
     pipeline.published = work.published
     try:
@@ -177,7 +177,9 @@ def _commit(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, 
         _raise_unless_applied(context, source, pipeline, again, concerned)
 
 
-def _recorded(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, work: _Work | None) -> dict[str, Any]:
+def _recorded(
+    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, work: _Work | None
+) -> dict[str, Any]:
     """Record how the partition's tables stand after the run, log their events, and return the figures of `dml`."""
     key = parse_partition_key(context.partition_key)
     outcome = pipeline.record_status(context.run_id)
@@ -190,7 +192,7 @@ def _recorded(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline
     return dml_metadata(outcome.plan, key, step, changed)
 
 
-def _of_others(context: Any, source: Source, pipeline: Pipeline, key: PartitionKey) -> Callable[..., None]:
+def _of_others(context: Any, source: ConfiguredFeed, pipeline: Pipeline, key: PartitionKey) -> Callable[..., None]:
     """Return the callback that logs the partitions that a run applies because its own needs them."""
     events = RunEvents(context, source, pipeline, own=key)
     events.begin()
@@ -198,7 +200,12 @@ def _of_others(context: Any, source: Source, pipeline: Pipeline, key: PartitionK
 
 
 def _log_lake_tables(
-    context: Any, source: Source, pipeline: Pipeline, outcome: Outcome, lives: Iterable[Life] = (), changed: int = 0
+    context: Any,
+    source: ConfiguredFeed,
+    pipeline: Pipeline,
+    outcome: Outcome,
+    lives: Iterable[Life] = (),
+    changed: int = 0,
 ) -> None:
     """Log what was landed, and an event for every lake table that got a window or a DDL here or is in `lives`."""
     for event in landing_events(source, pipeline):
@@ -213,7 +220,7 @@ def _log_lake_tables(
 
 
 def _report(
-    context: Any, source: Source, pipeline: Pipeline, outcome: Outcome, lives: Collection[Life] | None = None
+    context: Any, source: ConfiguredFeed, pipeline: Pipeline, outcome: Outcome, lives: Collection[Life] | None = None
 ) -> None:
     """Log the checks of the changefeed and of the tables that the run moved, as a catch-up run does."""
     for evaluation in evaluations(source, pipeline, outcome, lives):
@@ -257,7 +264,9 @@ def _still(plan: Plan, wanted: list[Step]) -> list[Step]:
     return [step for step in plan.steps if (step.life, step.at, type(step)) in places]
 
 
-def _raise_unless_applied(context: Any, source: Source, pipeline: Pipeline, outcome: Outcome, lives: set[Life]) -> None:
+def _raise_unless_applied(
+    context: Any, source: ConfiguredFeed, pipeline: Pipeline, outcome: Outcome, lives: set[Life]
+) -> None:
     stopped = [table for table in outcome.tables if table.life in lives and table.state.stopped]
     if stopped:
         _report(context, source, pipeline, outcome)

@@ -19,7 +19,7 @@ from cdc_assets.defs.checks import evaluations
 from cdc_assets.defs.events import RunEvents
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.landing_assets import landing_events
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.defs.watching import has_more
 from cdc_assets.errors import BadSettings, InputError, MetadataMissing, Retryable
 from cdc_assets.model.progress import Life
@@ -36,7 +36,7 @@ from cdc_assets.run_coordinator import CHANGEFEED_TAG
 __all__ = ["catch_up_job"]
 
 
-def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
+def catch_up_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     """Return the unpartitioned job that brings tables to the checkpoint."""
 
     @dg.op(name=op_of(job_name), out=dg.Out(dg.Nothing), pool="spark")
@@ -79,7 +79,7 @@ def catch_up_job(source: Source, job_name: str) -> dg.JobDefinition:
 def _passes(
     context: dg.OpExecutionContext,
     config: CatchUpConfig,
-    source: Source,
+    source: ConfiguredFeed,
     pipeline: Pipeline,
     events: RunEvents,
     stopped: Iterable[Life],
@@ -133,7 +133,9 @@ def _chosen(plan: Plan, config: CatchUpConfig) -> tuple[set[Life], set[Life]]:
     return {other for life in asked for other in family[life]}, asked
 
 
-def _moves(context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, checkpoint: Tso, end: float) -> bool:
+def _moves(
+    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, checkpoint: Tso, end: float
+) -> bool:
     """Wait until the checkpoint moves; return False if the run is to end."""
     waiting = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED])
     while (left := end - time.monotonic()) > 0:

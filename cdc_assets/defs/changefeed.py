@@ -23,7 +23,7 @@ from cdc_assets.defs.landing_assets import upstream_assets
 from cdc_assets.defs.maintenance import maintenance_job, maintenance_schedule
 from cdc_assets.defs.names import asset_key, keys_name, lake_key
 from cdc_assets.defs.rebuild import rebuild_job
-from cdc_assets.defs.resources import S3Credentials, Source, spark_resource
+from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials, spark_resource
 from cdc_assets.defs.sensor import checkpoint_sensor
 from cdc_assets.errors import BadSettings
 from cdc_assets.model.schema import TableId
@@ -79,7 +79,7 @@ def _source(
     changefeed: ChangefeedSettings | None,
     lake: LakeSettings | str | os.PathLike[str] | None,
     settings: Mapping[str, Any],
-) -> Source:
+) -> ConfiguredFeed:
     """Return the changefeed that settings or keywords describe, with its lake; raises BadSettings."""
     if lake is None or (changefeed is not None and settings):
         raise BadSettings(
@@ -87,10 +87,10 @@ def _source(
             "lake=LakeSettings(…), or the directory of a local one."
         )
     lake = lake if isinstance(lake, LakeSettings) else LakeSettings.from_warehouse(lake)
-    return Source(changefeed or ChangefeedSettings(**settings), lake)
+    return ConfiguredFeed(changefeed or ChangefeedSettings(**settings), lake)
 
 
-def _partition_job(source: Source) -> Any:
+def _partition_job(source: ConfiguredFeed) -> Any:
     name = source.changefeed.name
     return dg.define_asset_job(
         f"{source.group}_partition",
@@ -116,7 +116,7 @@ class _LakeTable:
     checks: tuple[dg.AssetCheckSpec, ...]
 
 
-def _lake_tables(source: Source, tables: Iterable[TableId]) -> Iterator[_LakeTable]:
+def _lake_tables(source: ConfiguredFeed, tables: Iterable[TableId]) -> Iterator[_LakeTable]:
     """Yield the lake tables, except those whose definitions Dagster refuses, which would break every run's loading."""
     for table in tables:
         try:
@@ -125,7 +125,7 @@ def _lake_tables(source: Source, tables: Iterable[TableId]) -> Iterator[_LakeTab
             _log.warning("%s gets no asset and no checks in Dagster, which refuses them: %s", table, error)
 
 
-def _lake_spec(source: Source, table: TableId) -> dg.AssetSpec:
+def _lake_spec(source: ConfiguredFeed, table: TableId) -> dg.AssetSpec:
     target = source.changefeed.lag_target_of(table)
     namespace = source.changefeed.namespace_of(table.schema)
     return dg.AssetSpec(

@@ -23,7 +23,7 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.defs.names import check_output, feed_key, lake_key, shown
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.ledger import TableState
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Life, State
@@ -66,7 +66,7 @@ CHECKS = ("conformance", "completeness", "holds", "quarantine")
 FRESHNESS, ARITHMETIC, INITIAL_ROWS = "freshness", "row_arithmetic", "initial_rows"
 
 
-def changefeed_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetChecksDefinition]:
+def changefeed_checks(source: ConfiguredFeed, specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetChecksDefinition]:
     """Return the checks of a changefeed, and those of lake tables that `specs` names (see `table_specs`)."""
     bucket = feed_key(source.changefeed)
 
@@ -90,7 +90,7 @@ def changefeed_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> lis
     return [conformance, completeness, holds, quarantine, *_table_checks(source, specs)]
 
 
-def _table_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetChecksDefinition]:
+def _table_checks(source: ConfiguredFeed, specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetChecksDefinition]:
     if not specs:
         return []
     # Dagster's own decorator would name them after the asset keys, which not every table's name allows.
@@ -120,7 +120,7 @@ def _table_checks(source: Source, specs: Sequence[dg.AssetCheckSpec]) -> list[dg
     ]
 
 
-def table_specs(source: Source, table: TableId) -> Iterator[dg.AssetCheckSpec]:
+def table_specs(source: ConfiguredFeed, table: TableId) -> Iterator[dg.AssetCheckSpec]:
     """Yield the checks of one lake table."""
     yield dg.AssetCheckSpec(
         ARITHMETIC,
@@ -139,7 +139,7 @@ def table_specs(source: Source, table: TableId) -> Iterator[dg.AssetCheckSpec]:
 
 
 def evaluations(
-    source: Source, pipeline: Pipeline, outcome: Outcome, touched: Collection[Life] | None = None
+    source: ConfiguredFeed, pipeline: Pipeline, outcome: Outcome, touched: Collection[Life] | None = None
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield a run's check results: all checks of the changefeed, and those of the lake tables that it touched.
 
@@ -178,7 +178,7 @@ def evaluation(key: dg.AssetKey, result: dg.AssetCheckResult) -> dg.AssetCheckEv
 # --- the changefeed ---------------------------------------------------------------------------------------------------
 
 
-def standing(source: Source) -> list[TableStatus]:
+def standing(source: ConfiguredFeed) -> list[TableStatus]:
     """Return the state of the changefeed's tables after the last run; none before the first."""
     directory = source.lake.local_directory
     if directory is not None and not directory.is_dir():
@@ -243,7 +243,7 @@ def quarantine_result(tables: Sequence[TableStatus]) -> dg.AssetCheckResult:
 
 
 def table_results(
-    source: Source, pipeline: Pipeline, tables: Iterable[TableOutcome], checkpoint: Tso, now: float
+    source: ConfiguredFeed, pipeline: Pipeline, tables: Iterable[TableOutcome], checkpoint: Tso, now: float
 ) -> Iterator[dg.AssetCheckResult]:
     """Yield the results for lake tables as of `now`, seconds since 1970. Dropped tables have none."""
     accounts = pipeline.ledger.accounts(source.changefeed.name)
@@ -329,7 +329,9 @@ class Freshness:
         return _result(FRESHNESS, self.passed, metadata, True, self.sentence, self.key)
 
 
-def freshness_of(source: Source, table: TableOutcome | TableState, checkpoint: Tso, now: float) -> Freshness | None:
+def freshness_of(
+    source: ConfiguredFeed, table: TableOutcome | TableState, checkpoint: Tso, now: float
+) -> Freshness | None:
     """Return how fresh a table is as of `now`, seconds since 1970; None without a target, and for a dropped table.
 
     A table to which nothing is applied yet is as old as its DDL.

@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_assets.defs.names import asset_key, upstream_key
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import Report
 from cdc_assets.model.splits import Import, Listing
@@ -45,7 +45,7 @@ def dump_partitions(changefeed: str) -> dg.DynamicPartitionsDefinition:
     return dg.DynamicPartitionsDefinition(name=f"cdc-dump_{changefeed}")
 
 
-def upstream_of_ddl(source: Source) -> list[dg.AssetDep]:
+def upstream_of_ddl(source: ConfiguredFeed) -> list[dg.AssetDep]:
     """Return what `ddl` depends on: the feed, and its dump where the settings name one.
 
     Most versions of a table are in no dump, so the partitions of the two are not each other's: by their names, as
@@ -55,15 +55,15 @@ def upstream_of_ddl(source: Source) -> list[dg.AssetDep]:
     return [dg.AssetDep(upstream_key(source.changefeed)), *before]
 
 
-def _dump_key(source: Source) -> dg.AssetKey:
+def _dump_key(source: ConfiguredFeed) -> dg.AssetKey:
     return asset_key(source.changefeed.name, "dump")
 
 
-def _has_dump(source: Source) -> bool:
+def _has_dump(source: ConfiguredFeed) -> bool:
     return bool(source.changefeed.initial.dump) or source.changefeed.initial.source is not None
 
 
-def dump_spec(source: Source) -> Iterator[dg.AssetSpec]:
+def dump_spec(source: ConfiguredFeed) -> Iterator[dg.AssetSpec]:
     """Yield the asset of the dumps, or of the server, that the changefeed is joined to; nothing where there is none."""
     changefeed = source.changefeed
     if _has_dump(source):
@@ -99,7 +99,7 @@ class NewInDumps:
         return [dump_partitions(changefeed).build_add_request(list(self.keys))] if self.keys else []
 
 
-def seen_in_dumps(instance: dg.DagsterInstance, source: Source, listing: Listing, plan: Plan) -> NewInDumps:
+def seen_in_dumps(instance: dg.DagsterInstance, source: ConfiguredFeed, listing: Listing, plan: Plan) -> NewInDumps:
     """Return the tables of dumps that Dagster does not have yet, as many as one tick reports."""
     if not listing.imports:
         return NewInDumps()
@@ -131,7 +131,7 @@ def _facts(one: Import) -> dict[str, Any]:
     return found
 
 
-def _standing(source: Source, plan: Plan, one: Import) -> str:
+def _standing(source: ConfiguredFeed, plan: Plan, one: Import) -> str:
     """Say what becomes of a dump's table by the plan in which it was first seen."""
     if one.problem:
         return f"It cannot be imported: {one.problem}"
@@ -150,7 +150,7 @@ def _is_in(plan: Plan, life: Life) -> bool:
     return state is not None and state.base is not None
 
 
-def _offer(source: Source, life: Life, table: TableHistory) -> str:
+def _offer(source: ConfiguredFeed, life: Life, table: TableHistory) -> str:
     if table.gap is None:
         return f"{life} is in the lake without it, and lacks no rows."
     return (
@@ -163,7 +163,7 @@ def _offer(source: Source, life: Life, table: TableHistory) -> str:
 
 
 def log_imported(
-    context: Any, source: Source, plan: Plan, step: Step, report: Report | None = None, rows: int = 0
+    context: Any, source: ConfiguredFeed, plan: Plan, step: Step, report: Report | None = None, rows: int = 0
 ) -> None:
     """Log the partition of a table whose rows a step brought from a dump; nothing for any other step.
 
@@ -182,7 +182,7 @@ def log_imported(
     _log(context, source, brought, description, found)
 
 
-def log_rebuilt(context: Any, source: Source, plan: Plan, life: Life) -> PartitionKey | None:
+def log_rebuilt(context: Any, source: ConfiguredFeed, plan: Plan, life: Life) -> PartitionKey | None:
     """Log the partition of a table that a rebuild let begin with a dump and return it; None for any other table."""
     brought = plan.history.lives[life].brought if life in plan.history.lives else None
     if brought is None:
@@ -191,7 +191,7 @@ def log_rebuilt(context: Any, source: Source, plan: Plan, life: Life) -> Partiti
     return _key_of(brought)
 
 
-def _log(context: Any, source: Source, brought: Import, description: str, found: dict[str, Any]) -> None:
+def _log(context: Any, source: ConfiguredFeed, brought: Import, description: str, found: dict[str, Any]) -> None:
     name, key = source.changefeed.name, format_partition_key(_key_of(brought))
     context.instance.add_dynamic_partitions(str(dump_partitions(name).name), [key])
     context.log_event(

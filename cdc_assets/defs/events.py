@@ -12,7 +12,7 @@ from cdc_assets.defs.checks import COLUMN_TYPES
 from cdc_assets.defs.dumps import log_imported
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, lake_table, report_metadata
 from cdc_assets.defs.names import asset_key
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.lake.lake_table import LakeTable
 from cdc_assets.model.progress import Applied, Life
 from cdc_assets.model.reports import Report
@@ -37,7 +37,11 @@ class RunEvents:
     """
 
     def __init__(
-        self, context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, own: PartitionKey | None = None
+        self,
+        context: dg.OpExecutionContext,
+        source: ConfiguredFeed,
+        pipeline: Pipeline,
+        own: PartitionKey | None = None,
     ) -> None:
         self._own = own
         self._context = context

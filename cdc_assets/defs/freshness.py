@@ -12,7 +12,7 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.defs.checks import Freshness, evaluation, freshness_of
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import MetadataMissing
 from cdc_assets.ledger import TableState
 from cdc_assets.model.tso import Tso
@@ -27,7 +27,7 @@ MAX_EVENTS = 200
 """Events of one tick; each costs the daemon 10 to 20 ms. The rest follows with the next one."""
 
 
-def freshness_sensor(source: Source) -> dg.SensorDefinition:
+def freshness_sensor(source: ConfiguredFeed) -> dg.SensorDefinition:
     """Return the sensor of a changefeed that has lag targets; it runs from the start where `sensor_running` is set."""
     running = source.changefeed.sensor_running
 
@@ -57,7 +57,7 @@ def freshness_sensor(source: Source) -> dg.SensorDefinition:
     return sensor
 
 
-def _now(source: Source, s3: S3Resource) -> list[Freshness]:
+def _now(source: ConfiguredFeed, s3: S3Resource) -> list[Freshness]:
     """Return how fresh every table with a target is. The bucket is listed only if one is late by the ledger."""
     now, name = time.time(), source.changefeed.name
     with source.pipeline(s3) as pipeline:
@@ -69,6 +69,8 @@ def _now(source: Source, s3: S3Resource) -> list[Freshness]:
         return _of(source, pipeline.status().tables, checkpoint, now)
 
 
-def _of(source: Source, tables: Iterable[TableState | TableOutcome], checkpoint: Tso, now: float) -> list[Freshness]:
+def _of(
+    source: ConfiguredFeed, tables: Iterable[TableState | TableOutcome], checkpoint: Tso, now: float
+) -> list[Freshness]:
     every = (freshness_of(source, table, checkpoint, now) for table in tables)
     return [one for one in every if one is not None]

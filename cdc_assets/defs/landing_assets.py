@@ -13,7 +13,7 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 
 from cdc_assets.defs.names import feed_key, upstream_key
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import InputError, MetadataMissing
 from cdc_assets.model.tso import tso_time
 from cdc_assets.operations.landings import applied_through
@@ -28,7 +28,7 @@ _STORES: Mapping[str, str] = {
 _SYSTEMS: Mapping[str, str] = {"TiCDC": "tidb", "YDB": "ydb", "a Debezium connector": "debezium"}
 
 
-def upstream_assets(source: Source) -> list[dg.AssetSpec | dg.AssetsDefinition]:
+def upstream_assets(source: ConfiguredFeed) -> list[dg.AssetSpec | dg.AssetsDefinition]:
     """Return what a changefeed writes to, and of topics what is landed of them."""
     changefeed, options = source.changefeed, source.changefeed.source_options
     landed, protocol = options.is_landed, options.protocol
@@ -45,7 +45,7 @@ def upstream_assets(source: Source) -> list[dg.AssetSpec | dg.AssetsDefinition]:
     return [spec, _landing_asset(source)] if landed else [spec]
 
 
-def _landing_asset(source: Source) -> dg.AssetsDefinition:
+def _landing_asset(source: ConfiguredFeed) -> dg.AssetsDefinition:
     name = source.changefeed.name
 
     @dg.asset(
@@ -69,14 +69,14 @@ def _landing_asset(source: Source) -> dg.AssetsDefinition:
     return landing
 
 
-def landing_events(source: Source, pipeline: Pipeline) -> Iterator[dg.AssetMaterialization]:
+def landing_events(source: ConfiguredFeed, pipeline: Pipeline) -> Iterator[dg.AssetMaterialization]:
     """Yield the event of a landing that a run made since it was asked last; none where nothing was landed."""
     if pipeline.landing is not None and pipeline.advanced.commits:
         yield dg.AssetMaterialization(upstream_key(source.changefeed), metadata=_metadata(source, pipeline))
         pipeline.forget_landed()
 
 
-def _metadata(source: Source, pipeline: Pipeline) -> dict[str, Any]:
+def _metadata(source: ConfiguredFeed, pipeline: Pipeline) -> dict[str, Any]:
     assert pipeline.landing is not None
     through = applied_through(pipeline.ledger, source.changefeed.name)
     found = describe_landing(source.changefeed.name, pipeline.landing.landed(), through)

@@ -10,7 +10,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_assets.defs.names import lake_key
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.lake_pipeline import LakePipeline
@@ -32,7 +32,7 @@ class MaintenanceConfig(dg.Config):
     dry_run: bool = Field(default=False, description="Only show what is due.")
 
 
-def maintenance_job(source: Source, job_name: str) -> dg.JobDefinition:
+def maintenance_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     """Return the job; it takes the writers' slot (pool `spark`)."""
 
     @dg.op(name=f"{job_name}_tables", out=dg.Out(dg.Nothing), pool="spark")
@@ -71,7 +71,7 @@ def maintenance_job(source: Source, job_name: str) -> dg.JobDefinition:
     return job
 
 
-def maintenance_schedule(source: Source, job: dg.JobDefinition, name: str) -> dg.ScheduleDefinition:
+def maintenance_schedule(source: ConfiguredFeed, job: dg.JobDefinition, name: str) -> dg.ScheduleDefinition:
     """Return the schedule of the changefeed's maintenance settings; it is stopped unless they say `running`."""
     settings = source.changefeed.maintenance
 

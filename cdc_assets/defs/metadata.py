@@ -14,7 +14,7 @@ import dagster as dg
 from cdc_assets.decoding.window import sentence, way_to_fit
 from cdc_assets.defs.dumps import base_metadata
 from cdc_assets.defs.names import asset_key, lake_key
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import MalformedData
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.lake_table import LakeTable
@@ -138,7 +138,7 @@ def report_metadata(report: Report | None) -> dict[str, Any]:
 
 
 def lake_table(
-    source: Source, pipeline: Pipeline, plan: Plan, table: LakeTable, changed: int
+    source: ConfiguredFeed, pipeline: Pipeline, plan: Plan, table: LakeTable, changed: int
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield the event of a lake table: rows, schema, location, lag; nothing for one that has no name.
 

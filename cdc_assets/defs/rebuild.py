@@ -13,7 +13,7 @@ from cdc_assets.defs.dumps import log_rebuilt
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.metadata import ddl_metadata, dml_metadata, sql_text
 from cdc_assets.defs.names import asset_key, lake_key
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import BadSettings, RebuildRefused
 from cdc_assets.model.tso import tso_time
 from cdc_assets.model.wording import counted
@@ -53,7 +53,7 @@ class RebuildConfig(dg.Config):
             )
 
 
-def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
+def rebuild_job(source: ConfiguredFeed, job_name: str) -> dg.JobDefinition:
     """Return the job, with a description of its options for the launch form."""
     rebuild_tables = _rebuild_op(source, f"{job_name}_tables")
 
@@ -73,7 +73,7 @@ def rebuild_job(source: Source, job_name: str) -> dg.JobDefinition:
     return job
 
 
-def _rebuild_op(source: Source, name: str) -> dg.OpDefinition:
+def _rebuild_op(source: ConfiguredFeed, name: str) -> dg.OpDefinition:
     @dg.op(name=name, out=dg.Out(dg.Nothing), pool="spark")
     def rebuild_tables(
         context: dg.OpExecutionContext, config: RebuildConfig, pyspark: LazyPySparkResource, s3: S3Resource
@@ -112,7 +112,7 @@ def _rebuilt(context: dg.OpExecutionContext, config: RebuildConfig, pipeline: La
 
 
 def _events(
-    context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, done: Sequence[Rebuilt]
+    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, done: Sequence[Rebuilt]
 ) -> Iterator[Any]:
     """Add partitions that are new, and yield the events and checks of what was rebuilt."""
     name, outcome = source.changefeed.name, pipeline.status()
@@ -123,7 +123,7 @@ def _events(
 
 
 def _partitions(
-    context: dg.OpExecutionContext, source: Source, pipeline: Pipeline, plan: Plan, one: Rebuilt
+    context: dg.OpExecutionContext, source: ConfiguredFeed, pipeline: Pipeline, plan: Plan, one: Rebuilt
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield the events of `ddl` and `dml` for a table that begins with a dump now: its first partition."""
     key = log_rebuilt(context, source, plan, one.life)

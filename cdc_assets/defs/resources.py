@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cdc_assets.lake.lake_table import LakeTable
     from cdc_assets.model.steps import Step
 
-__all__ = ["S3Credentials", "Source", "spark_resource"]
+__all__ = ["ConfiguredFeed", "S3Credentials", "spark_resource"]
 
 
 class S3Credentials(S3Resource):
@@ -47,7 +47,7 @@ def spark_resource() -> LazyPySparkResource:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfiguredFeed:
     """One changefeed and its lake, as configured in the code location."""
 
     changefeed: ChangefeedSettings

@@ -27,8 +27,8 @@ from cdc_assets.defs.dumps import seen_in_dumps
 from cdc_assets.defs.failures import run_reasons, short_reason
 from cdc_assets.defs.keys import add_keys, new_keys
 from cdc_assets.defs.names import feed_key
-from cdc_assets.defs.resources import Source
-from cdc_assets.defs.watching import Seen, Watch
+from cdc_assets.defs.resources import ConfiguredFeed
+from cdc_assets.defs.watching import FeedNow, Watch
 from cdc_assets.errors import BadSettings, MetadataMissing
 from cdc_assets.model.progress import Life, State
 from cdc_assets.model.steps import HoldTable
@@ -39,8 +39,8 @@ from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import (
     MARK_SIGNS,
     Attempt,
-    Batch,
     Due,
+    RunBatch,
     backoff,
     batches,
     due,
@@ -73,7 +73,7 @@ _UNFINISHED = [
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class SensorCursor:
     """The state that a tick passes to the next. Times are seconds since 1970; `look_at` is when to check again."""
 
     checkpoint: Tso = 0
@@ -85,7 +85,7 @@ class Cursor:
     asked: tuple[Attempt, ...] = ()
 
     @classmethod
-    def parse(cls, text: str | None) -> "Cursor":
+    def parse(cls, text: str | None) -> "SensorCursor":
         """Parse a cursor; an unknown one, of another version or edited by hand, counts as none."""
         try:
             fields = json.loads(text or "{}")
@@ -114,7 +114,7 @@ def _cut(marks: str) -> Iterable[str]:
 
 
 def checkpoint_sensor(
-    source: Source,
+    source: ConfiguredFeed,
     partitions: dg.DynamicPartitionsDefinition,
     job: dg.JobDefinition,
     name: str,
@@ -136,7 +136,7 @@ def checkpoint_sensor(
             seen = watch.look(s3)
         except MetadataMissing as missing:
             return dg.SkipReason(str(missing))
-        tick = _Tick(source, context.instance, job.name, Cursor.parse(context.cursor), seen, int(clock()))
+        tick = _Tick(source, context.instance, job.name, SensorCursor.parse(context.cursor), seen, int(clock()))
         if tick.idle:
             return tick.skipped(tick.at_checkpoint(tick.cursor.standing or "nothing is due"))
         underway = _Underway.of(context.instance, source.group, job.name)
@@ -206,11 +206,11 @@ class _Underway:
 class _Tick:
     """One evaluation of the sensor."""
 
-    source: Source
+    source: ConfiguredFeed
     instance: dg.DagsterInstance
     job_name: str
-    cursor: Cursor
-    seen: Seen
+    cursor: SensorCursor
+    seen: FeedNow
     now: int
 
     @property
@@ -257,13 +257,13 @@ class _Tick:
         cursor = replace(self.cursor, asked=asked).format()
         return dg.SensorResult(run_requests=[self._request(None, batch, 0, [])], cursor=cursor)
 
-    def _landing(self) -> Batch | None:
+    def _landing(self) -> RunBatch | None:
         """Return a run for what is to be landed, unless it backs off after a run in vain."""
         mark = self._landing_mark
         if not self.seen.has_news or mark in self._paused():
             return None
         attempts = [one.attempt for one in self.cursor.asked if mark in one.marks]
-        return Batch((), max(attempts, default=0) + 1, everything=True)
+        return RunBatch((), max(attempts, default=0) + 1, everything=True)
 
     @property
     def _landing_mark(self) -> str:
@@ -292,7 +292,9 @@ class _Tick:
         asked = [Attempt(self.now, one.attempt, (*(due.mark for due in one.dues), *lands)) for one in made]
         waits = [*dues, Due((), self._landing_mark, 0, 0)] if self.seen.has_news else dues
         asked = [*open_attempts(self.cursor.asked, waits, [mark for one in asked for mark in one.marks]), *asked]
-        cursor = Cursor(self.checkpoint, look_at, self.cursor.logged_at, self.cursor.stalled, standing, _bounded(asked))
+        cursor = SensorCursor(
+            self.checkpoint, look_at, self.cursor.logged_at, self.cursor.stalled, standing, _bounded(asked)
+        )
         if self._logs:
             cursor = replace(cursor, logged_at=self.now, stalled=self.stalled)
         requests = [
@@ -316,7 +318,7 @@ class _Tick:
             return []
         return [partitions.build_add_request(new)] if new else []
 
-    def _chosen(self, plan: Plan, dues: Sequence[Due], underway: _Underway) -> tuple[list[Batch], int]:
+    def _chosen(self, plan: Plan, dues: Sequence[Due], underway: _Underway) -> tuple[list[RunBatch], int]:
         """The runs to request now, and when to check the same checkpoint again."""
         settings, paused = self.source.changefeed, self._paused()
         attempts = {mark: one.attempt for one in self.cursor.asked for mark in one.marks}
@@ -352,7 +354,7 @@ class _Tick:
         ended = [record.dagster_run for record in records if record.end_time and record.end_time > since]
         return _Underway.taken_by(ended, self.job_name).lives(plan)
 
-    def _request(self, plan: Plan | None, batch: Batch, number: int, exclude: list[str]) -> dg.RunRequest:
+    def _request(self, plan: Plan | None, batch: RunBatch, number: int, exclude: list[str]) -> dg.RunRequest:
         name = self.source.changefeed.name
         lives = [str(life) for life in batch.lives]
         tables = [] if batch.everything else lives
@@ -438,7 +440,7 @@ class _Tick:
         return dg.AssetObservation(feed_key(self.source.changefeed), metadata=metadata)
 
 
-def _leave(plan: Plan, batch: Batch, dues: Iterable[Due], underway: _Underway) -> list[str]:
+def _leave(plan: Plan, batch: RunBatch, dues: Iterable[Due], underway: _Underway) -> list[str]:
     """The tables that a run over all tables excludes: waiting ones, those in runs, and holds already reported."""
     if not batch.everything:
         return []

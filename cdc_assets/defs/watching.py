@@ -14,19 +14,19 @@ from threading import Lock
 
 from dagster_aws.s3 import S3Resource
 
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.errors import InputError, MetadataMissing
 from cdc_assets.landing.landing import Landing, News
 from cdc_assets.landing.opening import Feed, open_feed
 from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
-from cdc_assets.sources import Source as FeedSource
+from cdc_assets.sources import Source
 
-__all__ = ["Seen", "Watch", "has_more"]
+__all__ = ["FeedNow", "Watch", "has_more"]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FeedNow:
     """A feed as it is now: its fence, 0 where `missing` says why there is none, and what of topics is not landed.
 
     `lost` says why a landing will fail.
@@ -53,16 +53,16 @@ class Seen:
 class Watch:
     """Looks at one feed again and again."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ConfiguredFeed) -> None:
         self._source = source
         self._lock = Lock()
         self._open = ExitStack()
         self._is_landed = source.changefeed.source_options.is_landed
-        self._files: FeedSource | None = None
+        self._files: Source | None = None
         self._feed: Feed | None = None
         self._fence: tuple[object, Tso, str] | None = None
 
-    def look(self, s3: S3Resource) -> Seen:
+    def look(self, s3: S3Resource) -> FeedNow:
         """Return the feed as it is now. Raises MetadataMissing for files without a checkpoint, and Retryable."""
         with self._lock:
             try:
@@ -76,12 +76,12 @@ class Watch:
         self._open.close()
         self._files = self._feed = self._fence = None
 
-    def _look_at_files(self, s3: S3Resource) -> Seen:
+    def _look_at_files(self, s3: S3Resource) -> FeedNow:
         if self._files is None:
             self._files = self._source.with_credentials(s3).open_source()
-        return Seen(self._files.fence())
+        return FeedNow(self._files.fence())
 
-    def _look_at_topics(self, s3: S3Resource) -> Seen:
+    def _look_at_topics(self, s3: S3Resource) -> FeedNow:
         if self._feed is None:
             feed = open_feed(self._source.with_credentials(s3), self._source.lake)
             self._feed = self._open.enter_context(feed)
@@ -94,7 +94,7 @@ class Watch:
         except InputError as error:
             news, lost = None, error.message
         checkpoint, missing = self._complete_through(self._feed, landing)
-        return Seen(checkpoint, news, missing, lost)
+        return FeedNow(checkpoint, news, missing, lost)
 
     def _complete_through(self, feed: Feed, landing: Landing) -> tuple[Tso, str]:
         """Return the fence, or why there is none; determined again only when something was landed."""

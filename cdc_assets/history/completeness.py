@@ -108,7 +108,7 @@ def _whole(event: Event) -> Whole | None:
     return _WHOLE_BY.get(type(ddl.statement(event.file)))
 
 
-_WHOLE_BY: dict[type, Whole] = {ddl.CreateTable: Whole.CREATE, ddl.Truncate: Whole.TRUNCATE}
+_WHOLE_BY: dict[type, Whole] = {ddl.CreateTableStatement: Whole.CREATE, ddl.Truncate: Whole.TRUNCATE}
 
 
 def _at(state: Gap | Whole | None, version: Tso) -> Gap | Whole | None:

@@ -10,7 +10,7 @@ from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.errors import CdcError
 from cdc_assets.history.imports import unknown_values
 from cdc_assets.history.lives import MISSING_DDL, Lives
-from cdc_assets.history.policies import Decision, Evolved, by_policy
+from cdc_assets.history.policies import Evolved, PolicyDecision, by_policy
 from cdc_assets.history.releases import ways_out
 from cdc_assets.model.progress import Life
 from cdc_assets.model.schema import TableId
@@ -54,10 +54,10 @@ def exchange(
     return companions if other is not None else ()
 
 
-def _decision(lives: Lives, file: SchemaFile, tables: Sequence[TableHistory]) -> Decision:
+def _decision(lives: Lives, file: SchemaFile, tables: Sequence[TableHistory]) -> PolicyDecision:
     """One release decides both tables of an exchange."""
     decisions = [lives.rules.decide(table.life, file.version, lives.rules.kinds(file)) for table in tables]
-    return next((d for d in decisions if d.release is not None), decisions[0] if decisions else Decision())
+    return next((d for d in decisions if d.release is not None), decisions[0] if decisions else PolicyDecision())
 
 
 def _exchangeable(
@@ -83,7 +83,7 @@ def _event(
     file: SchemaFile,
     table: TableHistory,
     found: Evolved,
-    decided: tuple[str, Decision],
+    decided: tuple[str, PolicyDecision],
     other: Life | None,
     rows: tuple[Life, ddl.Predicate, bool, Mapping[str, str]] | None,
 ) -> Event:

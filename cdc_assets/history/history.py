@@ -109,7 +109,7 @@ def _with_dumps(
         left = [one for one in left if one not in late and one not in idle]
 
 
-_FREES_NAMES = (ddl.DropDatabase, ddl.DropTable)
+_FREES_NAMES = (ddl.DropDatabase, ddl.DropTableStatement)
 """Names become free before others take them."""
 
 
@@ -189,9 +189,9 @@ class _Player:
                     self.views.pop(file.table, None)
                 else:
                     self.views[file.table] = file.version
-            case ddl.DropTable():
+            case ddl.DropTableStatement():
                 lives.drop(file.table, file, self.rules.kinds(file))
-            case ddl.CreateTable(like=like):
+            case ddl.CreateTableStatement(like=like):
                 self._create(file, like)
             case ddl.Recover():
                 self._recover(file, statement)

@@ -169,7 +169,7 @@ def bring(
 
 def _is_created(table: TableHistory) -> bool:
     """Return whether the feed has the table's CREATE TABLE."""
-    return isinstance(ddl.statement(table.events[0].file), ddl.CreateTable)
+    return isinstance(ddl.statement(table.events[0].file), ddl.CreateTableStatement)
 
 
 def _ways(life: Life, base: Base, one: Chosen) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from cdc_assets import ddl
 from cdc_assets.ddl.kept_columns import bare
 from cdc_assets.ddl.schema import with_facts
 from cdc_assets.errors import TableHeld
-from cdc_assets.history.policies import Decision, Evolved, Rules, born, by_policy, evolved, ways_of
+from cdc_assets.history.policies import Evolved, PolicyDecision, Rules, born, by_policy, evolved, ways_of
 from cdc_assets.history.recovery import Gone
 from cdc_assets.history.releases import ways_out
 from cdc_assets.model.by_name import ByName
@@ -81,7 +81,7 @@ class Lives:
         """Begin a table with its first schema file; a `reason` holds it, a `release` lets it begin empty."""
         life = Life(file.table, file.version)
         self._make_room(file)
-        decision = Decision("skip", release=release) if release else self.rules.decide(life, file.version, kinds)
+        decision = PolicyDecision("skip", release=release) if release else self.rules.decide(life, file.version, kinds)
         zone = self.rules.zone(life, file.version)
         found = self.keyed(born(file, like, self.collation(file), decision, reason, zone), file)
         schema = found.after
@@ -116,7 +116,7 @@ class Lives:
         table = self.holder(name)
         if table is None:
             return
-        decision = self.rules.decide(table.life, file.version, kinds) if kinds is not None else Decision()
+        decision = self.rules.decide(table.life, file.version, kinds) if kinds is not None else PolicyDecision()
         if decision.way in ("hold", "rebuild"):
             reason = by_policy(file, decision.kind) if decision.kind else f"{file.query}: no rows follow it."
             self.add(table.life, Held(*unchanged(table, file), reason, ways_out(name, file.version, AS_WRITTEN)))
@@ -130,7 +130,7 @@ class Lives:
             return
         self.add(table.life, Dropped(file, table.schema, table.schema, None, release=decision.release))
 
-    def recover(self, table: TableHistory, old: TableId, file: SchemaFile, decision: Decision) -> None:
+    def recover(self, table: TableHistory, old: TableId, file: SchemaFile, decision: PolicyDecision) -> None:
         """Restore a table, dropped under the name `old`, under the name of its file."""
         self.gone.take(old)
         self._kept.pop(old, None)

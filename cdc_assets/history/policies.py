@@ -23,11 +23,11 @@ from cdc_assets.model.schema_changes import AddColumn, DeleteRows, DropColumn, S
 from cdc_assets.model.splits import SchemaFile
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Decision", "Evolved", "Rules", "Zones", "born", "by_policy", "evolved", "utc", "ways_of"]
+__all__ = ["Evolved", "PolicyDecision", "Rules", "Zones", "born", "by_policy", "evolved", "utc", "ways_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PolicyDecision:
     """`way` is apply, skip, rebuild or hold; `keep` says that the lake keeps what the source drops.
 
     `kind` is the kind of DDL whose policy decided, `release` the person's decision that did.
@@ -72,14 +72,14 @@ class Rules:
         """Return the kinds of DDL of a schema file (see `ddl.kinds`) if there are policies; else ()."""
         return ddl.kinds(file, changes) if self.policies else ()
 
-    def decide(self, life: Life, version: Tso, kinds: Sequence[str]) -> Decision:
+    def decide(self, life: Life, version: Tso, kinds: Sequence[str]) -> PolicyDecision:
         """Return the decision about a DDL of these kinds: the strictest of their policies, hold before skip."""
         release = self.release(life, version)
         if release is not None:
-            return Decision(release.way, release=release)
+            return PolicyDecision(release.way, release=release)
         by_policy_value = {self.policies.get(kind, "apply"): kind for kind in reversed(kinds)}
         way = next((way for way in ("hold", "skip") if way in by_policy_value), "apply")
-        return Decision(way, "keep" in by_policy_value, by_policy_value.get(way, ""))
+        return PolicyDecision(way, "keep" in by_policy_value, by_policy_value.get(way, ""))
 
 
 def by_policy(file: SchemaFile, kind: str) -> str:
@@ -192,7 +192,7 @@ def born(
     file: SchemaFile,
     like: TableSchema | None,
     collation: str | None,
-    decision: Decision,
+    decision: PolicyDecision,
     reason: str = "",
     timezone: str = "UTC",
 ) -> Evolved:

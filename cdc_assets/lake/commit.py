@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "Target",
+    "CommitTarget",
     "columns_of",
     "delete_where",
     "exchange",
@@ -46,7 +46,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CommitTarget:
     """A table in a step's session: its name in SQL, Iceberg's `Table`, and the state that the step began with."""
 
     session: StepSession
@@ -62,9 +62,9 @@ class Target:
         return self.session.name(self.identifier)
 
 
-def target(session: StepSession, identifier: Identifier, table: Any, empty: bool) -> Target:
+def target(session: StepSession, identifier: Identifier, table: Any, empty: bool) -> CommitTarget:
     """Return a table for a step, as it was just loaded; `empty` comes from its metadata file."""
-    return Target(session, identifier, table, _snapshot_id(table), table.schema().schemaId(), empty)
+    return CommitTarget(session, identifier, table, _snapshot_id(table), table.schema().schemaId(), empty)
 
 
 def _snapshot_id(table: Any) -> int | None:
@@ -73,7 +73,7 @@ def _snapshot_id(table: Any) -> int | None:
 
 
 def publish(
-    target: Target,
+    target: CommitTarget,
     label: Label,
     *,
     rows: Callable[[], None] | None = None,
@@ -126,7 +126,7 @@ def columns_of(table: Any) -> list[tuple[str, str]]:
     return [(field.name(), field.type().toString()) for field in table.schema().columns()]
 
 
-def refuse_moved(target: Target, table: Any) -> None:
+def refuse_moved(target: CommitTarget, table: Any) -> None:
     """Raise TableMoved if a table, as just loaded, is not what the step began with."""
     if (_snapshot_id(table), table.schema().schemaId()) != (target.snapshot, target.schema_id):
         raise TableMoved(
@@ -135,7 +135,7 @@ def refuse_moved(target: Target, table: Any) -> None:
         )
 
 
-def _mark(target: Target, work: Any, said: Mapping[str, str], files: Mapping[str, int], delete_all: bool) -> None:
+def _mark(target: CommitTarget, work: Any, said: Mapping[str, str], files: Mapping[str, int], delete_all: bool) -> None:
     """Add a snapshot with these properties: of some files, of none, or one that deletes all rows."""
     if delete_all:
         expressions = target.session.iceberg.java("org.apache.iceberg.expressions.Expressions")
@@ -151,7 +151,7 @@ def _mark(target: Target, work: Any, said: Mapping[str, str], files: Mapping[str
     snapshot.commit()
 
 
-def _data_file(target: Target, table: Any, location: str, size: int) -> Any:
+def _data_file(target: CommitTarget, table: Any, location: str, size: int) -> Any:
     """Describe a Parquet file as Iceberg describes its own: counts and bounds from the file's footer."""
     java = target.session.iceberg.java
     file = table.io().newInputFile(location, size)
@@ -161,7 +161,7 @@ def _data_file(target: Target, table: Any, location: str, size: int) -> Any:
     return builder.withMetrics(metrics).build()
 
 
-def _staged(target: Target, label: Label, rows: Callable[[], None]) -> str:
+def _staged(target: CommitTarget, label: Label, rows: Callable[[], None]) -> str:
     """Write rows as a labelled snapshot beside main, and return its `wap.id`.
 
     Raises TableHeld if main would get the rows at once.
@@ -189,7 +189,7 @@ def _snapshot_of(work: Any, mark: str) -> int:
     raise RuntimeError(f"{work.tableName()} has no snapshot of the rows that were just written")
 
 
-def overwrite(target: Target, rows: DataFrame, statement: str) -> None:
+def overwrite(target: CommitTarget, rows: DataFrame, statement: str) -> None:
     """Replace all rows; `statement` is its text for the journal."""
     target.session.statements.append(statement)
     rows.writeTo(target.name).overwrite(sql.lit(True))
@@ -198,7 +198,7 @@ def overwrite(target: Target, rows: DataFrame, statement: str) -> None:
 # --- rows by a condition ----------------------------------------------------------------------------------------------
 
 
-def sql_condition(target: Target, predicate: Predicate) -> str:
+def sql_condition(target: CommitTarget, predicate: Predicate) -> str:
     """Return a condition as Spark SQL over the table's columns, or over equal ones of another table."""
     from cdc_assets.ddl import spark_sql
 
@@ -216,13 +216,13 @@ def refuse_undated(rows: DataFrame, predicates: Iterable[Predicate], step: Chang
             raise undated_rows(str(step.life), predicate, ways_out(step.life, step.at, WAYS))
 
 
-def delete_where(target: Target, predicates: Sequence[Predicate]) -> None:
+def delete_where(target: CommitTarget, predicates: Sequence[Predicate]) -> None:
     """Delete rows for which one of the predicates holds. As MERGE: a `DELETE FROM` may drop the label."""
     condition = " OR ".join(f"({sql_condition(target, predicate)})" for predicate in predicates)
     target.session.sql(f"MERGE INTO {target.name} USING (SELECT 1 AS _cdc_one) ON {condition} WHEN MATCHED THEN DELETE")
 
 
-def exchange(target: Target, entering: DataFrame, schema: TableSchema, predicate: Predicate) -> None:
+def exchange(target: CommitTarget, entering: DataFrame, schema: TableSchema, predicate: Predicate) -> None:
     """In one MERGE, delete the rows that satisfy the predicate and insert `entering` (the table's columns, by name)."""
     names = [*(column.name for column in schema.stored), COMMIT_TS]
     places = [f"c{position}" for position in range(len(names))]

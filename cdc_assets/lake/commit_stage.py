@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cdc_assets.errors import TableMoved
-from cdc_assets.lake.commit import Target, publish
+from cdc_assets.lake.commit import CommitTarget, publish
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import GAP
 from cdc_assets.lake.staging.stage import Batch, name_of, read_batch
@@ -20,7 +20,7 @@ STAGED = "cdc.stage"
 
 
 def commit_stage(
-    target: Target, label: Label, step: ApplyRows, staged: Staged, batch: Batch, io: Mapping[str, str]
+    target: CommitTarget, label: Label, step: ApplyRows, staged: Staged, batch: Batch, io: Mapping[str, str]
 ) -> tuple[AlikeKeys, int]:
     """Commit a staged window with its label.
 
@@ -53,5 +53,5 @@ def _filled(step: ApplyRows) -> Mapping[str, None]:
     return dict.fromkeys(GAP) if step.is_import else {}
 
 
-def _write(target: Target, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> int:
+def _write(target: CommitTarget, step: ApplyRows, batch: Batch, io: Mapping[str, str]) -> int:
     return writer_of(step.schema).write(target, read_batch(target.session.spark, io, step, batch), step, batch)

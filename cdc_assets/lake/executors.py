@@ -10,13 +10,13 @@ from cdc_assets.lake.spark.failures import races
 from cdc_assets.lake.staging.executors import run_tasks
 from cdc_assets.lake.staging.stage import Engine
 
-__all__ = ["Executors"]
+__all__ = ["SparkExecutors"]
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Executors:
+class SparkExecutors:
     """The executors of a lake's Spark, which starts when they are first needed. `what` names the work in errors."""
 
     engine: Engine

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table.metadata import TableMetadata
 
-    from cdc_assets.lake.staging.tasks import Landing
+    from cdc_assets.lake.staging.tasks import FirstLoad
 
 __all__ = [
     "BASE",
@@ -252,17 +252,17 @@ def snapshot_below(file: MetadataFile, lake_table: LakeTable, version: Tso) -> i
     )
 
 
-def landing_of(metadata: TableMetadata) -> Landing | None:
+def landing_of(metadata: TableMetadata) -> FirstLoad | None:
     """Return where data files of a table go, None if only Iceberg's own writer may write them."""
     properties = metadata.properties
     plain = properties.get("write.format.default", "parquet") == "parquet" and not metadata.spec().fields
     if not plain or properties.get("write.object-storage.enabled", "false") == "true":
         return None
-    from cdc_assets.lake.staging.tasks import Landing
+    from cdc_assets.lake.staging.tasks import FirstLoad
 
     columns = {
         field.name: (str(field.field_type), field.field_id, getattr(field.field_type, "element_id", None))
         for field in metadata.schema().fields
     }
     directory = properties.get("write.data.path") or f"{metadata.location}/data"
-    return Landing(directory.rstrip("/"), metadata.current_schema_id, columns)
+    return FirstLoad(directory.rstrip("/"), metadata.current_schema_id, columns)

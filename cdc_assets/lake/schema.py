@@ -27,7 +27,7 @@ from cdc_assets.errors import TableHeld, TableMoved
 from cdc_assets.formats import COMMIT_TS
 from cdc_assets.lake.column_names import refuse_names
 from cdc_assets.lake.commit import (
-    Target,
+    CommitTarget,
     delete_where,
     publish,
     refuse_moved,
@@ -103,7 +103,7 @@ def gap_properties(gap: Gap | None) -> dict[str, str]:
     return {name: value for name, value in named if value}
 
 
-def mark_incomplete(target: Target, gap: Gap | None) -> None:
+def mark_incomplete(target: CommitTarget, gap: Gap | None) -> None:
     """Record in the table's properties which rows it lacks."""
     update = target.table.updateProperties()
     wanted, there = gap_properties(gap), dict(target.table.properties())
@@ -166,7 +166,7 @@ def bury(session: StepSession, lake_table: LakeTable, changefeed: str, tombstone
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def change(target: Target, step: ChangeTable, label: Label) -> None:
+def change(target: CommitTarget, step: ChangeTable, label: Label) -> None:
     """Carry out the changes of one DDL in one commit."""
     refuse_names(step.schema, step)
     gone = [one.predicate for one in step.changes if isinstance(one, DeleteRows)]
@@ -190,7 +190,7 @@ def change(target: Target, step: ChangeTable, label: Label) -> None:
     )
 
 
-def _rows(target: Target) -> DataFrame:
+def _rows(target: CommitTarget) -> DataFrame:
     """Return the rows as the step found them."""
     return target.session.spark.read.option("versionAsOf", str(target.snapshot)).table(target.name)
 
@@ -205,7 +205,7 @@ def _empties(step: ChangeTable) -> bool:
     return any(isinstance(one, DeleteRows) and one.predicate is None for one in step.changes)
 
 
-def _cuts_values(target: Target, step: ChangeTable) -> bool:
+def _cuts_values(target: CommitTarget, step: ChangeTable) -> bool:
     """Read the columns that became narrower, and return whether a text loses blanks beyond its new length.
 
     Raises TableHeld for a value that does not fit.
@@ -268,7 +268,7 @@ def _widens(old: pa.DataType, new: pa.DataType) -> bool:
     return False
 
 
-def _alter(target: Target, work: Any, step: ChangeTable) -> None:
+def _alter(target: CommitTarget, work: Any, step: ChangeTable) -> None:
     """Bring the columns to `step.schema` in one transaction: drops, renames at once, adds, types, docs, order."""
     names = _column_names(work.table())
     say = target.session.statements.append
@@ -310,7 +310,7 @@ def _add(session: StepSession, update: Any, add: AddColumn) -> None:
         update.addColumn(None, add.column.name, kind, doc, _literal(session, value).to(kind))
 
 
-def _settle_columns(target: Target, work: Any, step: ChangeTable) -> None:
+def _settle_columns(target: CommitTarget, work: Any, step: ChangeTable) -> None:
     """Set types, docs and order as in the schema; a missing or surplus column holds the table."""
     wanted = [column.name for column in step.schema.stored]
     names = _column_names(work.table())
@@ -383,7 +383,7 @@ class _Source:
     default: object = None
 
 
-def _rewrite(target: Target, step: ChangeTable, label: Label) -> None:
+def _rewrite(target: CommitTarget, step: ChangeTable, label: Label) -> None:
     """Rewrite the rows as the step found them: later commits of another writer must not be converted twice."""
     rows = _rows(target)
     names = rows.columns
@@ -412,7 +412,7 @@ def _rewrite(target: Target, step: ChangeTable, label: Label) -> None:
     work.commitTransaction()
 
 
-def _refuse_lost(target: Target, step: ChangeTable) -> None:
+def _refuse_lost(target: CommitTarget, step: ChangeTable) -> None:
     """Raise TableMoved if a commit was made between reading the rows and replacing them."""
     history = [entry.snapshotId() for entry in target.table.history()]
     if len(history) > 1 and history[-2] != target.snapshot:

@@ -20,7 +20,7 @@ from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError
 from pyspark.sql import functions as sql
 
 from cdc_assets.errors import RebuildRefused, TableMoved
-from cdc_assets.lake.commit import Target, columns_of, overwrite, publish, refuse_moved
+from cdc_assets.lake.commit import CommitTarget, columns_of, overwrite, publish, refuse_moved
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import CHANGEFEED, IDENTITY, KEY, NAME, LakeTable, format_base
 from cdc_assets.lake.names import Identifier, aside_changefeed, format_identity, format_name, location
@@ -280,7 +280,7 @@ def _writer(rows: DataFrame, name: str, label: Label, token: str, properties: Ma
     return writer
 
 
-def _replace(target: Target, rows: DataFrame, label: Label, token: str, properties: Mapping[str, str]) -> None:
+def _replace(target: CommitTarget, rows: DataFrame, label: Label, token: str, properties: Mapping[str, str]) -> None:
     """Replace columns and rows. Iceberg lets it win over a concurrent commit, whose label is lost with its rows."""
     kept = {**properties, "location": target.table.location(), "format-version": "3"}
     target.session.statements.append(f"REPLACE TABLE {target.name} AS SELECT …")

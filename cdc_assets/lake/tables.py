@@ -19,7 +19,7 @@ from cdc_assets.decoding.replay import Found, Replay
 from cdc_assets.errors import TableMoved
 from cdc_assets.formats import SplitReader
 from cdc_assets.lake import schema, table_renames
-from cdc_assets.lake.executors import Executors
+from cdc_assets.lake.executors import SparkExecutors
 from cdc_assets.lake.quarantine import Quarantine
 from cdc_assets.lake.replaying import replay_records
 from cdc_assets.lake.staging import stage
@@ -66,9 +66,9 @@ class Lake:
         self.workbench = Workbench(settings, changefeed, self.state, spark, decode)
 
     @property
-    def executors(self) -> Executors:
+    def executors(self) -> SparkExecutors:
         """Spark's executors, for what is landed of the changefeed."""
-        return Executors(self.workbench.engine, f"the landing of {self.changefeed}")
+        return SparkExecutors(self.workbench.engine, f"the landing of {self.changefeed}")
 
     # --- reading ---
 

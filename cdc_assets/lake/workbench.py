@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from cdc_assets.errors import CdcError, LakeUnavailable, SetupError, TableHeld, TableMoved
 from cdc_assets.lake import table_renames
 from cdc_assets.lake.catalogs.catalog import forget_lent, io_properties, local_path, remember
-from cdc_assets.lake.commit import Target, target
+from cdc_assets.lake.commit import CommitTarget, target
 from cdc_assets.lake.failures import is_refusal
 from cdc_assets.lake.label import Label
 from cdc_assets.lake.lake_table import IDENTITY, LakeTable
@@ -43,7 +43,7 @@ class Work:
     """A step on one table: the session, the table as loaded in it, and its label then."""
 
     session: StepSession
-    target: Target
+    target: CommitTarget
     lake_table: LakeTable
     label: Label
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cdc_assets.model.names import fold_name, is_hidden_name
 from cdc_assets.model.tso import Tso
 
-__all__ = ["Column", "Default", "Index", "Partition", "Partitioning", "ReadColumn", "TableId", "TableSchema"]
+__all__ = ["Column", "Default", "Index", "Partitioning", "ReadColumn", "TableId", "TablePartition", "TableSchema"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -120,7 +120,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class TablePartition:
     """One partition: `bound` is the SQL text of LESS THAN (None is MAXVALUE) or the texts of IN."""
 
     name: str
@@ -134,7 +134,7 @@ class Partitioning:
 
     kind: str
     expressions: tuple[str, ...]
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[TablePartition, ...] = ()
     count: int = 0
 
 

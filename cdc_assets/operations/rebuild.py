@@ -34,9 +34,9 @@ from cdc_assets.model.tso import Tso
 from cdc_assets.model.wording import counted
 from cdc_assets.operations.named import is_called, no_such_table
 from cdc_assets.operations.opening import EmptyLake
-from cdc_assets.operations.rebuildable import Seen, refusals
+from cdc_assets.operations.rebuildable import EarlierRuns, refusals
 from cdc_assets.pipeline.completeness import mark
-from cdc_assets.pipeline.pipeline import Lake, Pipeline, gone_file, log_steps
+from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake, gone_file, log_steps
 from cdc_assets.pipeline.planner import Planner
 from cdc_assets.planning.plan import Plan
 from cdc_assets.planning.run_batches import families
@@ -73,7 +73,7 @@ class Tickets(Protocol):
         """Remove the tables of dead rebuilds."""
 
 
-AsideT = TypeVar("AsideT", bound=Lake)
+AsideT = TypeVar("AsideT", bound=PipelineLake)
 """The kind of lake in which tables are built aside."""
 
 
@@ -276,7 +276,7 @@ def _refuse(
 ) -> None:
     name, ledger = pipeline.settings.name, pipeline.ledger
     schema_files = sorted({path for path, _, _ in ledger.schema_files(name)})
-    seen = Seen(ledger.files(name), schema_files, applied, pipeline.lake.quarantined_counts())
+    seen = EarlierRuns(ledger.files(name), schema_files, applied, pipeline.lake.quarantined_counts())
     days = pipeline.settings.source_options.retention_days
     found = refusals(pipeline.source, listing, planned, lives, seen, days)
     if found:

@@ -16,11 +16,11 @@ from cdc_assets.planning.plan import Plan
 from cdc_assets.preflight.files import missing_numbers
 from cdc_assets.sources import Source
 
-__all__ = ["Seen", "missing_files", "refusals"]
+__all__ = ["EarlierRuns", "missing_files", "refusals"]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class EarlierRuns:
     """Results of earlier runs: the ledger's files, the progress of live tables, records in quarantine."""
 
     entries: Collection[FileEntry] = ()
@@ -30,7 +30,7 @@ class Seen:
 
 
 def refusals(
-    source: Source, listing: Listing, planned: Plan, lives: Iterable[Life], seen: Seen, retention_days: int = 0
+    source: Source, listing: Listing, planned: Plan, lives: Iterable[Life], seen: EarlierRuns, retention_days: int = 0
 ) -> tuple[str, ...]:
     """Return one sentence for each reason why these tables cannot be rebuilt from the bucket.
 
@@ -41,7 +41,7 @@ def refusals(
     return (*found, *missing_files(source, listing, planned, wanted, seen.entries, seen.schema_files))
 
 
-def _refusals_of(life: Life, planned: Plan, seen: Seen, retention_days: int) -> Iterator[str]:
+def _refusals_of(life: Life, planned: Plan, seen: EarlierRuns, retention_days: int) -> Iterator[str]:
     table, applied = planned.history.lives[life], seen.applied.get(life)
     begun = life.version if table.base is None else table.base.at
     days = seconds_between(begun, planned.checkpoint) // 86_400

@@ -54,13 +54,13 @@ if TYPE_CHECKING:
     from cdc_assets.decoding.replay import Found, Replay
     from cdc_assets.model.quarantine import QuarantinedRow
 
-__all__ = ["Lake", "Pipeline", "gone_file", "log_steps"]
+__all__ = ["Pipeline", "PipelineLake", "gone_file", "log_steps"]
 
 REPLANS = 5
 """How often a run plans again after another writer moved a table or the lake failed, before it stops that table."""
 
 
-class Lake(KnownLake, Markable, Protocol):
+class PipelineLake(KnownLake, Markable, Protocol):
     """The lake as the pipeline uses it. Every run or commit is atomic and carries its progress."""
 
     def run(self, step: Step) -> StepResult:
@@ -135,13 +135,13 @@ class Pipeline(Planner):
     `landing` is where topics are landed before they are read, None for a feed that is files.
     """
 
-    lake: Lake
+    lake: PipelineLake
 
     def __init__(
         self,
         settings: ChangefeedSettings,
         source: Source,
-        lake: Lake,
+        lake: PipelineLake,
         ledger: Ledger,
         watch: Callable[[Step, int, int], None] | None = None,
         fuse: bool = True,

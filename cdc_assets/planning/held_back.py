@@ -48,7 +48,7 @@ def _passed(
     held: dict[Life, HoldTable] = {}
     stuck = ByName(known)
     kept: list[Step] = []
-    names = _Names(applied)
+    names = _LifeNames(applied)
     for step in steps:
         if step.life in held:
             continue
@@ -86,7 +86,7 @@ def _taken(step: CreateTable, holder: Life) -> Step:
     )
 
 
-class _Names:
+class _LifeNames:
     """The name of each life while the steps are processed, and the life of each name."""
 
     def __init__(self, applied: Mapping[Life, Applied]) -> None:

@@ -24,8 +24,8 @@ from cdc_assets.planning.plan import Plan
 __all__ = [
     "MARK_SIGNS",
     "Attempt",
-    "Batch",
     "Due",
+    "RunBatch",
     "backoff",
     "backoff_seconds",
     "batches",
@@ -61,7 +61,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RunBatch:
     """One run. `everything` includes all tables, also those that become due meanwhile; else only `dues`."""
 
     dues: tuple[Due, ...]
@@ -172,7 +172,7 @@ def batches(
     tables: int,
     file_bytes: int,
     everything: bool,
-) -> tuple[Batch, ...]:
+) -> tuple[RunBatch, ...]:
     """Group tables: those with little to read share a run, one with more than `file_bytes` has its own.
 
     Tables with failed attempts are separated from the rest, in ever smaller runs, so that one that fails its whole run
@@ -181,10 +181,10 @@ def batches(
     """
     fresh = [one for one in ready if attempt_of(one) == 1]
     small = [one for one in fresh if one.file_bytes <= file_bytes]
-    made = [Batch((one,)) for one in fresh if one.file_bytes > file_bytes]
+    made = [RunBatch((one,)) for one in fresh if one.file_bytes > file_bytes]
     shared = _shared(small, tables, file_bytes)
     if len(shared) == 1 and everything:
-        shared = [Batch(shared[0].dues, everything=True)]
+        shared = [RunBatch(shared[0].dues, everything=True)]
     made += shared
     for attempt in sorted({attempt_of(one) for one in ready} - {1}):
         again = [one for one in ready if attempt_of(one) == attempt]
@@ -192,7 +192,7 @@ def batches(
     return tuple(sorted(made, key=lambda batch: batch.since))
 
 
-def _shared(dues: Iterable[Due], tables: int, file_bytes: int, attempt: int = 1) -> list[Batch]:
+def _shared(dues: Iterable[Due], tables: int, file_bytes: int, attempt: int = 1) -> list[RunBatch]:
     groups: list[list[Due]] = []
     count = size = 0
     for one in dues:
@@ -201,4 +201,4 @@ def _shared(dues: Iterable[Due], tables: int, file_bytes: int, attempt: int = 1)
             groups.append([])
             count, size = len(one.lives), one.file_bytes
         groups[-1].append(one)
-    return [Batch(tuple(group), attempt) for group in groups]
+    return [RunBatch(tuple(group), attempt) for group in groups]

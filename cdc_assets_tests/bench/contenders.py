@@ -170,11 +170,11 @@ def windows(feed: dict[str, Any], keys: int, changes: int, count: int, lake: str
 @_contender
 def idle(feed: dict[str, Any], lake: str, times: int) -> dict[str, float]:
     """Look again and again whether there is anything new, as the sensor does; measuring takes longer than one look."""
-    from cdc_assets.defs.resources import S3Credentials, Source
+    from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials
     from cdc_assets.defs.watching import Watch
 
     settings, s3, spent = _feed(feed).settings, S3Credentials(), []
-    watch = Watch(Source(settings, LakeSettings.from_warehouse(lake)))
+    watch = Watch(ConfiguredFeed(settings, LakeSettings.from_warehouse(lake)))
     looks = 100
     for _ in range(times):
         with lap() as one:

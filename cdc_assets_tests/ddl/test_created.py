@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdc_assets.ddl import CreateTable, Unreadable, create, created, evolve, statement
+from cdc_assets.ddl import CreateTableStatement, Unreadable, create, created, evolve, statement
 from cdc_assets.errors import MalformedSchemaFile
 from cdc_assets.model.schema import Column, Index
 from cdc_assets.model.splits import SchemaFile
@@ -30,7 +30,7 @@ def recorded() -> Iterator[tuple[str, SchemaFile]]:
                 except MalformedSchemaFile:
                     continue
                 found = statement(read)
-                if isinstance(found, CreateTable) and found.like is None and read.query not in seen:
+                if isinstance(found, CreateTableStatement) and found.like is None and read.query not in seen:
                     seen.add(read.query)
                     yield f"{config}: {read.table}", read
 

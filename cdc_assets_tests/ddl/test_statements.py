@@ -17,7 +17,7 @@ from cdc_assets_tests.schema_files import ID, A, B, base, created, file
 @pytest.mark.parametrize(
     ("query", "kind", "expected"),
     [
-        ("", 0, ddl.Snapshot()),
+        ("", 0, ddl.SchemaSnapshot()),
         ("CREATE DATABASE IF NOT EXISTS `x`", 1, ddl.CreateDatabase()),
         (
             "CREATE DATABASE `x` CHARACTER SET UTF8MB4 COLLATE UTF8MB4_GENERAL_CI",
@@ -26,11 +26,11 @@ from cdc_assets_tests.schema_files import ID, A, B, base, created, file
         ),
         ("ALTER DATABASE `x` CHARACTER SET = GBK", 26, ddl.AlterDatabase("gbk_chinese_ci")),
         ("DROP DATABASE IF EXISTS `x`", 2, ddl.DropDatabase()),
-        ("CREATE TABLE `t` (`a` INT)", 3, ddl.CreateTable()),
-        ("CREATE TABLE `t` (`a` INT)", 60, ddl.CreateTable()),
-        ("CREATE TABLE IF NOT EXISTS `t` LIKE `a`", 3, ddl.CreateTable(TableId("s", "a"))),
-        ("CREATE TABLE `t` (LIKE `o`.`a`)", 3, ddl.CreateTable(TableId("o", "a"))),
-        ("DROP TABLE `s`.`t`", 4, ddl.DropTable()),
+        ("CREATE TABLE `t` (`a` INT)", 3, ddl.CreateTableStatement()),
+        ("CREATE TABLE `t` (`a` INT)", 60, ddl.CreateTableStatement()),
+        ("CREATE TABLE IF NOT EXISTS `t` LIKE `a`", 3, ddl.CreateTableStatement(TableId("s", "a"))),
+        ("CREATE TABLE `t` (LIKE `o`.`a`)", 3, ddl.CreateTableStatement(TableId("o", "a"))),
+        ("DROP TABLE `s`.`t`", 4, ddl.DropTableStatement()),
         ("TRUNCATE TABLE `t`", 11, ddl.Truncate()),
         ("RENAME TABLE `o` TO `t`", 14, ddl.Rename(TableId("", "o"))),
         ("RENAME TABLE `p`.`o` TO `s`.`t`", 14, ddl.Rename(TableId("p", "o"))),

@@ -25,7 +25,7 @@ from cdc_assets.defs.checks import (
 )
 from cdc_assets.defs.freshness import freshness_sensor
 from cdc_assets.defs.metadata import column_lineage, origins
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.history.history import read_history
 from cdc_assets.model.findings import Finding, Severity
 from cdc_assets.model.progress import Gap, Life, State
@@ -270,7 +270,7 @@ def test_status_shows_the_stages_of_the_newest_change(location: Seen) -> None:
 
 
 def test_the_freshness_sensor_reports_a_late_table_once_and_without_a_run(caught_up: Seen) -> None:
-    sensor = freshness_sensor(Source(caught_up.settings, caught_up.lake))
+    sensor = freshness_sensor(ConfiguredFeed(caught_up.settings, caught_up.lake))
     with dg.build_sensor_context(instance=caught_up.instance, resources={"s3": S3Resource()}) as context:
         first = sensor(context)
     assert isinstance(first, dg.SensorResult)
@@ -290,7 +290,7 @@ def test_a_table_is_on_time_again_when_the_checkpoint_has_come_near(caught_up: S
     before = metadata.read_text()
     metadata.write_text(json.dumps({"checkpoint-ts": now}))
     try:
-        sensor = freshness_sensor(Source(caught_up.settings, caught_up.lake))
+        sensor = freshness_sensor(ConfiguredFeed(caught_up.settings, caught_up.lake))
         with dg.build_sensor_context(
             instance=caught_up.instance, cursor='{"filt.t": false}', resources={"s3": S3Resource()}
         ) as context:

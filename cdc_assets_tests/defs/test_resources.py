@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cdc_assets.defs.resources import S3Credentials, Source
+from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials
 from cdc_assets.settings.config import ChangefeedSettings, LakeSettings
 
 
 def storage(uri: str, s3: S3Credentials, **more: object) -> dict[str, object]:
     feed = ChangefeedSettings.model_validate({"sink_uri": uri, "storage_options": more})
-    return Source(feed, LakeSettings.from_warehouse(Path("lake"))).with_credentials(s3).storage()
+    return ConfiguredFeed(feed, LakeSettings.from_warehouse(Path("lake"))).with_credentials(s3).storage()
 
 
 def test_a_region_in_the_uri_leaves_the_resources_endpoint() -> None:

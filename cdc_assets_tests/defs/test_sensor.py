@@ -15,15 +15,15 @@ from cdc_assets.defs import keys
 from cdc_assets.defs import sensor as sensor_module
 from cdc_assets.defs.catch_up import catch_up_job
 from cdc_assets.defs.catch_up_config import format_run_config, parse_run_config
-from cdc_assets.defs.resources import S3Credentials, Source
-from cdc_assets.defs.sensor import MAX_NEW_KEYS, Cursor, checkpoint_sensor
+from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials
+from cdc_assets.defs.sensor import MAX_NEW_KEYS, SensorCursor, checkpoint_sensor
 from cdc_assets.model.schema import TableId
 from cdc_assets.model.tso import wall_clock_ms
 from cdc_assets.planning.partitions import format_table
 from cdc_assets.planning.run_batches import Attempt
 from cdc_assets.run_coordinator import TABLE_TAG, table_of
 from cdc_assets.settings.config import LakeSettings
-from cdc_assets.sources.storage_sink.source import Changefeed
+from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.little_feed import FIRST, LittleFeed
 from cdc_assets_tests.trips import files_of
 
@@ -40,7 +40,7 @@ class Watched:
         self.instance = instance
         self.now = SOON
         self.cursor: str | None = None
-        self.source = Source(self.feed.settings(**settings), LakeSettings.from_warehouse(directory / "lake"))
+        self.source = ConfiguredFeed(self.feed.settings(**settings), LakeSettings.from_warehouse(directory / "lake"))
         self.partitions = dg.DynamicPartitionsDefinition(name="cdc_little")
         self._sensor = checkpoint_sensor(
             self.source, self.partitions, catch_up_job(self.source, JOB), "little", lambda: self.now
@@ -375,8 +375,8 @@ def test_an_idle_tick_reads_the_checkpoint_and_nothing_else(watched: Watched, mo
     def never(*_: object, **__: object) -> None:
         raise AssertionError("an idle tick lists nothing and opens no lake")
 
-    monkeypatch.setattr(Changefeed, "listing", never)
-    monkeypatch.setattr(Source, "pipeline", never)
+    monkeypatch.setattr(StorageSink, "listing", never)
+    monkeypatch.setattr(ConfiguredFeed, "pipeline", never)
     monkeypatch.setattr(sensor_module, "_Underway", never)
     assert "nothing is due" in why(watched.tick(10))
 
@@ -423,14 +423,14 @@ def test_the_lag_is_logged_now_and_then_only(watched: Watched) -> None:
 
 @pytest.mark.parametrize("text", ["", "12345", "[]", '{"checkpoint": 1, "open": true, "attempt": 3}', "{"])
 def test_a_cursor_of_another_kind_counts_as_none(text: str) -> None:
-    assert Cursor.parse(text) == Cursor()
+    assert SensorCursor.parse(text) == SensorCursor()
 
 
 def test_a_cursor_comes_back_as_it_was() -> None:
-    cursor = Cursor(
+    cursor = SensorCursor(
         7, 8, 9, True, "1 table is on hold", (Attempt(1, 2, ("abcdef", "ghijkl")), Attempt(3, 1, ("mnopqr",)))
     )
-    assert Cursor.parse(cursor.format()) == cursor
+    assert SensorCursor.parse(cursor.format()) == cursor
 
 
 @pytest.mark.parametrize(("tables", "exclude"), [([], []), (["s.a@1"], []), ([], ["s.b@2", "s.c@3"])])

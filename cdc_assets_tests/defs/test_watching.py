@@ -11,7 +11,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from cdc_assets.defs import build_changefeed_defs
 from cdc_assets.defs.catch_up import catch_up_job
-from cdc_assets.defs.resources import S3Credentials, Source
+from cdc_assets.defs.resources import ConfiguredFeed, S3Credentials
 from cdc_assets.defs.sensor import checkpoint_sensor
 from cdc_assets.formats.messages import Kind
 from cdc_assets.landing.landing import Landing
@@ -35,7 +35,7 @@ class Watched:
         self.instance = instance
         self.now = 1_800_000_000
         self.cursor: str | None = None
-        self.source = Source(self.feed.settings, self.feed.lake)
+        self.source = ConfiguredFeed(self.feed.settings, self.feed.lake)
         partitions = dg.DynamicPartitionsDefinition(name=f"cdc_{NAME}")
         job = catch_up_job(self.source, JOB)
         self._sensor = checkpoint_sensor(self.source, partitions, job, NAME, lambda: self.now)

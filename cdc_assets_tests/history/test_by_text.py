@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from cdc_assets.ddl import Snapshot, statement
+from cdc_assets.ddl import SchemaSnapshot, statement
 from cdc_assets.history.history import read_history
 from cdc_assets.model.progress import Life
 from cdc_assets.model.releases import Release
@@ -34,7 +34,7 @@ def without_columns(files: Iterable[SchemaFile]) -> tuple[SchemaFile, ...]:
     """The same DDL as a topic states it; a table that was there before the feed is stated whole."""
     known, found = set[TableId](), []
     for file in sorted(files, key=lambda one: one.version):
-        if not isinstance(statement(file), Snapshot):
+        if not isinstance(statement(file), SchemaSnapshot):
             found.append(replace(file, columns=(), by_text=True, checksum=None))
         elif file.table not in known:
             found.append(replace(file, whole=TableSchema(file.columns)))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.defs.resources import Source
+from cdc_assets.defs.resources import ConfiguredFeed
 from cdc_assets.lake import Lake, lake_table
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import TableId
@@ -214,7 +214,7 @@ def test_who_only_looks_into_a_lake_leaves_no_connection_open(tmp_path: Path) ->
     with open_ledger(warehouse) as ledger:
         _run(Pipeline(feed.settings, feed.settings.open_source(), MemoryLake(), ledger), feed, 1)
     looks: list[Callable[[], object]] = [
-        Source(feed.settings, warehouse).lake_tables,
+        ConfiguredFeed(feed.settings, warehouse).lake_tables,
         lambda: row_counts(warehouse, feed.settings),
         lambda: lake_status(warehouse),
         lambda: quarantined_records(warehouse, feed.settings.name),

@@ -12,7 +12,7 @@ from cdc_assets.decoding.upgrade import evolve_rows
 from cdc_assets.errors import TableHeld
 from cdc_assets.lake import Lake
 from cdc_assets.model.progress import Phase, Progress
-from cdc_assets.model.schema import Column, Partition, Partitioning, TableId, TableSchema
+from cdc_assets.model.schema import Column, Partitioning, TableId, TablePartition, TableSchema
 from cdc_assets.model.schema_changes import DeleteRows, RetypeColumn
 from cdc_assets.model.steps import ExchangePartition
 from cdc_assets_tests.lake.table_source import ID, ORDERS, Source
@@ -85,7 +85,9 @@ def test_a_narrower_type_that_fits_is_no_rewrite(lake: Lake) -> None:
 
 DAY = Column("d", "DATE")
 PARTS = Partitioning(
-    "RANGE", ("year(`d`)",), (Partition("p0", ("2020",)), Partition("p1", ("2021",)), Partition("p2", (None,)))
+    "RANGE",
+    ("year(`d`)",),
+    (TablePartition("p0", ("2020",)), TablePartition("p1", ("2021",)), TablePartition("p2", (None,))),
 )
 DATED = TableSchema((ID, DAY), ("id",), (), PARTS)
 

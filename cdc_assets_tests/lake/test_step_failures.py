@@ -8,7 +8,7 @@ import pytest
 
 from cdc_assets.errors import StepFailed, TableHeld
 from cdc_assets.lake import Lake, schema
-from cdc_assets.lake.commit import Target
+from cdc_assets.lake.commit import CommitTarget
 from cdc_assets.lake.label import Label
 from cdc_assets.ledger import Ledger
 from cdc_assets.model.schema import Column, TableId, TableSchema
@@ -109,7 +109,7 @@ def test_what_java_raises_at_a_step_fails_that_table_and_no_other(
 
     change = schema.change
 
-    def broken(target: Target, step: ChangeTable, label: Label) -> None:
+    def broken(target: CommitTarget, step: ChangeTable, label: Label) -> None:
         if step.life.born_as == TableId("shop", "a"):
             target.session.sql("SELECT raise_error('broken')").collect()
         change(target, step, label)

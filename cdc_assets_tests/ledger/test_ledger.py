@@ -31,7 +31,7 @@ from cdc_assets.preflight.files import file_findings, unread_files
 from cdc_assets.settings.config import LakeSettings
 from cdc_assets.sources import KnownFiles
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
-from cdc_assets.sources.storage_sink.source import Changefeed
+from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.memory_lake import MemoryLake
 from cdc_assets_tests.mutant_reader import play
@@ -172,7 +172,7 @@ def listing(*numbers: int, size: int = 9) -> Listing:
     return Listing(100, (), files)
 
 
-SOURCE = Changefeed(SinkOptions(), {})
+SOURCE = StorageSink(SinkOptions(), {})
 
 
 def entry(number: int, last: int | None = 50, rows: int = 3, size: int = 9) -> FileEntry:

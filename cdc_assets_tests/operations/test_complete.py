@@ -18,8 +18,7 @@ from cdc_assets.model.schema import TableId
 from cdc_assets.operations.complete import say_complete, unsay_complete
 from cdc_assets.operations.inspect import inspect_changefeed
 from cdc_assets.pipeline.outcome import Outcome
-from cdc_assets.pipeline.pipeline import Lake as AnyLake
-from cdc_assets.pipeline.pipeline import Pipeline
+from cdc_assets.pipeline.pipeline import Pipeline, PipelineLake
 from cdc_assets.report.as_json import outcome_json
 from cdc_assets.report.text import inspection_lines, outcome_lines
 from cdc_assets_tests.cases import Case, Config
@@ -31,7 +30,7 @@ from cdc_assets_tests.memory_lake import MemoryLake
 CUT = [("C_ddl_tables", "csv-ts"), ("B_ddl_columns", "csv-ts"), ("E_partitions", "csv-ts")]
 
 
-def opened(feed: LittleFeed, lake: AnyLake, ledger: Ledger | None = None, *complete: str) -> Pipeline:
+def opened(feed: LittleFeed, lake: PipelineLake, ledger: Ledger | None = None, *complete: str) -> Pipeline:
     settings = feed.settings(initial={"complete": complete})
     return Pipeline(settings, settings.open_source(), lake, ledger or Ledger("sqlite://"))
 

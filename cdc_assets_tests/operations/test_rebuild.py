@@ -19,7 +19,7 @@ from cdc_assets.model.progress import Life
 from cdc_assets.model.reports import StepResult
 from cdc_assets.model.splits import Listing
 from cdc_assets.operations.rebuild import Rebuilt, rebuild
-from cdc_assets.operations.rebuildable import Seen, refusals
+from cdc_assets.operations.rebuildable import EarlierRuns, refusals
 from cdc_assets.pipeline.pipeline import Pipeline
 from cdc_assets_tests.cases import Checkpoint, Config, cases
 from cdc_assets_tests.changefeed import sink_options
@@ -271,7 +271,9 @@ def test_a_table_that_outlived_the_changefeeds_own_clean_up_is_refused(feed: Fee
     options = dataclasses.replace(sink_options(pipeline.settings), file_expiration_days=1)
     _, planned = pipeline.plan()
     old = dataclasses.replace(planned, checkpoint=planned.checkpoint + ((3 * 86_400_000) << 18))
-    reasons = refusals(pipeline.source, _listing(pipeline), old, planned.history.lives, Seen(), options.retention_days)
+    reasons = refusals(
+        pipeline.source, _listing(pipeline), old, planned.history.lives, EarlierRuns(), options.retention_days
+    )
     assert len([one for one in reasons if "file-expiration-days" in one]) == len(planned.history.lives)
 
 

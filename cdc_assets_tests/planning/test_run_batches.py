@@ -17,8 +17,8 @@ from cdc_assets.model.steps import HoldTable
 from cdc_assets.planning.plan import Plan, plan
 from cdc_assets.planning.run_batches import (
     Attempt,
-    Batch,
     Due,
+    RunBatch,
     backoff,
     backoff_seconds,
     batches,
@@ -119,7 +119,7 @@ def dues(sizes: Sequence[int]) -> list[Due]:
     ]
 
 
-def made(sizes: Sequence[int], attempts: Sequence[int] = (), everything: bool = False) -> tuple[Batch, ...]:
+def made(sizes: Sequence[int], attempts: Sequence[int] = (), everything: bool = False) -> tuple[RunBatch, ...]:
     known = dues(sizes)
     attempt = {one.mark: n for one, n in zip(known, attempts, strict=False)}
     return batches(known, lambda one: attempt.get(one.mark, 1), tables=8, file_bytes=1000, everything=everything)
@@ -159,4 +159,4 @@ def test_every_table_is_in_exactly_one_run_and_no_run_is_too_large(sizes: list[t
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_lives_of_a_batch_are_those_of_its_families(count: int) -> None:
     known = [replace(one, lives=(*one.lives, OTHER)) for one in dues([1] * count)]
-    assert len(Batch(tuple(known)).lives) == 2 * count
+    assert len(RunBatch(tuple(known)).lives) == 2 * count

@@ -21,7 +21,7 @@ from cdc_assets.pipeline.outcome import Outcome
 from cdc_assets.pipeline.pipeline import REPLANS, Pipeline
 from cdc_assets.report.as_json import outcome_json
 from cdc_assets.settings.config import from_flags
-from cdc_assets.sources.storage_sink.source import Changefeed
+from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.cases import Config, cases
 from cdc_assets_tests.changefeed import open_changefeed
 from cdc_assets_tests.memory_lake import MemoryLake
@@ -80,7 +80,7 @@ def test_every_call_may_fail_a_few_times(error: Exception, times: int) -> None:
 
 
 def _opener(pipeline: Pipeline) -> storage.Opener:
-    assert isinstance(pipeline.source, Changefeed)
+    assert isinstance(pipeline.source, StorageSink)
     return pipeline.source.opener
 
 

@@ -18,7 +18,7 @@ from cdc_assets.sources.storage_sink.paths import (
     parse_schema_path,
 )
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
-from cdc_assets.sources.storage_sink.source import Changefeed
+from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.schema_documents import V
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1).filter(
@@ -154,6 +154,6 @@ def test_other_names_are_no_schema_files(path: str) -> None:
 
 @pytest.mark.parametrize("path", [f"db/t/{V}/CDC1.csv", f"db/t/meta/schema_{V}_0000000001.json"])
 def test_a_path_names_its_table(path: str) -> None:
-    place = Changefeed(SinkOptions(), {}).place(path)
+    place = StorageSink(SinkOptions(), {}).place(path)
     assert place is not None
     assert (place.root, place.version) == ("db/t", V)

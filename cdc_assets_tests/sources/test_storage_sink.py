@@ -33,7 +33,7 @@ from cdc_assets.sources.storage_sink.paths import (
     parse_schema_path,
 )
 from cdc_assets.sources.storage_sink.schema_file import parse_schema_file, schema_checksum
-from cdc_assets.sources.storage_sink.source import Changefeed
+from cdc_assets.sources.storage_sink.source import StorageSink
 from cdc_assets_tests.changefeed import open_changefeed
 from cdc_assets_tests.schema_documents import V, document, write_schema
 from cdc_assets_tests.sources.test_storage_paths import NAMES
@@ -58,7 +58,7 @@ def put(place: Path, path: str, content: str | dict[str, Any] = "x") -> None:
     file.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
 
 
-def open_feed(place: Path | str, parameters: str = "protocol=csv", **given: Any) -> Changefeed:
+def open_feed(place: Path | str, parameters: str = "protocol=csv", **given: Any) -> StorageSink:
     return open_changefeed(ChangefeedSettings(**{"sink_uri": f"{place}?{parameters}", **given}))
 
 

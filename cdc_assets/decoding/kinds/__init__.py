@@ -21,10 +21,10 @@ from cdc_assets.model.schema import TableId, TableSchema
 from cdc_assets.model.splits import DataFile
 from cdc_assets.model.steps import ApplyRows
 
-__all__ = ["Deliveries", "TableKind", "kind_of"]
+__all__ = ["DeliveryNumbers", "TableKind", "kind_of"]
 
 
-class Deliveries(Protocol):
+class DeliveryNumbers(Protocol):
     """Numbers which rows of a step were delivered together; its files have to come in their order."""
 
     joints: list[str]
@@ -50,7 +50,7 @@ class TableKind(Protocol):
     """Columns that a staged change has beside those of every kind, with their types in Spark."""
 
     @property
-    def deliveries(self) -> Callable[[ApplyRows], Deliveries] | None:
+    def deliveries(self) -> Callable[[ApplyRows], DeliveryNumbers] | None:
         """Begins to number the deliveries of a step; None where reducing does not ask for them."""
 
     @property

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LISTINGS",
+    "CatalogListing",
     "LazyCatalog",
-    "Listing",
     "close",
     "entries",
     "entry",
@@ -108,7 +108,7 @@ def close(catalog: Catalog) -> None:
         engine.dispose()
 
 
-class Listing(Protocol):
+class CatalogListing(Protocol):
     """The interface of this folder's modules: the tables in a type of catalog.
 
     `LISTS_LOCATIONS`: a listing has the locations of metadata. `VENDS`: an answer about a table may have credentials
@@ -131,7 +131,7 @@ class Listing(Protocol):
         """Rename a table."""
 
 
-LISTINGS: dict[str, Listing] = {"SqlCatalog": sql, "RestCatalog": rest, "GlueCatalog": glue, "HiveCatalog": hive}
+LISTINGS: dict[str, CatalogListing] = {"SqlCatalog": sql, "RestCatalog": rest, "GlueCatalog": glue, "HiveCatalog": hive}
 """By the name of PyIceberg's class."""
 
 
@@ -173,7 +173,7 @@ def io_of(catalog: Catalog, identifier: Identifier, place: str) -> dict[str, str
     return io_properties(catalog, place)
 
 
-def _listing(catalog: Catalog) -> Listing:
+def _listing(catalog: Catalog) -> CatalogListing:
     return LISTINGS.get(type(catalog).__name__, hive)
 
 

@@ -39,10 +39,10 @@ from cdc_assets.formats import COMMIT_TS, LINE, OP, SplitReader, file_expansion
 from cdc_assets.lake.staging.executors import refuse_unshared, run_tasks
 from cdc_assets.lake.staging.storage import make_directory, storage
 from cdc_assets.lake.staging.tasks import (
-    Landing,
+    FirstLoad,
     Part,
-    Place,
     Ranges,
+    StagePlace,
     attempts,
     gather,
     part_reader,
@@ -72,10 +72,10 @@ __all__ = [
     "stage_tasks",
 ]
 
-Work = Callable[[Place, int], Part]
+Work = Callable[[StagePlace, int], Part]
 """A task by its number, which writes to a place."""
 
-Run = Callable[[Place, int, Work], list[Part]]
+Run = Callable[[StagePlace, int, Work], list[Part]]
 """Runs a number of tasks, and returns their parts in order."""
 
 STAGE = "_cdc_stage"
@@ -164,7 +164,7 @@ def stage(
     step: ApplyRows,
     reader: SplitReader,
     quarantine: bool = False,
-    landing: Landing | None = None,
+    landing: FirstLoad | None = None,
 ) -> Staged:
     """Decode a window and write it reduced. `io` are PyIceberg's properties of the warehouse.
 
@@ -198,12 +198,12 @@ def stage_tasks(
     return _staged(place, lambda: _run_tasks(partial(_on_executors, spark), place, reader, tasks))
 
 
-def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: Landing | None) -> Place:
+def _place(warehouse: str, io: Mapping[str, str], step: ApplyRows, landing: FirstLoad | None) -> StagePlace:
     path = f"{warehouse.rstrip('/')}/{STAGE}/{int(time.time())}-{uuid.uuid4().hex}"
-    return Place(path, dict(io), step, landing)
+    return StagePlace(path, dict(io), step, landing)
 
 
-def _staged(place: Place, write: Callable[[], Sequence[Part]]) -> Staged:
+def _staged(place: StagePlace, write: Callable[[], Sequence[Part]]) -> Staged:
     """Write the parts and their manifest; everything of a window that will not be committed is removed."""
     started = time.monotonic()
     try:
@@ -232,7 +232,7 @@ def _staged(place: Place, write: Callable[[], Sequence[Part]]) -> Staged:
     return Staged(place.path, rows, report)
 
 
-def _read_here(place: Place, reader: SplitReader, quarantine: bool) -> list[Part]:
+def _read_here(place: StagePlace, reader: SplitReader, quarantine: bool) -> list[Part]:
     """Read a window in this process, files in parallel, and reduce it once."""
     step = place.step
     cut = shares(step, _HERE_THREADS)
@@ -242,7 +242,7 @@ def _read_here(place: Place, reader: SplitReader, quarantine: bool) -> list[Part
 
 
 def _run_tasks(
-    run: Run, place: Place, reader: Callable[[Any], Window], tasks: Sequence[Any], whole: Any = None
+    run: Run, place: StagePlace, reader: Callable[[Any], Window], tasks: Sequence[Any], whole: Any = None
 ) -> Sequence[Part]:
     """Read windows in tasks; what several tasks read is reduced once more if the kind allows it.
 
@@ -252,7 +252,7 @@ def _run_tasks(
         return run(place, len(tasks), lambda where, number: write_window(where, reader(tasks[number]), number))
     count, probe = len(tasks), hash_probe()
 
-    def read(where: Place, number: int) -> Part:
+    def read(where: StagePlace, number: int) -> Part:
         if hash_probe() != probe:
             raise LakeUnavailable(
                 "the driver and an executor hash keys differently, so they cannot share a window: let them run the "
@@ -270,13 +270,13 @@ def _run_tasks(
     return [*first, *run(place, len(buckets), lambda where, number: gather(where, buckets[number], number))]
 
 
-def _in_threads(place: Place, count: int, work: Work) -> list[Part]:
+def _in_threads(place: StagePlace, count: int, work: Work) -> list[Part]:
     """Run tasks 0 … count-1 in this process."""
     with ThreadPoolExecutor(_HERE_THREADS, "cdc-assets-task") as pool:
         return list(pool.map(partial(work, place), range(count)))
 
 
-def _on_executors(spark: SparkSession, place: Place, count: int, work: Work) -> list[Part]:
+def _on_executors(spark: SparkSession, place: StagePlace, count: int, work: Work) -> list[Part]:
     """Run tasks 0 … count-1 on the executors; raises the error of one of them."""
     parts = run_tasks(spark, count, attempts(place, work))
     for part in parts:
@@ -374,7 +374,7 @@ def remove_files(io: Mapping[str, str], locations: Iterable[str]) -> None:
             system.delete_file(place)
 
 
-def _forget(place: Place) -> None:
+def _forget(place: StagePlace) -> None:
     """Remove everything that the tasks of a stage wrote, known or not: one may have failed while others wrote."""
     discard(place.io, place.path)
     if place.landing is None:

@@ -34,10 +34,10 @@ from cdc_assets.model.steps import ApplyRows
 from cdc_assets.types.mysql_types import iceberg_type
 
 __all__ = [
-    "Landing",
+    "FirstLoad",
     "Part",
-    "Place",
     "Ranges",
+    "StagePlace",
     "attempts",
     "gather",
     "part_reader",
@@ -53,7 +53,7 @@ _BRIEFLY = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class FirstLoad:
     """The directory of a table's data files, and its columns: name -> (Iceberg's type, field id, list element's id)."""
 
     directory: str
@@ -67,7 +67,7 @@ class Landing:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StagePlace:
     """Where the tasks of one stage write: its directory, and the table's own where they write data files.
 
     `attempt` ends the names of what one attempt at a task writes. Executors that are believed dead may go on writing,
@@ -77,7 +77,7 @@ class Place:
     path: str
     io: Mapping[str, str]
     step: ApplyRows
-    landing: Landing | None = None
+    landing: FirstLoad | None = None
     attempt: str = ""
 
     def part_path(self, number: int) -> str:
@@ -108,12 +108,12 @@ class Part:
     moves: bool = False
 
 
-def attempts(place: Place, work: Callable[[Place, int], Part]) -> Callable[[int], Part]:
+def attempts(place: StagePlace, work: Callable[[StagePlace, int], Part]) -> Callable[[int], Part]:
     """Return the work on a task by its number, each attempt at which writes files of its own."""
     return lambda number: work(replace(place, attempt=f"_{uuid.uuid4().hex[:8]}"), number)
 
 
-def write_window(place: Place, window: Window, number: int) -> Part:
+def write_window(place: StagePlace, window: Window, number: int) -> Part:
     """Write a reduced window as part `number`, with its records for the quarantine."""
     if window.report.failed:
         return Part(window.report)
@@ -121,7 +121,7 @@ def write_window(place: Place, window: Window, number: int) -> Part:
     return _written(place, window.changes, window.report, number, rejects)
 
 
-def scatter(place: Place, window: Window, number: int, buckets: int) -> Part:
+def scatter(place: StagePlace, window: Window, number: int, buckets: int) -> Part:
     """Write the changes that one task reduced into files by the hash of the key."""
     if window.report.failed:
         return Part(window.report)
@@ -137,7 +137,7 @@ def scatter(place: Place, window: Window, number: int, buckets: int) -> Part:
     return Part(window.report, rejects=rejects, buckets=tuple(names), moves=has_moves(window.changes))
 
 
-def gather(place: Place, files: Sequence[str], number: int) -> Part:
+def gather(place: StagePlace, files: Sequence[str], number: int) -> Part:
     """Reduce the changes that several tasks wrote for one hash, and write them as part `number`."""
     found = []
     for file in files:
@@ -148,7 +148,7 @@ def gather(place: Place, files: Sequence[str], number: int) -> Part:
     return _written(place, window.changes, window.report, number, "")
 
 
-def _write_rejects(place: Place, window: Window, number: int) -> str:
+def _write_rejects(place: StagePlace, window: Window, number: int) -> str:
     if not window.rejects:
         return ""
     name = f"rejects-{number:05d}{place.attempt}.parquet"
@@ -156,7 +156,7 @@ def _write_rejects(place: Place, window: Window, number: int) -> str:
     return name
 
 
-def _written(place: Place, changes: pa.Table, report: Report, number: int, rejects: str) -> Part:
+def _written(place: StagePlace, changes: pa.Table, report: Report, number: int, rejects: str) -> Part:
     kind = kind_of(place.step.schema)
     if has_patches(changes):
         changes, passed = _with_rows(changes, place)
@@ -177,7 +177,7 @@ def _written(place: Place, changes: pa.Table, report: Report, number: int, rejec
     return Part(report, name, written, entering, leaving, ranges, rejects=rejects, patches=patches, bases=bases)
 
 
-def _with_rows(changes: pa.Table, place: Place) -> tuple[pa.Table, int]:
+def _with_rows(changes: pa.Table, place: StagePlace) -> tuple[pa.Table, int]:
     """Settle patches of which is known by now that their row is not there; an empty table has none."""
     if place.landing is not None:
         rowless = pc.is_valid(changes.column(UNCHANGED))
@@ -188,7 +188,7 @@ def _with_rows(changes: pa.Table, place: Place) -> tuple[pa.Table, int]:
     return with_rows(changes, rowless, place.step.schema, str(place.step.life))
 
 
-def _write(place: Place, location: str, rows: pa.Table, **options: Any) -> int:
+def _write(place: StagePlace, location: str, rows: pa.Table, **options: Any) -> int:
     """Write a Parquet file and return its bytes."""
     with _sink(place, location) as sink:
         pq.write_table(rows, sink, **options)
@@ -196,7 +196,7 @@ def _write(place: Place, location: str, rows: pa.Table, **options: Any) -> int:
 
 
 @contextmanager
-def _sink(place: Place, location: str) -> Iterator[Any]:
+def _sink(place: StagePlace, location: str) -> Iterator[Any]:
     """Open a file for writing; raises LakeUnavailable if that fails."""
     try:
         system, path = storage(place.io, location)
@@ -219,7 +219,7 @@ def _by_position(changes: pa.Table, step: ApplyRows) -> pa.Table:
     return changes.select([*names, *columns]).rename_columns([*names, *places])
 
 
-def _landed(changes: pa.Table, step: ApplyRows, landing: Landing) -> pa.Table:
+def _landed(changes: pa.Table, step: ApplyRows, landing: FirstLoad) -> pa.Table:
     """The inserted rows in the table's own form: its columns by their field ids, then the commit-ts."""
     if pc.any(pc.less(changes.column(OP), 0), min_count=0).as_py():
         changes = changes.filter(pc.greater(changes.column(OP), pa.scalar(0, pa.int8())))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from cdc_assets.lake.commit import Target
+    from cdc_assets.lake.commit import CommitTarget
     from cdc_assets.lake.staging.stage import Batch
     from cdc_assets.model.reports import AlikeKeys
     from cdc_assets.model.schema import TableSchema
@@ -28,14 +28,14 @@ __all__ = ["WRITERS", "Writer", "writer_of"]
 class Writer(Protocol):
     """The interface of this folder's modules."""
 
-    def write(self, target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
+    def write(self, target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
         """Write staged changes in the step's session: columns `c0`, `c1`, … in table order, and those of the kind.
 
         Returns how many were passed over because the row that they leave columns of is not there. Raises TableHeld for
         changes that the table's rows contradict.
         """
 
-    def alike_keys(self, target: Target, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
+    def alike_keys(self, target: CommitTarget, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
         """Count the new keys of reduced changes that equal a row's key by collation only."""
 
 

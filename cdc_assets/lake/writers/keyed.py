@@ -11,7 +11,7 @@ from pyspark.sql import functions as sql
 from cdc_assets.decoding.moved import BASE
 from cdc_assets.decoding.patches import lost_row
 from cdc_assets.formats import COMMIT_TS, OP, UNCHANGED, Op
-from cdc_assets.lake.commit import Target, overwrite
+from cdc_assets.lake.commit import CommitTarget, overwrite
 from cdc_assets.lake.spark.session import quoted
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.model.reports import AlikeKeys
@@ -30,7 +30,7 @@ _MAKE_ROWS = f"({int(Op.INSERT)}, {int(Op.UPDATE)})"
 """What makes a row where there is none; a patch that needs one was refused before."""
 
 
-def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
+def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
     """Insert, update or delete the row of each key of the changes; return how many patches have no row."""
     passed = 0
     if batch.bases:
@@ -47,7 +47,7 @@ def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> 
     return passed
 
 
-def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
+def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
     """Count the new keys of reduced changes that equal a row's key by collation only.
 
     Nothing is read for a table whose keys compare byte for byte, or if no key of the window is new.
@@ -69,7 +69,7 @@ def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSc
     return AlikeKeys.such_as(found[0], found[1]) if found is not None and found[0] else AlikeKeys()
 
 
-def _with_bases(target: Target, changes: DataFrame, schema: TableSchema) -> DataFrame:
+def _with_bases(target: CommitTarget, changes: DataFrame, schema: TableSchema) -> DataFrame:
     """Give images of rows that had another key the columns that they leave out.
 
     One whose old row is not there makes a row of what it has if it may; else the old row of its own key, if there is
@@ -90,7 +90,7 @@ def _with_bases(target: Target, changes: DataFrame, schema: TableSchema) -> Data
     )
 
 
-def _without_row(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
+def _without_row(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
     """Count patches whose row is not there, and that are passed over then; raises TableHeld for those that are not."""
     schema = step.schema
     changes.where(f"{UNCHANGED} IS NOT NULL AND {OP} <> {int(Op.INSERT)}").createOrReplaceTempView("patches")
@@ -109,7 +109,7 @@ def _without_row(target: Target, changes: DataFrame, step: ApplyRows, batch: Bat
     return passed
 
 
-def _merge(target: Target, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
+def _merge(target: CommitTarget, changes: DataFrame, schema: TableSchema, batch: Batch) -> None:
     """MERGE reduced changes, whose columns are `c0`, `c1`, … in table order beside OP and COMMIT_TS.
 
     `ranges` of the batch bounds integer key columns over all changes: literals, by which Iceberg skips files. A column

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cdc_assets.decoding import COUNT
 from cdc_assets.errors import TableHeld
 from cdc_assets.formats import COMMIT_TS
-from cdc_assets.lake.commit import Target
+from cdc_assets.lake.commit import CommitTarget
 from cdc_assets.lake.spark.session import StepSession, quoted
 from cdc_assets.lake.staging.stage import Batch
 from cdc_assets.model.reports import AlikeKeys
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["alike_keys", "write"]
 
 
-def alike_keys(target: Target, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
+def alike_keys(target: CommitTarget, changes: Callable[[], DataFrame], schema: TableSchema) -> AlikeKeys:
     """Return none: there are no keys."""
     return AlikeKeys()
 
 
-def write(target: Target, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
+def write(target: CommitTarget, changes: DataFrame, step: ApplyRows, batch: Batch) -> int:
     """Insert COUNT equal rows (> 0) or delete as many (< 0) for each row of `changes`, whichever of the equal ones.
 
     Raises TableHeld if there are fewer equal rows than are to be deleted.

@@ -56,7 +56,7 @@ class _Text:
 
 
 @dataclass(slots=True)
-class _Names:
+class _DumpNames:
     """The names of a dump by kind."""
 
     databases: dict[str, _Text] = field(default_factory=dict)
@@ -114,8 +114,8 @@ def read_dump(
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def _sorted_out(opener: Opener, entries: Entries) -> _Names:
-    names = _Names()
+def _sorted_out(opener: Opener, entries: Entries) -> _DumpNames:
+    names = _DumpNames()
     if not entries:
         raise BucketMissing(
             f"{opener.uri} holds nothing; expected the directory that Dumpling was given with --output. Check the URI, "
@@ -164,7 +164,7 @@ def _mixed(files: Sequence[DumpFile], schemas: Sequence[_Text]) -> str:
     return ""
 
 
-def _warnings(names: _Names, metadata: DumpMetadata | None) -> Iterator[str]:
+def _warnings(names: _DumpNames, metadata: DumpMetadata | None) -> Iterator[str]:
     """Warn of a dump without tables or rows, and of files that were written before the dump began.
 
     `metadata` is written last, and says how long the dump took.
@@ -186,7 +186,7 @@ def _warnings(names: _Names, metadata: DumpMetadata | None) -> Iterator[str]:
         )
 
 
-def _is_rowless(names: _Names) -> bool:
+def _is_rowless(names: _DumpNames) -> bool:
     return bool(names.schemas) and not names.files and not names.strange
 
 
@@ -202,7 +202,7 @@ def _seconds(metadata: DumpMetadata) -> float | None:
 
 
 def _tables(
-    opener: Opener, names: _Names, collations: Mapping[str, str | None], timezone: str | None
+    opener: Opener, names: _DumpNames, collations: Mapping[str, str | None], timezone: str | None
 ) -> tuple[list[DumpTable], dict[TableId, str]]:
     wanted = sorted({*names.schemas, *(names.schemas.spelled(table) for table in (*names.files, *names.strange))})
     wanted = [table for table in wanted if table not in names.left_out]
@@ -218,7 +218,7 @@ def _tables(
 
 
 def _table(
-    opener: Opener, table: TableId, names: _Names, collation: str | None, timezone: str | None
+    opener: Opener, table: TableId, names: _DumpNames, collation: str | None, timezone: str | None
 ) -> DumpTable | str:
     """Return a table, or the sentence that says why it cannot be taken."""
     files, texts = names.files.get(table, []), names.schemas.get(table, [])

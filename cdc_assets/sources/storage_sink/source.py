@@ -1,6 +1,6 @@
 """The changefeed's files: metadata, schema files, listing. Nothing is ever written below the prefix.
 
-    Changefeed.listing() = metadata ─▶ one recursive listing ─▶ paths ─▶ schema files (cached) ─▶ Listing
+    StorageSink.listing() = metadata ─▶ one recursive listing ─▶ paths ─▶ schema files (cached) ─▶ Listing
     Opener.read(path)    = the bytes of one file; a small value that Spark executors get
 
 `metadata` is read before listing: what is listed afterwards holds everything at or below its checkpoint.
@@ -36,14 +36,14 @@ from cdc_assets.sources.storage_sink.schema_file import checksum_matches, parse_
 from cdc_assets.sources.storage_sink.sink_options import SinkOptions
 from cdc_assets.sources.unchanged import Unchanged
 
-__all__ = ["Changefeed", "connect", "parse", "storage_options"]
+__all__ = ["StorageSink", "connect", "parse", "storage_options"]
 
 _INDEXES_AT_ONCE = 1000
 """How many index files one look reads at most; those that are left are read at the next ones."""
 _DATA_EXTENSIONS = (".csv", ".json", ".craft", ".canal", ".unknown")  # TiCDC's GetFileExtension
 
 
-class Changefeed:
+class StorageSink:
     """Reads one changefeed's bucket. Parsed schema files are kept, so that a second listing only opens new ones.
 
     `storage` are fsspec's options in clear text. The first contents of a schema file count when it loses its DDL.
@@ -315,9 +315,9 @@ def storage_options(sink_uri: str, given: Given) -> dict[str, Any]:
     return storage(sink_uri)
 
 
-def connect(options: SinkOptions, access: Mapping[str, Any]) -> Changefeed:
+def connect(options: SinkOptions, access: Mapping[str, Any]) -> StorageSink:
     """Open a changefeed's bucket by fsspec's options."""
-    return Changefeed(options, access)
+    return StorageSink(options, access)
 
 
 # --- from names to files ----------------------------------------------------------------------------------------------

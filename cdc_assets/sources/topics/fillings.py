@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cdc_assets.ddl import CreateTable, Truncate, statement
+from cdc_assets.ddl import CreateTableStatement, Truncate, statement
 from cdc_assets.formats.message_options import MessageOptions
 from cdc_assets.formats.messages import SNAPSHOT_DDL, is_of_snapshot
 from cdc_assets.model.landed import INCREMENTAL, EventKind, Landed, LandedEvent, SnapshotRow
@@ -90,7 +90,7 @@ class Fillings:
         if not self._of_connector:
             return Filling(Lack.TOPICS)
         found = statement(file)
-        if isinstance(found, CreateTable) and event is not None and event.source_position == SNAPSHOT_DDL:
+        if isinstance(found, CreateTableStatement) and event is not None and event.source_position == SNAPSHOT_DDL:
             return self._snapshot_of(file, event.source)
         if isinstance(found, Truncate) and event is not None and (event.partition, event.offset) in self._places:
             return self._snapshot_of(file)

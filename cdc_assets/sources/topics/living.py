@@ -46,13 +46,13 @@ def names_at(files: Iterable[SchemaFile], at: Tso) -> Names:
                 case ddl.DropDatabase():
                     for name in [one for one in names.living if one.folded.schema == file.table.folded.schema]:
                         names.end(name, version)
-                case ddl.DropTable():
+                case ddl.DropTableStatement():
                     names.end(file.table, version)
                 case ddl.Rename(old=old):
                     pairs.append((old if old.schema else TableId(file.table.schema, old.table), file.table))
                 case ddl.CreateDatabase() | ddl.AlterDatabase() | ddl.View():
                     continue
-                case ddl.CreateTable() | ddl.Recover():
+                case ddl.CreateTableStatement() | ddl.Recover():
                     names.begin(file.table, version)
                 case _ if file.table not in names.living:
                     names.begin(file.table, version)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from cdc_assets.ddl import DropTable, changefeed_options, described_tables, statement
+from cdc_assets.ddl import DropTableStatement, changefeed_options, described_tables, statement
 from cdc_assets.errors import BadSettings
 from cdc_assets.formats.message_codecs import codec_of
 from cdc_assets.formats.message_options import MessageOptions
@@ -69,7 +69,7 @@ def _needed(files: Sequence[SchemaFile]) -> Iterator[SchemaFile]:
     for _, group in groupby(files, key=lambda one: one.version):
         together = list(group)
         sure = [one for one in together if not one.approximate and not one.grows]
-        surer.update({one.table: isinstance(statement(one), DropTable) for one in sure})
+        surer.update({one.table: isinstance(statement(one), DropTableStatement) for one in sure})
         yield from (one for one in together if not one.approximate or surer.get(one.table, True))
 
 

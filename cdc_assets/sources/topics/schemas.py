@@ -125,13 +125,13 @@ def schema_files(
     files += [
         _whole(table, since, schema)
         for table, schema in older.tables.items()
-        if not isinstance(first.get(table), ddl.CreateTable)
+        if not isinstance(first.get(table), ddl.CreateTableStatement)
     ]
     shown = sorted((one for one in shown if one.version), key=lambda one: one.version)
     after = {(file.version, file.table.folded): ddl.statement(file) for file in found.values()}
     for one in shown:
         by = after.get((one.version, one.table.folded))
-        if not isinstance(by, ddl.DropTable):
+        if not isinstance(by, ddl.DropTableStatement):
             whole = _whole(one.table, one.version - (by is None), one.schema, one.approximate)
             files.append(replace(whole, grows=one.grows, lags=one.lags))
     return tuple(sorted([*files, *_with_shown(found.values(), shown)], key=lambda one: one.version))
